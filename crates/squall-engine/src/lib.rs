@@ -1,0 +1,9 @@
+//! Squall's machines: controller, node and step, without clock, socket, thread or randomness.
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod environment;
+pub mod machine;
+pub mod node;
+pub mod session;
+pub mod step;

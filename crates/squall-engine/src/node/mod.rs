@@ -1,0 +1,1 @@
+//! The node: what a node daemon decides.

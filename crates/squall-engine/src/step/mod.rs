@@ -1,0 +1,1 @@
+//! The step: what a step daemon decides.

@@ -1,0 +1,171 @@
+//! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
+
+/// All that a site may set. Every key has a default; an empty file is a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The cluster's name (SLURM_CLUSTER_NAME).
+    pub cluster: String,
+    /// Nodes that are expected. Nodes not named here may register too if `open` is set.
+    pub nodes: Vec<NodeConfig>,
+    /// Partitions; none: one named `debug` of all nodes.
+    pub partitions: Vec<PartitionConfig>,
+    /// Whether nodes that no entry names may join.
+    pub open: bool,
+    /// Seconds between TERM and KILL.
+    pub kill_wait_s: u64,
+    /// Seconds that an ended job stays in memory.
+    pub min_job_age_s: u64,
+    /// Highest array index plus one.
+    pub max_array_size: u32,
+    /// Most jobs in the queue; a submission above it is refused.
+    pub max_job_count: u32,
+    /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails.
+    pub job_requeue: bool,
+    /// Whether jobs whose dependency can never hold are cancelled.
+    pub kill_invalid_depend: bool,
+    /// Seconds of silence until a node is down.
+    pub node_timeout_s: u64,
+    /// Seconds of silence until the jobs of a node are given up.
+    pub node_lost_s: u64,
+    /// Account of jobs that name none.
+    pub default_account: String,
+    /// QOS of jobs that name none.
+    pub default_qos: String,
+    /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
+    pub def_mem_per_cpu_mb: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            cluster: "squall".into(),
+            nodes: Vec::new(),
+            partitions: Vec::new(),
+            open: true,
+            kill_wait_s: limits::KILL_WAIT_S,
+            min_job_age_s: limits::MIN_JOB_AGE_S,
+            max_array_size: limits::ARRAY_INDEX_MAX,
+            max_job_count: 10_000_000,
+            job_requeue: true,
+            kill_invalid_depend: false,
+            node_timeout_s: limits::NODE_TIMEOUT_S,
+            node_lost_s: limits::NODE_LOST_S,
+            default_account: "root".into(),
+            default_qos: "normal".into(),
+            def_mem_per_cpu_mb: 0,
+        }
+    }
+}
+
+/// Nodes of one kind. What is not set is taken from the machine; what is set may only lower it
+/// unless `force` is set (for trying out).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeConfig {
+    /// A host list.
+    pub name: String,
+    /// Schedulable CPUs.
+    pub cpus: Option<u32>,
+    /// Sockets.
+    pub sockets: Option<u32>,
+    /// Cores per socket.
+    pub cores_per_socket: Option<u32>,
+    /// Threads per core.
+    pub threads_per_core: Option<u32>,
+    /// Memory, MiB.
+    pub memory_mb: Option<u64>,
+    /// Feature names for `--constraint`.
+    pub features: Vec<String>,
+    /// Take the values as they are even where the machine has less.
+    pub force: bool,
+}
+
+/// A partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PartitionConfig {
+    /// Its name.
+    pub name: String,
+    /// A host list; empty or `ALL`: every node.
+    pub nodes: String,
+    /// The one for jobs that name none. Without any, the first.
+    pub default: bool,
+    /// Longest time limit, seconds; None: unlimited.
+    pub max_time_s: Option<u64>,
+    /// Time limit of jobs that set none, seconds; None: the longest.
+    pub default_time_s: Option<u64>,
+    /// Most nodes of one job; None: all.
+    pub max_nodes: Option<u32>,
+    /// Least nodes of one job.
+    pub min_nodes: u32,
+    /// Users that may use it, by name; empty: all.
+    pub allow_users: Vec<String>,
+    /// Groups that may use it, by name; empty: all.
+    pub allow_groups: Vec<String>,
+    /// Jobs of a partition with a higher tier go first.
+    pub priority_tier: u32,
+    /// Whether it takes and starts jobs.
+    pub state: PartitionState,
+}
+
+impl Default for PartitionConfig {
+    fn default() -> Self {
+        Self {
+            name: "debug".into(),
+            nodes: "ALL".into(),
+            default: false,
+            max_time_s: None,
+            default_time_s: None,
+            max_nodes: None,
+            min_nodes: 1,
+            allow_users: Vec::new(),
+            allow_groups: Vec::new(),
+            priority_tier: 1,
+            state: PartitionState::Up,
+        }
+    }
+}
+
+/// Whether a partition takes and starts jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionState {
+    /// Takes and starts jobs.
+    #[default]
+    Up,
+    /// Takes but does not start jobs.
+    Down,
+    /// Starts but does not take jobs.
+    Drain,
+    /// Neither.
+    Inactive,
+}
+
+impl Config {
+    /// Reads TOML. The error names line and key.
+    pub fn from_toml(text: &str) -> Result<Self, String> {
+        let mut config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.complete();
+        Ok(config)
+    }
+
+    /// Adds what every cluster has: a partition, and one that is the default.
+    pub fn complete(&mut self) {
+        if self.partitions.is_empty() {
+            self.partitions.push(PartitionConfig::default());
+        }
+        if !self.partitions.iter().any(|p| p.default) {
+            self.partitions[0].default = true;
+        }
+    }
+
+    /// The partition for jobs that name none.
+    pub fn default_partition(&self) -> Option<&PartitionConfig> {
+        self.partitions.iter().find(|p| p.default)
+    }
+}

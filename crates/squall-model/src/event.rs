@@ -1,0 +1,252 @@
+//! Everything that can happen: the journal holds nothing else. Append-only: variants and fields are
+//! added at the end, never changed, so that an old journal reads for ever.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
+use crate::job::{JobSpec, Outcome, Owner};
+use crate::report::StepEnd;
+use crate::resource::{Alloc, Hardware};
+use crate::set::{IndexSet, NodeSet};
+use crate::step::{Layout, StepSpec};
+use crate::time::Time;
+
+/// One batch of events: what one turn of the controller decided, durable as a whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// 1, 2, 3 … without a gap.
+    pub seq: u64,
+    /// When it was decided.
+    pub time: Time,
+    /// What happened, in order.
+    pub events: Vec<Event>,
+}
+
+/// Something that happened. The only thing that changes state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// A controller took over this journal.
+    ControllerStarted {
+        /// Its epoch, one higher than the last.
+        epoch: Epoch,
+        /// Its version, for the record.
+        version: String,
+    },
+    /// The configuration was read, at start or by `scontrol reconfigure`.
+    Configured {
+        /// All of it.
+        config: Arc<Config>,
+    },
+    /// A node that was never seen (or has rebooted, or whose hardware changed) registered.
+    NodeRegistered {
+        /// Its id: the next free one at first sight.
+        node: NodeId,
+        /// Its name.
+        name: String,
+        /// Its life. Jobs of another life are dead.
+        incarnation: Incarnation,
+        /// What it has.
+        hardware: Hardware,
+    },
+    /// A node fell silent (or was set down): no new work goes there.
+    NodeDown {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// A node that was down answers again.
+    NodeUp {
+        /// Which.
+        node: NodeId,
+    },
+    /// The operator changed what may run on some nodes.
+    NodesSet {
+        /// Which.
+        nodes: NodeSet,
+        /// What for.
+        admin: NodeAdmin,
+        /// The reason given.
+        reason: Option<String>,
+        /// Who.
+        by: u32,
+    },
+    /// Reports of a node up to this number are in this record or an earlier one.
+    ReportsTaken {
+        /// The node.
+        node: NodeId,
+        /// Its life: numbers start again at 1 in another.
+        incarnation: Incarnation,
+        /// The last report taken.
+        up_to: u64,
+    },
+    /// A job (or a whole array) was accepted.
+    JobSubmitted {
+        /// Its id; an array of N tasks reserves this and the N-1 that follow.
+        id: JobId,
+        /// The client's key, by which a retry is known.
+        key: ClientKey,
+        /// Who.
+        owner: Arc<Owner>,
+        /// What.
+        spec: Arc<JobSpec>,
+    },
+    /// A job got resources. For an array task that was not touched before, this makes it a job of its own.
+    JobStarted {
+        /// The job.
+        id: JobId,
+        /// Its new attempt, one higher than the last.
+        attempt: Attempt,
+        /// Name of the partition.
+        partition: String,
+        /// What it holds.
+        alloc: Alloc,
+    },
+    /// A step was created in a running job.
+    StepStarted {
+        /// The job.
+        job: JobId,
+        /// The step's number.
+        step: StepNo,
+        /// The client's key.
+        key: ClientKey,
+        /// What was asked.
+        spec: Arc<StepSpec>,
+        /// What it holds of the job's resources (empty core sets with `--overlap`).
+        alloc: Alloc,
+        /// Where its tasks run.
+        layout: Layout,
+    },
+    /// A node's share of a step has ended; when it is the last node, the step has ended.
+    StepNodeEnded {
+        /// The job.
+        job: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// The step.
+        step: StepNo,
+        /// The node.
+        node: NodeId,
+        /// How.
+        end: StepEnd,
+    },
+    /// How a job ends is decided. A pending job has ended with this; a running one completes:
+    /// its nodes are told, and it has ended when the last has released it.
+    JobEnding {
+        /// The job; the array's id with `tasks`.
+        id: JobId,
+        /// How.
+        outcome: Outcome,
+        /// Back into the queue afterwards.
+        requeue: Option<Requeue>,
+    },
+    /// Nothing is left of the job on these nodes; when these are the last, the job has ended.
+    NodesReleased {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// The nodes.
+        nodes: NodeSet,
+    },
+    /// Pending tasks of an array that were never touched ended without starting.
+    TasksEnded {
+        /// The array.
+        array: JobId,
+        /// Indices.
+        tasks: IndexSet,
+        /// How.
+        outcome: Outcome,
+    },
+    /// A pending job was held.
+    JobHeld {
+        /// The job, or an array: all of its pending tasks.
+        id: JobId,
+        /// By the operator: its user can't release it.
+        admin: bool,
+    },
+    /// A held job was released.
+    JobReleased {
+        /// The job, or an array: all of its pending tasks.
+        id: JobId,
+    },
+    /// `scontrol update` changed a job.
+    JobUpdated {
+        /// The job, or an array: all of its pending tasks.
+        id: JobId,
+        /// What changed.
+        change: JobChange,
+    },
+    /// A job that has ended goes back into the queue.
+    JobRequeued {
+        /// The job.
+        id: JobId,
+        /// How.
+        requeue: Requeue,
+    },
+    /// A running job was stopped or goes on.
+    JobSuspended {
+        /// The job.
+        id: JobId,
+        /// False: it goes on.
+        suspended: bool,
+    },
+    /// Ended jobs older than this are no longer kept in memory (accounting keeps them).
+    Forgotten {
+        /// Those that ended before.
+        ended_before: Time,
+    },
+    /// The operator changed a partition's state.
+    PartitionSet {
+        /// Its name.
+        name: String,
+        /// Its new state.
+        state: crate::config::PartitionState,
+    },
+    /// A step got no processes (its client vanished before the launch); it has ended.
+    StepAbandoned {
+        /// The job.
+        job: JobId,
+        /// The step.
+        step: StepNo,
+        /// How it counts.
+        outcome: Outcome,
+    },
+}
+
+/// How a job goes back into the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requeue {
+    /// Held until released (`scontrol requeuehold`, or too many launch failures).
+    pub hold: bool,
+    /// Not before this time.
+    pub not_before: Option<Time>,
+}
+
+/// What the operator wants of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NodeAdmin {
+    /// Jobs may start (`state=resume`, `undrain`).
+    #[default]
+    Resume,
+    /// Running jobs finish, none starts.
+    Drain,
+    /// Down: its jobs are lost.
+    Down,
+}
+
+/// What `scontrol update job` may change. None: unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobChange {
+    /// A whole new spec: whatever was changed of name, partition, nodes, comment, dependency, …
+    pub spec: Option<Arc<JobSpec>>,
+    /// New time limit in seconds; Some(None): unlimited.
+    pub time_limit_s: Option<Option<u64>>,
+    /// New priority.
+    pub priority: Option<u32>,
+    /// New `%N` of an array.
+    pub array_limit: Option<Option<u32>>,
+}

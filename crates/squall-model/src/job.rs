@@ -1,0 +1,467 @@
+//! What a user asks for (`JobSpec`) and how a job ends (`Outcome`).
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::id::{Attempt, JobId};
+use crate::resource::Memory;
+use crate::set::IndexSet;
+use crate::time::{Span, Time};
+
+/// The user on whose behalf something runs; from the kernel (SO_PEERCRED), never from a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Owner {
+    /// Numeric user id.
+    pub uid: u32,
+    /// Primary group at submission.
+    pub gid: u32,
+    /// All supplementary groups, for the drop of privileges.
+    pub groups: Vec<u32>,
+    /// Login name, or the uid in decimal where it has none.
+    pub user: String,
+    /// Name of the primary group, or the gid in decimal.
+    pub group: String,
+}
+
+/// BLAKE3 of a script or environment: how the journal, the nodes and jobs refer to content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// The digest of some bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(*blake3::hash(bytes).as_bytes())
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// What kind of job it is: who drives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobKind {
+    /// `sbatch`: a script on the first node.
+    #[default]
+    Batch,
+    /// `salloc`: resources for a program on the submitting host.
+    Allocation,
+    /// `srun` outside of an allocation: resources for one step.
+    Run,
+}
+
+/// Everything that a submission asks for. Immutable once journaled; `scontrol update` makes a changed copy.
+/// Equal specs are kept once. Option names are Slurm's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Batch, salloc or srun.
+    pub kind: JobKind,
+    /// `--job-name`; the script's file name, the command's, or `wrap`.
+    pub name: String,
+    /// `--partition`, as given: one name or several with commas; None: the default partition.
+    pub partition: Option<String>,
+    /// `--account`.
+    pub account: Option<String>,
+    /// `--qos`.
+    pub qos: Option<String>,
+    /// `--reservation`.
+    pub reservation: Option<String>,
+    /// `--wckey`.
+    pub wckey: Option<String>,
+    /// `--comment`.
+    pub comment: Option<String>,
+    /// What it needs to run.
+    pub need: Need,
+    /// `--time` in seconds; None: the partition's default.
+    pub time_limit_s: Option<u64>,
+    /// `--time-min` in seconds.
+    pub time_min_s: Option<u64>,
+    /// `--begin`.
+    pub begin: Option<Time>,
+    /// `--deadline`.
+    pub deadline: Option<Time>,
+    /// `--dependency`.
+    pub dependency: Option<Dependency>,
+    /// `--hold`.
+    pub hold: bool,
+    /// `--priority`.
+    pub priority: Option<u32>,
+    /// `--nice`.
+    pub nice: i32,
+    /// `--requeue` / `--no-requeue`; None: the cluster's default (requeue).
+    pub requeue: Option<bool>,
+    /// `--kill-on-invalid-dep`; None: the cluster's default (no).
+    pub kill_on_invalid_dep: Option<bool>,
+    /// `--no-kill`: keep the allocation when one of its nodes fails.
+    pub no_kill: bool,
+    /// `--signal`.
+    pub signal: Option<SignalSpec>,
+    /// `--array`.
+    pub array: Option<ArraySpec>,
+    /// `--chdir`, absolute.
+    pub work_dir: String,
+    /// `--input`, a pattern; None: /dev/null.
+    pub stdin: Option<String>,
+    /// `--output`, a pattern; None: `slurm-%j.out` or `slurm-%A_%a.out`.
+    pub stdout: Option<String>,
+    /// `--error`, a pattern; None: joined to stdout.
+    pub stderr: Option<String>,
+    /// `--open-mode`: true append, false truncate, None: truncate at the first attempt, append after a requeue.
+    pub append: Option<bool>,
+    /// `--mail-type`, as given.
+    pub mail_type: Option<String>,
+    /// `--mail-user`.
+    pub mail_user: Option<String>,
+    /// Path of the script as the user named it (absolute), or the command line of srun and salloc.
+    pub command: String,
+    /// Arguments of the batch script.
+    pub args: Vec<String>,
+    /// The whole command line, for `sacct -o SubmitLine`.
+    pub submit_line: String,
+    /// Content of the batch script.
+    pub script: Option<Digest>,
+    /// The environment: `KEY=VALUE` entries, each ended by a NUL byte.
+    pub env: Digest,
+    /// File mode mask of the submitter.
+    pub umask: u32,
+    /// Soft resource limits to set in the tasks: (RLIMIT_* number, value).
+    pub rlimits: Vec<(u32, u64)>,
+    /// Host from which it was submitted.
+    pub submit_host: String,
+    /// `--get-user-env`: run a login shell of the user to complete the environment.
+    pub get_user_env: bool,
+    /// Options that have no effect yet but are shown and handed on, by long name (`mem-bind`, `hint`, …), sorted.
+    pub others: Vec<(String, String)>,
+}
+
+/// The resources that a job needs, as asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Need {
+    /// `--nodes` minimum; None: as many as the tasks need.
+    pub nodes_min: Option<u32>,
+    /// `--nodes` maximum; None: the minimum.
+    pub nodes_max: Option<u32>,
+    /// `--ntasks`; None: one for each node, or `ntasks_per_node` on each.
+    pub ntasks: Option<u32>,
+    /// `--ntasks-per-node`.
+    pub ntasks_per_node: Option<u32>,
+    /// `--cpus-per-task`; None: 1, and SLURM_CPUS_PER_TASK is not set.
+    pub cpus_per_task: Option<u32>,
+    /// `--mincpus`: least CPUs of each node.
+    pub cpus_min: Option<u32>,
+    /// `--mem` or `--mem-per-cpu`.
+    pub memory: Memory,
+    /// `--tmp`, MiB of scratch space on each node.
+    pub tmp_disk_mb: u64,
+    /// `--exclusive`: whole nodes.
+    pub exclusive: bool,
+    /// `--oversubscribe`.
+    pub oversubscribe: bool,
+    /// `--overcommit`: more tasks than CPUs.
+    pub overcommit: bool,
+    /// `--contiguous`.
+    pub contiguous: bool,
+    /// `--spread-job`.
+    pub spread: bool,
+    /// `--nodelist`, a host list that the allocation must contain.
+    pub nodelist: Option<String>,
+    /// `--exclude`, a host list.
+    pub exclude: Option<String>,
+    /// `--constraint`, as given.
+    pub constraint: Option<String>,
+    /// `--gres`, as given.
+    pub gres: Option<String>,
+    /// `--licenses`, as given.
+    pub licenses: Option<String>,
+}
+
+impl Need {
+    /// Tasks that the job will have on `nodes` nodes.
+    pub fn tasks_on(&self, nodes: u32) -> u32 {
+        self.ntasks.unwrap_or_else(|| nodes * self.ntasks_per_node.unwrap_or(1))
+    }
+    /// CPUs for one task.
+    pub fn task_cpus(&self) -> u32 {
+        self.cpus_per_task.unwrap_or(1).max(1)
+    }
+}
+
+/// `--array`: which indices, and how many may run at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArraySpec {
+    /// The indices.
+    pub indices: IndexSet,
+    /// `%N`: most tasks running at once.
+    pub limit: Option<u32>,
+    /// The text as given, for display.
+    pub text: String,
+}
+
+impl ArraySpec {
+    /// The job id of the task at `rank` (its position among the indices) of the array `array`:
+    /// an array reserves as many consecutive ids as it has tasks; the last task bears the array's own id, as in Slurm.
+    pub fn task_id(&self, array: JobId, rank: u32) -> JobId {
+        let last = self.indices.len() as u32 - 1;
+        if rank == last { array } else { JobId(array.0 + 1 + rank) }
+    }
+    /// The reverse of [`Self::task_id`]: the position of a task among the indices, if the id belongs to the array.
+    pub fn rank_of(&self, array: JobId, task: JobId) -> Option<u32> {
+        let last = self.indices.len() as u32 - 1;
+        if task == array {
+            return Some(last);
+        }
+        let rank = task.0.checked_sub(array.0 + 1)?;
+        (rank < last).then_some(rank)
+    }
+}
+
+/// Which task of which array a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ArrayTask {
+    /// The array's id.
+    pub array: JobId,
+    /// The index within the array (SLURM_ARRAY_TASK_ID).
+    pub index: u32,
+}
+
+/// `--signal=[{R|B}:]SIG[@SECONDS]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalSpec {
+    /// Signal number.
+    pub signal: i32,
+    /// Seconds before the time limit.
+    pub before_s: u32,
+    /// `B:` signal the batch script only; otherwise every step but the script.
+    pub batch_only: bool,
+}
+
+/// `--dependency`: all of the terms (commas) or any of them (question marks).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The terms, in the order given.
+    pub terms: Vec<DependencyTerm>,
+    /// True: one term that holds is enough.
+    pub any: bool,
+}
+
+/// One condition on another job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependencyTerm {
+    /// What must hold.
+    pub when: DependencyKind,
+    /// Of which job: None only for `singleton`.
+    pub job: Option<DependencyJob>,
+}
+
+/// The job that a dependency names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DependencyJob {
+    /// A job or a whole array.
+    pub id: JobId,
+    /// `ID_INDEX`: one task of an array.
+    pub index: Option<u32>,
+    /// `after:ID+MINUTES`: minutes to wait after its start.
+    pub delay_min: u32,
+}
+
+/// The conditions that `--dependency` knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum DependencyKind {
+    /// It has started or was cancelled.
+    After,
+    /// It has ended.
+    AfterAny,
+    /// It has ended with exit code 0.
+    AfterOk,
+    /// It has ended otherwise.
+    AfterNotOk,
+    /// The task of the same index in that array has ended with exit code 0.
+    AfterCorr,
+    /// As AfterAny (there are no burst buffers to wait for).
+    AfterBurstBuffer,
+    /// No other job of the same name and user is running or ahead in the queue.
+    Singleton,
+}
+
+/// How a process ended: `code:signal`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ExitCode {
+    /// The exit code, 0 to 255.
+    pub code: u8,
+    /// The signal that ended it; 0: none.
+    pub signal: u8,
+}
+
+impl ExitCode {
+    /// `0:0`.
+    pub const OK: Self = Self { code: 0, signal: 0 };
+    /// Whether it is `0:0`.
+    pub fn is_ok(self) -> bool {
+        self == Self::OK
+    }
+    /// The exit status that a shell or srun reports: the code, or 128 + signal.
+    pub fn shell_status(self) -> i32 {
+        if self.signal != 0 { 128 + i32::from(self.signal) } else { i32::from(self.code) }
+    }
+}
+
+/// How a job or step ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The final state.
+    pub state: EndState,
+    /// The batch script's, or the highest of the tasks'.
+    pub exit: ExitCode,
+    /// What led to it where the state doesn't say: shown as Reason.
+    pub reason: Option<String>,
+}
+
+/// The states from which there is no return but by requeue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EndState {
+    /// Exit code 0.
+    Completed,
+    /// Another exit code.
+    Failed,
+    /// By `scancel`, or because its dependency can never hold.
+    Cancelled {
+        /// Who did it.
+        by: u32,
+    },
+    /// Ran into its time limit.
+    Timeout,
+    /// A node of its allocation died.
+    NodeFail,
+    /// Went over its memory.
+    OutOfMemory,
+    /// Ended to make room.
+    Preempted,
+    /// Could not be started by its deadline.
+    Deadline,
+    /// Could not be launched.
+    BootFail,
+}
+
+/// What a job is doing now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum JobState {
+    /// Waits in the queue; holds nothing.
+    Pending,
+    /// Holds its allocation, and its processes may run.
+    Running,
+    /// Holds its allocation, its processes are stopped.
+    Suspended,
+    /// Its end is decided; some node has not yet said that nothing is left of it. Shown with the end state.
+    Completing(EndState),
+    /// Nothing is left of it.
+    Ended(EndState),
+}
+
+/// Why a pending job does not run. The names that users see are Slurm's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PendingReason {
+    /// Not looked at yet.
+    #[default]
+    None,
+    /// Earlier jobs of the partition wait.
+    Priority,
+    /// Nodes are busy.
+    Resources,
+    /// A dependency has not come true.
+    Dependency,
+    /// A dependency never can.
+    DependencyNeverSatisfied,
+    /// `--begin` lies ahead.
+    BeginTime,
+    /// Held by its user.
+    JobHeldUser,
+    /// Held by the operator.
+    JobHeldAdmin,
+    /// `%N` tasks of its array run.
+    JobArrayTaskLimit,
+    /// More nodes than the partition has.
+    PartitionNodeLimit,
+    /// Longer than the partition allows.
+    PartitionTimeLimit,
+    /// The partition is down.
+    PartitionDown,
+    /// The partition is inactive.
+    PartitionInactive,
+    /// The nodes asked for are down, drained or reserved.
+    ReqNodeNotAvail,
+    /// No set of nodes of the cluster, even empty, could hold it.
+    BadConstraints,
+    /// The launch failed; it waits before another try.
+    LaunchFailed(String),
+    /// Requeued with hold.
+    JobHoldMaxRequeue,
+    /// Waits for the previous attempt's processes to be gone.
+    Cleaning,
+}
+
+/// Which life of which job: what nodes and journal records are keyed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobAttempt {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub attempt: Attempt,
+}
+
+/// What processes used, summed or as a peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// User CPU time.
+    pub user: Span,
+    /// System CPU time.
+    pub system: Span,
+    /// Peak resident memory over the task with the most, KiB.
+    pub max_rss_kb: u64,
+    /// The rank of that task.
+    pub max_rss_task: u32,
+    /// Sum over tasks of the peak resident memory, KiB (for AveRSS).
+    pub total_rss_kb: u64,
+    /// Peak virtual memory, KiB.
+    pub max_vm_kb: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+    /// Major page faults.
+    pub major_faults: u64,
+}
+
+impl Usage {
+    /// Adds another task's or node's usage: times add, peaks are kept.
+    pub fn absorb(&mut self, other: &Self) {
+        self.user.0 += other.user.0;
+        self.system.0 += other.system.0;
+        if other.max_rss_kb > self.max_rss_kb {
+            self.max_rss_kb = other.max_rss_kb;
+            self.max_rss_task = other.max_rss_task;
+        }
+        self.total_rss_kb += other.total_rss_kb;
+        self.max_vm_kb = self.max_vm_kb.max(other.max_vm_kb);
+        self.read_bytes += other.read_bytes;
+        self.write_bytes += other.write_bytes;
+        self.major_faults += other.major_faults;
+    }
+}
+
+/// A script or an environment with its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob {
+    /// The digest of `bytes`.
+    pub digest: Digest,
+    /// The content.
+    pub bytes: ByteBuf,
+}
+
+impl Blob {
+    /// Wraps bytes with their digest.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self { digest: Digest::of(&bytes), bytes: ByteBuf::from(bytes) }
+    }
+}

@@ -1,0 +1,17 @@
+//! Squall's nouns: plain data that every floor above shares, with no behaviour but parse, print, compare.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod config;
+pub mod duration;
+pub mod event;
+pub mod hostlist;
+pub mod id;
+pub mod job;
+pub mod limits;
+pub mod report;
+pub mod resource;
+pub mod set;
+pub mod step;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,36 @@
+//! Every limit of the system, named, in one place.
+
+/// Largest frame on any link, bytes; a longer one ends its connection.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
+pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
+/// Largest environment of a job, bytes.
+pub const ENV_BYTES_MAX: usize = 4 << 20;
+/// Largest array index plus one.
+pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
+/// Largest number of nodes that a host list may expand to.
+pub const HOSTLIST_MAX: usize = 1 << 20;
+/// Most tasks of one step on one node.
+pub const TASKS_PER_NODE_MAX: u32 = 4096;
+/// Most tasks of one step.
+pub const TASKS_MAX: u32 = 1 << 20;
+/// Longest string option (names, paths, comments), bytes.
+pub const STRING_BYTES_MAX: usize = 64 << 10;
+/// Most dependency terms of one job.
+pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
+/// Jobs that one answer frame carries; a longer list comes in several frames.
+pub const ANSWER_JOBS_MAX: usize = 4096;
+/// Reports that one frame from a node carries.
+pub const REPORTS_PER_FRAME_MAX: usize = 1024;
+/// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).
+pub const MIN_JOB_AGE_S: u64 = 300;
+/// Seconds between TERM and KILL (Slurm's `KillWait`).
+pub const KILL_WAIT_S: u64 = 30;
+/// Seconds that an allocation lives on without a connected `salloc` or `srun` after a controller restart.
+pub const OWNER_GRACE_S: u64 = 60;
+/// Seconds between heartbeats of a node.
+pub const HEARTBEAT_S: u64 = 10;
+/// Seconds of silence after which a node counts as not responding (Slurm's `SlurmdTimeout` is 300).
+pub const NODE_TIMEOUT_S: u64 = 60;
+/// Seconds after which the jobs of a silent node are given up and requeued elsewhere. Slow is not dead.
+pub const NODE_LOST_S: u64 = 300;

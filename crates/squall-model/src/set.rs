@@ -1,0 +1,373 @@
+//! Sets of dense ids: nodes, cores, and the index sets of job arrays.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::id::NodeId;
+
+/// A set of small integers as 64-bit words; trailing zero words are never kept, so equality is set equality.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BitSet(SmallVec<[u64; 2]>);
+
+impl BitSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// {0, 1, …, n-1}.
+    pub fn first(n: usize) -> Self {
+        let mut set = Self::new();
+        set.0.resize(n / 64, u64::MAX);
+        if !n.is_multiple_of(64) {
+            set.0.push((1 << (n % 64)) - 1);
+        }
+        set
+    }
+    /// Adds `i`; true if it was not there.
+    pub fn insert(&mut self, i: usize) -> bool {
+        if self.0.len() <= i / 64 {
+            self.0.resize(i / 64 + 1, 0);
+        }
+        let fresh = self.0[i / 64] & (1 << (i % 64)) == 0;
+        self.0[i / 64] |= 1 << (i % 64);
+        fresh
+    }
+    /// Removes `i`; true if it was there.
+    pub fn remove(&mut self, i: usize) -> bool {
+        let there = self.contains(i);
+        if there {
+            self.0[i / 64] &= !(1 << (i % 64));
+            self.trim();
+        }
+        there
+    }
+    /// Whether `i` is in the set.
+    pub fn contains(&self, i: usize) -> bool {
+        self.0.get(i / 64).is_some_and(|w| w & (1 << (i % 64)) != 0)
+    }
+    /// How many members.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Members in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                (rest != 0).then(|| {
+                    let bit = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
+                    at * 64 + bit
+                })
+            })
+        })
+    }
+    /// Adds all of `other`.
+    pub fn union_with(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a |= b;
+        }
+    }
+    /// Removes all of `other`.
+    pub fn subtract(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a &= !b;
+        }
+        self.trim();
+    }
+    /// Keeps only what is also in `other`.
+    pub fn intersect_with(&mut self, other: &Self) {
+        self.0.truncate(other.0.len());
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a &= b;
+        }
+        self.trim();
+    }
+    /// Whether no member is shared.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| a & b == 0)
+    }
+    /// Whether every member is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.0.iter().enumerate().all(|(at, w)| w & !other.0.get(at).copied().unwrap_or(0) == 0)
+    }
+    /// The lowest `n` members, or None if there are fewer.
+    pub fn take(&self, n: usize) -> Option<Self> {
+        let taken: Self = self.iter().take(n).collect();
+        (taken.len() == n).then_some(taken)
+    }
+    fn trim(&mut self) {
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+    }
+}
+
+impl FromIterator<usize> for BitSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
+        let mut set = Self::new();
+        for i in iter {
+            set.insert(i);
+        }
+        set
+    }
+}
+
+/// A set of cores (hardware threads) of one node.
+pub type CoreSet = BitSet;
+
+/// A set of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeSet(pub BitSet);
+
+impl NodeSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// The set of one node.
+    pub fn one(node: NodeId) -> Self {
+        [node].into_iter().collect()
+    }
+    /// Adds a node; true if it was not there.
+    pub fn insert(&mut self, node: NodeId) -> bool {
+        self.0.insert(node.index())
+    }
+    /// Removes a node; true if it was there.
+    pub fn remove(&mut self, node: NodeId) -> bool {
+        self.0.remove(node.index())
+    }
+    /// Whether the node is in the set.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.0.contains(node.index())
+    }
+    /// How many nodes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Nodes in rising order of id.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.iter().map(|i| NodeId(i as u32))
+    }
+    /// The lowest node.
+    pub fn first(&self) -> Option<NodeId> {
+        self.iter().next()
+    }
+    /// Adds all of `other`.
+    pub fn union_with(&mut self, other: &Self) {
+        self.0.union_with(&other.0);
+    }
+    /// Removes all of `other`.
+    pub fn subtract(&mut self, other: &Self) {
+        self.0.subtract(&other.0);
+    }
+    /// Whether every node is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.0.is_subset(&other.0)
+    }
+}
+
+impl FromIterator<NodeId> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = NodeId>>(iter: I) -> Self {
+        Self(iter.into_iter().map(NodeId::index).collect())
+    }
+}
+
+/// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges,
+/// so that `0-999999` costs one entry and taking tasks off the front costs nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexSet(Vec<Range>);
+
+/// `first, first+1, … last`, inclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Range {
+    /// Lowest member.
+    pub first: u32,
+    /// Highest member.
+    pub last: u32,
+}
+
+impl IndexSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// The set `first..=last`.
+    pub fn range(first: u32, last: u32) -> Self {
+        Self(if first <= last { vec![Range { first, last }] } else { Vec::new() })
+    }
+    /// The ranges, sorted, disjoint, not adjacent.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+    /// How many members.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|r| (r.last - r.first) as usize + 1).sum()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// The lowest member.
+    pub fn first(&self) -> Option<u32> {
+        self.0.first().map(|r| r.first)
+    }
+    /// The highest member.
+    pub fn last(&self) -> Option<u32> {
+        self.0.last().map(|r| r.last)
+    }
+    /// Whether `i` is a member.
+    pub fn contains(&self, i: u32) -> bool {
+        let at = self.0.partition_point(|r| r.last < i);
+        self.0.get(at).is_some_and(|r| r.first <= i)
+    }
+    /// Members in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().flat_map(|r| r.first..=r.last)
+    }
+    /// How many members are lower than `i`: the position of `i` among the members.
+    pub fn rank(&self, i: u32) -> u32 {
+        self.0.iter().take_while(|r| r.first < i).map(|r| r.last.min(i - 1) - r.first + 1).sum()
+    }
+    /// The member at position `rank`.
+    pub fn at(&self, rank: u32) -> Option<u32> {
+        let mut left = rank;
+        for r in &self.0 {
+            let n = r.last - r.first + 1;
+            if left < n {
+                return Some(r.first + left);
+            }
+            left -= n;
+        }
+        None
+    }
+    /// Adds `i`; true if it was not there.
+    pub fn insert(&mut self, i: u32) -> bool {
+        let at = self.0.partition_point(|r| r.last < i);
+        if self.0.get(at).is_some_and(|r| r.first <= i) {
+            return false;
+        }
+        let joins_left = at > 0 && self.0[at - 1].last + 1 == i;
+        let joins_right = self.0.get(at).is_some_and(|r| i.checked_add(1) == Some(r.first));
+        match (joins_left, joins_right) {
+            (true, true) => {
+                self.0[at - 1].last = self.0[at].last;
+                self.0.remove(at);
+            }
+            (true, false) => self.0[at - 1].last = i,
+            (false, true) => self.0[at].first = i,
+            (false, false) => self.0.insert(at, Range { first: i, last: i }),
+        }
+        true
+    }
+    /// Removes `i`; true if it was there.
+    pub fn remove(&mut self, i: u32) -> bool {
+        let at = self.0.partition_point(|r| r.last < i);
+        let Some(r) = self.0.get(at).copied().filter(|r| r.first <= i) else { return false };
+        match (r.first == i, r.last == i) {
+            (true, true) => {
+                self.0.remove(at);
+            }
+            (true, false) => self.0[at].first = i + 1,
+            (false, true) => self.0[at].last = i - 1,
+            (false, false) => {
+                self.0[at].last = i - 1;
+                self.0.insert(at + 1, Range { first: i + 1, last: r.last });
+            }
+        }
+        true
+    }
+    /// Adds all of `other`.
+    pub fn union_with(&mut self, other: &Self) {
+        let mut all: Vec<Range> = self.0.iter().chain(&other.0).copied().collect();
+        all.sort_unstable();
+        self.0.clear();
+        for r in all {
+            match self.0.last_mut() {
+                Some(end) if r.first <= end.last.saturating_add(1) => end.last = end.last.max(r.last),
+                _ => self.0.push(r),
+            }
+        }
+    }
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut out = Vec::new();
+        let (mut a, mut b) = (0, 0);
+        while let (Some(x), Some(y)) = (self.0.get(a), other.0.get(b)) {
+            let (first, last) = (x.first.max(y.first), x.last.min(y.last));
+            if first <= last {
+                out.push(Range { first, last });
+            }
+            if x.last < y.last { a += 1 } else { b += 1 }
+        }
+        Self(out)
+    }
+    /// What is in `self` but not in `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        let mut out = Vec::new();
+        for r in &self.0 {
+            let mut first = r.first;
+            let from = other.0.partition_point(|o| o.last < r.first);
+            let mut open = true;
+            for o in &other.0[from..] {
+                if o.first > r.last {
+                    break;
+                }
+                if o.first > first {
+                    out.push(Range { first, last: o.first - 1 });
+                }
+                if o.last >= r.last {
+                    open = false;
+                    break;
+                }
+                first = o.last + 1;
+            }
+            if open {
+                out.push(Range { first, last: r.last });
+            }
+        }
+        Self(out)
+    }
+}
+
+impl FromIterator<u32> for IndexSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(iter: I) -> Self {
+        let mut all: Vec<u32> = iter.into_iter().collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut out: Vec<Range> = Vec::new();
+        for i in all {
+            match out.last_mut() {
+                Some(r) if r.last + 1 == i => r.last = i,
+                _ => out.push(Range { first: i, last: i }),
+            }
+        }
+        Self(out)
+    }
+}
+
+impl std::fmt::Display for IndexSet {
+    /// `1,4-9`, as in `123_[1,4-9]`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, r) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str(",")?;
+            }
+            if r.first == r.last { write!(f, "{}", r.first)? } else { write!(f, "{}-{}", r.first, r.last)? }
+        }
+        Ok(())
+    }
+}

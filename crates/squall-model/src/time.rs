@@ -1,0 +1,62 @@
+//! Time as machines see it: an argument, never a clock.
+
+use std::ops::{Add, Sub};
+
+use serde::{Deserialize, Serialize};
+
+/// A point in time, microseconds since the Unix epoch. 0 stands for "never" where a time may be absent
+/// in output structures; optional times inside machines are `Option<Time>`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Time(pub u64);
+
+/// A length of time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Span(pub u64);
+
+impl Time {
+    /// From whole seconds since the Unix epoch.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+    /// Whole seconds since the Unix epoch, rounded down.
+    pub const fn secs(self) -> u64 {
+        self.0 / 1_000_000
+    }
+    /// How long ago `earlier` was; zero if it lies ahead.
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Span {
+    /// From whole seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+    /// From milliseconds.
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms.saturating_mul(1_000))
+    }
+    /// Whole seconds, rounded down.
+    pub const fn secs(self) -> u64 {
+        self.0 / 1_000_000
+    }
+    /// Whole milliseconds, rounded down.
+    pub const fn millis(self) -> u64 {
+        self.0 / 1_000
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for Time {
+    type Output = Self;
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}

@@ -1,0 +1,507 @@
+//! Between client commands and the controller.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::config::{Config, PartitionState};
+use crate::event::NodeAdmin;
+use crate::id::{ClientKey, JobId, StepNo};
+use crate::job::{ArrayTask, ExitCode, JobSpec, Outcome};
+use crate::set::IndexSet;
+use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
+use crate::time::Time;
+use crate::wire::info::{AccountingRow, Diag, JobsPage, NodeInfo, PartitionInfo};
+
+/// What a client asks. Who asks is what the socket says, never part of the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// `sbatch`. Answer: `Submitted`.
+    Submit {
+        /// What.
+        spec: Box<JobSpec>,
+        /// Content of the script.
+        script: ByteBuf,
+        /// Content of the environment, entries ended by NUL.
+        env: ByteBuf,
+        /// Makes a retry harmless.
+        key: ClientKey,
+    },
+    /// `sbatch --test-only`. Answer: `WouldStart`.
+    TestSubmit {
+        /// What.
+        spec: Box<JobSpec>,
+    },
+    /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts.
+    /// The allocation lives as long as the connection (after a lost one: until `OWNER_GRACE_S` without `Attach`).
+    Allocate {
+        /// What.
+        spec: Box<JobSpec>,
+        /// Content of the environment.
+        env: ByteBuf,
+        /// Makes a retry harmless.
+        key: ClientKey,
+        /// Refuse instead of waiting longer than so many seconds (`--immediate`).
+        immediate_s: Option<u32>,
+    },
+    /// The owner of an allocation is back on a new connection. Answer: `Allocated` when it has started.
+    Attach {
+        /// The job.
+        job: JobId,
+    },
+    /// The owner is done with its allocation. Answer: `Done`.
+    Finish {
+        /// The job.
+        job: JobId,
+        /// Exit code to record.
+        exit: ExitCode,
+    },
+    /// What a running allocation is, for `srun --jobid` and `srun` inside a job. Answer: `Allocated`.
+    Facts {
+        /// The job.
+        job: JobId,
+    },
+    /// `srun` in an allocation. Answers: `StepCreated` when it has cores, `StepDone` when it has ended.
+    CreateStep {
+        /// The job.
+        job: JobId,
+        /// What.
+        spec: Box<StepSpec>,
+        /// What to run.
+        program: Box<TaskProgram>,
+        /// Makes a retry harmless, and brings the program again to a restarted controller.
+        key: ClientKey,
+    },
+    /// Tell me when the job has ended (`sbatch --wait`). Answer: `JobDone`.
+    AwaitJob {
+        /// The job; an array: when all its tasks have ended, with the highest exit code.
+        job: JobId,
+    },
+    /// `scancel`. Answer: `Affected`.
+    Cancel {
+        /// Which jobs.
+        jobs: JobSelection,
+        /// Signal and target instead of the end.
+        signal: Option<(i32, crate::wire::node::SignalTarget)>,
+        /// Only this step.
+        step: Option<StepNo>,
+        /// Name those to whom it does not apply (already ended, not found) in the answer.
+        verbose: bool,
+    },
+    /// `scontrol hold`, `uhold`. Answer: `Affected`.
+    Hold {
+        /// Which jobs.
+        jobs: JobSelection,
+        /// `uhold`: as its user would.
+        user: bool,
+    },
+    /// `scontrol release`. Answer: `Affected`.
+    Release {
+        /// Which jobs.
+        jobs: JobSelection,
+    },
+    /// `scontrol requeue`, `requeuehold`. Answer: `Affected`, before the job's processes are ended.
+    Requeue {
+        /// Which jobs.
+        jobs: JobSelection,
+        /// Held afterwards.
+        hold: bool,
+    },
+    /// `scontrol suspend`, `resume`. Answer: `Affected`.
+    Suspend {
+        /// Which jobs.
+        jobs: JobSelection,
+        /// False: go on.
+        suspend: bool,
+    },
+    /// `scontrol update jobid=`. Answer: `Affected`.
+    UpdateJob {
+        /// Which jobs.
+        jobs: JobSelection,
+        /// What.
+        change: Box<JobUpdate>,
+    },
+    /// `scontrol update nodename=`. Answer: `Done`.
+    UpdateNodes {
+        /// A host list.
+        nodes: String,
+        /// What.
+        admin: NodeAdmin,
+        /// The reason given.
+        reason: Option<String>,
+    },
+    /// `scontrol update partitionname=`. Answer: `Done`.
+    UpdatePartition {
+        /// Its name.
+        name: String,
+        /// Its new state.
+        state: PartitionState,
+    },
+    /// `squeue`, `scontrol show job`. Answers: `Jobs` pages.
+    Jobs {
+        /// Which jobs; pending tasks of an array come as one.
+        jobs: JobSelection,
+        /// With jobs that have ended but are still in memory.
+        ended: bool,
+        /// With their steps.
+        steps: bool,
+    },
+    /// `sinfo`, `scontrol show node`. Answer: `Nodes`.
+    Nodes,
+    /// `sinfo`, `scontrol show partition`. Answer: `Partitions`.
+    Partitions,
+    /// `scontrol show config`. Answer: `Config`.
+    Config,
+    /// `scontrol ping`, and whether the cluster is ready. Answer: `Pong`.
+    Ping,
+    /// `sdiag`. Answer: `Diag`.
+    Diag {
+        /// Set the counters to zero afterwards.
+        reset: bool,
+    },
+    /// `sacct`. Answers: `Accounting` pages. Consistent with everything acknowledged before.
+    Accounting(Box<AccountingQuery>),
+    /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
+    Script {
+        /// The job.
+        job: JobId,
+    },
+    /// `scontrol reconfigure`: the host reads the file and fills in `config`. Answer: `Done`.
+    Reconfigure {
+        /// The new configuration; None as sent by a client.
+        config: Option<Box<Config>>,
+    },
+    /// `squall down`, `scontrol shutdown`. Answer: `Done` when running jobs were dealt with.
+    ShutDown {
+        /// Running jobs are left alone (else ended and requeued).
+        keep_jobs: bool,
+    },
+}
+
+/// Which jobs a request is about. All conditions that are set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSelection {
+    /// By id; empty: any.
+    pub ids: Vec<JobRef>,
+    /// By user id; empty: any.
+    pub users: Vec<u32>,
+    /// By partition name; empty: any.
+    pub partitions: Vec<String>,
+    /// By job name; empty: any.
+    pub names: Vec<String>,
+    /// By account; empty: any.
+    pub accounts: Vec<String>,
+    /// By QOS; empty: any.
+    pub qos: Vec<String>,
+    /// By state; empty: any (of those not ended, if the request doesn't ask for ended ones).
+    pub states: Vec<StateFilter>,
+    /// By node: jobs that hold one of these (a host list).
+    pub nodes: Option<String>,
+}
+
+/// How users name jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobRef {
+    /// `123`: a job, or all tasks of an array.
+    Job(JobId),
+    /// `123_4`, `123_[1-4,9]`: tasks of an array.
+    Tasks(JobId, IndexSet),
+}
+
+/// A state as a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StateFilter {
+    /// PENDING
+    Pending,
+    /// RUNNING
+    Running,
+    /// SUSPENDED
+    Suspended,
+    /// COMPLETING
+    Completing,
+    /// COMPLETED
+    Completed,
+    /// CANCELLED
+    Cancelled,
+    /// FAILED
+    Failed,
+    /// TIMEOUT
+    Timeout,
+    /// NODE_FAIL
+    NodeFail,
+    /// OUT_OF_MEMORY
+    OutOfMemory,
+    /// PREEMPTED
+    Preempted,
+    /// DEADLINE
+    Deadline,
+    /// BOOT_FAIL
+    BootFail,
+    /// REQUEUED: pending again after a requeue
+    Requeued,
+    /// A state that Slurm knows and Squall never has (STOPPED, CONFIGURING, …): matches nothing.
+    Never,
+}
+
+/// What `scontrol update job` asks, by Slurm's words. None: unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobUpdate {
+    /// TimeLimit, seconds; Some(None): UNLIMITED. (The client resolves `+` and `-` itself.)
+    pub time_limit_s: Option<Option<u64>>,
+    /// Priority; 0 holds.
+    pub priority: Option<u32>,
+    /// Nice.
+    pub nice: Option<i32>,
+    /// JobName.
+    pub name: Option<String>,
+    /// Partition.
+    pub partition: Option<String>,
+    /// Account.
+    pub account: Option<String>,
+    /// QOS.
+    pub qos: Option<String>,
+    /// Comment.
+    pub comment: Option<String>,
+    /// StartTime / EligibleTime.
+    pub begin: Option<Time>,
+    /// Dependency; Some(None): none any more.
+    pub dependency: Option<Option<crate::job::Dependency>>,
+    /// NumNodes (minimum, maximum).
+    pub nodes: Option<(u32, Option<u32>)>,
+    /// NumTasks.
+    pub ntasks: Option<u32>,
+    /// NumCPUs per task.
+    pub cpus_per_task: Option<u32>,
+    /// MinMemoryNode / MinMemoryCPU.
+    pub memory: Option<crate::resource::Memory>,
+    /// ReqNodeList; Some(None): none any more.
+    pub nodelist: Option<Option<String>>,
+    /// ExcNodeList; Some(None): none any more.
+    pub exclude: Option<Option<String>>,
+    /// Features; Some(None): none any more.
+    pub constraint: Option<Option<String>>,
+    /// Requeue=0|1.
+    pub requeue: Option<bool>,
+    /// ArrayTaskThrottle; Some(None): no limit.
+    pub array_limit: Option<Option<u32>>,
+    /// StdOut pattern.
+    pub stdout: Option<String>,
+    /// StdErr pattern.
+    pub stderr: Option<String>,
+    /// WorkDir.
+    pub work_dir: Option<String>,
+    /// MailUser.
+    pub mail_user: Option<String>,
+    /// MailType.
+    pub mail_type: Option<String>,
+}
+
+/// What `sacct` asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountingQuery {
+    /// By id; empty: any.
+    pub ids: Vec<JobRef>,
+    /// By step of these ids (`-j 12.0`, `12.batch`): only that step's rows.
+    pub step: Option<StepNo>,
+    /// By user id; empty: any.
+    pub users: Vec<u32>,
+    /// By state; empty: any.
+    pub states: Vec<StateFilter>,
+    /// By job name; empty: any.
+    pub names: Vec<String>,
+    /// By partition; empty: any.
+    pub partitions: Vec<String>,
+    /// By account; empty: any.
+    pub accounts: Vec<String>,
+    /// By node (a host list).
+    pub nodes: Option<String>,
+    /// Jobs in the given states (or, without states, that existed) after this time.
+    pub start: Option<Time>,
+    /// … and before this time.
+    pub end: Option<Time>,
+    /// Without step rows.
+    pub allocations_only: bool,
+    /// Also earlier attempts of requeued jobs.
+    pub duplicates: bool,
+}
+
+/// An answer. Some requests get several, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Accepted, durably. The id is given to nobody else.
+    Submitted {
+        /// The job's or array's id.
+        job: JobId,
+        /// A notice for the user (a limit that keeps it pending, …).
+        note: Option<String>,
+    },
+    /// When it would start.
+    WouldStart {
+        /// The id that it might have.
+        job: JobId,
+        /// When.
+        time: Time,
+        /// CPUs.
+        cpus: u32,
+        /// Host list.
+        nodes: String,
+        /// Name of the partition.
+        partition: String,
+    },
+    /// The allocation runs.
+    Allocated(Box<JobFacts>),
+    /// The step runs (or is about to).
+    StepCreated {
+        /// Its number.
+        step: StepNo,
+        /// Which task runs where.
+        layout: Box<Layout>,
+        /// Facts of the allocation.
+        facts: Box<JobFacts>,
+        /// CPUs of the step on each of its nodes.
+        cpus: Vec<u32>,
+    },
+    /// The step has ended, durably.
+    StepDone {
+        /// Its number.
+        step: StepNo,
+        /// How.
+        outcome: Outcome,
+    },
+    /// The job has ended, durably.
+    JobDone {
+        /// The job.
+        job: JobId,
+        /// How (arrays: of the task with the highest exit code).
+        outcome: Outcome,
+    },
+    /// Done, durably.
+    Done,
+    /// What was done to which jobs, durably; and to which it could not be done.
+    Affected {
+        /// The jobs.
+        jobs: Vec<JobName>,
+        /// Why not: the job as asked for, and the refusal.
+        refused: Vec<(JobName, Refusal)>,
+    },
+    /// Jobs.
+    Jobs(Box<JobsPage>),
+    /// Nodes.
+    Nodes(Vec<NodeInfo>),
+    /// Partitions.
+    Partitions(Vec<PartitionInfo>),
+    /// The configuration.
+    Config(Box<Config>),
+    /// The controller lives.
+    Pong {
+        /// Its host.
+        host: String,
+        /// Its version.
+        version: String,
+        /// Nodes that have registered and are not down.
+        nodes_up: u32,
+        /// Nodes that the configuration expects.
+        nodes_expected: u32,
+        /// Why submissions are refused at present, if they are.
+        trouble: Option<String>,
+    },
+    /// Counters.
+    Diag(Box<Diag>),
+    /// Accounting rows.
+    Accounting {
+        /// The rows, by submission.
+        rows: Vec<AccountingRow>,
+        /// Another page follows.
+        more: bool,
+    },
+    /// A batch script.
+    Script(ByteBuf),
+    /// No.
+    Refused(Refusal),
+}
+
+/// A job as users name it: `123` or `123_4`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct JobName {
+    /// The job's own id.
+    pub id: JobId,
+    /// Which array task it is.
+    pub task: Option<ArrayTask>,
+}
+
+impl std::fmt::Display for JobName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.task {
+            Some(t) => write!(f, "{}_{}", t.array, t.index),
+            None => self.id.fmt(f),
+        }
+    }
+}
+
+/// Why a request is refused. The texts that users see are Slurm's and stand in the cli.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// No such job.
+    InvalidJobId,
+    /// No such step.
+    InvalidStepId,
+    /// No such partition.
+    InvalidPartition(String),
+    /// The partition takes no jobs.
+    PartitionNotAvailable(String),
+    /// No such node: the name.
+    InvalidNode(String),
+    /// No such account.
+    InvalidAccount(String),
+    /// No such QOS.
+    InvalidQos(String),
+    /// A value can't be: option and value and what is wrong.
+    InvalidValue {
+        /// The option.
+        option: String,
+        /// The value.
+        value: String,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
+    /// No node of the partition could ever hold it: which resource.
+    NodeConfigNotAvailable(String),
+    /// More nodes or tasks than the allocation has.
+    TooManyRequested(String),
+    /// A dependency names a job that is not known, or itself.
+    DependencyProblem,
+    /// The caller may not.
+    AccessDenied,
+    /// The job has ended already.
+    AlreadyDone,
+    /// The job is not pending (any more).
+    NotPending,
+    /// The job is not running.
+    NotRunning,
+    /// The job is not in a state for that.
+    WrongState(String),
+    /// The job was submitted with `--no-requeue`, or is not a batch job.
+    NotRequeueable,
+    /// Held by the operator: the user can't release it.
+    HeldByAdmin,
+    /// The array is larger than the site allows.
+    ArrayTooLarge {
+        /// The highest index allowed.
+        highest: u32,
+    },
+    /// A script, environment or string is too long: what, and the limit in bytes.
+    TooLarge(String, u64),
+    /// The queue holds as many jobs as the site allows.
+    QueueFull(u32),
+    /// The controller's disk is full: nothing new is accepted, running jobs go on.
+    DiskFull,
+    /// The key was used before for something else.
+    KeyReused,
+    /// `--immediate`: nothing was free in time.
+    Busy,
+    /// The allocation has been ended or cancelled.
+    Revoked,
+    /// The request is not one that this controller understands.
+    NotSupported(String),
+    /// The controller is going down.
+    ShuttingDown,
+}

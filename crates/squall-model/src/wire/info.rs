@@ -1,0 +1,284 @@
+//! What clients are shown of jobs, nodes, partitions and counters.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::PartitionConfig;
+use crate::event::NodeAdmin;
+use crate::id::{Attempt, JobId, StepNo};
+use crate::job::{ArrayTask, ExitCode, JobSpec, JobState, Outcome, Owner, PendingReason, Usage};
+use crate::resource::Hardware;
+use crate::set::IndexSet;
+use crate::time::Time;
+
+/// Some jobs. Specs and owners that several jobs share are sent once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsPage {
+    /// Specs that `jobs` refer to.
+    pub specs: Vec<Arc<JobSpec>>,
+    /// Owners that `jobs` refer to.
+    pub owners: Vec<Arc<Owner>>,
+    /// The jobs, by rising id.
+    pub jobs: Vec<JobInfo>,
+    /// Another page follows.
+    pub more: bool,
+    /// Ids asked for that are not known.
+    pub unknown: Vec<JobId>,
+    /// The controller's time.
+    pub now: Time,
+}
+
+/// A job, an array task, or all pending tasks of an array.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its id; of pending tasks together: the array's.
+    pub id: JobId,
+    /// Which array task it is.
+    pub task: Option<ArrayTask>,
+    /// Pending tasks that this entry stands for.
+    pub pending_tasks: Option<IndexSet>,
+    /// Most tasks of the array that run at once.
+    pub array_limit: Option<u32>,
+    /// Index into [`JobsPage::specs`].
+    pub spec: u32,
+    /// Index into [`JobsPage::owners`].
+    pub owner: u32,
+    /// What it is doing.
+    pub state: JobState,
+    /// Why it waits.
+    pub reason: PendingReason,
+    /// The exit codes, when ended or completing.
+    pub outcome: Option<Outcome>,
+    /// Highest exit code of its steps.
+    pub derived_exit: ExitCode,
+    /// Attempt (0: never started).
+    pub attempt: Attempt,
+    /// Priority; 0: held.
+    pub priority: u32,
+    /// The partition: where it runs, else as asked, else the default.
+    pub partition: String,
+    /// Account, or the default.
+    pub account: String,
+    /// QOS, or the default.
+    pub qos: String,
+    /// When submitted.
+    pub submit: Time,
+    /// When it could start for the first time.
+    pub eligible: Time,
+    /// When the last attempt started; of a pending job: when it is expected to.
+    pub start: Option<Time>,
+    /// When it ended; of a running job: when its limit ends it.
+    pub end: Option<Time>,
+    /// When suspended last.
+    pub suspended: Option<Time>,
+    /// Time limit in seconds; None: unlimited.
+    pub time_limit_s: Option<u64>,
+    /// Names of the nodes, compressed; empty: none.
+    pub nodes: String,
+    /// Name of the first node, where the script runs.
+    pub batch_host: String,
+    /// How many nodes it has, or will have at least.
+    pub num_nodes: u32,
+    /// How many CPUs it has, or will have at least.
+    pub num_cpus: u32,
+    /// How many tasks.
+    pub num_tasks: u32,
+    /// Memory that it has over all nodes, MiB; pending: that it will have; 0: no limit.
+    pub memory_mb: u64,
+    /// CPUs on each node, for `CPU_IDs` and the like: (host list, cores as a list, memory in MiB).
+    pub per_node: Vec<(String, String, u64)>,
+    /// Dependencies that have not come true yet, as text (`afterok:12(unfulfilled)`).
+    pub dependency: String,
+    /// Its steps, if asked for.
+    pub steps: Vec<StepInfo>,
+}
+
+/// A step of a running job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInfo {
+    /// Its number.
+    pub step: StepNo,
+    /// Its name.
+    pub name: String,
+    /// Names of its nodes, compressed.
+    pub nodes: String,
+    /// How many nodes.
+    pub num_nodes: u32,
+    /// How many CPUs.
+    pub num_cpus: u32,
+    /// How many tasks.
+    pub num_tasks: u32,
+    /// When it started.
+    pub start: Time,
+    /// When and how it ended.
+    pub end: Option<(Time, Outcome)>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// Whether it answers.
+    pub up: bool,
+    /// Whether it has ever registered.
+    pub known: bool,
+    /// What the operator wants of it.
+    pub admin: NodeAdmin,
+    /// Why it is down or drained, who said so, when.
+    pub reason: Option<(String, u32, Time)>,
+    /// What it has.
+    pub hardware: Hardware,
+    /// CPUs held by jobs.
+    pub cpus_used: u32,
+    /// Memory held by jobs, MiB.
+    pub memory_used_mb: u64,
+    /// Whether a job holds it exclusively or fully.
+    pub jobs_running: u32,
+    /// Jobs on it that are completing.
+    pub jobs_completing: u32,
+    /// Load average, hundredths.
+    pub load_centi: u32,
+    /// Free memory, MiB.
+    pub free_mb: u64,
+    /// When the daemon registered last.
+    pub registered: Time,
+    /// When it was heard of last.
+    pub heard: Time,
+    /// Names of its partitions.
+    pub partitions: Vec<String>,
+    /// Version of its daemon.
+    pub version: String,
+}
+
+/// A partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionInfo {
+    /// Its configuration and present state.
+    pub config: PartitionConfig,
+    /// Names of its nodes, compressed.
+    pub nodes: String,
+    /// How many nodes.
+    pub num_nodes: u32,
+    /// How many CPUs.
+    pub num_cpus: u32,
+}
+
+/// A row of accounting: a job's attempt or a step of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountingRow {
+    /// The job.
+    pub id: JobId,
+    /// Which array task it is.
+    pub task: Option<ArrayTask>,
+    /// Of an array's record: its tasks that have not started.
+    pub pending_tasks: Option<IndexSet>,
+    /// Attempt; 0: never started.
+    pub attempt: Attempt,
+    /// The step; None: the job itself.
+    pub step: Option<StepNo>,
+    /// What was asked.
+    pub spec: Arc<JobSpec>,
+    /// Who.
+    pub owner: Arc<Owner>,
+    /// Name of job or step.
+    pub name: String,
+    /// The partition.
+    pub partition: String,
+    /// Account.
+    pub account: String,
+    /// QOS.
+    pub qos: String,
+    /// What it is doing or how it ended.
+    pub state: JobState,
+    /// Exit codes.
+    pub exit: ExitCode,
+    /// Highest exit code of its steps.
+    pub derived_exit: ExitCode,
+    /// What the state doesn't say.
+    pub reason: Option<String>,
+    /// When submitted.
+    pub submit: Time,
+    /// When it could start.
+    pub eligible: Time,
+    /// When started.
+    pub start: Option<Time>,
+    /// When ended.
+    pub end: Option<Time>,
+    /// Seconds suspended.
+    pub suspended_s: u64,
+    /// Time limit in seconds; None: unlimited.
+    pub time_limit_s: Option<u64>,
+    /// Names of its nodes, compressed.
+    pub nodes: String,
+    /// How many nodes.
+    pub num_nodes: u32,
+    /// How many CPUs held (0: never started).
+    pub num_cpus: u32,
+    /// CPUs asked for.
+    pub req_cpus: u32,
+    /// How many tasks.
+    pub num_tasks: u32,
+    /// Memory held over all nodes, MiB.
+    pub memory_mb: u64,
+    /// What its tasks used.
+    pub usage: Usage,
+    /// The whole command line.
+    pub submit_line: String,
+}
+
+/// Counters of the controller since its start or the last reset: the one source of sdiag, metrics and benches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diag {
+    /// When the counters start.
+    pub since: Time,
+    /// The controller's time.
+    pub now: Time,
+    /// Jobs submitted.
+    pub jobs_submitted: u64,
+    /// Jobs started.
+    pub jobs_started: u64,
+    /// Jobs completed.
+    pub jobs_completed: u64,
+    /// Jobs cancelled.
+    pub jobs_canceled: u64,
+    /// Jobs failed.
+    pub jobs_failed: u64,
+    /// Pending at present (array tasks counted).
+    pub jobs_pending: u64,
+    /// Running at present.
+    pub jobs_running: u64,
+    /// Scheduling passes.
+    pub cycles: u64,
+    /// Time of the last pass, microseconds.
+    pub cycle_last_us: u64,
+    /// Longest pass, microseconds.
+    pub cycle_max_us: u64,
+    /// All passes together, microseconds.
+    pub cycle_total_us: u64,
+    /// Jobs looked at in all passes.
+    pub cycle_depth_total: u64,
+    /// Jobs in the queue at the last pass.
+    pub queue_length: u64,
+    /// Records written to the journal.
+    pub journal_records: u64,
+    /// Events in these records.
+    pub journal_events: u64,
+    /// Bytes of these records.
+    pub journal_bytes: u64,
+    /// Flushes.
+    pub journal_flushes: u64,
+    /// All flushes together, microseconds.
+    pub flush_total_us: u64,
+    /// Longest flush, microseconds.
+    pub flush_max_us: u64,
+    /// Requests and node messages by kind: name, count, total microseconds.
+    pub messages: Vec<(String, u64, u64)>,
+    /// Requests by user id: count, total microseconds.
+    pub users: Vec<(u32, u64, u64)>,
+    /// Connections of clients at present.
+    pub clients: u64,
+    /// Connections of nodes at present.
+    pub nodes: u64,
+}

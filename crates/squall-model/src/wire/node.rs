@@ -1,0 +1,140 @@
+//! Between controller and nodes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Incarnation, Session, StepKey, StepNo};
+use crate::job::{Blob, JobAttempt};
+use crate::report::Report;
+use crate::resource::Hardware;
+use crate::step::{JobFacts, StepLaunch};
+
+/// A frame from controller to node. A node takes only frames of its session whose `seq` follows the last;
+/// anything else means that the link lost or mixed something: it registers anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownFrame {
+    /// The session.
+    pub session: Session,
+    /// 1, 2, 3 … within the session.
+    pub seq: u64,
+    /// The messages, in order.
+    pub messages: Vec<Down>,
+    /// Scripts and environments that the messages refer to. Filled in by the host.
+    pub blobs: Vec<Blob>,
+}
+
+/// What the controller tells a node. All are idempotent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Down {
+    /// Registration accepted. First message of a session.
+    Welcome {
+        /// Heartbeat interval, seconds.
+        heartbeat_s: u64,
+    },
+    /// The job holds this node from now on: make ready (cgroup, spool). For a batch job's first node
+    /// it carries the launch of the script.
+    StartJob {
+        /// The job.
+        facts: Box<JobFacts>,
+        /// The script's launch.
+        batch: Option<Box<StepLaunch>>,
+    },
+    /// Run this node's share of a step. The job was started here earlier.
+    StartStep(Box<StepLaunch>),
+    /// Send a signal to processes of a job.
+    Signal {
+        /// The job.
+        job: JobAttempt,
+        /// Which processes.
+        target: SignalTarget,
+        /// Signal number.
+        signal: i32,
+    },
+    /// End a step: TERM, then KILL after `kill_wait_s`. Reported as `StepEnded`.
+    EndStep {
+        /// The step.
+        key: StepKey,
+        /// Seconds between TERM and KILL; 0: KILL at once.
+        kill_wait_s: u64,
+    },
+    /// End the job here: every step, then all that is left. Reported as `JobGone`, also when nothing was there.
+    EndJob {
+        /// The job.
+        job: JobAttempt,
+        /// Seconds between TERM and KILL; 0: KILL at once.
+        kill_wait_s: u64,
+        /// First bring stopped processes to life (`CONT`).
+        cont: bool,
+    },
+    /// Reports up to this number are journaled: forget them.
+    Ack {
+        /// The number.
+        up_to: u64,
+    },
+    /// The registration can't be accepted; the daemon says so and ends.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// End: `keep_jobs` false ends all work first (without reports).
+    ShutDown {
+        /// Whether running steps are left alone.
+        keep_jobs: bool,
+    },
+}
+
+/// Which processes of a job a signal goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SignalTarget {
+    /// Every step's tasks, not the batch script (`scancel --signal`).
+    Steps,
+    /// Every step's tasks and the batch script's own process.
+    All,
+    /// The batch script's process only (`--batch`).
+    Batch,
+    /// The batch script and all its children (`--full`).
+    Full,
+    /// One step.
+    Step(StepNo),
+}
+
+/// A frame from node to controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UpFrame {
+    /// First frame on a link.
+    Register(Box<Registration>),
+    /// Reports, numbered from `first` on; sent again on every new session until acknowledged.
+    Reports {
+        /// The session.
+        session: Session,
+        /// Number of the first report.
+        first: u64,
+        /// The reports.
+        reports: Vec<Report>,
+    },
+    /// The node is alive.
+    Heartbeat {
+        /// The session.
+        session: Session,
+        /// Load average over one minute, in hundredths.
+        load_centi: u32,
+        /// Free memory, MiB.
+        free_mb: u64,
+    },
+}
+
+/// What a node says of itself when it connects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// What it has.
+    pub hardware: Hardware,
+    /// Jobs that it knows: started here and not yet reported gone.
+    pub jobs: Vec<JobAttempt>,
+    /// Steps that it knows: launched here and not yet reported ended.
+    pub steps: Vec<StepKey>,
+    /// Version of the daemon.
+    pub version: String,
+}
