@@ -1,2 +1,74 @@
-//! x
-fn main() {}
+//! Squall's one binary: answers to Slurm's command names by the name it is called by, else by its first word.
+
+mod client;
+mod command;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A command: what it is called, what it is for, what runs it (arguments without the command's name).
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    run: fn(Vec<OsString>) -> ExitCode,
+    /// Made as a link by `squall links`: a Slurm command.
+    slurm: bool,
+}
+
+/// Every command. Order is that of `squall help`.
+const COMMANDS: &[Command] = &[];
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let called = args.next().unwrap_or_default();
+    let called = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut rest: Vec<OsString> = args.collect();
+    if let Some(command) = find(&called) {
+        return (command.run)(rest);
+    }
+    let word = rest.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
+    if let Some(command) = find(&word) {
+        rest.remove(0);
+        return (command.run)(rest);
+    }
+    match word.as_str() {
+        "" | "help" | "-h" | "--help" => {
+            help();
+            ExitCode::SUCCESS
+        }
+        "version" | "-V" | "--version" => {
+            print(&format!("squall {}\n", env!("CARGO_PKG_VERSION")));
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("squall: error: there is no command `{word}`; `squall help` lists them");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|c| c.name == name)
+}
+
+fn help() {
+    let mut text =
+        String::from("squall: an HPC resource manager with Slurm's commands\n\nusage: squall COMMAND [ARGUMENTS]\n");
+    for (title, slurm) in [("The cluster", false), ("Slurm's commands", true)] {
+        text.push_str(&format!("\n{title}:\n"));
+        for c in COMMANDS.iter().filter(|c| c.slurm == slurm) {
+            text.push_str(&format!("  {:<11} {}\n", c.name, c.about));
+        }
+    }
+    text.push_str(
+        "\nFirst steps: squall up; squall sbatch --wrap hostname; squall squeue; squall sacct; squall down\n",
+    );
+    print(&text);
+}
+
+/// Writes to stdout; a closed pipe is nobody's error.
+fn print(text: &str) {
+    use std::io::Write;
+    drop(std::io::stdout().write_all(text.as_bytes()));
+}

@@ -1,1 +1,3 @@
-//! x
+//! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
+
+pub mod place;

@@ -1,0 +1,177 @@
+//! A client command's connection to the controller: blocking, no runtime, nothing done at start but connect.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use squall_host::place::{Place, SocketPath};
+use squall_model::codec::{self, CodecError, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::info::JobsPage;
+use squall_model::wire::{Hello, Proof, Role};
+
+/// A connection to the controller.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    cluster: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No cluster was found or its controller does not listen.
+    Connect(String),
+    /// The connection ended before the answer.
+    Lost(String),
+    /// The controller speaks another version.
+    Version(u16),
+    /// The controller said no.
+    Refused(Refusal),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(_) => f.write_str("Unable to contact slurm controller (connect failure)"),
+            Self::Lost(_) => f.write_str("Unable to contact slurm controller (connection lost)"),
+            Self::Version(theirs) => {
+                write!(
+                    f,
+                    "Incompatible versions of client and server code (controller {theirs}, client {PROTOCOL_VERSION})"
+                )
+            }
+            Self::Refused(refusal) => write!(f, "{refusal:?}"),
+        }
+    }
+}
+
+impl ClientError {
+    /// What stands behind it, for a second line to the user.
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Connect(detail) | Self::Lost(detail) => Some(detail),
+            _ => None,
+        }
+    }
+    /// Whether asking again may help: the controller may be restarting.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Lost(_))
+    }
+}
+
+impl From<io::Error> for ClientError {
+    fn from(e: io::Error) -> Self {
+        Self::Lost(e.to_string())
+    }
+}
+
+impl From<CodecError> for ClientError {
+    fn from(e: CodecError) -> Self {
+        Self::Lost(e.to_string())
+    }
+}
+
+impl Client {
+    /// Connects to the cluster that `Place::find` gives, as the command of that name.
+    pub fn connect(command: &str) -> Result<Self, ClientError> {
+        let place = Place::find().ok_or_else(|| {
+            ClientError::Connect(
+                "no cluster is running here: start one with `squall up`, or name one in SQUALL_STATE".into(),
+            )
+        })?;
+        Self::connect_to(&place, command)
+    }
+
+    /// Connects to a given cluster.
+    pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+        let path = place.controller_socket();
+        let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
+        let short = SocketPath::new(&path).map_err(failed)?;
+        let stream = UnixStream::connect(short.as_path()).map_err(failed)?;
+        let mut client = Self { stream, cluster: String::new() };
+        client.write(&Hello {
+            protocol: PROTOCOL_VERSION,
+            cluster: String::new(),
+            role: Role::Client(command.into()),
+            proof: Proof::Peer,
+        })?;
+        let hello: Hello = client.read()?;
+        if hello.protocol != PROTOCOL_VERSION {
+            return Err(ClientError::Version(hello.protocol));
+        }
+        client.cluster = hello.cluster;
+        Ok(client)
+    }
+
+    /// The cluster's name, as the controller says.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Sends a request; its answers come by [`Client::receive`].
+    pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+        self.write(request)
+    }
+
+    /// The next answer; a refusal is an error.
+    pub fn receive(&mut self) -> Result<Answer, ClientError> {
+        match self.read()? {
+            Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Sends a request and takes its first answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.send(request)?;
+        self.receive()
+    }
+
+    /// All pages of a job listing, joined into one.
+    pub fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+        self.send(&Request::Jobs { jobs, ended, steps })?;
+        let mut all = JobsPage::default();
+        loop {
+            let Answer::Jobs(page) = self.receive()? else { return Err(unexpected()) };
+            let (specs, owners) = (all.specs.len() as u32, all.owners.len() as u32);
+            all.specs.extend(page.specs);
+            all.owners.extend(page.owners);
+            all.jobs.extend(page.jobs.into_iter().map(|mut job| {
+                job.spec += specs;
+                job.owner += owners;
+                job
+            }));
+            all.unknown.extend(page.unknown);
+            all.now = page.now;
+            if !page.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The socket, for those who wait for several things at once.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    fn write<T: serde::Serialize>(&mut self, message: &T) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes)?;
+        Ok(self.stream.write_all(&bytes)?)
+    }
+
+    fn read<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ClientError> {
+        let mut head = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut head)?;
+        let (length, crc) = codec::header(head)?;
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        Ok(codec::decode(&body, crc)?)
+    }
+}
+
+/// The error for an answer that does not fit the request.
+pub fn unexpected() -> ClientError {
+    ClientError::Lost("the controller gave an answer that does not fit the request".into())
+}

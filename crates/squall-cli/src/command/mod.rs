@@ -1,0 +1,1 @@
+//! The commands, one file (or folder) each.
