@@ -1,0 +1,42 @@
+# Squall's chores. `make` alone lists them.
+SHELL := /bin/bash
+SQUALL := target/release/squall
+SEEDS ?= 1..500
+KILLS ?= 200
+
+.PHONY: help build demo test check sim crash bench deny clean
+
+help: ## list the chores
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+build: ## the release binary, target/release/squall
+	cargo build --release --locked
+
+demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, sacct
+	scripts/demo $(SQUALL)
+
+test: check build sim ## everything that must hold: lints, unit, property and end-to-end tests, crashes (scaled), simulator
+	cargo test --locked --workspace
+
+check: ## formatting, lints, the house's walls
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+sim: build ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs
+	$(SQUALL) sim --seeds $(SEEDS) --nodes 64 --hours 1
+	$(SQUALL) sim --mutations
+
+crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; and on a full disk
+	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
+
+bench: build ## the figures of this machine: spawn, throughput, submit, restart
+	$(SQUALL) bench spawn
+	$(SQUALL) bench throughput --jobs 5000
+	$(SQUALL) bench submit
+	$(SQUALL) bench restart
+
+deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
+	cargo deny --offline check licenses bans sources
+
+clean: ## remove what was built
+	cargo clean
