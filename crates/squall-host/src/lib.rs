@@ -1,3 +1,4 @@
 //! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
 
 pub mod place;
+pub mod spool;
