@@ -1,1 +1,401 @@
-//! Host lists.
+//! Host lists: `n[001-003,7],g-[1-2]x[0-3]` to names and back.
+
+use std::fmt;
+
+use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX};
+
+/// Digits of a number that [`compress`] treats as one; what stands before is part of the name.
+const DIGITS_MAX: usize = 18;
+
+/// Why a text is no host list, and at which byte of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostListError {
+    /// Byte offset in the text.
+    pub at: usize,
+    /// What is wrong there.
+    pub problem: HostListProblem,
+}
+
+/// What can be wrong with a host list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostListProblem {
+    /// `[` without `]`.
+    Unclosed,
+    /// `]` without `[`.
+    Unopened,
+    /// `[` within brackets.
+    Nested,
+    /// `[]`, `[1,,2]`.
+    EmptyRange,
+    /// Something other than a number where one must stand.
+    NotANumber,
+    /// `[5-3]`.
+    Backwards,
+    /// `[1-9/0]`.
+    ZeroStep,
+    /// A name longer than `HOSTNAME_BYTES_MAX`.
+    NameTooLong,
+    /// More than `HOSTLIST_MAX` names.
+    TooMany,
+}
+
+impl fmt::Display for HostListError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.problem {
+            HostListProblem::Unclosed => "'[' is never closed",
+            HostListProblem::Unopened => "']' without '['",
+            HostListProblem::Nested => "'[' within brackets",
+            HostListProblem::EmptyRange => "a number is missing",
+            HostListProblem::NotANumber => "not a number",
+            HostListProblem::Backwards => "the range runs backwards",
+            HostListProblem::ZeroStep => "the step is zero",
+            HostListProblem::NameTooLong => "the name is too long",
+            HostListProblem::TooMany => "more names than the limit of 1048576",
+        };
+        write!(f, "{what} (at character {})", self.at + 1)
+    }
+}
+
+impl std::error::Error for HostListError {}
+
+/// All names of a host list, in the order given, repetitions kept. Lists are separated by commas or
+/// white space; each bracket group holds numbers, ranges and ranges with a step (`0-10/2`); several
+/// groups multiply, the last one fastest; zeros in front are kept.
+pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
+    let mut names = Vec::new();
+    for (at, term) in terms(text)? {
+        let parts = parse_term(term, at)?;
+        let count = parts.iter().try_fold(1_usize, |n, p| n.checked_mul(p.count())).unwrap_or(usize::MAX);
+        if count > HOSTLIST_MAX - names.len() {
+            return Err(HostListError { at, problem: HostListProblem::TooMany });
+        }
+        if parts.iter().map(Part::longest).sum::<usize>() > HOSTNAME_BYTES_MAX {
+            return Err(HostListError { at, problem: HostListProblem::NameTooLong });
+        }
+        names.reserve(count);
+        append_product(&parts, &mut names);
+    }
+    Ok(names)
+}
+
+/// Slurm's short form of a set of names: sorted by name and number, without repetitions: `g1,n[1-4,9]`.
+/// The number at the end of a name is what ranges are made of.
+pub fn compress<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    let names: Vec<S> = names.into_iter().collect();
+    let mut split: Vec<Name<'_>> = names.iter().map(|n| Name::split(n.as_ref())).collect();
+    split.sort_unstable();
+    split.dedup();
+    render(&split)
+}
+
+/// As [`compress`], but in the order given and with repetitions (`scontrol show hostlist`).
+pub fn compress_in_order<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    let names: Vec<S> = names.into_iter().collect();
+    let split: Vec<Name<'_>> = names.iter().map(|n| Name::split(n.as_ref())).collect();
+    render(&split)
+}
+
+/// A part of a term: text, or numbers in brackets.
+enum Part<'a> {
+    Text(&'a str),
+    Numbers(Vec<Numbers>),
+}
+
+/// `first-last/step`, written with at least `width` digits.
+struct Numbers {
+    first: u64,
+    last: u64,
+    step: u64,
+    width: usize,
+}
+
+impl Numbers {
+    fn count(&self) -> usize {
+        usize::try_from((self.last - self.first) / self.step).unwrap_or(usize::MAX).saturating_add(1)
+    }
+}
+
+impl Part<'_> {
+    fn count(&self) -> usize {
+        match self {
+            Self::Text(_) => 1,
+            Self::Numbers(all) => all.iter().fold(0, |n, r| n.saturating_add(r.count())),
+        }
+    }
+    fn longest(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Numbers(all) => all.iter().map(|r| r.width.max(decimal_digits(r.last))).max().unwrap_or(0),
+        }
+    }
+}
+
+fn decimal_digits(n: u64) -> usize {
+    n.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// The terms of a list, split at commas and white space outside of brackets, with their offsets.
+fn terms(text: &str) -> Result<Vec<(usize, &str)>, HostListError> {
+    let mut out = Vec::new();
+    let (mut start, mut open) = (0, None);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' if open.is_some() => return Err(HostListError { at, problem: HostListProblem::Nested }),
+            b'[' => open = Some(at),
+            b']' if open.take().is_none() => return Err(HostListError { at, problem: HostListProblem::Unopened }),
+            b',' | b' ' | b'\t' | b'\n' | b'\r' if open.is_none() => {
+                out.push((start, &text[start..at]));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if let Some(at) = open {
+        return Err(HostListError { at, problem: HostListProblem::Unclosed });
+    }
+    out.push((start, &text[start..]));
+    out.retain(|(_, term)| !term.is_empty());
+    Ok(out)
+}
+
+/// A term whose brackets are known to be balanced and not nested.
+fn parse_term(term: &str, offset: usize) -> Result<Vec<Part<'_>>, HostListError> {
+    let mut parts = Vec::new();
+    let (mut rest, mut at) = (term, offset);
+    while let Some((text, tail)) = rest.split_once('[') {
+        if !text.is_empty() {
+            parts.push(Part::Text(text));
+        }
+        at += text.len() + 1;
+        let (inside, after) = tail.split_once(']').unwrap_or((tail, ""));
+        parts.push(Part::Numbers(parse_numbers(inside, at)?));
+        at += inside.len() + 1;
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest));
+    }
+    Ok(parts)
+}
+
+fn parse_numbers(inside: &str, offset: usize) -> Result<Vec<Numbers>, HostListError> {
+    let mut out = Vec::new();
+    let mut at = offset;
+    for item in inside.split(',') {
+        let fail = |problem| Err(HostListError { at, problem });
+        let (range, step) = match item.split_once('/') {
+            Some((range, step)) => (range, number(step, at + range.len() + 1)?),
+            None => (item, 1),
+        };
+        if step == 0 {
+            return fail(HostListProblem::ZeroStep);
+        }
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let first = number(low, at)?;
+        let last = number(high, at + range.len() - high.len())?;
+        if first > last {
+            return fail(HostListProblem::Backwards);
+        }
+        if low.len() > HOSTNAME_BYTES_MAX {
+            return fail(HostListProblem::NameTooLong);
+        }
+        let width = if low.starts_with('0') { low.len() } else { 1 };
+        out.push(Numbers { first, last, step, width });
+        at += item.len() + 1;
+    }
+    Ok(out)
+}
+
+fn number(text: &str, at: usize) -> Result<u64, HostListError> {
+    if text.is_empty() {
+        return Err(HostListError { at, problem: HostListProblem::EmptyRange });
+    }
+    if !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(HostListError { at, problem: HostListProblem::NotANumber });
+    }
+    text.parse().map_err(|_| HostListError { at, problem: HostListProblem::NotANumber })
+}
+
+fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
+    let mut heads = vec![String::new()];
+    for part in parts {
+        match part {
+            Part::Text(text) => heads.iter_mut().for_each(|h| h.push_str(text)),
+            Part::Numbers(all) => {
+                heads = heads
+                    .iter()
+                    .flat_map(|head| {
+                        all.iter().flat_map(move |r| {
+                            (0..r.count() as u64)
+                                .map(move |i| format!("{head}{:0width$}", r.first + i * r.step, width = r.width))
+                        })
+                    })
+                    .collect();
+            }
+        }
+    }
+    names.append(&mut heads);
+}
+
+/// A name, split before the number at its end. The order is that of Slurm's sorted lists.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Name<'a> {
+    prefix: &'a str,
+    number: Option<u64>,
+    digits: &'a str,
+}
+
+impl<'a> Name<'a> {
+    fn split(name: &'a str) -> Self {
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(DIGITS_MAX);
+        let (prefix, digits) = name.split_at(name.len() - digits);
+        Self { prefix, number: digits.parse().ok(), digits }
+    }
+    /// Whether the name is the one after `last` in a range that began with `first`.
+    fn follows(&self, first: &Self, last: &Self) -> bool {
+        let (Some(number), Some(before)) = (self.number, last.number) else { return false };
+        number == before + 1
+            && (first.digits.starts_with('0') || !self.digits.starts_with('0'))
+            && self.digits.len() == first.digits.len().max(decimal_digits(number))
+    }
+}
+
+/// Runs of one prefix become one bracket group.
+fn render(names: &[Name<'_>]) -> String {
+    let mut out = String::new();
+    for group in names.chunk_by(|a, b| a.prefix == b.prefix && a.number.is_some() && b.number.is_some()) {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out.push_str(group[0].prefix);
+        if let [only] = group {
+            out.push_str(only.digits);
+            continue;
+        }
+        out.push('[');
+        render_ranges(group, &mut out);
+        out.push(']');
+    }
+    out
+}
+
+fn render_ranges(group: &[Name<'_>], out: &mut String) {
+    let mut at = 0;
+    while at < group.len() {
+        let mut end = at;
+        while end + 1 < group.len() && group[end + 1].follows(&group[at], &group[end]) {
+            end += 1;
+        }
+        if at > 0 {
+            out.push(',');
+        }
+        out.push_str(group[at].digits);
+        if end > at {
+            out.push('-');
+            out.push_str(group[end].digits);
+        }
+        at = end + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::{HostListProblem, compress, compress_in_order, expand};
+    use crate::limits::HOSTLIST_MAX;
+
+    fn names(text: &str) -> Vec<String> {
+        expand(text).unwrap()
+    }
+
+    #[test]
+    fn every_form_expands() {
+        assert_eq!(
+            names("n[001-003,7],g-[1-2]x[0-1]"),
+            ["n001", "n002", "n003", "n7", "g-1x0", "g-1x1", "g-2x0", "g-2x1"]
+        );
+        assert_eq!(names("a,b c"), ["a", "b", "c"]);
+        assert_eq!(names("n[0-10/5]-ib"), ["n0-ib", "n5-ib", "n10-ib"]);
+        assert_eq!(names("[1-2]"), ["1", "2"]);
+        assert_eq!(names("n[08-10]"), ["n08", "n09", "n10"]);
+        assert_eq!(names("n3,n1,n3"), ["n3", "n1", "n3"]);
+        assert!(names("").is_empty() && names(",, ,").is_empty());
+    }
+
+    #[test]
+    fn errors_name_the_place() {
+        let fail = |text: &str| {
+            let e = expand(text).unwrap_err();
+            (e.at, e.problem)
+        };
+        assert_eq!(fail("a,n[1-2"), (3, HostListProblem::Unclosed));
+        assert_eq!(fail("n1]"), (2, HostListProblem::Unopened));
+        assert_eq!(fail("n[1[2]]"), (3, HostListProblem::Nested));
+        assert_eq!(fail("n[]"), (2, HostListProblem::EmptyRange));
+        assert_eq!(fail("n[1,]"), (4, HostListProblem::EmptyRange));
+        assert_eq!(fail("n[1-]"), (4, HostListProblem::EmptyRange));
+        assert_eq!(fail("n[1-b]"), (4, HostListProblem::NotANumber));
+        assert_eq!(fail("n[99999999999999999999]"), (2, HostListProblem::NotANumber));
+        assert_eq!(fail("n[1,5-3]"), (4, HostListProblem::Backwards));
+        assert_eq!(fail("n[1-3/0]"), (2, HostListProblem::ZeroStep));
+        assert_eq!(expand("n[5-3]").unwrap_err().to_string(), "the range runs backwards (at character 3)");
+    }
+
+    #[test]
+    fn explosions_are_refused_before_they_happen() {
+        for text in [
+            "n[0-18446744073709551615]",
+            "n[0-999999][0-999999][0-999999]",
+            "n[1-1048577]",
+            "n[1-1048576],m",
+            &"[0-9]".repeat(40),
+        ] {
+            assert_eq!(expand(text).unwrap_err().problem, HostListProblem::TooMany, "{text}");
+        }
+        assert_eq!(names("n[1-1048576]").len(), HOSTLIST_MAX);
+        let long = format!("{}[1-1048576]", "x".repeat(1000));
+        assert_eq!(expand(&long).unwrap_err().problem, HostListProblem::NameTooLong);
+        let padded = format!("n[{}1]", "0".repeat(1000));
+        assert_eq!(expand(&padded).unwrap_err().problem, HostListProblem::NameTooLong);
+    }
+
+    #[test]
+    fn names_compress_as_slurm_writes_them() {
+        let text = |list: &[&str]| compress(list);
+        assert_eq!(text(&["n9", "n3", "n1", "n2", "n4", "n2"]), "n[1-4,9]");
+        assert_eq!(text(&["n09", "n10", "n11", "n8"]), "n[8,09-11]");
+        assert_eq!(text(&["n001", "n01", "n1"]), "n[001,01,1]");
+        assert_eq!(text(&["g-1x0", "g-1x1", "g-2x0"]), "g-1x[0-1],g-2x0");
+        assert_eq!(text(&["login", "n1"]), "login,n1");
+        assert_eq!(text(&["n", "n1", "n2"]), "n,n[1-2]");
+        assert_eq!(text(&[]), "");
+        assert_eq!(compress_in_order(["n3", "n1", "n2", "m1", "n4"]), "n[3,1-2],m1,n4");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn what_is_compressed_expands_to_the_same(
+            list in prop::collection::vec("(n|node-|r[0-2]n|x[0-9]{1,3}y)[0-9]{0,3}|[0-9]{15,22}", 0..60)
+        ) {
+            let mut want: Vec<&str> = list.iter().map(String::as_str).collect();
+            want.sort_unstable();
+            want.dedup();
+            let mut got = expand(&compress(&list)).unwrap();
+            got.sort_unstable();
+            prop_assert_eq!(&got, &want);
+            prop_assert_eq!(expand(&compress_in_order(&list)).unwrap(), list);
+        }
+
+        #[test]
+        fn hostile_text_is_an_answer(text in any::<String>(), near in "[n0-9\\[\\],/ -]{0,40}") {
+            for text in [text, near] {
+                if let Ok(list) = expand(&text) {
+                    prop_assert!(list.len() <= HOSTLIST_MAX);
+                }
+            }
+        }
+    }
+}

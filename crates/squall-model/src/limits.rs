@@ -10,6 +10,8 @@ pub const ENV_BYTES_MAX: usize = 4 << 20;
 pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 /// Largest number of nodes that a host list may expand to.
 pub const HOSTLIST_MAX: usize = 1 << 20;
+/// Longest name of a node, bytes.
+pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
 /// Most tasks of one step.
