@@ -1,1 +1,363 @@
 //! The SLURM_* variables of jobs, steps and tasks, as a pure function of what is known of them.
+//!
+//! Who starts a process lays these over the user's own environment, in this order: [`default_env`] (only where
+//! unset), [`job_env`], [`step_env`], [`task_env`]. Options that have no field of their own reach this place by
+//! their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
+//! the command was called, if `--chdir` led elsewhere), `distribution`, and those of [`OTHERS`].
+
+use squall_model::hostlist::compress_in_order;
+use squall_model::job::ArraySpec;
+use squall_model::resource::Memory;
+use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
+use squall_model::time::Time;
+
+use crate::dependency::dependency_text;
+
+/// Variables as they are handed to a process.
+pub type Env = Vec<(String, String)>;
+
+/// Options without a field of their own whose value is handed on: long name, variable.
+pub const OTHERS: [(&str, &str); 13] = [
+    ("export", "SLURM_EXPORT_ENV"),
+    ("distribution", "SLURM_DISTRIBUTION"),
+    ("hint", "SLURM_HINT"),
+    ("threads-per-core", "SLURM_THREADS_PER_CORE"),
+    ("ntasks-per-core", "SLURM_NTASKS_PER_CORE"),
+    ("ntasks-per-socket", "SLURM_NTASKS_PER_SOCKET"),
+    ("core-spec", "SLURM_CORE_SPEC"),
+    ("cpu-freq", "SLURM_CPU_FREQ_REQ"),
+    ("profile", "SLURM_PROFILE"),
+    ("network", "SLURM_NETWORK"),
+    ("mem-bind", "SLURM_MEM_BIND"),
+    ("mpi", "SLURM_MPI_TYPE"),
+    ("prio-process", "SLURM_PRIO_PROCESS"),
+];
+
+/// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
+const OUTPUTS: [&str; 37] = [
+    "SLURMD_NODENAME",
+    "SLURM_CLUSTER_NAME",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPU_BIND",
+    "SLURM_CPU_BIND_LIST",
+    "SLURM_CPU_BIND_TYPE",
+    "SLURM_CPU_BIND_VERBOSE",
+    "SLURM_DISTRIBUTION",
+    "SLURM_EXPORT_ENV",
+    "SLURM_GTIDS",
+    "SLURM_JOBID",
+    "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_LOCALID",
+    "SLURM_MEM_PER_CPU",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NODELIST",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_OPEN_MODE",
+    "SLURM_OVERCOMMIT",
+    "SLURM_PRIO_PROCESS",
+    "SLURM_PROCID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_SPREAD_JOB",
+    "SLURM_SRUN_COMM_HOST",
+    "SLURM_SRUN_COMM_PORT",
+    "SLURM_STEPID",
+    "SLURM_SUBMIT_DIR",
+    "SLURM_SUBMIT_HOST",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TASK_PID",
+    "SLURM_UMASK",
+    "SLURM_WCKEY",
+];
+
+/// Stems of further such variables.
+const OUTPUT_STEMS: [&str; 5] = ["SLURM_JOB_", "SLURM_STEP_", "SLURM_ARRAY_", "SLURM_TOPOLOGY_", "SLURM_PACK_"];
+
+/// Whether Squall may have set this variable in a job: an inner `sbatch` must not carry it into its own job.
+pub fn is_output(name: &str) -> bool {
+    OUTPUTS.contains(&name)
+        || OTHERS.iter().any(|(_, variable)| *variable == name)
+        || OUTPUT_STEMS.iter().any(|stem| name.starts_with(stem))
+}
+
+/// What a process gets where its environment has no such variable.
+pub fn default_env() -> Env {
+    vec![("TMPDIR".into(), "/tmp".into())]
+}
+
+/// What every process of a job gets: the batch script, the command of `salloc`, the tasks of steps.
+pub fn job_env(facts: &JobFacts) -> Env {
+    let mut env = Builder::default();
+    whereabouts(&mut env, facts);
+    owner(&mut env, facts);
+    counts(&mut env, facts);
+    memory(&mut env, facts);
+    if let (Some(task), Some(array)) = (facts.array, &facts.spec.array) {
+        env.set("SLURM_ARRAY_JOB_ID", task.array);
+        env.set("SLURM_ARRAY_TASK_ID", task.index);
+        env.set("SLURM_ARRAY_TASK_COUNT", array.indices.len());
+        env.set("SLURM_ARRAY_TASK_MIN", array.indices.first().unwrap_or(0));
+        env.set("SLURM_ARRAY_TASK_MAX", array.indices.last().unwrap_or(0));
+        env.set("SLURM_ARRAY_TASK_STEP", array_step(array));
+    }
+    options(&mut env, facts);
+    env.0
+}
+
+/// Seconds that stand for an unlimited job's run time in SLURM_JOB_END_TIME (Slurm's are a year, too).
+const UNLIMITED_S: u64 = 365 * 86_400;
+
+fn whereabouts(env: &mut Builder, facts: &JobFacts) {
+    let nodes = compress_in_order(&facts.nodes);
+    env.set("SLURM_CLUSTER_NAME", &facts.cluster);
+    env.set("SLURM_JOB_ID", facts.key.job);
+    env.set("SLURM_JOBID", facts.key.job);
+    env.set("SLURM_JOB_NAME", &facts.spec.name);
+    env.set("SLURM_JOB_NODELIST", &nodes);
+    env.set("SLURM_NODELIST", nodes);
+    env.set("SLURM_JOB_NUM_NODES", facts.nodes.len());
+    env.set("SLURM_NNODES", facts.nodes.len());
+    env.set("SLURM_JOB_PARTITION", &facts.partition);
+    env.set("SLURM_JOB_START_TIME", facts.start.secs());
+    env.set("SLURM_JOB_END_TIME", facts.end.map_or(facts.start.secs() + UNLIMITED_S, Time::secs));
+    env.set("SLURM_SUBMIT_DIR", other(&facts.spec.others, "submit-dir").unwrap_or(&facts.spec.work_dir));
+    env.set("SLURM_SUBMIT_HOST", &facts.spec.submit_host);
+    if facts.restarts > 0 {
+        env.set("SLURM_RESTART_COUNT", facts.restarts);
+    }
+}
+
+fn owner(env: &mut Builder, facts: &JobFacts) {
+    env.set("SLURM_JOB_ACCOUNT", &facts.account);
+    env.set("SLURM_JOB_QOS", &facts.qos);
+    env.set("SLURM_JOB_UID", facts.owner.uid);
+    env.set("SLURM_JOB_USER", &facts.owner.user);
+    env.set("SLURM_JOB_GID", facts.owner.gid);
+    env.set("SLURM_JOB_GROUP", &facts.owner.group);
+}
+
+fn counts(env: &mut Builder, facts: &JobFacts) {
+    let need = &facts.spec.need;
+    env.set("SLURM_JOB_CPUS_PER_NODE", runs(facts.cpus.iter().copied()));
+    env.set("SLURM_TASKS_PER_NODE", runs(facts.tasks.iter().copied()));
+    if need.ntasks.is_some() || need.ntasks_per_node.is_some() {
+        let ntasks = need.tasks_on(facts.nodes.len() as u32);
+        env.set("SLURM_NTASKS", ntasks);
+        env.set("SLURM_NPROCS", ntasks);
+    }
+    if let Some(tasks) = need.ntasks_per_node {
+        env.set("SLURM_NTASKS_PER_NODE", tasks);
+    }
+    if let Some(cpus) = need.cpus_per_task {
+        env.set("SLURM_CPUS_PER_TASK", cpus);
+    }
+}
+
+/// SLURM_MEM_PER_NODE or SLURM_MEM_PER_CPU, never both.
+fn memory(env: &mut Builder, facts: &JobFacts) {
+    let held = facts.memory_mb.first().copied().unwrap_or(0);
+    match facts.spec.need.memory {
+        Memory::PerNodeMb(0) => env.set("SLURM_MEM_PER_NODE", held),
+        Memory::PerNodeMb(mb) => env.set("SLURM_MEM_PER_NODE", mb),
+        Memory::PerCpuMb(mb) => env.set("SLURM_MEM_PER_CPU", mb),
+        Memory::Unset if held == 0 => {}
+        Memory::Unset => {
+            env.set("SLURM_MEM_PER_CPU", held / u64::from(facts.cpus.first().copied().unwrap_or(1).max(1)));
+        }
+    }
+}
+
+/// What was asked for and is handed on as asked.
+fn options(env: &mut Builder, facts: &JobFacts) {
+    let spec = &facts.spec;
+    if let Some(dependency) = &spec.dependency {
+        env.set("SLURM_JOB_DEPENDENCY", dependency_text(dependency));
+    }
+    if let Some(reservation) = &spec.reservation {
+        env.set("SLURM_JOB_RESERVATION", reservation);
+    }
+    if let Some(licenses) = &spec.need.licenses {
+        env.set("SLURM_JOB_LICENSES", licenses);
+    }
+    if let Some(wckey) = &spec.wckey {
+        env.set("SLURM_WCKEY", wckey);
+    }
+    if let Some(append) = spec.append {
+        env.set("SLURM_OPEN_MODE", if append { "a" } else { "t" });
+    }
+    if spec.need.overcommit {
+        env.set("SLURM_OVERCOMMIT", 1);
+    }
+    if spec.need.spread {
+        env.set("SLURM_SPREAD_JOB", 1);
+    }
+    env.set("SLURM_UMASK", format_args!("{:04o}", spec.umask & 0o777));
+    env.set("SLURM_PRIO_PROCESS", 0);
+    handed_on(env, &spec.others);
+}
+
+fn handed_on(env: &mut Builder, others: &[(String, String)]) {
+    for (option, variable) in OTHERS {
+        if let Some(value) = other(others, option) {
+            env.set(variable, value);
+        }
+    }
+}
+
+fn other<'a>(others: &'a [(String, String)], option: &str) -> Option<&'a String> {
+    others.iter().find(|(name, _)| name == option).map(|(_, value)| value)
+}
+
+/// The step of `--array=FIRST-LAST:STEP`; 1 for any other form.
+fn array_step(array: &ArraySpec) -> u32 {
+    let text = array.text.split('%').next().unwrap_or_default();
+    match text.split_once(':') {
+        Some((range, step)) if !range.contains(',') => step.parse().unwrap_or(1),
+        _ => 1,
+    }
+}
+
+/// What every process of a step on this node gets, on top of [`job_env`]. Of a batch script: what only those
+/// who run on a node have, and `salloc`'s command has not.
+pub fn step_env(launch: &StepLaunch) -> Env {
+    let mut env = Builder::default();
+    let node = here(launch);
+    env.set("SLURMD_NODENAME", node);
+    env.set("SLURM_TOPOLOGY_ADDR", node);
+    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node");
+    env.set("SLURM_CPUS_ON_NODE", launch.cores.len());
+    env.set("SLURM_GTIDS", joined(here_ranks(launch)));
+    match &launch.program {
+        Program::Batch => {
+            env.set("ENVIRONMENT", "BATCH");
+            env.set("HOSTNAME", node);
+        }
+        Program::Tasks(program) => {
+            step_numbers(&mut env, launch);
+            client(&mut env, program);
+        }
+        Program::Timer { .. } => step_numbers(&mut env, launch),
+    }
+    env.0
+}
+
+fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
+    let layout = &launch.layout;
+    let tasks = runs(layout.ranks.iter().map(|ranks| ranks.len() as u32));
+    env.set("SLURM_STEP_ID", launch.key.step);
+    env.set("SLURM_STEPID", launch.key.step);
+    env.set("SLURM_STEP_NODELIST", compress_in_order(&layout.nodes));
+    env.set("SLURM_STEP_NUM_NODES", layout.nodes.len());
+    env.set("SLURM_STEP_NUM_TASKS", layout.ntasks());
+    env.set("SLURM_STEP_TASKS_PER_NODE", &tasks);
+    env.set("SLURM_NNODES", layout.nodes.len());
+    env.set("SLURM_NTASKS", layout.ntasks());
+    env.set("SLURM_NPROCS", layout.ntasks());
+    env.set("SLURM_TASKS_PER_NODE", tasks);
+    if layout.cpus_per_task > 1 {
+        env.set("SLURM_CPUS_PER_TASK", layout.cpus_per_task);
+    }
+}
+
+/// What `srun` and its options say.
+fn client(env: &mut Builder, program: &TaskProgram) {
+    let (host, port) = match &program.client {
+        ClientAddress::Tcp(address) => {
+            address.rsplit_once(':').map_or((address.as_str(), None), |(host, port)| (host, Some(port)))
+        }
+        ClientAddress::Abstract(_) | ClientAddress::None => ("127.0.0.1", None),
+    };
+    env.set("SLURM_LAUNCH_NODE_IPADDR", host);
+    env.set("SLURM_SRUN_COMM_HOST", host);
+    if let Some(port) = port {
+        env.set("SLURM_SRUN_COMM_PORT", port);
+    }
+    env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
+    if let Some(bind) = &program.cpu_bind {
+        cpu_bind(env, bind);
+    }
+    handed_on(env, &program.others);
+    if let Some(export) = &program.export {
+        env.set("SLURM_EXPORT_ENV", export);
+    }
+}
+
+/// `--cpu-bind=[{quiet|verbose},]TYPE[:LIST]`, in the four variables that Slurm makes of it.
+fn cpu_bind(env: &mut Builder, text: &str) {
+    let (verbose, rest) = match text.split_once(',') {
+        Some(("v" | "verbose", rest)) => ("verbose", rest),
+        Some(("q" | "quiet", rest)) => ("quiet", rest),
+        _ if matches!(text, "v" | "verbose") => ("verbose", ""),
+        _ if matches!(text, "q" | "quiet") => ("quiet", ""),
+        _ => ("quiet", text),
+    };
+    let (kind, list) = match rest.split_once([':', '=']) {
+        Some((kind, list)) => (format!("{kind}:"), list),
+        None => (rest.to_owned(), ""),
+    };
+    env.set("SLURM_CPU_BIND_VERBOSE", verbose);
+    env.set("SLURM_CPU_BIND_TYPE", &kind);
+    env.set("SLURM_CPU_BIND_LIST", list);
+    let comma = if kind.is_empty() { "" } else { "," };
+    env.set("SLURM_CPU_BIND", format_args!("{verbose}{comma}{kind}{list}"));
+}
+
+/// What one task gets on top of [`step_env`]: `local` is its place among the node's tasks. The batch script is
+/// task 0 of 1. Without `pid` (not yet known before the fork) SLURM_TASK_PID is left to the caller.
+pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) -> Env {
+    let mut env = Builder::default();
+    env.set("SLURM_PROCID", rank);
+    env.set("SLURM_LOCALID", local);
+    env.set("SLURM_NODEID", launch.node_index);
+    if let Some(pid) = pid {
+        env.set("SLURM_TASK_PID", pid);
+    }
+    env.0
+}
+
+fn here(launch: &StepLaunch) -> &str {
+    launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str)
+}
+
+fn here_ranks(launch: &StepLaunch) -> &[u32] {
+    launch.layout.ranks.get(launch.node_index as usize).map_or(&[], Vec::as_slice)
+}
+
+/// Counts per node with repetitions folded: `4(x2),2`.
+pub fn runs(counts: impl IntoIterator<Item = u32>) -> String {
+    let mut folded: Vec<(u32, u32)> = Vec::new();
+    for count in counts {
+        match folded.last_mut() {
+            Some((last, times)) if *last == count => *times += 1,
+            _ => folded.push((count, 1)),
+        }
+    }
+    joined(
+        folded.iter().map(|&(count, times)| if times == 1 { count.to_string() } else { format!("{count}(x{times})") }),
+    )
+}
+
+fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Collects variables; a later value of the same name replaces an earlier one.
+#[derive(Default)]
+struct Builder(Env);
+
+impl Builder {
+    #[expect(clippy::needless_pass_by_value, reason = "reads better at forty places than a reference to each")]
+    fn set(&mut self, name: &str, value: impl ToString) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value.to_string(),
+            None => self.0.push((name.to_owned(), value.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod dependency;
 pub mod environment;
 pub mod machine;
 pub mod node;

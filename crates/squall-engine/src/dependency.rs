@@ -1,0 +1,78 @@
+//! Dependencies as text, in Slurm's notation.
+
+use std::fmt::Write as _;
+
+use squall_model::job::{Dependency, DependencyKind, DependencyTerm};
+
+/// `afterok:12:13_4,after:15+10`, as `--dependency` takes it: terms of one kind are joined.
+pub fn dependency_text(dependency: &Dependency) -> String {
+    let separator = separator(dependency);
+    let mut text = String::new();
+    let mut last = None;
+    for term in &dependency.terms {
+        let joins = last == Some(term.when) && term.job.is_some() && !dependency.any;
+        if joins {
+            text.push(':');
+        } else {
+            if !text.is_empty() {
+                text.push(separator);
+            }
+            text.push_str(kind_name(term.when));
+            if term.job.is_some() {
+                text.push(':');
+            }
+        }
+        push_job(&mut text, term);
+        last = Some(term.when);
+    }
+    text
+}
+
+/// `afterok:12(unfulfilled),singleton(failed)`: what `squeue` and `scontrol show job` print of the terms that
+/// still count. `failed`: terms that can never come true.
+pub fn dependency_status<'a>(
+    dependency: &Dependency,
+    terms: impl IntoIterator<Item = (&'a DependencyTerm, bool)>,
+) -> String {
+    let mut text = String::new();
+    for (term, failed) in terms {
+        if !text.is_empty() {
+            text.push(separator(dependency));
+        }
+        text.push_str(kind_name(term.when));
+        if term.job.is_some() {
+            text.push(':');
+            push_job(&mut text, term);
+        }
+        text.push_str(if failed { "(failed)" } else { "(unfulfilled)" });
+    }
+    text
+}
+
+fn separator(dependency: &Dependency) -> char {
+    if dependency.any { '?' } else { ',' }
+}
+
+fn push_job(text: &mut String, term: &DependencyTerm) {
+    let Some(job) = term.job else { return };
+    // Writing to a String can't fail.
+    let _ = write!(text, "{}", job.id);
+    if let Some(index) = job.index {
+        let _ = write!(text, "_{index}");
+    }
+    if job.delay_min > 0 {
+        let _ = write!(text, "+{}", job.delay_min);
+    }
+}
+
+fn kind_name(kind: DependencyKind) -> &'static str {
+    match kind {
+        DependencyKind::After => "after",
+        DependencyKind::AfterAny => "afterany",
+        DependencyKind::AfterOk => "afterok",
+        DependencyKind::AfterNotOk => "afternotok",
+        DependencyKind::AfterCorr => "aftercorr",
+        DependencyKind::AfterBurstBuffer => "afterburstbuffer",
+        DependencyKind::Singleton => "singleton",
+    }
+}

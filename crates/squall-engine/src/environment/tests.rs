@@ -1,0 +1,291 @@
+//! The variables of typical jobs, as a script would see them.
+
+use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::job::{
+    ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, Need, Owner,
+};
+use squall_model::resource::Memory;
+use squall_model::set::{CoreSet, IndexSet};
+use squall_model::step::{ClientAddress, JobFacts, Layout, Program, StepLaunch, TaskProgram};
+use squall_model::time::Time;
+
+use super::{Env, default_env, is_output, job_env, runs, step_env, task_env};
+
+fn facts() -> JobFacts {
+    JobFacts {
+        key: StepKey { job: JobId(72), attempt: Attempt(1), step: StepNo::BATCH },
+        array: None,
+        owner: Owner { uid: 1000, gid: 100, groups: vec![100], user: "ada".into(), group: "users".into() },
+        spec: JobSpec {
+            name: "wrap".into(),
+            work_dir: "/home/ada".into(),
+            submit_host: "login".into(),
+            umask: 0o022,
+            ..JobSpec::default()
+        },
+        partition: "debug".into(),
+        account: "root".into(),
+        qos: "normal".into(),
+        cluster: "squall".into(),
+        nodes: vec!["n1".into()],
+        cpus: vec![1],
+        memory_mb: vec![0],
+        tasks: vec![1],
+        start: Time::from_secs(1_800_000_000),
+        end: Some(Time::from_secs(1_800_003_600)),
+        restarts: 0,
+    }
+}
+
+fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
+    StepLaunch {
+        key: facts.key,
+        layout: Layout { nodes: vec![facts.nodes[0].clone()], ranks: vec![vec![0]], cpus_per_task: 1 },
+        facts,
+        node_index: 0,
+        job_node_index: 0,
+        cores: CoreSet::first(cores),
+        memory_mb: 0,
+        program: Program::Batch,
+        kill_wait_s: 30,
+    }
+}
+
+fn four_nodes() -> JobFacts {
+    JobFacts {
+        nodes: (1..=4).map(|i| format!("n{i}")).collect(),
+        cpus: vec![4, 4, 4, 2],
+        memory_mb: vec![1000; 4],
+        tasks: vec![2, 2, 2, 1],
+        spec: JobSpec {
+            need: Need {
+                nodes_min: Some(4),
+                ntasks: Some(7),
+                cpus_per_task: Some(2),
+                memory: Memory::PerNodeMb(1000),
+                ..Need::default()
+            },
+            ..facts().spec
+        },
+        ..facts()
+    }
+}
+
+fn text(env: &Env) -> String {
+    env.iter().flat_map(|(name, value)| [name, "=", value, "\n"]).collect()
+}
+
+fn get<'a>(env: &'a Env, name: &str) -> Option<&'a str> {
+    env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn a_plain_batch_script() {
+    insta::assert_snapshot!(text(&job_env(&facts())), @r"
+    SLURM_CLUSTER_NAME=squall
+    SLURM_JOB_ID=72
+    SLURM_JOBID=72
+    SLURM_JOB_NAME=wrap
+    SLURM_JOB_NODELIST=n1
+    SLURM_NODELIST=n1
+    SLURM_JOB_NUM_NODES=1
+    SLURM_NNODES=1
+    SLURM_JOB_PARTITION=debug
+    SLURM_JOB_START_TIME=1800000000
+    SLURM_JOB_END_TIME=1800003600
+    SLURM_SUBMIT_DIR=/home/ada
+    SLURM_SUBMIT_HOST=login
+    SLURM_JOB_ACCOUNT=root
+    SLURM_JOB_QOS=normal
+    SLURM_JOB_UID=1000
+    SLURM_JOB_USER=ada
+    SLURM_JOB_GID=100
+    SLURM_JOB_GROUP=users
+    SLURM_JOB_CPUS_PER_NODE=1
+    SLURM_TASKS_PER_NODE=1
+    SLURM_UMASK=0022
+    SLURM_PRIO_PROCESS=0
+    ");
+    let launch = batch(facts(), 1);
+    insta::assert_snapshot!(text(&step_env(&launch)), @r"
+    SLURMD_NODENAME=n1
+    SLURM_TOPOLOGY_ADDR=n1
+    SLURM_TOPOLOGY_ADDR_PATTERN=node
+    SLURM_CPUS_ON_NODE=1
+    SLURM_GTIDS=0
+    ENVIRONMENT=BATCH
+    HOSTNAME=n1
+    ");
+    insta::assert_snapshot!(text(&task_env(&launch, 0, 0, Some(4711))), @r"
+    SLURM_PROCID=0
+    SLURM_LOCALID=0
+    SLURM_NODEID=0
+    SLURM_TASK_PID=4711
+    ");
+}
+
+#[test]
+fn a_wide_job() {
+    let env = job_env(&four_nodes());
+    assert_eq!(get(&env, "SLURM_JOB_CPUS_PER_NODE"), Some("4(x3),2"));
+    assert_eq!(get(&env, "SLURM_TASKS_PER_NODE"), Some("2(x3),1"));
+    assert_eq!(get(&env, "SLURM_JOB_NODELIST"), Some("n[1-4]"));
+    assert_eq!(get(&env, "SLURM_NTASKS"), Some("7"));
+    assert_eq!(get(&env, "SLURM_NPROCS"), Some("7"));
+    assert_eq!(get(&env, "SLURM_CPUS_PER_TASK"), Some("2"));
+    assert_eq!(get(&env, "SLURM_MEM_PER_NODE"), Some("1000"));
+    assert_eq!(get(&env, "SLURM_MEM_PER_CPU"), None);
+    assert_eq!(get(&env, "SLURM_NTASKS_PER_NODE"), None);
+}
+
+#[test]
+fn counts_appear_only_if_they_were_asked_for() {
+    let mut facts = facts();
+    let env = job_env(&facts);
+    for name in ["NTASKS", "NPROCS", "CPUS_PER_TASK", "NTASKS_PER_NODE", "MEM_PER_NODE", "MEM_PER_CPU", "RESTART_COUNT"]
+    {
+        assert_eq!(get(&env, &format!("SLURM_{name}")), None, "{name}");
+    }
+    facts.spec.need.ntasks_per_node = Some(3);
+    facts.spec.need.memory = Memory::PerCpuMb(512);
+    facts.restarts = 2;
+    facts.end = None;
+    let env = job_env(&facts);
+    assert_eq!(get(&env, "SLURM_NTASKS"), Some("3"));
+    assert_eq!(get(&env, "SLURM_NTASKS_PER_NODE"), Some("3"));
+    assert_eq!(get(&env, "SLURM_MEM_PER_CPU"), Some("512"));
+    assert_eq!(get(&env, "SLURM_RESTART_COUNT"), Some("2"));
+    assert_eq!(get(&env, "SLURM_JOB_END_TIME"), Some("1831536000"));
+}
+
+#[test]
+fn memory_not_asked_for_but_held() {
+    let mut facts = facts();
+    facts.cpus = vec![4];
+    facts.memory_mb = vec![4096];
+    assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_CPU"), Some("1024"));
+    facts.spec.need.memory = Memory::PerNodeMb(0);
+    assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_NODE"), Some("4096"));
+}
+
+#[test]
+fn an_array_task() {
+    let mut facts = facts();
+    facts.array = Some(ArrayTask { array: JobId(70), index: 5 });
+    facts.spec.array = Some(ArraySpec {
+        indices: [1, 3, 5, 7].into_iter().collect::<IndexSet>(),
+        limit: Some(2),
+        text: "1-7:2%2".into(),
+    });
+    let env: Env = job_env(&facts).into_iter().filter(|(name, _)| name.contains("ARRAY")).collect();
+    insta::assert_snapshot!(text(&env), @r"
+    SLURM_ARRAY_JOB_ID=70
+    SLURM_ARRAY_TASK_ID=5
+    SLURM_ARRAY_TASK_COUNT=4
+    SLURM_ARRAY_TASK_MIN=1
+    SLURM_ARRAY_TASK_MAX=7
+    SLURM_ARRAY_TASK_STEP=2
+    ");
+    assert_eq!(get(&job_env(&facts), "SLURM_JOB_ID"), Some("72"));
+}
+
+#[test]
+fn options_are_handed_on() {
+    let mut facts = facts();
+    let job = |id, index| Some(DependencyJob { id: JobId(id), index, delay_min: 0 });
+    facts.spec.dependency = Some(Dependency {
+        terms: vec![
+            DependencyTerm { when: DependencyKind::AfterOk, job: job(12, None) },
+            DependencyTerm { when: DependencyKind::AfterOk, job: job(13, Some(4)) },
+            DependencyTerm { when: DependencyKind::Singleton, job: None },
+        ],
+        any: false,
+    });
+    facts.spec.append = Some(true);
+    facts.spec.others = vec![
+        ("export".into(), "NONE".into()),
+        ("hint".into(), "nomultithread".into()),
+        ("submit-dir".into(), "/tmp".into()),
+    ];
+    let env = job_env(&facts);
+    assert_eq!(get(&env, "SLURM_JOB_DEPENDENCY"), Some("afterok:12:13_4,singleton"));
+    assert_eq!(get(&env, "SLURM_OPEN_MODE"), Some("a"));
+    assert_eq!(get(&env, "SLURM_EXPORT_ENV"), Some("NONE"));
+    assert_eq!(get(&env, "SLURM_HINT"), Some("nomultithread"));
+    assert_eq!(get(&env, "SLURM_SUBMIT_DIR"), Some("/tmp"));
+}
+
+#[test]
+fn tasks_of_a_step_on_the_second_node() {
+    let program = TaskProgram {
+        client: ClientAddress::Abstract("squall-srun-1".into()),
+        umask: 0o027,
+        cpu_bind: Some("verbose,map_cpu:0,1".into()),
+        export: Some("NONE".into()),
+        others: vec![("distribution".into(), "cyclic".into())],
+        ..TaskProgram::default()
+    };
+    let launch = StepLaunch {
+        key: StepKey { step: StepNo(3), ..four_nodes().key },
+        layout: Layout { nodes: vec!["n2".into(), "n4".into()], ranks: vec![vec![0, 2], vec![1, 3]], cpus_per_task: 2 },
+        node_index: 1,
+        job_node_index: 3,
+        program: Program::Tasks(Box::new(program)),
+        ..batch(four_nodes(), 4)
+    };
+    insta::assert_snapshot!(text(&step_env(&launch)), @r"
+    SLURMD_NODENAME=n4
+    SLURM_TOPOLOGY_ADDR=n4
+    SLURM_TOPOLOGY_ADDR_PATTERN=node
+    SLURM_CPUS_ON_NODE=4
+    SLURM_GTIDS=1,3
+    SLURM_STEP_ID=3
+    SLURM_STEPID=3
+    SLURM_STEP_NODELIST=n[2,4]
+    SLURM_STEP_NUM_NODES=2
+    SLURM_STEP_NUM_TASKS=4
+    SLURM_STEP_TASKS_PER_NODE=2(x2)
+    SLURM_NNODES=2
+    SLURM_NTASKS=4
+    SLURM_NPROCS=4
+    SLURM_TASKS_PER_NODE=2(x2)
+    SLURM_CPUS_PER_TASK=2
+    SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
+    SLURM_SRUN_COMM_HOST=127.0.0.1
+    SLURM_UMASK=0027
+    SLURM_CPU_BIND_VERBOSE=verbose
+    SLURM_CPU_BIND_TYPE=map_cpu:
+    SLURM_CPU_BIND_LIST=0,1
+    SLURM_CPU_BIND=verbose,map_cpu:0,1
+    SLURM_DISTRIBUTION=cyclic
+    SLURM_EXPORT_ENV=NONE
+    ");
+    insta::assert_snapshot!(text(&task_env(&launch, 1, 3, Some(99))), @r"
+    SLURM_PROCID=3
+    SLURM_LOCALID=1
+    SLURM_NODEID=1
+    SLURM_TASK_PID=99
+    ");
+}
+
+#[test]
+fn what_is_set_is_known_as_output() {
+    let mut facts = four_nodes();
+    facts.restarts = 1;
+    let all = [job_env(&facts), step_env(&batch(facts.clone(), 4)), task_env(&batch(facts, 4), 0, 0, Some(1))];
+    for (name, _) in all.iter().flatten() {
+        assert!(is_output(name) || !name.starts_with("SLURM"), "{name}");
+    }
+    for input in ["SLURM_TIME_FORMAT", "SLURM_CONF", "SBATCH_PARTITION", "PATH", "SLURM_JOBS"] {
+        assert!(!is_output(input), "{input}");
+    }
+    assert_eq!(default_env(), [("TMPDIR".to_owned(), "/tmp".to_owned())]);
+}
+
+#[test]
+fn counts_fold() {
+    assert_eq!(runs([]), "");
+    assert_eq!(runs([4]), "4");
+    assert_eq!(runs([2, 2, 2, 1]), "2(x3),1");
+    assert_eq!(runs([1, 2, 1]), "1,2,1");
+}
