@@ -17,7 +17,12 @@ struct Command {
 }
 
 /// Every command. Order is that of `squall help`.
-const COMMANDS: &[Command] = &[];
+const COMMANDS: &[Command] = &[Command {
+    name: "bench",
+    about: "measure this machine: spawn, throughput, submit, restart",
+    run: command::bench::run,
+    slurm: false,
+}];
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();
@@ -68,7 +73,7 @@ fn help() {
 }
 
 /// Writes to stdout; a closed pipe is nobody's error.
-fn print(text: &str) {
+pub(crate) fn print(text: &str) {
     use std::io::Write;
     drop(std::io::stdout().write_all(text.as_bytes()));
 }

@@ -1,1 +1,3 @@
 //! The commands, one file (or folder) each.
+
+pub(crate) mod bench;

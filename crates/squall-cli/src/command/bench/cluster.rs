@@ -1,0 +1,96 @@
+//! A cluster of its own for one bench: in a temporary folder, ended and removed afterwards.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use squall_host::place::Place;
+use squall_model::id::ClientKey;
+use squall_model::job::JobSpec;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::Diag;
+
+use crate::client::Client;
+
+/// A running cluster of one node.
+pub(super) struct Cluster {
+    folder: PathBuf,
+    place: Place,
+}
+
+impl Cluster {
+    /// Starts it with a node that claims `slots` CPUs.
+    pub(super) fn start(slots: u32) -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let config = folder.join("bench.toml");
+        let text = format!("[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n");
+        std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
+        let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
+        let cluster = Self { folder, place };
+        cluster.squall(&["up", "--config", &config.to_string_lossy(), "--quiet"])?;
+        Ok(cluster)
+    }
+
+    /// A new connection to its controller.
+    pub(super) fn client(&self) -> Result<Client, String> {
+        Client::connect_to(&self.place, "bench").map_err(|e| e.to_string())
+    }
+
+    /// The controller's counters.
+    pub(super) fn diag(client: &mut Client) -> Result<Diag, String> {
+        match client.ask(&Request::Diag { reset: false }) {
+            Ok(Answer::Diag(diag)) => Ok(*diag),
+            Ok(_) => Err(crate::client::unexpected().to_string()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    fn squall(&self, args: &[&str]) -> Result<(), String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let output = Command::new(me)
+            .args(args)
+            .arg("--state")
+            .arg(self.place.dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("squall {}: {}", args[0], String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(e) = self.squall(&["down"]) {
+            eprintln!("{e}");
+        }
+        if let Err(e) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("{}: {e}", self.folder.display());
+        }
+    }
+}
+
+/// A submission of a script that is itself `/bin/true`: the least that a batch job can be.
+pub(super) fn submission(number: u64, hold: bool) -> Request {
+    let spec = JobSpec {
+        name: "bench".into(),
+        work_dir: "/".into(),
+        command: "bench".into(),
+        stdout: Some("/dev/null".into()),
+        submit_line: "squall bench".into(),
+        hold,
+        ..JobSpec::default()
+    };
+    Request::Submit {
+        spec: Box::new(spec),
+        script: serde_bytes(b"#!/bin/true\n"),
+        env: serde_bytes(b"PATH=/usr/bin:/bin\0"),
+        key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),
+    }
+}
+
+fn serde_bytes(bytes: &[u8]) -> serde_bytes::ByteBuf {
+    serde_bytes::ByteBuf::from(bytes)
+}

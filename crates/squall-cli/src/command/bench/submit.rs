@@ -1,0 +1,53 @@
+//! `bench submit`: durable submissions per second, and how long the answer takes.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use super::cluster::{Cluster, submission};
+use super::{Figure, Options};
+
+const JOBS: u64 = 20_000;
+const CLIENTS: usize = 8;
+
+pub(super) fn run(options: &Options) -> Result<Figure, String> {
+    let jobs = options.jobs.unwrap_or(JOBS);
+    let clients = options.clients.unwrap_or(CLIENTS).max(1);
+    let cluster = Cluster::start(1)?;
+    let start = Instant::now();
+    let mut waits = std::thread::scope(|scope| {
+        let cluster = &cluster;
+        let threads: Vec<_> =
+            (0..clients as u64).map(|c| scope.spawn(move || submit(cluster, (c..jobs).step_by(clients)))).collect();
+        threads.into_iter().try_fold(Vec::new(), |mut all, t| {
+            all.extend(t.join().map_err(|_| "a client panicked".to_owned())??);
+            Ok::<_, String>(all)
+        })
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    let diag = Cluster::diag(&mut cluster.client()?)?;
+    waits.sort_unstable();
+    let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied().unwrap_or_default();
+    let fields = vec![
+        ("jobs", json!(jobs)),
+        ("clients", json!(clients)),
+        ("p50_us", json!(at(0.5))),
+        ("p99_us", json!(at(0.99))),
+        ("journal_flushes", json!(diag.journal_flushes)),
+        ("flush_mean_us", json!(diag.flush_total_us.checked_div(diag.journal_flushes))),
+    ];
+    Ok(Figure { bench: "submit", figure: jobs as f64 / seconds, unit: "submissions/s", limit: None, fields })
+}
+
+/// Submits held jobs one after another; the wait for each answer in microseconds.
+fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<Vec<u64>, String> {
+    let mut client = cluster.client()?;
+    let mut waits = Vec::new();
+    for number in numbers {
+        let request = submission(number, true);
+        let start = Instant::now();
+        client.ask(&request).map_err(|e| e.to_string())?;
+        waits.push(start.elapsed().as_micros() as u64);
+    }
+    Ok(waits)
+}

@@ -1,0 +1,77 @@
+//! `bench throughput`: jobs per second from the first submission to the last durable completion,
+//! with real processes, as a share of what this machine can spawn at all.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::cluster::{Cluster, submission};
+use super::{Figure, Options, spawn};
+
+const JOBS: u64 = 5000;
+const CLIENTS: usize = 4;
+/// Longest wait for the end of all jobs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub(super) fn run(options: &Options) -> Result<Figure, String> {
+    let jobs = options.jobs.unwrap_or(JOBS);
+    let clients = options.clients.unwrap_or(CLIENTS);
+    let slots = options.slots.unwrap_or(2 * spawn::cores() as u32);
+    let before = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
+
+    let cluster = Cluster::start(slots)?;
+    let mut watch = cluster.client()?;
+    let start = Instant::now();
+    submit_all(&cluster, jobs, clients)?;
+    let submitted = start.elapsed().as_secs_f64();
+    let diag = loop {
+        let diag = Cluster::diag(&mut watch)?;
+        if diag.jobs_completed + diag.jobs_failed + diag.jobs_canceled >= jobs {
+            break diag;
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("only {} of {jobs} jobs have ended after {PATIENCE:?}", diag.jobs_completed));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    drop(cluster);
+    if diag.jobs_completed != jobs {
+        return Err(format!("{} of {jobs} jobs failed", jobs - diag.jobs_completed));
+    }
+
+    let after = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
+    let fields = vec![
+        ("jobs", json!(jobs)),
+        ("clients", json!(clients)),
+        ("slots", json!(slots)),
+        ("seconds", json!(seconds)),
+        ("submitted_per_s", json!(jobs as f64 / submitted)),
+        ("journal_flushes", json!(diag.journal_flushes)),
+        ("flush_mean_us", json!(diag.flush_total_us.checked_div(diag.journal_flushes))),
+    ];
+    let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
+    Ok(Figure { bench: "throughput", figure: jobs as f64 / seconds, unit: "jobs/s", limit: Some(limit), fields })
+}
+
+fn submit_all(cluster: &Cluster, jobs: u64, clients: usize) -> Result<(), String> {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = cluster.client()?;
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= jobs {
+                            return Ok(());
+                        }
+                        client.ask(&submission(number, false)).map_err(|e| e.to_string())?;
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|t| t.join().map_err(|_| "a client panicked".to_owned())?)
+    })
+}

@@ -1,0 +1,238 @@
+//! A cluster in a temporary folder whose daemons are killed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::load::Submission;
+
+/// Longest wait for all jobs to end after the last kill.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Who is killed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Victim {
+    Controller,
+    Node,
+    Step,
+}
+
+/// A cluster of one node with many slots. Ended and removed when dropped.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+    binary: PathBuf,
+    small_disk: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("squall-crash-{name}-{}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(folder.join("marks")).unwrap();
+        fs::create_dir_all(folder.join("state")).unwrap();
+        fs::write(folder.join("crash.toml"), "[[nodes]]\nname = \"c1\"\ncpus = 16\nforce = true\n").unwrap();
+        let binary =
+            std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
+        Self { folder, binary, small_disk: false }
+    }
+
+    /// With the state folder on a disk of its own of so many bytes; None where that can't be had.
+    pub(crate) fn on_small_disk(name: &str, bytes: u64) -> Option<Self> {
+        let mut cluster = Self::new(name);
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "squall-crash"])
+            .arg(cluster.state())
+            .stderr(Stdio::null())
+            .status();
+        cluster.small_disk = mounted.is_ok_and(|s| s.success());
+        cluster.small_disk.then_some(cluster)
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// Where jobs leave their marks.
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.folder.join("marks")
+    }
+
+    /// Runs a command of the cluster.
+    pub(crate) fn squall(&self, args: &[&str]) -> Output {
+        Command::new(&self.binary)
+            .args(args)
+            .env("SQUALL_STATE", self.state())
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// Starts, or resumes after a kill.
+    pub(crate) fn up(&self) {
+        let config = self.folder.join("crash.toml");
+        let state = self.state();
+        let output = self.squall(&["up", "--state", &state.to_string_lossy(), "--config", &config.to_string_lossy()]);
+        assert!(output.status.success(), "squall up: {}\n{}", String::from_utf8_lossy(&output.stderr), self.logs());
+    }
+
+    /// kill -9; a victim that is not there at the moment is not looked for again.
+    pub(crate) fn kill(&self, victim: Victim) {
+        let pid = match victim {
+            Victim::Controller => self.pid("controller.pid"),
+            Victim::Node => self.pid("node-c1.pid"),
+            Victim::Step => self.any_step(),
+        };
+        if let Some(pid) = pid {
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
+        }
+    }
+
+    pub(crate) fn fill_disk(&self) {
+        // Everything that is left, to the last byte.
+        let filler = fs::File::create(self.state().join("filler"));
+        if let Ok(mut file) = filler {
+            let block = [7u8; 4096];
+            while std::io::Write::write_all(&mut file, &block).is_ok() {}
+        }
+    }
+
+    pub(crate) fn free_disk(&self) {
+        drop(fs::remove_file(self.state().join("filler")));
+    }
+
+    pub(crate) fn wait_until_idle(&self) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let output = self.squall(&["squeue", "-h", "-o", "%i %T %r"]);
+            if output.status.success() && output.stdout.is_empty() {
+                return;
+            }
+            let queue = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(Instant::now() < end, "jobs are still in the queue:\n{queue}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Processes of this cluster: their command lines.
+    pub(crate) fn processes(&self) -> Vec<(u32, String)> {
+        let state = self.state();
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            if line.contains(&*state.to_string_lossy()) {
+                found.push((pid, line));
+            }
+        }
+        found
+    }
+
+    /// The last lines of the daemons' logs.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in fs::read_dir(self.state().join("log")).into_iter().flatten().flatten() {
+            let log = fs::read_to_string(entry.path()).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(15).collect();
+            text.push_str(&format!("--- {}\n", entry.path().display()));
+            text.extend(tail.iter().rev().flat_map(|l| [l, "\n"]));
+        }
+        text
+    }
+
+    fn pid(&self, file: &str) -> Option<u32> {
+        let text = fs::read_to_string(self.state().join("run").join(file)).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    }
+
+    fn any_step(&self) -> Option<u32> {
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            let steps = self.processes();
+            if let Some((pid, _)) = steps.iter().find(|(_, line)| line.split(' ').nth(1) == Some("step")) {
+                return Some(*pid);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        None
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let state = self.state();
+        drop(self.squall(&["down", "--state", &state.to_string_lossy()]));
+        if std::env::var_os("SQUALL_CRASH_KEEP").is_some() {
+            eprintln!("kept: {}", self.folder.display());
+            return;
+        }
+        if self.small_disk {
+            drop(Command::new("umount").arg(&state).status());
+        }
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+/// Random moments of a kill, from a seed that is printed.
+pub(crate) struct Moments(u64);
+
+impl Moments {
+    pub(crate) fn seeded() -> Self {
+        let seed = std::env::var("SQUALL_CRASH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
+            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64 | 1)
+        });
+        eprintln!("SQUALL_CRASH_SEED={seed}");
+        Self(seed)
+    }
+
+    /// Up to 300 ms.
+    pub(crate) fn next(&mut self) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Duration::from_micros(self.0 % 300_000)
+    }
+}
+
+/// The folder's files, by name and content.
+pub(crate) fn read_all(folder: &Path) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|e| (e.file_name().to_string_lossy().into_owned(), fs::read_to_string(e.path()).unwrap_or_default()))
+        .collect();
+    files.sort();
+    files
+}
+
+/// What a client thread needs to submit.
+pub(crate) struct Submitter {
+    binary: PathBuf,
+    state: PathBuf,
+    marks: PathBuf,
+}
+
+impl Cluster {
+    pub(crate) fn submitter(&self) -> Submitter {
+        Submitter { binary: self.binary.clone(), state: self.state(), marks: self.marks() }
+    }
+}
+
+impl Submitter {
+    /// Submits a job that marks its start and its end in a file of its own and ends with `exit`.
+    pub(crate) fn submit(&self, tag: &str, exit: u8) -> Submission {
+        let mark = self.marks.join(tag);
+        let mark = mark.display();
+        let script = format!("echo start $SLURM_JOB_ID >> {mark}; sleep 0.05; echo end >> {mark}; exit {exit}");
+        let output = Command::new(&self.binary)
+            .args(["sbatch", "--parsable", "--output=/dev/null", "--job-name", tag, "--wrap", &script])
+            .env("SQUALL_STATE", &self.state)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let id = output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().parse().ok()).flatten();
+        Submission { tag: tag.to_owned(), id, exit, error: String::from_utf8_lossy(&output.stderr).into_owned() }
+    }
+}

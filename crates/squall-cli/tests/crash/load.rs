@@ -1,0 +1,65 @@
+//! Clients that submit as fast as they can and write down what they were told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crate::cluster::Cluster;
+
+/// What a client knows of one submission.
+#[derive(Debug)]
+pub(crate) struct Submission {
+    /// Its name, and that of the file in which the job leaves its marks.
+    pub(crate) tag: String,
+    /// The id that was printed; None: the submission was refused or the answer got lost.
+    pub(crate) id: Option<u32>,
+    /// The exit code that the job ends with.
+    pub(crate) exit: u8,
+    /// What the client said instead of an id.
+    pub(crate) error: String,
+}
+
+/// Running clients.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    clients: Vec<JoinHandle<Vec<Submission>>>,
+}
+
+impl Load {
+    /// Starts so many clients.
+    pub(crate) fn start(cluster: &Cluster, clients: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let clients = (0..clients)
+            .map(|client| {
+                let submitter = cluster.submitter();
+                let (stop, acknowledged) = (stop.clone(), acknowledged.clone());
+                std::thread::spawn(move || {
+                    let mut record = Vec::new();
+                    for number in 0u64.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let submission = submitter.submit(&format!("{client}-{number}"), (number % 3) as u8 * 7);
+                        acknowledged.fetch_add(u64::from(submission.id.is_some()), Ordering::Relaxed);
+                        record.push(submission);
+                    }
+                    record
+                })
+            })
+            .collect();
+        Self { stop, acknowledged, clients }
+    }
+
+    /// How many ids were printed so far.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Ends the clients; their records.
+    pub(crate) fn stop(self) -> Vec<Submission> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.into_iter().flat_map(|c| c.join().unwrap()).collect()
+    }
+}

@@ -1,0 +1,89 @@
+//! kill -9 of every daemon under load, with real processes: nothing acknowledged is lost, nothing runs twice.
+//!
+//! What is counted is the client's own record (what `sbatch` printed) and the files that the jobs themselves
+//! write; Squall's word (`sacct`) is compared with both. `SQUALL_CRASH_KILLS` sets how often each victim is killed,
+//! `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
+
+mod audit;
+mod cluster;
+mod load;
+
+use std::time::Duration;
+
+use cluster::{Cluster, Victim};
+use load::Load;
+
+/// How often each victim is killed unless SQUALL_CRASH_KILLS says otherwise.
+const KILLS: u32 = 6;
+
+#[test]
+fn controller_killed_under_load() {
+    killed_under_load("controller", &[Victim::Controller]);
+}
+
+#[test]
+fn node_daemon_killed_under_load() {
+    killed_under_load("node", &[Victim::Node]);
+}
+
+#[test]
+fn step_daemon_killed_under_load() {
+    killed_under_load("step", &[Victim::Step]);
+}
+
+#[test]
+fn everything_killed_under_load() {
+    killed_under_load("everything", &[Victim::Controller, Victim::Node, Victim::Step]);
+}
+
+#[test]
+fn killed_on_a_full_disk() {
+    let Some(cluster) = Cluster::on_small_disk("full", 4 << 20) else {
+        eprintln!("skipped: only root may mount a small disk");
+        return;
+    };
+    let mut moments = cluster::Moments::seeded();
+    cluster.up();
+    let load = Load::start(&cluster, 2);
+    std::thread::sleep(Duration::from_millis(500));
+    cluster.fill_disk();
+    for kill in 0..kills() {
+        std::thread::sleep(moments.next());
+        // The disk is full for two kills, then free for one, and so on.
+        match kill % 3 {
+            2 => cluster.free_disk(),
+            0 => cluster.fill_disk(),
+            _ => {}
+        }
+        cluster.kill(Victim::Controller);
+        cluster.up();
+    }
+    cluster.free_disk();
+    std::thread::sleep(Duration::from_secs(1));
+    let before = load.acknowledged();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(load.acknowledged() > before, "the space is back but submissions are still refused");
+    let record = load.stop();
+    cluster.wait_until_idle();
+    audit::check(&cluster, &record, "full disk");
+}
+
+fn killed_under_load(name: &str, victims: &[Victim]) {
+    let cluster = Cluster::new(name);
+    let mut moments = cluster::Moments::seeded();
+    cluster.up();
+    let load = Load::start(&cluster, 2);
+    for kill in 0..kills() {
+        std::thread::sleep(moments.next());
+        cluster.kill(victims[kill as usize % victims.len()]);
+        cluster.up();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let record = load.stop();
+    cluster.wait_until_idle();
+    audit::check(&cluster, &record, name);
+}
+
+fn kills() -> u32 {
+    std::env::var("SQUALL_CRASH_KILLS").ok().and_then(|k| k.parse().ok()).unwrap_or(KILLS)
+}
