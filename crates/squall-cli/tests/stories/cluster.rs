@@ -1,0 +1,171 @@
+//! The cluster that the stories share, and how they talk to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything that a story waits for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A cluster in a temporary folder, with Slurm's command names on its own path.
+pub(crate) struct Cluster {
+    folder: PathBuf,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Cluster {
+    /// Starts it with so many nodes.
+    pub(crate) fn start(nodes: u32) -> Self {
+        let folder = std::env::temp_dir().join(format!("squall-stories-{}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(folder.join("bin")).unwrap();
+        fs::create_dir_all(folder.join("work")).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_squall"), folder.join("bin/squall")).unwrap();
+        fs::write(
+            folder.join("stories.toml"),
+            format!("kill_wait_s = 2\n[[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n"),
+        )
+        .unwrap();
+        let cluster = Self { folder };
+        cluster.ok(&["squall", "links", &cluster.path("bin")]);
+        let config = cluster.path("stories.toml");
+        cluster.ok(&[
+            "squall",
+            "up",
+            "--state",
+            &cluster.path("state"),
+            "--nodes",
+            &nodes.to_string(),
+            "--config",
+            &config,
+        ]);
+        cluster
+    }
+
+    /// Ends it; nothing may be left.
+    pub(crate) fn stop(&self) {
+        self.ok(&["squall", "down", "--state", &self.path("state")]);
+        let left: Vec<String> = self.processes();
+        assert!(left.is_empty(), "left over: {left:#?}");
+        fs::remove_dir_all(&self.folder).unwrap();
+    }
+
+    /// A path within the cluster's folder.
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// A file in the folder in which commands run; waits until it is there.
+    pub(crate) fn read(&self, name: &str) -> String {
+        let path = self.folder.join("work").join(name);
+        self.until(&format!("{} is there", path.display()), || path.exists());
+        fs::read_to_string(path).unwrap()
+    }
+
+    /// Writes a file into the folder in which commands run.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.join("work").join(name), text).unwrap();
+    }
+
+    /// Runs a command, in the work folder, with nothing in its environment that names the cluster but SQUALL_STATE.
+    pub(crate) fn run(&self, args: &[&str]) -> Done {
+        self.run_with(args, &[], "")
+    }
+
+    /// The same with more environment and with standard input.
+    pub(crate) fn run_with(&self, args: &[&str], env: &[(&str, &str)], input: &str) -> Done {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut child = Command::new(self.folder.join("bin").join(args[0]))
+            .args(&args[1..])
+            .env("SQUALL_STATE", self.folder.join("state"))
+            .env("PATH", format!("{}:{path}", self.path("bin")))
+            .envs(env.iter().copied())
+            .current_dir(self.folder.join("work"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        let signal = std::os::unix::process::ExitStatusExt::signal(&output.status).unwrap_or(0);
+        Done {
+            status: output.status.code().unwrap_or(128 + signal),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs a command that must succeed; its output without the last line break.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let done = self.run(args);
+        assert_eq!(done.status, 0, "{args:?}: {done:#?}\n{}", self.logs());
+        done.out.trim_end().to_owned()
+    }
+
+    /// Submits; the id.
+    pub(crate) fn sbatch(&self, args: &[&str]) -> String {
+        self.ok(&[&["sbatch", "--parsable"], args].concat())
+    }
+
+    /// Waits for the end of a job; its state and exit code as sacct says.
+    pub(crate) fn end_of(&self, job: &str) -> String {
+        self.until(&format!("job {job} has ended"), || {
+            let said = self.ok(&["sacct", "-n", "-X", "-P", "-o", "State,End", "-j", job]);
+            !said.is_empty() && said.lines().all(|l| !l.ends_with("Unknown"))
+        });
+        self.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", job])
+    }
+
+    /// Waits until a job is in a state, as squeue says.
+    pub(crate) fn until_state(&self, job: &str, state: &str) {
+        self.until(&format!("job {job} is {state}"), || {
+            self.ok(&["squeue", "-h", "-o", "%T", "-j", job, "-t", "all"]) == state
+        });
+    }
+
+    /// Waits for something.
+    pub(crate) fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < end, "in vain: {what}\n{}\n{}", self.run(&["squeue"]).out, self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Command lines and environments on this machine that name the cluster's folder (but our own).
+    pub(crate) fn processes(&self) -> Vec<String> {
+        let me = std::process::id().to_string();
+        let name = self.folder.display().to_string();
+        let mentions = |path: &Path| fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
+        fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter(|e| e.file_name() != me.as_str() && e.file_name().to_string_lossy().parse::<u32>().is_ok())
+            .filter(|e| mentions(&e.path().join("cmdline")) || mentions(&e.path().join("environ")))
+            .map(|e| {
+                let line = fs::read(e.path().join("cmdline")).unwrap_or_default();
+                format!("{} {}", e.file_name().to_string_lossy(), String::from_utf8_lossy(&line).replace('\0', " "))
+            })
+            .collect()
+    }
+
+    fn logs(&self) -> String {
+        let mut text = String::new();
+        for entry in fs::read_dir(self.folder.join("state/log")).into_iter().flatten().flatten() {
+            let log = fs::read_to_string(entry.path()).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(8).collect();
+            text.push_str(&format!("--- {}\n", entry.path().display()));
+            text.extend(tail.iter().rev().flat_map(|l| [l, "\n"]));
+        }
+        text
+    }
+}

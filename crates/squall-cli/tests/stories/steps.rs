@@ -1,0 +1,105 @@
+//! Stories of srun and salloc: output, exit codes, labels, terminals, many steps.
+
+use crate::Story;
+use crate::cluster::Cluster;
+
+pub(crate) const STORIES: &[Story] = &[
+    ("srun_on_four_nodes", four_nodes),
+    ("srun_reports_exit_codes_as_slurm", exit_codes),
+    ("srun_streams_input_and_output", streams),
+    ("srun_writes_a_file_for_each_task", task_files),
+    ("srun_gives_a_terminal", terminal),
+    ("salloc_runs_a_command_here_and_srun_uses_its_nodes", salloc),
+    ("many_steps_share_the_cores_of_a_job", many_steps),
+    ("multi_prog", multi_prog),
+    ("kill_on_bad_exit", kill_on_bad_exit),
+];
+
+fn four_nodes(c: &Cluster) {
+    let out = c.ok(&[
+        "srun",
+        "-N4",
+        "-n8",
+        "-l",
+        "sh",
+        "-c",
+        "echo $SLURM_PROCID $SLURM_LOCALID $SLURM_NODEID $SLURMD_NODENAME $SLURM_NTASKS",
+    ]);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    let expected: Vec<String> = (0..8).map(|r| format!("{r}: {r} {} {} n{} 8", r % 2, r / 2, r / 2 + 1)).collect();
+    assert_eq!(lines, expected);
+}
+
+fn exit_codes(c: &Cluster) {
+    let done = c.run(&["srun", "sh", "-c", "exit 5"]);
+    assert_eq!(done.status, 5, "{done:?}");
+    assert!(done.err.contains("srun: error: n1: task 0: Exited with exit code 5"), "{done:?}");
+    let done = c.run(&["srun", "sh", "-c", "kill -9 $$"]);
+    assert_eq!(done.status, 137, "{done:?}");
+    assert!(done.err.contains("task 0: Killed"), "{done:?}");
+    let done = c.run(&["srun", "nosuchcmd"]);
+    assert_eq!(done.status, 2, "{done:?}");
+    assert!(done.err.contains("execve(): nosuchcmd: No such file or directory"), "{done:?}");
+}
+
+fn streams(c: &Cluster) {
+    let done = c.run_with(&["srun", "cat"], &[], "line one\nline two\n");
+    assert_eq!((done.status, done.out.as_str()), (0, "line one\nline two\n"), "{done:?}");
+    let done = c.run(&["srun", "-n2", "sh", "-c", "echo out; echo err >&2"]);
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("out\nout\n", "err\nerr\n"), "{done:?}");
+    let out = c.ok(&["srun", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]);
+    assert_eq!(out.len(), 3_000_000);
+}
+
+fn task_files(c: &Cluster) {
+    c.ok(&["srun", "-n3", "-o", "task-%t.out", "sh", "-c", "echo I am $SLURM_PROCID"]);
+    for rank in 0..3 {
+        assert_eq!(c.read(&format!("task-{rank}.out")), format!("I am {rank}\n"));
+    }
+}
+
+fn terminal(c: &Cluster) {
+    let done = c.run(&["srun", "--pty", "sh", "-c", "test -t 1 && echo a terminal; exit 3"]);
+    assert_eq!(done.status, 3, "{done:?}");
+    assert!(done.out.contains("a terminal"), "{done:?}");
+}
+
+fn salloc(c: &Cluster) {
+    let done = c.run(&["salloc", "-N2", "sh", "-c", "echo $SLURM_JOB_ID $SLURM_JOB_NODELIST; srun hostname; exit 9"]);
+    assert_eq!(done.status, 9, "{done:?}");
+    let id = done.out.split(' ').next().unwrap();
+    assert!(done.out.lines().next().unwrap().ends_with("n[1-2]"), "{done:?}");
+    assert_eq!(done.out.lines().count(), 3, "{done:?}");
+    assert!(done.err.contains(&format!("salloc: Granted job allocation {id}")), "{done:?}");
+    assert!(done.err.contains(&format!("salloc: Relinquishing job allocation {id}")), "{done:?}");
+    c.until("the allocation has ended", || c.ok(&["squeue", "-h", "-j", id, "-t", "all", "-o", "%T"]) != "RUNNING");
+}
+
+fn many_steps(c: &Cluster) {
+    c.write(
+        "steps.sh",
+        "#!/bin/bash\n#SBATCH -n 4\n#SBATCH -N 1\nfor i in $(seq 40); do srun -n1 --exact sh -c 'echo done' & done\nwait\n",
+    );
+    let id = c.sbatch(&["-o", "steps.out", "steps.sh"]);
+    assert_eq!(c.end_of(&id), "COMPLETED|0:0");
+    assert_eq!(c.read("steps.out").lines().filter(|l| *l == "done").count(), 40, "{}", c.read("steps.out"));
+    let rows = c.ok(&["sacct", "-n", "-P", "-o", "JobID,State", "-j", &id]);
+    assert_eq!(rows.lines().filter(|l| l.ends_with("|COMPLETED")).count(), 42, "{rows}");
+}
+
+fn multi_prog(c: &Cluster) {
+    c.write("multi.conf", "# ranks\n0 echo zero %t\n1-2 echo others %o\n");
+    let out = c.ok(&["srun", "-n3", "-l", "--multi-prog", "multi.conf"]);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0: zero 0", "1: others 0", "2: others 1"]);
+}
+
+fn kill_on_bad_exit(c: &Cluster) {
+    let start = std::time::Instant::now();
+    let done =
+        c.run(&["srun", "-n2", "--kill-on-bad-exit=1", "sh", "-c", "test $SLURM_PROCID = 1 && exit 7; sleep 50"]);
+    assert_eq!(done.status, 7.max(done.status), "{done:?}");
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
