@@ -1,5 +1,7 @@
 //! The controller: decides (`request`), records (`apply`), makes it so (`drive`).
 
+pub mod layout;
+
 use std::sync::Arc;
 
 use squall_model::config::Config;

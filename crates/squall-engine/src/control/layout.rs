@@ -1,0 +1,279 @@
+//! Where the tasks of a step go within its job's allocation, and which cores and memory they hold.
+
+use squall_model::hostlist::expand;
+use squall_model::id::NodeId;
+use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
+use squall_model::resource::{Alloc, Memory};
+use squall_model::set::CoreSet;
+use squall_model::step::{Distribution, Layout, StepSpec};
+use squall_model::wire::client::Refusal;
+
+/// One node of the allocation, in the allocation's order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Cores that the job holds there.
+    pub cores: CoreSet,
+    /// Those that no step holds.
+    pub free: CoreSet,
+    /// Memory that the job holds there, MiB; 0: no limit.
+    pub memory_mb: u64,
+    /// What is left of it.
+    pub free_mb: u64,
+}
+
+/// A step's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// What it holds. With `--overlap` the core sets are empty and no memory is held.
+    pub alloc: Alloc,
+    /// Which task runs where.
+    pub layout: Layout,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unplaced {
+    /// Other steps hold what it needs: it fits when they have ended.
+    Busy,
+    /// It can never fit.
+    Never(Refusal),
+}
+
+/// Finds a place for a step. Steps hold the cores that they use: all of the job's on their nodes, or with
+/// `--exact` as many as their tasks need; with `--overlap` none. Nodes are used in the allocation's order,
+/// tasks spread evenly, as Slurm does.
+pub fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
+    let ask = Ask::new(rooms, spec).map_err(Unplaced::Never)?;
+    let Some(ever) = ask.spread(rooms, spec, true) else {
+        return Err(Unplaced::Never(ask.lacking(rooms, spec)));
+    };
+    let shares = if spec.overlap { ever } else { ask.spread(rooms, spec, false).ok_or(Unplaced::Busy)? };
+    let mut alloc = Alloc::default();
+    for share in &shares {
+        let room = &rooms[share.room];
+        alloc.push(room.node, cores_for(room, spec, share.tasks), memory_for(spec, share.tasks));
+    }
+    let layout = Layout {
+        nodes: shares.iter().map(|share| rooms[share.room].name.clone()).collect(),
+        ranks: ranks(&shares, spec.distribution),
+        cpus_per_task: task_cpus(spec),
+    };
+    Ok(Placed { alloc, layout })
+}
+
+/// What is asked, with all that the spec leaves open filled in.
+struct Ask {
+    /// Rooms that must be used.
+    required: Vec<usize>,
+    /// Rooms that may be used besides.
+    optional: Vec<usize>,
+    ntasks: u32,
+    nodes_min: usize,
+    nodes_max: usize,
+    /// On how many nodes it would best run.
+    nodes_best: usize,
+}
+
+/// A node's part of a step.
+struct Share {
+    room: usize,
+    tasks: u32,
+}
+
+impl Ask {
+    fn new(rooms: &[Room], spec: &StepSpec) -> Result<Self, Refusal> {
+        let (required, optional) = candidates(rooms, spec)?;
+        let all = required.len() + optional.len();
+        let too_many = || Refusal::TooManyRequested("nodes".into());
+        let given = spec.nodes_min.map(|nodes| nodes.max(1) as usize);
+        let nodes_max = spec.nodes_max.map(|nodes| nodes.max(1) as usize).or(given);
+        let nodes_min = given.unwrap_or(1).max(required.len());
+        if nodes_min > all || nodes_max.is_some_and(|max| max < nodes_min) || all == 0 {
+            return Err(too_many());
+        }
+        let nodes_max = nodes_max.unwrap_or(all).min(all);
+        let per_node = spec.ntasks_per_node;
+        let Some(ntasks) = spec.ntasks else {
+            let nodes = if given.is_some() || !required.is_empty() { nodes_min } else { nodes_max };
+            let ntasks = nodes as u64 * u64::from(per_node.unwrap_or(1).max(1));
+            let ntasks = u32::try_from(ntasks).map_err(|_| Refusal::TooManyRequested("processors".into()))?;
+            return Ok(Self { required, optional, ntasks, nodes_min: nodes, nodes_max: nodes, nodes_best: nodes });
+        };
+        if ntasks == 0 || ntasks > TASKS_MAX {
+            let problem = format!("must lie between 1 and {TASKS_MAX}");
+            return Err(Refusal::InvalidValue { option: "ntasks".into(), value: ntasks.to_string(), problem });
+        }
+        let tasks = ntasks as usize;
+        if required.len() > tasks {
+            return Err(too_many());
+        }
+        let nodes_best = if given.is_some() { nodes_max } else { all }.min(tasks).min(nodes_max);
+        Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best })
+    }
+
+    /// How many tasks go to which rooms (`vacant`: as if no step held anything); None: they don't fit.
+    fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
+        let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, vacant));
+        let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
+        let mut optional: Vec<(usize, u32)> = self.optional.iter().map(capacity).filter(|(_, n)| *n > 0).collect();
+        if required.iter().any(|(_, n)| *n == 0) {
+            return None;
+        }
+        let base: u64 = required.iter().map(|(_, n)| u64::from(*n)).sum();
+        let most = self.nodes_max.min(required.len() + optional.len());
+        let best = self.nodes_best.max(self.nodes_min).min(most);
+        if best < self.nodes_min {
+            return None;
+        }
+        let fewest = |optional: &[(usize, u32)]| {
+            let sums = optional.iter().scan(base, |sum, (_, n)| {
+                *sum += u64::from(*n);
+                Some(*sum)
+            });
+            let enough = std::iter::once(base).chain(sums).position(|sum| sum >= u64::from(self.ntasks))?;
+            Some(best.max(required.len() + enough)).filter(|width| *width <= most)
+        };
+        let width = fewest(&optional).or_else(|| {
+            optional.sort_by_key(|(at, n)| (std::cmp::Reverse(*n), *at));
+            fewest(&optional)
+        })?;
+        let more = width.saturating_sub(required.len());
+        let mut chosen: Vec<(usize, u32)> = required.into_iter().chain(optional.into_iter().take(more)).collect();
+        chosen.sort_unstable();
+        Some(fill(&chosen, self.ntasks, spec.distribution))
+    }
+
+    /// What the allocation has too little of.
+    fn lacking(&self, rooms: &[Room], spec: &StepSpec) -> Refusal {
+        let without_memory = StepSpec { memory: Memory::Unset, ..spec.clone() };
+        let fits = self.spread(rooms, &without_memory, true).is_some();
+        Refusal::TooManyRequested(if fits { "memory" } else { "processors" }.into())
+    }
+}
+
+/// Rooms that the step must use, and those that it may use besides.
+fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>), Refusal> {
+    let find = |name: &String| {
+        rooms.iter().position(|room| room.name == *name).ok_or_else(|| Refusal::InvalidNode(name.clone()))
+    };
+    let mut required = Vec::new();
+    for name in names("nodelist", spec.nodelist.as_deref())? {
+        let at = find(&name)?;
+        if !required.contains(&at) {
+            required.push(at);
+        }
+    }
+    let excluded = names("exclude", spec.exclude.as_deref())?;
+    let first = spec.relative.unwrap_or(0) as usize;
+    if first >= rooms.len() {
+        return Err(Refusal::TooManyRequested("nodes".into()));
+    }
+    if let Some(&at) = required.iter().find(|&&at| excluded.contains(&rooms[at].name)) {
+        return Err(Refusal::InvalidNode(rooms[at].name.clone()));
+    }
+    let optional = (first..rooms.len()).filter(|at| !required.contains(at) && !excluded.contains(&rooms[*at].name));
+    Ok((required.clone(), optional.collect()))
+}
+
+fn names(option: &str, list: Option<&str>) -> Result<Vec<String>, Refusal> {
+    let text = list.unwrap_or_default();
+    expand(text).map_err(|e| Refusal::InvalidValue {
+        option: option.into(),
+        value: text.into(),
+        problem: e.to_string(),
+    })
+}
+
+fn task_cpus(spec: &StepSpec) -> u32 {
+    spec.cpus_per_task.unwrap_or(1).max(1)
+}
+
+/// How many tasks of the step the room can take at present, or if no other step held anything (`vacant`).
+fn capacity(room: &Room, spec: &StepSpec, vacant: bool) -> u32 {
+    let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
+    let whole = !spec.exact && !spec.overlap;
+    let cores = if whole && *free != room.cores { 0 } else { free.len() as u32 };
+    let by_cores = match (spec.overcommit, cores) {
+        (true, 1..) => TASKS_PER_NODE_MAX,
+        _ => cores / task_cpus(spec),
+    };
+    let by_memory = match spec.memory {
+        _ if room.memory_mb == 0 => u64::MAX,
+        Memory::PerNodeMb(mb) if mb > free_mb => 0,
+        Memory::PerCpuMb(mb) if mb > 0 => free_mb / mb.saturating_mul(u64::from(task_cpus(spec))),
+        Memory::Unset | Memory::PerNodeMb(_) | Memory::PerCpuMb(_) => u64::MAX,
+    };
+    let per_node = spec.ntasks_per_node.unwrap_or(u32::MAX).max(1);
+    by_cores.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
+}
+
+/// Gives the tasks to the rooms, which have room for all of them: one each in turn, or `plane` many.
+fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: Distribution) -> Vec<Share> {
+    let at_once = match distribution {
+        Distribution::Plane(size) => size.max(1),
+        Distribution::Block | Distribution::Cyclic => 1,
+    };
+    let mut shares: Vec<Share> = chosen.iter().map(|&(room, _)| Share { room, tasks: 0 }).collect();
+    let mut left = ntasks;
+    while left > 0 {
+        let before = left;
+        for (share, &(_, capacity)) in shares.iter_mut().zip(chosen) {
+            let more = at_once.min(left).min(capacity - share.tasks);
+            share.tasks += more;
+            left -= more;
+        }
+        if left == before {
+            break;
+        }
+    }
+    shares.retain(|share| share.tasks > 0);
+    shares
+}
+
+/// The ranks of each share: block by block, or in turns.
+fn ranks(shares: &[Share], distribution: Distribution) -> Vec<Vec<u32>> {
+    let at_once = match distribution {
+        Distribution::Block => u32::MAX,
+        Distribution::Cyclic => 1,
+        Distribution::Plane(size) => size.max(1),
+    };
+    let mut ranks: Vec<Vec<u32>> = shares.iter().map(|share| Vec::with_capacity(share.tasks as usize)).collect();
+    let total: u32 = shares.iter().map(|share| share.tasks).sum();
+    let mut next = 0;
+    while next < total {
+        for (mine, share) in ranks.iter_mut().zip(shares) {
+            let more = at_once.min(share.tasks - mine.len() as u32);
+            mine.extend(next..next + more);
+            next += more;
+        }
+    }
+    ranks
+}
+
+fn cores_for(room: &Room, spec: &StepSpec, tasks: u32) -> CoreSet {
+    if spec.overlap {
+        CoreSet::new()
+    } else if spec.exact {
+        let wanted = (tasks as usize).saturating_mul(task_cpus(spec) as usize);
+        room.free.iter().take(wanted).collect()
+    } else {
+        room.cores.clone()
+    }
+}
+
+/// Memory that a step holds on a node, MiB: what it asked for, else none (it shares the job's).
+fn memory_for(spec: &StepSpec, tasks: u32) -> u64 {
+    match spec.memory {
+        _ if spec.overlap => 0,
+        Memory::Unset => 0,
+        Memory::PerNodeMb(mb) => mb,
+        Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(tasks.saturating_mul(task_cpus(spec)))),
+    }
+}
+
+#[cfg(test)]
+mod tests;
