@@ -55,6 +55,8 @@ pub enum Down {
         key: StepKey,
         /// Seconds between TERM and KILL; 0: KILL at once.
         kill_wait_s: u64,
+        /// What for, told to the user.
+        why: EndReason,
     },
     /// End the job here: every step, then all that is left. Reported as `JobGone`, also when nothing was there.
     EndJob {
@@ -64,6 +66,8 @@ pub enum Down {
         kill_wait_s: u64,
         /// First bring stopped processes to life (`CONT`).
         cont: bool,
+        /// What for, told to the user in the job's standard error.
+        why: EndReason,
     },
     /// Reports up to this number are journaled: forget them.
     Ack {
@@ -80,6 +84,24 @@ pub enum Down {
         /// Whether running steps are left alone.
         keep_jobs: bool,
     },
+}
+
+/// Why a job or step is ended before its time: `*** JOB 12 ON n1 CANCELLED AT … DUE TO TIME LIMIT ***`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EndReason {
+    /// Nothing to tell: it had ended anyway, or only leftovers are cleared.
+    #[default]
+    None,
+    /// `scancel`.
+    Cancelled,
+    /// Its time limit.
+    TimeLimit,
+    /// Another node of its allocation died.
+    NodeFail,
+    /// To make room.
+    Preempted,
+    /// `scontrol requeue`.
+    Requeued,
 }
 
 /// Which processes of a job a signal goes to.

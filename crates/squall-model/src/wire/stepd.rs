@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::StepKey;
 use crate::job::Usage;
 use crate::report::StepEnd;
+use crate::wire::node::EndReason;
 
 /// What the node daemon tells a step daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +21,8 @@ pub enum ToStepd {
     End {
         /// Seconds between TERM and KILL; 0: KILL at once.
         kill_wait_s: u64,
+        /// What for, told to the user.
+        why: EndReason,
     },
     /// Say what the tasks have used so far.
     Usage,

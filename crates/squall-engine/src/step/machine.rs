@@ -1,0 +1,349 @@
+//! The transitions of a step.
+
+use squall_model::job::{ExitCode, Usage};
+use squall_model::report::StepEnd;
+use squall_model::step::FromStep;
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::EndReason;
+use squall_model::wire::stepd::FromStepd;
+
+use super::end::{Task, exit_of};
+use super::{StepAct, StepInput, StepOut, StepSetup};
+use crate::machine::Machine;
+
+/// SIGKILL, SIGTERM, SIGCONT.
+const KILL: i32 = 9;
+const TERM: i32 = 15;
+const CONT: i32 = 18;
+
+/// Seconds that the output of a step that was ended has to reach its `srun`.
+const DRAIN_S: u64 = 5;
+
+/// The exit code of a step that went over its memory, as Slurm shows it.
+const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
+
+/// Where a step stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Not started yet.
+    Idle,
+    /// Tasks run (or are being started).
+    Running,
+    /// TERM was sent; KILL follows at that time.
+    Ending { kill_at: Time },
+    /// Everything is being killed until nothing is left.
+    Clearing,
+    /// No process is left; output is on its way. With a time: then it is given up.
+    Draining { until: Option<Time> },
+    /// The last word was said.
+    Over,
+}
+
+/// One node's share of a step.
+#[derive(Clone, Debug)]
+pub struct StepMachine {
+    setup: StepSetup,
+    phase: Phase,
+    tasks: Vec<Task>,
+    /// When `--wait` ends the step.
+    wait_until: Option<Time>,
+    /// Somebody ended the step: the output of those who don't read it isn't waited for.
+    ended: bool,
+    /// Signals that came before the tasks.
+    early: Vec<(i32, bool)>,
+    started: Time,
+    stopped: Time,
+    oom: bool,
+    note: Option<String>,
+    /// `Refuse`: how the step counts whatever else.
+    refused: Option<ExitCode>,
+}
+
+impl StepMachine {
+    /// A step that was launched.
+    pub fn new(setup: StepSetup) -> Self {
+        let tasks = setup.ranks.iter().map(|&rank| Task::new(rank)).collect();
+        Self {
+            setup,
+            phase: Phase::Idle,
+            tasks,
+            wait_until: None,
+            ended: false,
+            early: Vec::new(),
+            started: Time::default(),
+            stopped: Time::default(),
+            oom: false,
+            note: None,
+            refused: None,
+        }
+    }
+
+    /// What it was launched with.
+    pub fn setup(&self) -> &StepSetup {
+        &self.setup
+    }
+
+    /// Tasks that were started: (rank, pid).
+    pub fn pids(&self) -> Vec<(u32, u32)> {
+        self.tasks.iter().filter_map(|t| t.pid.map(|pid| (t.rank, pid))).collect()
+    }
+
+    /// Whether the last word was said.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    fn start(&mut self, now: Time, out: &mut StepOut) {
+        if self.phase != Phase::Idle {
+            return;
+        }
+        self.started = now;
+        self.stopped = now;
+        if self.ended {
+            for task in &mut self.tasks {
+                task.exit = Some(ExitCode { code: 0, signal: TERM as u8 });
+            }
+            return self.clear(out);
+        }
+        self.phase = Phase::Running;
+        out.push(StepAct::Spawn);
+    }
+
+    fn refuse(&mut self, now: Time, exit: ExitCode, note: String, out: &mut StepOut) {
+        if self.phase != Phase::Idle {
+            return;
+        }
+        self.started = now;
+        self.stopped = now;
+        self.refused = Some(exit);
+        out.push(StepAct::Notice(note.clone()));
+        self.note = Some(note);
+        self.clear(out);
+    }
+
+    fn fail(&mut self, error: String, node_fault: bool, out: &mut StepOut) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.phase = Phase::Over;
+        let last = FromStepd::Failed { error: error.clone(), node_fault };
+        out.extend([
+            StepAct::WriteResult(last.clone()),
+            StepAct::Node(last),
+            StepAct::Client(FromStep::Notice(error)),
+            StepAct::Client(FromStep::Done),
+            StepAct::Exit,
+        ]);
+    }
+
+    fn task(&mut self, rank: u32) -> Option<&mut Task> {
+        self.tasks.iter_mut().find(|t| t.rank == rank)
+    }
+
+    /// After each answer to `Spawn`: are all known?
+    fn launched(&mut self, now: Time, out: &mut StepOut) {
+        if self.tasks.iter().any(|t| t.pid.is_none() && t.exit.is_none()) {
+            return;
+        }
+        let tasks = self.pids();
+        if !tasks.is_empty() {
+            out.push(StepAct::Node(FromStepd::Started { tasks: tasks.clone() }));
+            out.push(StepAct::Client(FromStep::Started(tasks)));
+        }
+        for (signal, all) in std::mem::take(&mut self.early) {
+            out.push(StepAct::Signal { signal, all });
+        }
+        self.after_exit(now, out);
+    }
+
+    fn spawn_failed(&mut self, now: Time, rank: u32, code: u8, error: String, out: &mut StepOut) {
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else { return };
+        task.exit = Some(ExitCode { code, signal: 0 });
+        if self.setup.is_batch() {
+            out.push(StepAct::Notice(error.clone()));
+            self.note = Some(error);
+        } else {
+            out.push(StepAct::Client(FromStep::Failed { rank, code, error }));
+        }
+        self.launched(now, out);
+    }
+
+    fn exited(&mut self, now: Time, rank: u32, exit: ExitCode, usage: Usage, out: &mut StepOut) {
+        let by_us = matches!(self.phase, Phase::Ending { .. } | Phase::Clearing)
+            && [TERM as u8, KILL as u8].contains(&exit.signal);
+        let oom = self.oom && exit.signal == KILL as u8;
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return };
+        task.exit = Some(exit);
+        task.by_us = by_us && !oom;
+        task.usage = Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage };
+        self.stopped = now;
+        out.push(StepAct::Client(FromStep::Exited { rank, exit, oom }));
+        self.after_exit(now, out);
+    }
+
+    fn after_exit(&mut self, now: Time, out: &mut StepOut) {
+        if !matches!(self.phase, Phase::Running | Phase::Ending { .. }) {
+            return;
+        }
+        if self.tasks.iter().all(|t| t.exit.is_some()) {
+            return self.clear(out);
+        }
+        if self.phase != Phase::Running {
+            return;
+        }
+        let failed = self.tasks.iter().any(|t| t.exit.is_some_and(|e| !e.is_ok()));
+        if failed && self.setup.kill_on_bad_exit {
+            self.end(now, self.setup.kill_wait_s, EndReason::None, out);
+        } else if self.setup.wait_s > 0 && self.tasks.iter().any(|t| t.exit.is_some()) && self.wait_until.is_none() {
+            self.wait_until = Some(now + Span::from_secs(u64::from(self.setup.wait_s)));
+        }
+    }
+
+    fn oom(&mut self, kills: u64, peak_kb: u64, limit_mb: u64, kill: bool, out: &mut StepOut) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        if !self.oom {
+            let key = self.setup.key;
+            let text = format!(
+                "Detected {kills} oom_kill event{} in StepId={}.{}. Some of the step tasks have been OOM Killed.",
+                if kills == 1 { "" } else { "s" },
+                key.job,
+                key.step
+            );
+            out.push(StepAct::Notice(text.clone()));
+            self.note = Some(format!("{text} Peak memory {} MiB, limit {limit_mb} MiB.", peak_kb.div_ceil(1024)));
+        }
+        self.oom = true;
+        if kill && matches!(self.phase, Phase::Running | Phase::Ending { .. }) {
+            self.clear(out);
+        }
+    }
+
+    fn signal(&mut self, signal: i32, all: bool, out: &mut StepOut) {
+        let launched = self.tasks.iter().all(|t| t.pid.is_some() || t.exit.is_some());
+        match self.phase {
+            Phase::Idle | Phase::Running if !launched => self.early.push((signal, all)),
+            Phase::Running | Phase::Ending { .. } => out.push(StepAct::Signal { signal, all }),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
+        let first = !self.ended;
+        self.ended = true;
+        let kill_at = now + Span::from_secs(kill_wait_s);
+        if first && why != EndReason::None && matches!(self.phase, Phase::Idle | Phase::Running) {
+            out.push(StepAct::NoticeEnd(why));
+        }
+        match self.phase {
+            Phase::Running => {
+                out.push(StepAct::Signal { signal: TERM, all: true });
+                out.push(StepAct::Signal { signal: CONT, all: true });
+                self.phase = Phase::Ending { kill_at };
+            }
+            Phase::Ending { kill_at: before } => self.phase = Phase::Ending { kill_at: kill_at.min(before) },
+            Phase::Draining { until } => {
+                let limit = now + Span::from_secs(DRAIN_S);
+                self.phase = Phase::Draining { until: Some(until.unwrap_or(limit).min(limit)) };
+            }
+            Phase::Idle | Phase::Clearing | Phase::Over => {}
+        }
+        self.tick(now, out);
+    }
+
+    fn tick(&mut self, now: Time, out: &mut StepOut) {
+        match self.phase {
+            Phase::Ending { kill_at } if now >= kill_at => self.clear(out),
+            Phase::Running if self.wait_until.is_some_and(|at| now >= at) => {
+                self.wait_until = None;
+                self.end(now, self.setup.kill_wait_s, EndReason::None, out);
+            }
+            Phase::Draining { until: Some(until) } if now >= until => self.finish(out),
+            _ => {}
+        }
+    }
+
+    /// Kill what is left. Precondition: every task has ended, or its time is up.
+    fn clear(&mut self, out: &mut StepOut) {
+        self.phase = Phase::Clearing;
+        out.push(StepAct::KillLeft);
+    }
+
+    fn gone(&mut self, now: Time, out: &mut StepOut) {
+        if self.phase == Phase::Clearing {
+            let until = self.ended.then(|| now + Span::from_secs(DRAIN_S));
+            self.phase = Phase::Draining { until };
+            out.push(StepAct::Drain);
+        }
+    }
+
+    fn finish(&mut self, out: &mut StepOut) {
+        if !matches!(self.phase, Phase::Draining { .. }) {
+            return;
+        }
+        self.phase = Phase::Over;
+        let mut usage = Usage::default();
+        for task in &self.tasks {
+            usage.absorb(&task.usage);
+        }
+        let exit = match self.refused {
+            Some(exit) => exit,
+            None if self.oom => OOM_EXIT,
+            None => exit_of(&self.tasks),
+        };
+        let end = StepEnd {
+            exit,
+            oom: self.oom,
+            lost: false,
+            usage,
+            started: self.started,
+            ended: self.stopped,
+            note: self.note.clone(),
+        };
+        let last = FromStepd::Ended(end);
+        out.extend([
+            StepAct::WriteResult(last.clone()),
+            StepAct::Node(last),
+            StepAct::Client(FromStep::Done),
+            StepAct::Exit,
+        ]);
+    }
+}
+
+impl Machine for StepMachine {
+    type Input = StepInput;
+    type Out = StepOut;
+
+    fn step(&mut self, now: Time, input: StepInput, out: &mut StepOut) {
+        match input {
+            StepInput::Start => self.start(now, out),
+            StepInput::Refuse { exit, note } => self.refuse(now, exit, note, out),
+            StepInput::Fail { error, node_fault } => self.fail(error, node_fault, out),
+            StepInput::Spawned { rank, pid } => {
+                if let Some(task) = self.task(rank) {
+                    task.pid = Some(pid);
+                }
+                self.launched(now, out);
+            }
+            StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
+            StepInput::Exited { rank, exit, usage } => self.exited(now, rank, exit, usage, out),
+            StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
+            StepInput::Signal { signal, all } => self.signal(signal, all, out),
+            StepInput::End { kill_wait_s, why } => self.end(now, kill_wait_s, why, out),
+            StepInput::ClientLost => self.end(now, self.setup.kill_wait_s, EndReason::None, out),
+            StepInput::Gone => self.gone(now, out),
+            StepInput::Drained => self.finish(out),
+            StepInput::Tick => self.tick(now, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Running => self.wait_until,
+            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Draining { until } => until,
+            Phase::Idle | Phase::Clearing | Phase::Over => None,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The life of a step, told as stories.

@@ -1,0 +1,8 @@
+//! The only place with `unsafe`: system calls that no safe crate offers.
+
+pub mod clock;
+pub mod identity;
+pub mod pidfd;
+pub mod signals;
+pub mod spawn;
+pub mod wait;

@@ -1,0 +1,326 @@
+//! Starting a process, as cheaply as the kernel can: the child shares the parent's memory until it has
+//! called exec (as in posix_spawn), so nothing is copied, and the parent knows at once whether it worked.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+/// Bytes of stack for the child between clone and exec.
+const STACK_BYTES: usize = 64 << 10;
+
+/// How the child stands to its parent's session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Session {
+    /// The same group and session.
+    Same,
+    /// A process group of its own.
+    #[default]
+    Group,
+    /// A session of its own.
+    New,
+    /// A session of its own whose controlling terminal is its standard input.
+    Terminal,
+}
+
+/// What to start. Every descriptor above 2 is closed in the child; its signals are as a fresh login's:
+/// none blocked, none ignored.
+#[derive(Debug)]
+pub struct Spawn<'a> {
+    /// The file to execute; no search.
+    pub program: &'a CStr,
+    /// Its arguments, the name first.
+    pub argv: &'a [CString],
+    /// Its environment, `KEY=VALUE` each.
+    pub env: &'a [CString],
+    /// The entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
+    pub env_pid: Option<usize>,
+    /// Its working directory; None: the parent's.
+    pub dir: Option<&'a CStr>,
+    /// Standard input, output and error.
+    pub stdio: [BorrowedFd<'a>; 3],
+    /// Group and session.
+    pub session: Session,
+    /// Its file mode mask; None: the parent's.
+    pub umask: Option<u32>,
+    /// Soft resource limits (RLIMIT_* number, value), lowered to the hard ones where above.
+    pub rlimits: &'a [(u32, u64)],
+    /// The CPUs that it may use; empty: the parent's.
+    pub cpus: &'a [usize],
+}
+
+/// Blanks at the end of an environment entry that make room for a process id.
+pub const PID_ROOM: &str = "          ";
+
+/// A process that was started.
+#[derive(Debug)]
+pub struct Child {
+    /// Its id.
+    pub pid: u32,
+    /// Its descriptor.
+    pub pidfd: OwnedFd,
+}
+
+/// Which call in the child failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {error}")]
+pub struct SpawnError {
+    /// Name of the call.
+    pub call: &'static str,
+    /// How.
+    pub error: io::Error,
+}
+
+impl SpawnError {
+    /// The error number, for exit codes.
+    pub fn errno(&self) -> i32 {
+        self.error.raw_os_error().unwrap_or(libc::EIO)
+    }
+}
+
+/// What the child reads, prepared before the clone: it must not allocate.
+struct Plan {
+    program: *const c_char,
+    argv: *const *const c_char,
+    env: *const *const c_char,
+    pid_at: *mut c_char,
+    dir: *const c_char,
+    stdio: [RawFd; 3],
+    session: Session,
+    umask: Option<u32>,
+    rlimits: *const (u32, u64),
+    rlimit_count: usize,
+    cpus: *const libc::cpu_set_t,
+    /// Written by the child: which call failed (index into CALLS) and its errno; 0: none.
+    failed: usize,
+    errno: c_int,
+}
+
+/// Names of the calls that may fail in the child.
+const CALLS: [&str; 8] = ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve"];
+
+impl Spawn<'_> {
+    /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
+    pub fn start(&self) -> Result<Child, SpawnError> {
+        let failed = |call| move |error| SpawnError { call, error };
+        // The child moves its standard descriptors to 0, 1, 2: none of the sources may lie there.
+        let high = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
+        let mut moved: [Option<OwnedFd>; 3] = [None, None, None];
+        let mut stdio = self.stdio.map(|fd| fd.as_raw_fd());
+        for (at, fd) in self.stdio.iter().enumerate() {
+            if fd.as_raw_fd() < 3 {
+                let dup = high(*fd).map_err(failed("dup2"))?;
+                stdio[at] = dup.as_raw_fd();
+                moved[at] = Some(dup);
+            }
+        }
+        let argv = pointers(self.argv);
+        let mut env = pointers(self.env);
+        let own_entry = self.env_pid.and_then(|at| self.env.get(at)).map(|entry| entry.as_bytes_with_nul().to_vec());
+        let mut own_entry = own_entry.filter(|e| e.len() > PID_ROOM.len() && e.ends_with(b"          \0"));
+        let mut pid_at = ptr::null_mut();
+        if let (Some(entry), Some(at)) = (&mut own_entry, self.env_pid) {
+            let room = entry.len() - 1 - PID_ROOM.len();
+            env[at] = entry.as_ptr().cast();
+            pid_at = entry[room..].as_mut_ptr().cast();
+        }
+        let cpus = (!self.cpus.is_empty()).then(|| cpu_set(self.cpus));
+        let mut plan = Plan {
+            program: self.program.as_ptr(),
+            argv: argv.as_ptr(),
+            env: env.as_ptr(),
+            pid_at,
+            dir: self.dir.map_or(ptr::null(), CStr::as_ptr),
+            stdio,
+            session: self.session,
+            umask: self.umask,
+            rlimits: self.rlimits.as_ptr(),
+            rlimit_count: self.rlimits.len(),
+            cpus: cpus.as_ref().map_or(ptr::null(), ptr::from_ref),
+            failed: 0,
+            errno: 0,
+        };
+        let child = clone_vfork(&mut plan).map_err(failed("clone"))?;
+        if plan.failed == 0 {
+            return Ok(child);
+        }
+        // It never ran: nobody else will miss its status.
+        let _ = super::wait::reap_pid(child.pid);
+        Err(SpawnError { call: CALLS[plan.failed], error: io::Error::from_raw_os_error(plan.errno) })
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+}
+
+fn cpu_set(cpus: &[usize]) -> libc::cpu_set_t {
+    // SAFETY: a cpu_set_t is an array of integers; all zero is the empty set.
+    let mut set = unsafe { MaybeUninit::<libc::cpu_set_t>::zeroed().assume_init() };
+    for &cpu in cpus.iter().filter(|&&c| c < libc::CPU_SETSIZE as usize) {
+        // SAFETY: the index is below the size of the set.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    set
+}
+
+fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK_BYTES / 16];
+    let mut pidfd: c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: CLONE_VFORK stops this thread until the child has called exec or _exit, so `plan`, `stack` and `pidfd`
+    // outlive its use of them, and nothing here touches them meanwhile. The stack grows down from its aligned end.
+    // All signals are blocked meanwhile, so no handler runs in the child on memory that it shares with us.
+    let pid = unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let top = stack.as_mut_ptr().add(stack.len()).cast::<c_void>();
+        let pid = libc::clone(child, top, flags, ptr::from_mut(plan).cast(), &raw mut pidfd);
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        if pid < 0 {
+            return Err(error);
+        }
+        pid
+    };
+    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nobody else owns it.
+    Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Runs in the child, on the parent's memory: system calls only.
+extern "C" fn child(plan: *mut c_void) -> c_int {
+    let plan = plan.cast::<Plan>();
+    // SAFETY: the parent is stopped and keeps all that the plan points to alive; see `clone_vfork`.
+    // `prepare` and execve make system calls and write into `plan` only.
+    unsafe {
+        let mut failed = prepare(&*plan);
+        if failed == 0 {
+            libc::execve((*plan).program, (*plan).argv, (*plan).env);
+            failed = 7;
+        }
+        (*plan).errno = *libc::__errno_location();
+        (*plan).failed = failed;
+        libc::_exit(127)
+    }
+}
+
+/// Everything before exec; the index in `CALLS` of what failed, or 0.
+///
+/// # Safety
+/// The pointers in `plan` must be valid. To be called only in the child of `clone_vfork`.
+unsafe fn prepare(plan: &Plan) -> usize {
+    // SAFETY: system calls on integers and on the plan's valid pointers.
+    unsafe {
+        let session = match plan.session {
+            Session::Same => 0,
+            Session::Group => libc::setpgid(0, 0),
+            Session::New | Session::Terminal => libc::setsid(),
+        };
+        if session < 0 {
+            return 1;
+        }
+        if plan.session == Session::Terminal && libc::ioctl(plan.stdio[0], libc::TIOCSCTTY, 0) != 0 {
+            return 1;
+        }
+        let mut default = MaybeUninit::<libc::sigaction>::zeroed();
+        (*default.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
+        for signal in 1..=64 {
+            // KILL, STOP and the two of the C library can't be set: no harm.
+            libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
+        }
+        for (to, &from) in plan.stdio.iter().enumerate() {
+            if libc::dup2(from, to as c_int) < 0 {
+                return 2;
+            }
+        }
+        if let Some(umask) = plan.umask {
+            libc::umask(umask as libc::mode_t);
+        }
+        if !plan.dir.is_null() && libc::chdir(plan.dir) != 0 {
+            return 3;
+        }
+        if !limit(plan.rlimits, plan.rlimit_count) {
+            return 4;
+        }
+        if !plan.cpus.is_null() && libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), plan.cpus) != 0 {
+            return 5;
+        }
+        if !close_from(3) {
+            return 6;
+        }
+        if !plan.pid_at.is_null() {
+            write_pid(plan.pid_at, libc::getpid());
+        }
+        let mut none = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
+        0
+    }
+}
+
+/// # Safety
+/// `limits` must point to `count` entries.
+unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
+    for at in 0..count {
+        // SAFETY: `at` is below `count`; the rlimit is valid for both calls.
+        unsafe {
+            let (which, soft) = *limits.add(at);
+            let mut now = MaybeUninit::<libc::rlimit>::zeroed();
+            if libc::getrlimit(which as _, now.as_mut_ptr()) != 0 {
+                continue;
+            }
+            (*now.as_mut_ptr()).rlim_cur = soft.min((*now.as_ptr()).rlim_max);
+            if libc::setrlimit(which as _, now.as_ptr()) != 0 {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Closes every descriptor from `first` on; one by one where the kernel (before 5.9) has no call for it.
+fn close_from(first: c_int) -> bool {
+    // SAFETY: takes integers; the child has its own table of descriptors (no CLONE_FILES).
+    unsafe {
+        if libc::syscall(libc::SYS_close_range, first, c_int::MAX, 0) == 0 {
+            return true;
+        }
+        if *libc::__errno_location() != libc::ENOSYS {
+            return false;
+        }
+        let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) != 0 {
+            return false;
+        }
+        for fd in first..((*limit.as_ptr()).rlim_max.min(1 << 20) as c_int) {
+            libc::close(fd);
+        }
+        true
+    }
+}
+
+/// Writes a number in decimal and a NUL behind it.
+///
+/// # Safety
+/// `at` must point to `PID_ROOM` bytes and a NUL.
+unsafe fn write_pid(at: *mut c_char, pid: libc::pid_t) {
+    let mut digits = [0_u8; 10];
+    let (mut rest, mut count) = (pid, 0);
+    while count == 0 || rest > 0 {
+        digits[count] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        count += 1;
+    }
+    for place in 0..count {
+        // SAFETY: `count` is at most 10, the length of the room.
+        unsafe { *at.add(place) = digits[count - 1 - place] as c_char };
+    }
+    // SAFETY: at most one behind the room, where the NUL is.
+    unsafe { *at.add(count) = 0 };
+}
+
+#[cfg(test)]
+mod tests;

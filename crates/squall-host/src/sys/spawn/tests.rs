@@ -1,0 +1,97 @@
+//! What a spawned process sees.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use super::*;
+use crate::sys::wait::{Waited, reap_pid};
+
+fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
+    let null = File::open("/dev/null").unwrap();
+    let (mut out, write) = io::pipe().unwrap();
+    let argv = [c"sh", c"-c"].map(CStr::to_owned).into_iter().chain([CString::new(script).unwrap()]);
+    let argv: Vec<CString> = argv.collect();
+    let env = [c"PATH=/usr/bin:/bin".to_owned(), CString::new(format!("MY_PID={PID_ROOM}")).unwrap()];
+    let mut spawn = Spawn {
+        program: c"/bin/sh",
+        argv: &argv,
+        env: &env,
+        env_pid: Some(1),
+        dir: None,
+        stdio: [null.as_fd(), write.as_fd(), write.as_fd()],
+        session: Session::Group,
+        umask: None,
+        rlimits: &[],
+        cpus: &[],
+    };
+    change(&mut spawn);
+    let child = spawn.start().unwrap();
+    drop(write);
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    let Waited::Reaped(reaped) = reap_pid(child.pid).unwrap() else { panic!("it was our child") };
+    assert_eq!(reaped.pid, child.pid);
+    (text.trim_end().to_owned(), reaped.exit.code)
+}
+
+#[test]
+fn it_has_its_own_number_in_its_environment() {
+    assert_eq!(run("[ \"$MY_PID\" = $$ ] && echo same; exit 7", |_| {}), ("same".into(), 7));
+}
+
+#[test]
+fn it_has_three_descriptors_and_no_blocked_or_ignored_signal() {
+    let open = File::open("/dev/null").unwrap();
+    rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).unwrap();
+    assert_eq!(run("ls /proc/$$/fd | tr '\\n' ' '", |_| {}).0, "0 1 2");
+    let (text, _) = run("grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\\t\\n'", |_| {});
+    assert_eq!(text, "SigBlk:0000000000000000SigIgn:0000000000000000");
+}
+
+#[test]
+fn group_session_directory_and_mask_are_as_asked() {
+    let (text, _) = run("cd -P .; pwd; umask; cut -d' ' -f5,6 /proc/$$/stat; echo $$", |s| {
+        s.dir = Some(c"/usr");
+        s.umask = Some(0o027);
+        s.session = Session::New;
+    });
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(&lines[..2], ["/usr", "0027"]);
+    assert_eq!(lines[2], format!("{0} {0}", lines[3]));
+}
+
+#[test]
+fn soft_limits_are_set_and_never_above_the_hard_ones() {
+    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE as u32, 77)]);
+    assert_eq!(text.lines().next(), Some("77"));
+    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE as u32, u64::MAX)]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], lines[1]);
+}
+
+#[test]
+fn what_fails_is_named_and_nothing_runs() {
+    let null = File::open("/dev/null").unwrap();
+    let argv = [c"x".to_owned()];
+    let mut spawn = Spawn {
+        program: c"/nonexistent/program",
+        argv: &argv,
+        env: &[],
+        env_pid: None,
+        dir: None,
+        stdio: [null.as_fd(); 3],
+        session: Session::Group,
+        umask: None,
+        rlimits: &[],
+        cpus: &[],
+    };
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
+    spawn.program = c"/etc/passwd";
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.call, error.errno()), ("execve", libc::EACCES));
+    spawn.dir = Some(c"/nonexistent");
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.call, error.errno()), ("chdir", libc::ENOENT));
+}

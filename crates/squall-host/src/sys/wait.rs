@@ -1,0 +1,94 @@
+//! Reaping children, with what they used.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use squall_model::job::{ExitCode, Usage};
+use squall_model::time::Span;
+
+/// A child that has ended and was reaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    /// Which.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: ExitCode,
+    /// What it used, with all its descendants that were waited for. I/O bytes are not known here.
+    pub usage: Usage,
+}
+
+/// What `wait` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// A child ended.
+    Reaped(Reaped),
+    /// There are children, and none has ended.
+    Running,
+    /// There are no children.
+    None,
+}
+
+/// Reaps one child that has ended, without waiting.
+pub fn reap() -> io::Result<Waited> {
+    wait4(-1, libc::WNOHANG)
+}
+
+/// Waits for that child to end, and reaps it.
+pub fn reap_pid(pid: u32) -> io::Result<Waited> {
+    wait4(pid as i32, 0)
+}
+
+fn wait4(pid: i32, options: i32) -> io::Result<Waited> {
+    let mut status = 0;
+    let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both pointers are valid for the call; an all-zero rusage is valid if the kernel writes none.
+    let (got, rusage) = unsafe {
+        let got = libc::wait4(pid, &raw mut status, options | libc::__WALL, rusage.as_mut_ptr());
+        (got, rusage.assume_init())
+    };
+    match got {
+        0 => Ok(Waited::Running),
+        pid if pid > 0 => {
+            Ok(Waited::Reaped(Reaped { pid: pid as u32, exit: exit_of(status), usage: usage_of(&rusage) }))
+        }
+        _ => match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(Waited::None),
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(Waited::Running),
+            e => Err(e),
+        },
+    }
+}
+
+/// A child that has ended but was not reaped yet, so that its /proc can still be read.
+pub fn peek() -> Option<u32> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the pointer is valid for the call; an all-zero siginfo says pid 0, which is "none".
+    let pid = unsafe {
+        if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) != 0 {
+            return None;
+        }
+        info.assume_init().si_pid()
+    };
+    u32::try_from(pid).ok().filter(|&p| p != 0)
+}
+
+/// A wait status as code and signal.
+pub fn exit_of(status: i32) -> ExitCode {
+    if libc::WIFSIGNALED(status) {
+        ExitCode { code: 0, signal: libc::WTERMSIG(status) as u8 }
+    } else {
+        ExitCode { code: libc::WEXITSTATUS(status) as u8, signal: 0 }
+    }
+}
+
+fn usage_of(rusage: &libc::rusage) -> Usage {
+    let span = |t: libc::timeval| Span(t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64);
+    Usage {
+        user: span(rusage.ru_utime),
+        system: span(rusage.ru_stime),
+        max_rss_kb: rusage.ru_maxrss as u64,
+        major_faults: rusage.ru_majflt as u64,
+        ..Usage::default()
+    }
+}
