@@ -136,7 +136,7 @@ pub enum Event {
     /// How a job ends is decided. A pending job has ended with this; a running one completes:
     /// its nodes are told, and it has ended when the last has released it.
     JobEnding {
-        /// The job; the array's id with `tasks`.
+        /// The job; the id of an array means its last task (the untouched ones: `TasksEnded`).
         id: JobId,
         /// How.
         outcome: Outcome,
@@ -163,22 +163,28 @@ pub enum Event {
     },
     /// A pending job was held.
     JobHeld {
-        /// The job, or an array: all of its pending tasks.
+        /// The job, or the array with `whole`.
         id: JobId,
         /// By the operator: its user can't release it.
         admin: bool,
+        /// All pending tasks of the array of that id (whose last task bears the same id).
+        whole: bool,
     },
     /// A held job was released.
     JobReleased {
-        /// The job, or an array: all of its pending tasks.
+        /// The job, or the array with `whole`.
         id: JobId,
+        /// All pending tasks of the array of that id.
+        whole: bool,
     },
     /// `scontrol update` changed a job.
     JobUpdated {
-        /// The job, or an array: all of its pending tasks.
+        /// The job, or the array with `whole`.
         id: JobId,
         /// What changed.
         change: JobChange,
+        /// All pending tasks of the array of that id.
+        whole: bool,
     },
     /// A job that has ended goes back into the queue.
     JobRequeued {

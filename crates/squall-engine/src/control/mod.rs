@@ -1,4 +1,17 @@
 //! The controller: decides (`request`), records (`apply`), makes it so (`drive`).
+//!
+//! `State` is what the journal says; only `State::apply` writes it, and a replay of the journal gives it again.
+//! Everything else in [`Controller`] (connections, waiting callers, timers, the queue's order) is soft: lost in
+//! a crash and rebuilt from `State` at [`Input::Start`].
+
+mod apply;
+pub(crate) mod drive;
+pub(crate) mod facts;
+pub(crate) mod links;
+pub(crate) mod request;
+pub mod state;
+pub(crate) mod steps;
+pub(crate) mod waits;
 
 pub mod layout;
 
@@ -6,9 +19,17 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
+use squall_model::id::NodeId;
 use squall_model::job::{Blob, Owner};
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::node::{DownFrame, UpFrame};
+use squall_model::wire::info::Diag;
+use squall_model::wire::node::{Down, DownFrame, UpFrame};
+
+use crate::machine::Machine;
+use links::Links;
+use state::State;
+use waits::Waits;
 
 /// A client connection, numbered by who runs the machine. Never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,4 +110,81 @@ pub struct Out {
     pub answers: Vec<(CallerId, Answer)>,
     /// The daemon may end now (after a `ShutDown` was dealt with).
     pub exit: bool,
+}
+
+/// The controller's machine.
+///
+/// Every event in `Out::events` was applied with the `now` of the step that made it, so all events of one
+/// journal record must come from steps with the same `now`, and the record's time must be that `now`.
+#[derive(Debug, Default)]
+pub struct Controller {
+    /// What the journal says.
+    pub(crate) state: State,
+    /// Name of this host.
+    pub(crate) host: String,
+    /// This program's version.
+    pub(crate) version: String,
+    /// The journal's disk is full: what needs room is refused.
+    pub(crate) disk_full: bool,
+    /// Connections of nodes.
+    pub(crate) links: Links,
+    /// Callers to whom an answer is owed.
+    pub(crate) waits: Waits,
+    /// Steps that wait or run.
+    pub(crate) steps: steps::Desk,
+    /// Counters.
+    pub(crate) diag: Diag,
+}
+
+impl Controller {
+    /// A controller over a replayed state. Inert until its first input, which is [`Input::Start`].
+    pub fn new(state: State) -> Self {
+        Self { state, ..Self::default() }
+    }
+    /// The journaled state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+    /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
+    pub fn diag(&self) -> &Diag {
+        &self.diag
+    }
+    /// The counters, for the host's own figures.
+    pub fn diag_mut(&mut self) -> &mut Diag {
+        &mut self.diag
+    }
+
+    /// Makes an event happen: applied at once, journaled before anything else leaves.
+    pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
+        self.state.apply(now, &event);
+        out.events.push(event);
+    }
+
+    /// Queues a message for a node; it leaves at the end of this step, in order. Without a connection it is
+    /// dropped: registration makes up for it from state.
+    pub(crate) fn send(&mut self, node: NodeId, message: Down) {
+        self.links.push(node, message);
+    }
+}
+
+impl Machine for Controller {
+    type Input = Input;
+    type Out = Out;
+
+    fn step(&mut self, now: Time, input: Input, out: &mut Out) {
+        match input {
+            Input::Start { config, version, host } => drive::start(self, now, *config, version, host, out),
+            Input::Ask { caller, who, request } => request::ask(self, now, caller, &who, *request, out),
+            Input::Hangup { caller } => drive::hangup(self, now, caller, out),
+            Input::Frame { link, frame } => drive::frame(self, now, link, *frame, out),
+            Input::Lost { link } => self.links.lost(link),
+            Input::Disk { full } => self.disk_full = full,
+            Input::Tick => {}
+        }
+        drive::settle(self, now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        drive::deadline(self)
+    }
 }

@@ -1,0 +1,173 @@
+//! Events of controller, configuration, nodes and partitions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
+use squall_model::event::NodeAdmin;
+use squall_model::hostlist;
+use squall_model::id::{Epoch, Incarnation, NodeId};
+use squall_model::resource::Hardware;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+
+use crate::control::state::State;
+use crate::control::state::node::{Node, NodeReason, Partition};
+
+impl State {
+    pub(super) fn controller_started(&mut self, epoch: Epoch, version: &str) {
+        self.epoch = epoch;
+        version.clone_into(&mut self.version);
+    }
+
+    /// Every node that the configuration names gets an id at once, in the configuration's order.
+    pub(super) fn configured(&mut self, config: &Arc<Config>) {
+        self.config = Arc::clone(config);
+        for entry in &config.nodes {
+            self.name_nodes(&entry.name);
+        }
+        for partition in config.partitions.iter().filter(|p| !is_all(p)) {
+            self.name_nodes(&partition.nodes);
+        }
+        self.partitions = config.partitions.iter().map(|p| self.partition_from(p)).collect();
+        let entries = entries_by_name(config);
+        for node in &mut self.nodes {
+            node.hardware = effective(&node.reported, entries.get(&node.name).copied());
+        }
+    }
+
+    pub(super) fn node_registered(
+        &mut self,
+        time: Time,
+        id: NodeId,
+        name: &str,
+        incarnation: Incarnation,
+        hardware: &Hardware,
+    ) {
+        if id.index() == self.nodes.len() && !self.index.names.contains_key(name) {
+            self.add_node(name);
+            for partition in self.partitions.iter_mut().filter(|p| is_all(&p.config)) {
+                partition.nodes.insert(id);
+            }
+        }
+        let config = Arc::clone(&self.config);
+        let Some(node) = self.nodes.get_mut(id.index()).filter(|n| n.name == name) else { return };
+        if node.incarnation != Some(incarnation) {
+            node.incarnation = Some(incarnation);
+            node.reports = 0;
+        }
+        node.hardware = effective(hardware, entry_of(&config, name));
+        node.reported = hardware.clone();
+        node.registered = time;
+        self.node_up(id);
+    }
+
+    pub(super) fn node_up(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        node.up = true;
+        if node.admin == NodeAdmin::Resume {
+            node.reason = None;
+        }
+    }
+
+    pub(super) fn node_down(&mut self, time: Time, id: NodeId, reason: &str) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        node.up = false;
+        if node.admin == NodeAdmin::Resume {
+            node.reason = Some(NodeReason { text: reason.to_owned(), by: None, time });
+        }
+    }
+
+    pub(super) fn nodes_set(&mut self, time: Time, nodes: &NodeSet, admin: NodeAdmin, reason: Option<&str>, by: u32) {
+        for id in nodes.iter() {
+            let Some(node) = self.nodes.get_mut(id.index()) else { continue };
+            node.admin = admin;
+            node.reason = match (admin, reason) {
+                (NodeAdmin::Resume, None) => None,
+                (_, Some(text)) => Some(NodeReason { text: text.to_owned(), by: Some(by), time }),
+                (_, None) => node.reason.take(),
+            };
+        }
+    }
+
+    pub(super) fn reports_taken(&mut self, id: NodeId, incarnation: Incarnation, up_to: u64) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        if node.incarnation == Some(incarnation) {
+            node.reports = node.reports.max(up_to);
+        }
+    }
+
+    pub(super) fn partition_set(&mut self, name: &str, state: PartitionState) {
+        if let Some(partition) = self.partitions.iter_mut().find(|p| p.config.name == name) {
+            partition.config.state = state;
+        }
+    }
+
+    fn name_nodes(&mut self, list: &str) {
+        for name in hostlist::expand(list).unwrap_or_default() {
+            if !self.index.names.contains_key(&name) {
+                self.add_node(&name);
+            }
+        }
+    }
+
+    fn add_node(&mut self, name: &str) {
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(Node { name: name.to_owned(), ..Node::default() });
+        self.index.names.insert(name.to_owned(), id);
+    }
+
+    fn partition_from(&self, config: &PartitionConfig) -> Partition {
+        let nodes = if is_all(config) {
+            (0..self.nodes.len() as u32).map(NodeId).collect()
+        } else {
+            let names = hostlist::expand(&config.nodes).unwrap_or_default();
+            names.iter().filter_map(|name| self.node_id(name)).collect()
+        };
+        Partition { config: config.clone(), nodes }
+    }
+}
+
+fn is_all(partition: &PartitionConfig) -> bool {
+    partition.nodes.is_empty() || partition.nodes == "ALL"
+}
+
+fn entries_by_name(config: &Config) -> BTreeMap<String, &NodeConfig> {
+    let mut entries = BTreeMap::new();
+    for entry in &config.nodes {
+        for name in hostlist::expand(&entry.name).unwrap_or_default() {
+            entries.entry(name).or_insert(entry);
+        }
+    }
+    entries
+}
+
+fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
+    config.nodes.iter().find(|entry| {
+        entry.name == name || hostlist::expand(&entry.name).is_ok_and(|names| names.iter().any(|n| n == name))
+    })
+}
+
+/// What the configuration makes of a node's hardware: it may lower values, or with `force` set them.
+fn effective(reported: &Hardware, entry: Option<&NodeConfig>) -> Hardware {
+    let mut hardware = reported.clone();
+    let Some(entry) = entry else { return hardware };
+    let unknown = reported.cpus == 0;
+    let bound = |set: Option<u64>, has: u64| match set {
+        Some(value) if entry.force || unknown => value,
+        Some(value) => value.min(has),
+        None => has,
+    };
+    let bound32 = |set: Option<u32>, has: u32| bound(set.map(u64::from), u64::from(has)) as u32;
+    hardware.cpus = bound32(entry.cpus, reported.cpus);
+    hardware.sockets = bound32(entry.sockets, reported.sockets);
+    hardware.cores_per_socket = bound32(entry.cores_per_socket, reported.cores_per_socket);
+    hardware.threads_per_core = bound32(entry.threads_per_core, reported.threads_per_core);
+    hardware.memory_mb = bound(entry.memory_mb, reported.memory_mb);
+    for feature in &entry.features {
+        if !hardware.features.contains(feature) {
+            hardware.features.push(feature.clone());
+        }
+    }
+    hardware
+}

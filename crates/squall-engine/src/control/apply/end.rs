@@ -1,0 +1,159 @@
+//! Ends: decided, released node by node, complete; and the way back into the queue.
+
+use squall_model::event::Requeue;
+use squall_model::id::{Attempt, JobId};
+use squall_model::job::{EndState, JobKind, Outcome};
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::time::Time;
+
+use crate::control::state::State;
+use crate::control::state::job::{Ended, Ending, Hold, Job, Phase};
+
+impl State {
+    pub(super) fn job_ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: Option<Requeue>) {
+        if !self.touch(id) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        match std::mem::replace(&mut job.phase, Phase::Pending) {
+            Phase::Pending => {
+                let ended = Ended { outcome: outcome.clone(), time, run: None };
+                job.phase = Phase::Ended(Box::new(ended));
+                if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
+                    array.tally.waiting -= 1;
+                }
+                self.index.pending -= 1;
+                self.job_ended(id);
+            }
+            Phase::Running(mut run) => {
+                if let Some(since) = run.suspended.take() {
+                    run.suspended_total.0 += time.since(since).0;
+                }
+                let ending = Ending { outcome: outcome.clone(), requeue, time };
+                job.phase = Phase::Completing(run, Box::new(ending));
+                self.complete_if_released(id);
+            }
+            // What was decided first stands, but a later decision against a requeue is heard.
+            Phase::Completing(run, mut ending) => {
+                if ending.requeue.is_some() && requeue.is_none() {
+                    *ending = Ending { outcome: outcome.clone(), requeue, time };
+                }
+                job.phase = Phase::Completing(run, ending);
+            }
+            ended @ Phase::Ended(_) => job.phase = ended,
+        }
+    }
+
+    pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
+        let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
+        for node_id in nodes.iter() {
+            if !run.left.remove(node_id) {
+                continue;
+            }
+            let (Some(node), Some(group)) = (self.nodes.get_mut(node_id.index()), run.alloc.on(node_id)) else {
+                continue;
+            };
+            node.cores.subtract(&group.cores);
+            node.memory_mb -= group.memory_mb;
+            node.jobs.remove(&id);
+        }
+        self.complete_if_released(id);
+    }
+
+    /// A completing job that no node holds any more has ended, or is pending again.
+    fn complete_if_released(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Phase::Completing(run, _) = &job.phase else { return };
+        if !run.left.is_empty() {
+            return;
+        }
+        let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
+        self.index.active -= 1;
+        let array = job.task.and_then(|task| self.arrays.get_mut(&task.array));
+        if let Some(requeue) = ending.requeue {
+            let failed = ending.outcome.state == EndState::BootFail;
+            job.launch_failures = if failed { job.launch_failures + 1 } else { 0 };
+            back_to_queue(job, requeue, ending.outcome);
+            self.index.pending += 1;
+            if let Some(array) = array {
+                array.tally.active -= 1;
+                array.tally.waiting += 1;
+            }
+            return;
+        }
+        job.phase = Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: Some(run) }));
+        if let Some(array) = array {
+            array.tally.active -= 1;
+        }
+        self.job_ended(id);
+    }
+
+    /// Books an end: of the job, of the task in its array, and perhaps of the array.
+    fn job_ended(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let Phase::Ended(ended) = &job.phase else { return };
+        let spec = std::sync::Arc::clone(&job.spec);
+        self.index.ended.insert((ended.time, id));
+        let Some(task) = job.task else {
+            self.unwant(&spec);
+            return;
+        };
+        let Some(array) = self.arrays.get_mut(&task.array) else { return };
+        array.tally.count_end(task.index, &ended.outcome, ended.time);
+        self.array_ended_perhaps(task.array);
+    }
+
+    pub(super) fn tasks_ended(&mut self, time: Time, id: JobId, tasks: &IndexSet, outcome: &Outcome) {
+        let Some(array) = self.arrays.get_mut(&id) else { return };
+        let tasks = array.tally.untouched.intersection(tasks);
+        if tasks.is_empty() {
+            return;
+        }
+        let count = array.tally.count_ends(&tasks, outcome, time);
+        self.index.pending -= u64::from(count);
+        self.array_ended_perhaps(id);
+    }
+
+    fn array_ended_perhaps(&mut self, id: JobId) {
+        let Some(array) = self.arrays.get(&id).filter(|array| array.is_ended()) else { return };
+        let spec = std::sync::Arc::clone(&array.spec);
+        if let Some(time) = array.tally.last_end
+            && self.index.ended_arrays.insert((time, id))
+        {
+            self.unwant(&spec);
+        }
+    }
+
+    pub(super) fn job_requeued(&mut self, id: JobId, requeue: Requeue) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind == JobKind::Batch) else { return };
+        let Phase::Ended(ended) = &job.phase else { return };
+        let (time, outcome, spec) = (ended.time, ended.outcome.clone(), std::sync::Arc::clone(&job.spec));
+        let task = job.task;
+        back_to_queue(job, requeue, outcome);
+        self.index.ended.remove(&(time, id));
+        self.index.pending += 1;
+        let Some(task) = task else {
+            self.want(&spec);
+            return;
+        };
+        let Some(array) = self.arrays.get_mut(&task.array) else { return };
+        let end = array.is_ended().then_some(array.tally.last_end).flatten();
+        array.tally.uncount_end(task.index);
+        array.tally.waiting += 1;
+        if let Some(end) = end {
+            self.index.ended_arrays.remove(&(end, task.array));
+            self.want(&spec);
+        }
+    }
+}
+
+fn back_to_queue(job: &mut Job, requeue: Requeue, outcome: Outcome) {
+    job.phase = Phase::Pending;
+    job.last = Some(outcome);
+    job.restarts += 1;
+    job.queue.not_before = requeue.not_before;
+    if requeue.hold && job.queue.hold == Hold::No {
+        job.queue.hold = Hold::Requeue;
+    }
+}

@@ -1,0 +1,59 @@
+//! Forgetting ended jobs, but for those that a waiting job depends on.
+
+use squall_model::id::JobId;
+use squall_model::time::Time;
+
+use crate::control::state::State;
+use crate::control::state::job::Job;
+
+impl State {
+    pub(super) fn forget(&mut self, ended_before: Time) {
+        self.forgotten_before = self.forgotten_before.max(ended_before);
+        let wanted = &self.index.wanted;
+        let old = |set: &std::collections::BTreeSet<(Time, JobId)>| -> Vec<(Time, JobId)> {
+            let old = set.range(..(ended_before, JobId(0)));
+            old.filter(|(_, id)| !wanted.contains_key(id)).copied().collect()
+        };
+        let (jobs, arrays) = (old(&self.index.ended), old(&self.index.ended_arrays));
+        for (time, id) in jobs {
+            self.forget_job(time, id);
+        }
+        for (time, id) in arrays {
+            self.forget_array(time, id);
+        }
+    }
+
+    /// Nothing depends on this job any more: if its time had come before, it goes now.
+    pub(super) fn forget_late(&mut self, id: JobId) {
+        if let Some(array) = self.arrays.get(&id) {
+            if let Some(end) = array.is_ended().then_some(array.tally.last_end).flatten()
+                && end < self.forgotten_before
+            {
+                self.forget_array(end, id);
+            }
+        } else if let Some(end) = self.jobs.get(&id).and_then(Job::end_time)
+            && end < self.forgotten_before
+        {
+            self.forget_job(end, id);
+        }
+    }
+
+    fn forget_job(&mut self, time: Time, id: JobId) {
+        self.index.ended.remove(&(time, id));
+        if let Some(job) = self.jobs.remove(&id)
+            && let Some(key) = job.key
+        {
+            self.index.keys.remove(&(job.owner.uid, key));
+        }
+    }
+
+    fn forget_array(&mut self, time: Time, id: JobId) {
+        self.index.ended_arrays.remove(&(time, id));
+        if let Some(array) = self.arrays.remove(&id) {
+            self.index.keys.remove(&(array.owner.uid, array.key));
+        }
+        if let Some(end) = self.jobs.get(&id).and_then(Job::end_time) {
+            self.forget_job(end, id);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `State::apply`: the only writer of state. Total: an event that makes no sense changes nothing.
+
+mod cluster;
+mod end;
+mod forget;
+mod queue;
+mod run;
+mod submit;
+
+use squall_model::event::{Event, Record};
+use squall_model::time::Time;
+
+use super::state::State;
+
+impl State {
+    /// Applies all events of a record.
+    pub fn apply_record(&mut self, record: &Record) {
+        for event in &record.events {
+            self.apply(record.time, event);
+        }
+    }
+
+    /// Applies one event, decided at `time`.
+    pub fn apply(&mut self, time: Time, event: &Event) {
+        match event {
+            Event::ControllerStarted { epoch, version } => self.controller_started(*epoch, version),
+            Event::Configured { config } => self.configured(config),
+            Event::NodeRegistered { node, name, incarnation, hardware } => {
+                self.node_registered(time, *node, name, *incarnation, hardware);
+            }
+            Event::NodeDown { node, reason } => self.node_down(time, *node, reason),
+            Event::NodeUp { node } => self.node_up(*node),
+            Event::NodesSet { nodes, admin, reason, by } => {
+                self.nodes_set(time, nodes, *admin, reason.as_deref(), *by);
+            }
+            Event::ReportsTaken { node, incarnation, up_to } => self.reports_taken(*node, *incarnation, *up_to),
+            Event::PartitionSet { name, state } => self.partition_set(name, *state),
+            Event::JobSubmitted { id, key, owner, spec } => self.job_submitted(time, *id, *key, owner, spec),
+            Event::JobStarted { id, attempt, partition, alloc } => {
+                self.job_started(time, *id, *attempt, partition, alloc);
+            }
+            Event::StepStarted { job, step, key, spec, alloc, layout } => {
+                self.step_started(time, (*job, *step), *key, spec, alloc, layout);
+            }
+            Event::StepNodeEnded { job, attempt, step, node, end } => {
+                self.step_node_ended((*job, *attempt, *step), *node, end);
+            }
+            Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),
+            Event::JobEnding { id, outcome, requeue } => self.job_ending(time, *id, outcome, *requeue),
+            Event::NodesReleased { id, attempt, nodes } => self.nodes_released(*id, *attempt, nodes),
+            Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(time, *array, tasks, outcome),
+            Event::JobHeld { id, admin, whole } => self.job_held(*id, *admin, *whole),
+            Event::JobReleased { id, whole } => self.job_released(*id, *whole),
+            Event::JobUpdated { id, change, whole } => self.job_updated(*id, change, *whole),
+            Event::JobRequeued { id, requeue } => self.job_requeued(*id, *requeue),
+            Event::JobSuspended { id, suspended } => self.job_suspended(time, *id, *suspended),
+            Event::Forgotten { ended_before } => self.forget(*ended_before),
+        }
+    }
+}

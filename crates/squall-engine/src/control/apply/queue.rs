@@ -1,0 +1,100 @@
+//! Hold, release and update of jobs and whole arrays.
+
+use std::sync::Arc;
+
+use squall_model::event::JobChange;
+use squall_model::id::JobId;
+
+use crate::control::state::State;
+use crate::control::state::job::{Hold, Queue};
+
+impl State {
+    pub(super) fn job_held(&mut self, id: JobId, admin: bool, whole: bool) {
+        let hold = if admin { Hold::Admin } else { Hold::User };
+        self.each_pending(id, whole, |queue, _| {
+            if queue.hold != Hold::Admin {
+                queue.hold = hold;
+            }
+        });
+    }
+
+    pub(super) fn job_released(&mut self, id: JobId, whole: bool) {
+        self.each_pending(id, whole, |queue, launch_failures| {
+            queue.hold = Hold::No;
+            queue.not_before = None;
+            *launch_failures = 0;
+            if queue.priority == Some(0) {
+                queue.priority = None;
+            }
+        });
+    }
+
+    pub(super) fn job_updated(&mut self, id: JobId, change: &JobChange, whole: bool) {
+        if let Some(spec) = &change.spec {
+            self.change_spec(id, spec, whole);
+        }
+        let alter = |queue: &mut Queue| {
+            if let Some(limit) = change.time_limit_s {
+                queue.time_limit_s = Some(limit);
+            }
+            if let Some(priority) = change.priority {
+                queue.priority = Some(priority);
+            }
+        };
+        if !whole && self.touch(id) {
+            if let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) {
+                alter(&mut job.queue);
+            }
+            return;
+        }
+        self.each_pending(id, whole, |queue, _| alter(queue));
+        if let (Some(limit), Some(array)) = (change.array_limit, self.arrays.get_mut(&id)) {
+            array.limit = limit;
+        }
+    }
+
+    fn change_spec(&mut self, id: JobId, spec: &Arc<squall_model::job::JobSpec>, whole: bool) {
+        if !whole {
+            if !self.touch(id) {
+                return;
+            }
+            let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) else { return };
+            let old = std::mem::replace(&mut job.spec, Arc::clone(spec));
+            if job.task.is_none() {
+                self.want(spec);
+                self.unwant(&old);
+            }
+            return;
+        }
+        let Some(array) = self.arrays.get_mut(&id).filter(|array| !array.is_ended()) else { return };
+        let old = std::mem::replace(&mut array.spec, Arc::clone(spec));
+        let size = array.size();
+        for (_, job) in self.jobs.range_mut(id..JobId(id.0.saturating_add(size))) {
+            if job.is_pending() && Arc::ptr_eq(&job.spec, &old) {
+                job.spec = Arc::clone(spec);
+            }
+        }
+        self.want(spec);
+        self.unwant(&old);
+    }
+
+    /// Changes a pending job, or an array with all of its pending tasks.
+    fn each_pending(&mut self, id: JobId, whole: bool, mut change: impl FnMut(&mut Queue, &mut u32)) {
+        if !whole {
+            if self.touch(id)
+                && let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending())
+            {
+                change(&mut job.queue, &mut job.launch_failures);
+            }
+            return;
+        }
+        let Some(array) = self.arrays.get_mut(&id) else { return };
+        change(&mut array.queue, &mut 0);
+        let size = array.size();
+        for (_, job) in self.jobs.range_mut(id..JobId(id.0.saturating_add(size))) {
+            if job.is_pending() {
+                change(&mut job.queue, &mut job.launch_failures);
+            }
+        }
+    }
+}

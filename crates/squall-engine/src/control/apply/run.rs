@@ -1,0 +1,143 @@
+//! Starts of jobs and steps, ends of steps, suspension.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepNo};
+use squall_model::job::{JobKind, Outcome};
+use squall_model::report::StepEnd;
+use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::set::NodeSet;
+use squall_model::step::{Layout, StepSpec};
+use squall_model::time::{Span, Time};
+
+use crate::control::state::State;
+use crate::control::state::job::{Phase, Run, Step, StepTally};
+
+impl State {
+    pub(super) fn job_started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) {
+        if !self.touch(id) {
+            return;
+        }
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
+        job.attempt = attempt;
+        let mut steps = BTreeMap::new();
+        if job.spec.kind == JobKind::Batch {
+            steps.insert(StepNo::BATCH, batch_step(time, alloc));
+        }
+        job.phase = Phase::Running(Box::new(Run {
+            start: time,
+            partition: partition.to_owned(),
+            alloc: alloc.clone(),
+            left: alloc.nodes(),
+            suspended: None,
+            suspended_total: Span(0),
+            steps,
+            next_step: 0,
+        }));
+        if let Some(array) = job.task.and_then(|task| self.arrays.get_mut(&task.array)) {
+            array.tally.waiting -= 1;
+            array.tally.active += 1;
+            array.tally.last_start = Some(time);
+        }
+        self.index.pending -= 1;
+        self.index.active += 1;
+        self.hold_resources(id, alloc);
+    }
+
+    pub(super) fn hold_resources(&mut self, id: JobId, alloc: &Alloc) {
+        for group in &alloc.groups {
+            for node_id in group.nodes.iter() {
+                let Some(node) = self.nodes.get_mut(node_id.index()) else { continue };
+                debug_assert!(node.cores.is_disjoint(&group.cores), "cores of {} held twice", node.name);
+                node.cores.union_with(&group.cores);
+                node.memory_mb += group.memory_mb;
+                node.jobs.insert(id);
+            }
+        }
+    }
+
+    pub(super) fn step_started(
+        &mut self,
+        time: Time,
+        (job, no): (JobId, StepNo),
+        key: ClientKey,
+        spec: &Arc<StepSpec>,
+        alloc: &Alloc,
+        layout: &Layout,
+    ) {
+        let names = &self.index.names;
+        let nodes: NodeSet = layout.nodes.iter().filter_map(|name| names.get(name).copied()).collect();
+        let Some(Phase::Running(run)) = self.jobs.get_mut(&job).map(|job| &mut job.phase) else { return };
+        run.next_step = run.next_step.max(no.0.saturating_add(1));
+        let step = Step {
+            key,
+            spec: Arc::clone(spec),
+            alloc: alloc.clone(),
+            layout: layout.clone(),
+            start: time,
+            left: nodes,
+            tally: StepTally::default(),
+            ended: None,
+        };
+        run.steps.insert(no, step);
+    }
+
+    pub(super) fn step_node_ended(
+        &mut self,
+        (job, attempt, no): (JobId, Attempt, StepNo),
+        node: NodeId,
+        end: &StepEnd,
+    ) {
+        let Some(step) = self.live_step(job, Some(attempt), no) else { return };
+        if !step.left.remove(node) {
+            return;
+        }
+        step.tally.absorb(end);
+        if step.left.is_empty() {
+            step.ended = Some((end.ended, step.tally.outcome()));
+        }
+    }
+
+    pub(super) fn step_abandoned(&mut self, time: Time, job: JobId, no: StepNo, outcome: &Outcome) {
+        let Some(step) = self.live_step(job, None, no) else { return };
+        step.left = NodeSet::new();
+        step.ended = Some((time, outcome.clone()));
+    }
+
+    pub(super) fn job_suspended(&mut self, time: Time, id: JobId, suspended: bool) {
+        let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else { return };
+        if suspended {
+            run.suspended = run.suspended.or(Some(time));
+        } else if let Some(since) = run.suspended.take() {
+            run.suspended_total.0 += time.since(since).0;
+        }
+    }
+
+    /// A step that has not ended, of a job that holds resources in that attempt (or in any).
+    fn live_step(&mut self, job: JobId, attempt: Option<Attempt>, no: StepNo) -> Option<&mut Step> {
+        let job = self.jobs.get_mut(&job)?;
+        if attempt.is_some_and(|attempt| attempt != job.attempt) {
+            return None;
+        }
+        let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return None };
+        run.steps.get_mut(&no).filter(|step| step.ended.is_none())
+    }
+}
+
+/// The batch script as a step: all of the job's share of its first node; its layout is left empty.
+fn batch_step(time: Time, alloc: &Alloc) -> Step {
+    let first = alloc.nodes().first();
+    let group = first.and_then(|node| alloc.on(node).map(|group| (node, group)));
+    let groups = group.map(|(node, group)| AllocGroup { nodes: NodeSet::one(node), ..group.clone() });
+    Step {
+        key: ClientKey(0),
+        spec: Arc::default(),
+        alloc: Alloc { groups: groups.into_iter().collect() },
+        layout: Layout::default(),
+        start: time,
+        left: first.into_iter().collect(),
+        tally: StepTally::default(),
+        ended: None,
+    }
+}

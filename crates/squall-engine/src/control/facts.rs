@@ -1,0 +1,78 @@
+//! What those who run in an allocation are told of it.
+
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::step::JobFacts;
+use squall_model::time::{Span, Time};
+
+use super::state::State;
+use super::state::job::{Job, Run};
+
+/// Facts of a job that holds resources; None: it does not.
+pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
+    let job = state.jobs.get(&id)?;
+    let run = job.run()?;
+    let mut facts = JobFacts {
+        key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
+        array: job.task,
+        owner: (*job.owner).clone(),
+        spec: (*job.spec).clone(),
+        partition: run.partition.clone(),
+        account: job.spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
+        qos: job.spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
+        cluster: state.config.cluster.clone(),
+        nodes: Vec::new(),
+        cpus: Vec::new(),
+        memory_mb: Vec::new(),
+        tasks: Vec::new(),
+        start: run.start,
+        end: end_time(state, job, run),
+        restarts: job.restarts,
+    };
+    for node_id in run.alloc.nodes().iter() {
+        let (Some(node), Some(group)) = (state.node(node_id), run.alloc.on(node_id)) else { continue };
+        facts.nodes.push(node.name.clone());
+        facts.cpus.push(group.cores.len() as u32);
+        facts.memory_mb.push(group.memory_mb);
+    }
+    facts.tasks = tasks_by_node(job, &facts.cpus);
+    Some(facts)
+}
+
+/// When the time limit ends an attempt; None: unlimited.
+pub(crate) fn end_time(state: &State, job: &Job, run: &Run) -> Option<Time> {
+    let limit = time_limit_s(state, job, &run.partition)?;
+    Some(run.start + run.suspended_total + Span::from_secs(limit))
+}
+
+/// The time limit of a job in a partition, seconds; None: unlimited.
+pub(crate) fn time_limit_s(state: &State, job: &Job, partition: &str) -> Option<u64> {
+    job.time_limit_s().unwrap_or_else(|| default_limit_s(state, partition))
+}
+
+/// The time limit of jobs that set none.
+pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
+    let config = &state.partition(partition)?.config;
+    config.default_time_s.or(config.max_time_s)
+}
+
+/// Tasks on each node: one for each first, then filled up in order as far as CPUs reach.
+fn tasks_by_node(job: &Job, cpus: &[u32]) -> Vec<u32> {
+    let need = &job.spec.need;
+    let total = need.tasks_on(cpus.len() as u32);
+    let per_task = need.task_cpus().max(1);
+    let most = |cpus: u32| {
+        let fit = if need.overcommit { total } else { cpus / per_task };
+        need.ntasks_per_node.map_or(fit, |most| fit.min(most)).max(1)
+    };
+    let mut tasks: Vec<u32> = cpus.iter().map(|_| 1).collect();
+    let mut left = total.saturating_sub(tasks.len() as u32);
+    for (tasks, &cpus) in tasks.iter_mut().zip(cpus) {
+        let more = left.min(most(cpus) - 1);
+        *tasks += more;
+        left -= more;
+    }
+    if let Some(last) = tasks.last_mut() {
+        *last += left;
+    }
+    tasks
+}

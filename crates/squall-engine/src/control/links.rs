@@ -1,0 +1,102 @@
+//! Connections of nodes: which session each has, and what is to be sent on it.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{NodeId, Session};
+use squall_model::time::Time;
+use squall_model::wire::node::Down;
+
+use super::{LinkId, Out};
+use crate::session::Sender;
+
+/// All connections of registered nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    by_node: BTreeMap<NodeId, Link>,
+    by_link: BTreeMap<LinkId, NodeId>,
+    outbox: BTreeMap<NodeId, Vec<Down>>,
+    registrations: u64,
+}
+
+/// The connection of one node.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Its number.
+    pub(crate) id: LinkId,
+    /// When the node was heard of last.
+    pub(crate) heard: Time,
+    /// Load average, hundredths.
+    pub(crate) load_centi: u32,
+    /// Free memory, MiB.
+    pub(crate) free_mb: u64,
+    /// Version of its daemon.
+    pub(crate) version: String,
+    sender: Sender,
+}
+
+impl Links {
+    /// A node registered on this connection: a new session begins. Returns the connection that it replaces.
+    pub(crate) fn open(
+        &mut self,
+        node: NodeId,
+        link: LinkId,
+        epoch: squall_model::id::Epoch,
+        now: Time,
+        version: String,
+    ) -> Option<LinkId> {
+        self.registrations += 1;
+        let session = Session { epoch, number: self.registrations };
+        let fresh = Link { id: link, heard: now, load_centi: 0, free_mb: 0, version, sender: Sender::new(session) };
+        self.outbox.remove(&node);
+        self.by_link.insert(link, node);
+        let old = self.by_node.insert(node, fresh)?.id;
+        (old != link).then(|| {
+            self.by_link.remove(&old);
+            old
+        })
+    }
+    /// The connection has ended.
+    pub(crate) fn lost(&mut self, link: LinkId) {
+        if let Some(node) = self.by_link.remove(&link) {
+            self.by_node.remove(&node);
+            self.outbox.remove(&node);
+        }
+    }
+    /// The node on a connection, if it has registered and nobody took over.
+    pub(crate) fn node(&self, link: LinkId) -> Option<NodeId> {
+        self.by_link.get(&link).copied()
+    }
+    /// A node's connection.
+    pub(crate) fn get(&self, node: NodeId) -> Option<&Link> {
+        self.by_node.get(&node)
+    }
+    /// A node's connection, to note what was heard on it.
+    pub(crate) fn get_mut(&mut self, node: NodeId) -> Option<&mut Link> {
+        self.by_node.get_mut(&node)
+    }
+    /// How many nodes are connected.
+    pub(crate) fn len(&self) -> usize {
+        self.by_node.len()
+    }
+    /// Queues a message.
+    pub(crate) fn push(&mut self, node: NodeId, message: Down) {
+        if self.by_node.contains_key(&node) {
+            self.outbox.entry(node).or_default().push(message);
+        }
+    }
+    /// Turns what is queued into one frame for each node.
+    pub(crate) fn flush(&mut self, out: &mut Out) {
+        while let Some((node, messages)) = self.outbox.pop_first() {
+            if let Some(link) = self.by_node.get_mut(&node) {
+                out.sends.push((link.id, link.sender.frame(messages)));
+            }
+        }
+    }
+}
+
+impl Link {
+    /// The session in force.
+    pub(crate) fn session(&self) -> Session {
+        self.sender.session()
+    }
+}

@@ -1,0 +1,118 @@
+//! What is known of a job array: one record for all tasks that nobody touched yet.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{ArraySpec, EndState, JobSpec, Outcome, Owner};
+use squall_model::set::IndexSet;
+use squall_model::time::Time;
+
+use super::job::Queue;
+
+/// An array. Its tasks become jobs of their own when something first happens to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// Whose it is.
+    pub owner: Arc<Owner>,
+    /// What was asked, with all updates.
+    pub spec: Arc<JobSpec>,
+    /// The array as submitted: which ids it reserved never changes.
+    pub tasks: Arc<ArraySpec>,
+    /// The client's key.
+    pub key: ClientKey,
+    /// When it was submitted.
+    pub submit: Time,
+    /// Hold, priority and so on of the untouched tasks.
+    pub queue: Queue,
+    /// Most tasks that run at once.
+    pub limit: Option<u32>,
+    /// How its tasks stand.
+    pub tally: ArrayTally,
+}
+
+/// How the tasks of an array stand. Untouched, waiting, active and ended ones are all of its tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrayTally {
+    /// Indices of pending tasks that nothing ever happened to.
+    pub untouched: IndexSet,
+    /// Tasks that are jobs of their own and pending.
+    pub waiting: u32,
+    /// Tasks that hold resources: running and completing.
+    pub active: u32,
+    /// Indices of tasks that have ended with exit code 0.
+    pub ok: IndexSet,
+    /// Indices of tasks that have ended otherwise.
+    pub bad: IndexSet,
+    /// How many tasks have ended.
+    pub ended: u32,
+    /// Of the tasks that have ended, the worst: the one with the highest exit code that did not complete.
+    pub worst: Option<Outcome>,
+    /// When a task started last.
+    pub last_start: Option<Time>,
+    /// When a task ended last.
+    pub last_end: Option<Time>,
+}
+
+impl Array {
+    /// The id of the task with this index.
+    pub fn task_id(&self, array: JobId, index: u32) -> Option<JobId> {
+        let indices = &self.tasks.indices;
+        indices.contains(index).then(|| self.tasks.task_id(array, indices.rank(index)))
+    }
+    /// The index of the task with this id.
+    pub fn index_of(&self, array: JobId, task: JobId) -> Option<u32> {
+        self.tasks.indices.at(self.tasks.rank_of(array, task)?)
+    }
+    /// How many ids it reserved.
+    pub fn size(&self) -> u32 {
+        self.tasks.indices.len() as u32
+    }
+    /// Whether every task has ended.
+    pub fn is_ended(&self) -> bool {
+        self.tally.untouched.is_empty() && self.tally.waiting == 0 && self.tally.active == 0
+    }
+    /// How the whole array ended: all well, or its worst task. None: it has not ended.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.is_ended().then(|| {
+            let fine = Outcome { state: EndState::Completed, exit: Default::default(), reason: None };
+            self.tally.worst.clone().unwrap_or(fine)
+        })
+    }
+}
+
+impl ArrayTally {
+    /// Counts a task that has ended.
+    pub fn count_end(&mut self, index: u32, outcome: &Outcome, time: Time) {
+        let ok = outcome.state == EndState::Completed;
+        let fresh = if ok { self.ok.insert(index) } else { self.bad.insert(index) };
+        self.ended += u32::from(fresh);
+        self.last_end = Some(time);
+        let worse = self.worst.as_ref().is_none_or(|w| outcome.exit > w.exit);
+        if !ok && worse {
+            self.worst = Some(outcome.clone());
+        }
+    }
+    /// Counts untouched tasks that ended together; returns how many.
+    pub fn count_ends(&mut self, tasks: &IndexSet, outcome: &Outcome, time: Time) -> u32 {
+        let count = tasks.len() as u32;
+        self.untouched = self.untouched.difference(tasks);
+        let ok = outcome.state == EndState::Completed;
+        if ok {
+            self.ok.union_with(tasks)
+        } else {
+            self.bad.union_with(tasks)
+        }
+        self.ended += count;
+        self.last_end = Some(time);
+        if !ok && self.worst.as_ref().is_none_or(|w| outcome.exit > w.exit) {
+            self.worst = Some(outcome.clone());
+        }
+        count
+    }
+    /// A task that had ended lives again (requeued).
+    pub fn uncount_end(&mut self, index: u32) {
+        let was = self.ok.remove(index) | self.bad.remove(index);
+        self.ended -= u32::from(was);
+    }
+}

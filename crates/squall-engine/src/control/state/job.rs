@@ -1,0 +1,253 @@
+//! What is known of one job, one running attempt, one step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use squall_model::event::Requeue;
+use squall_model::id::{Attempt, ClientKey, StepNo};
+use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Outcome, Owner};
+use squall_model::report::StepEnd;
+use squall_model::resource::Alloc;
+use squall_model::set::NodeSet;
+use squall_model::step::{Layout, StepSpec};
+use squall_model::time::{Span, Time};
+
+/// A job of its own: not an array, but perhaps a task of one that was touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Whose it is.
+    pub owner: Arc<Owner>,
+    /// What was asked, with all updates.
+    pub spec: Arc<JobSpec>,
+    /// The client's key at submission; None for array tasks (the array has it).
+    pub key: Option<ClientKey>,
+    /// Which array task it is.
+    pub task: Option<ArrayTask>,
+    /// When it was submitted.
+    pub submit: Time,
+    /// What an update or a hold changed.
+    pub queue: Queue,
+    /// The latest attempt; 0: it never started.
+    pub attempt: Attempt,
+    /// How often it went back into the queue.
+    pub restarts: u32,
+    /// Launches in a row that failed by a node's fault.
+    pub launch_failures: u32,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// How the attempt before this one ended: of a job that waits again.
+    pub last: Option<Outcome>,
+}
+
+/// What decides a pending job's place in the queue, apart from its spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Held, and by whom.
+    pub hold: Hold,
+    /// Priority set by the user or operator, or None: the default.
+    pub priority: Option<u32>,
+    /// Time limit set by an update; Some(None): unlimited.
+    pub time_limit_s: Option<Option<u64>>,
+    /// Does not start before this time (after a requeue).
+    pub not_before: Option<Time>,
+}
+
+/// Whether a pending job is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Hold {
+    /// It may start.
+    #[default]
+    No,
+    /// By its user: the user may release it.
+    User,
+    /// By the operator: only an operator may release it.
+    Admin,
+    /// By a requeue that asked for it, or after too many failed launches: the user may release it.
+    Requeue,
+}
+
+/// Where a job is in its life. Running and completing jobs hold resources, others never do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Waits in the queue.
+    Pending,
+    /// Holds its allocation; its end is not decided.
+    Running(Box<Run>),
+    /// Its end is decided; some of its nodes have not released it.
+    Completing(Box<Run>, Box<Ending>),
+    /// Nothing is left of it.
+    Ended(Box<Ended>),
+}
+
+/// An attempt that holds resources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// When it started.
+    pub start: Time,
+    /// Name of the partition in which it runs.
+    pub partition: String,
+    /// What it holds, or held at its start.
+    pub alloc: Alloc,
+    /// Nodes that have not released it yet.
+    pub left: NodeSet,
+    /// Since when it is suspended.
+    pub suspended: Option<Time>,
+    /// How long it was suspended before.
+    pub suspended_total: Span,
+    /// Its steps, ended ones too.
+    pub steps: BTreeMap<StepNo, Step>,
+    /// The number of its next step.
+    pub next_step: u32,
+}
+
+/// A decision to end an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// How it ends.
+    pub outcome: Outcome,
+    /// Goes back into the queue when the last node has released it.
+    pub requeue: Option<Requeue>,
+    /// When that was decided: the job's end time.
+    pub time: Time,
+}
+
+/// A job of which nothing is left but what is shown of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When.
+    pub time: Time,
+    /// Its last attempt, if it ever started.
+    pub run: Option<Box<Run>>,
+}
+
+/// A step of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The client's key.
+    pub key: ClientKey,
+    /// What was asked.
+    pub spec: Arc<StepSpec>,
+    /// What it holds of the job's resources.
+    pub alloc: Alloc,
+    /// Where its tasks run.
+    pub layout: Layout,
+    /// When it was created.
+    pub start: Time,
+    /// Nodes whose share has not ended.
+    pub left: NodeSet,
+    /// What the nodes that have ended said, summed up.
+    pub tally: StepTally,
+    /// When and how it ended; None: it runs.
+    pub ended: Option<(Time, Outcome)>,
+}
+
+/// The ends of a step's nodes so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTally {
+    /// The highest exit.
+    pub exit: ExitCode,
+    /// Some node's tasks went over their memory.
+    pub oom: bool,
+    /// Some node could not learn the exit status.
+    pub lost: bool,
+    /// The first note.
+    pub note: Option<String>,
+}
+
+impl Job {
+    /// The state that users see.
+    pub fn state(&self) -> JobState {
+        match &self.phase {
+            Phase::Pending => JobState::Pending,
+            Phase::Running(run) if run.suspended.is_some() => JobState::Suspended,
+            Phase::Running(_) => JobState::Running,
+            Phase::Completing(_, ending) => JobState::Completing(ending.outcome.state),
+            Phase::Ended(ended) => JobState::Ended(ended.outcome.state),
+        }
+    }
+    /// The attempt that holds resources: running or completing.
+    pub fn run(&self) -> Option<&Run> {
+        match &self.phase {
+            Phase::Running(run) | Phase::Completing(run, _) => Some(run),
+            Phase::Pending | Phase::Ended(_) => None,
+        }
+    }
+    /// The last attempt, also of an ended job.
+    pub fn last_run(&self) -> Option<&Run> {
+        match &self.phase {
+            Phase::Ended(ended) => ended.run.as_deref(),
+            _ => self.run(),
+        }
+    }
+    /// Whether it waits in the queue.
+    pub fn is_pending(&self) -> bool {
+        matches!(self.phase, Phase::Pending)
+    }
+    /// Whether it runs and its end is not decided (suspended or not).
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running(_))
+    }
+    /// Whether nothing is left of it.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+    /// How it ends or has ended, as far as decided.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.phase {
+            Phase::Completing(_, ending) => Some(&ending.outcome),
+            Phase::Ended(ended) => Some(&ended.outcome),
+            Phase::Pending | Phase::Running(_) => None,
+        }
+    }
+    /// When it ended.
+    pub fn end_time(&self) -> Option<Time> {
+        if let Phase::Ended(ended) = &self.phase { Some(ended.time) } else { None }
+    }
+    /// The time limit in force in seconds, as far as user or operator set one (else the partition's default).
+    pub fn time_limit_s(&self) -> Option<Option<u64>> {
+        self.queue.time_limit_s.or(self.spec.time_limit_s.map(Some))
+    }
+}
+
+impl Run {
+    /// Where the batch script runs: the first node.
+    pub fn batch_node(&self) -> Option<squall_model::id::NodeId> {
+        self.alloc.nodes().first()
+    }
+    /// Highest exit code of its srun steps.
+    pub fn derived_exit(&self) -> ExitCode {
+        let steps = self.steps.iter().filter(|(no, _)| **no != StepNo::BATCH);
+        steps.map(|(_, s)| s.tally.exit).max().unwrap_or_default()
+    }
+    /// How long it ran without suspensions until `now`.
+    pub fn elapsed(&self, now: Time) -> Span {
+        let standing = self.suspended.map_or(0, |since| now.since(since).0);
+        Span(now.since(self.start).0.saturating_sub(self.suspended_total.0 + standing))
+    }
+}
+
+impl StepTally {
+    /// Adds one node's end.
+    pub fn absorb(&mut self, end: &StepEnd) {
+        self.exit = self.exit.max(end.exit);
+        self.oom |= end.oom;
+        self.lost |= end.lost;
+        if self.note.is_none() {
+            self.note.clone_from(&end.note);
+        }
+    }
+    /// What it means for the step.
+    pub fn outcome(&self) -> Outcome {
+        let state = match () {
+            () if self.oom => EndState::OutOfMemory,
+            () if self.lost => EndState::NodeFail,
+            () if self.exit.is_ok() => EndState::Completed,
+            () => EndState::Failed,
+        };
+        let exit = if self.oom { ExitCode { code: 0, signal: 125 } } else { self.exit };
+        Outcome { state, exit, reason: self.note.clone() }
+    }
+}

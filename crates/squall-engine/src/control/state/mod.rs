@@ -1,0 +1,169 @@
+//! All that the controller must not forget. Changed by `apply` alone; equal after replay.
+
+pub mod array;
+pub mod job;
+pub mod node;
+pub mod snapshot;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::id::{ClientKey, Epoch, JobId, NodeId};
+use squall_model::job::{ArrayTask, JobSpec, Owner};
+use squall_model::time::Time;
+use squall_model::wire::client::JobName;
+
+use array::Array;
+use job::Job;
+use node::{Node, Partition};
+
+/// What the journal says, and nothing else: `State::default()` with every event applied in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The controller's incarnation.
+    pub epoch: Epoch,
+    /// Version of the controller that wrote last.
+    pub version: String,
+    /// The configuration in force.
+    pub config: Arc<Config>,
+    /// Its partitions, in its order.
+    pub partitions: Vec<Partition>,
+    /// Every node ever seen or configured, by [`NodeId`].
+    pub nodes: Vec<Node>,
+    /// Ids up to this one were given (or reserved) and are never given again.
+    pub last_id: JobId,
+    /// Jobs that are not arrays, and array tasks that something happened to.
+    pub jobs: BTreeMap<JobId, Job>,
+    /// Arrays. The task with the highest index bears the same id in `jobs`.
+    pub arrays: BTreeMap<JobId, Array>,
+    /// Ended jobs before this time are forgotten.
+    pub forgotten_before: Time,
+    /// Follows from the rest.
+    pub index: Index,
+}
+
+/// What follows from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Index {
+    /// The submission of a user's key.
+    pub keys: BTreeMap<(u32, ClientKey), JobId>,
+    /// Node ids by name.
+    pub names: BTreeMap<String, NodeId>,
+    /// Ended jobs that are still kept, by end time.
+    pub ended: BTreeSet<(Time, JobId)>,
+    /// Ended arrays that are still kept, by end time.
+    pub ended_arrays: BTreeSet<(Time, JobId)>,
+    /// How many pending jobs and arrays name this id in their dependency.
+    pub wanted: BTreeMap<JobId, u32>,
+    /// Pending jobs; array tasks count one each.
+    pub pending: u64,
+    /// Running and completing jobs.
+    pub active: u64,
+    /// Specs and owners seen last, so that equal ones are kept once.
+    pub recent: Recent,
+}
+
+/// The specs and owners seen last. Equal to any other: what it holds is a matter of chance, not of state.
+#[derive(Clone, Debug, Default)]
+pub struct Recent {
+    specs: VecDeque<Arc<JobSpec>>,
+    owners: VecDeque<Arc<Owner>>,
+}
+
+impl PartialEq for Recent {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Recent {}
+
+impl Recent {
+    /// How many are remembered.
+    const KEPT: usize = 8;
+
+    /// The shared copy of an equal spec, or this one.
+    pub(crate) fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+        share(&mut self.specs, spec)
+    }
+    /// The shared copy of an equal owner, or this one.
+    pub(crate) fn owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
+        share(&mut self.owners, owner)
+    }
+}
+
+fn share<T: PartialEq>(recent: &mut VecDeque<Arc<T>>, value: &Arc<T>) -> Arc<T> {
+    if let Some(known) = recent.iter().find(|known| *known == value) {
+        return Arc::clone(known);
+    }
+    if recent.len() == Recent::KEPT {
+        recent.pop_back();
+    }
+    recent.push_front(Arc::clone(value));
+    Arc::clone(value)
+}
+
+/// What an id stands for. An array's own id stands for its last task here; ask `State::arrays` for the array.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// A job of its own.
+    Job(&'a Job),
+    /// A pending task of an array that nothing happened to yet.
+    Untouched(&'a Array, ArrayTask),
+}
+
+impl State {
+    /// A job or an untouched array task; None: never existed, or forgotten.
+    pub fn find(&self, id: JobId) -> Option<Found<'_>> {
+        if let Some(job) = self.jobs.get(&id) {
+            return Some(Found::Job(job));
+        }
+        let (array_id, array) = self.array_of(id)?;
+        let index = array.index_of(array_id, id)?;
+        let task = ArrayTask { array: array_id, index };
+        array.tally.untouched.contains(index).then_some(Found::Untouched(array, task))
+    }
+    /// The array that reserved this id, whether for itself or for a task.
+    pub fn array_of(&self, id: JobId) -> Option<(JobId, &Array)> {
+        let (&array_id, array) = self.arrays.range(..=id).next_back()?;
+        (id.0 - array_id.0 < array.size()).then_some((array_id, array))
+    }
+    /// Jobs of their own among an array's tasks, by rising id.
+    pub fn touched(&self, array: JobId) -> impl Iterator<Item = (JobId, &Job)> {
+        let size = self.arrays.get(&array).map_or(0, Array::size);
+        let range = self.jobs.range(array..JobId(array.0.saturating_add(size)));
+        range.map(|(&id, job)| (id, job))
+    }
+    /// How users name a job.
+    pub fn name_of(&self, id: JobId) -> JobName {
+        let task = match self.find(id) {
+            Some(Found::Job(job)) => job.task,
+            Some(Found::Untouched(_, task)) => Some(task),
+            None => None,
+        };
+        JobName { id, task }
+    }
+    /// The node of that name.
+    pub fn node_id(&self, name: &str) -> Option<NodeId> {
+        self.index.names.get(name).copied()
+    }
+    /// A node.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.index())
+    }
+    /// The partition of that name.
+    pub fn partition(&self, name: &str) -> Option<&Partition> {
+        self.partitions.iter().find(|p| p.config.name == name)
+    }
+    /// The partition for jobs that name none.
+    pub fn default_partition(&self) -> Option<&Partition> {
+        self.partitions.iter().find(|p| p.config.default)
+    }
+    /// The partitions that a job names, or the default one; unknown names are left out.
+    pub fn partitions_of<'a>(&'a self, spec: &'a JobSpec) -> impl Iterator<Item = &'a Partition> {
+        let named = spec.partition.as_deref().unwrap_or_default().split(',').filter(|name| !name.is_empty());
+        let default = spec.partition.is_none().then(|| self.default_partition()).flatten();
+        named.filter_map(|name| self.partition(name)).chain(default)
+    }
+}
