@@ -47,6 +47,10 @@ pub enum Verdict {
 }
 
 impl Receiver {
+    /// A receiver that refuses `session` and all before it: those of an earlier life.
+    pub fn after(session: Session) -> Self {
+        Self { session, seq: 0, welcomed: false }
+    }
     /// Forgets the session at a lost link; a later session must be newer than any seen before.
     pub fn reset(&mut self) {
         self.seq = 0;

@@ -8,8 +8,19 @@
 //! Reports are numbered `life << 32 | n`, so no number is ever used twice within an incarnation although
 //! unacknowledged reports are made anew after a restart; the controller takes any number above the last it
 //! took (there are gaps between lives) and must find a report of something that it has already recorded
-//! harmless. Every `Reports` frame begins with the oldest report that is not acknowledged, so a lost frame
-//! never makes a hole.
+//! harmless. A launch that failed leaves no trace in the spool, so if its report is lost with the daemon the controller
+//! must start again what it believes running: a job that the registration does not list, and a batch script
+//! whose step it does not list (even if its job is listed). Starting what is known here is always harmless. Every `Reports` frame begins with the oldest report that is not acknowledged, so a lost frame
+//! never makes a hole. After a minute without any frame from the controller the node registers anew, which makes up for
+//! frames lost on the way; a controller that answers each heartbeat by an empty frame is never silent.
+
+mod link;
+mod reports;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::JobAttempt;
@@ -21,6 +32,9 @@ use squall_model::wire::node::{DownFrame, UpFrame};
 use squall_model::wire::stepd::ToStepd;
 
 use crate::machine::Machine;
+use crate::node::link::Link;
+use crate::node::reports::Outbox;
+use crate::node::work::{Finish, Job};
 
 /// What a life of the daemon begins with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,7 +186,7 @@ pub enum NodeAct {
         /// The job.
         job: JobAttempt,
     },
-    /// The step's end is recorded by the controller: remove its folder.
+    /// The step's end is recorded by the controller: remove its folder, if it has one.
     Forget {
         /// The step.
         key: StepKey,
@@ -203,17 +217,64 @@ pub struct NodeOut {
 #[derive(Debug)]
 pub struct NodeMachine {
     boot: Boot,
+    link: Link,
+    jobs: BTreeMap<JobAttempt, Job>,
+    outbox: Outbox,
+    timers: BTreeSet<(Time, Timer)>,
+    /// Ends found at the start; dealt with when everything found is known.
+    found: Vec<(StepKey, Finish)>,
+    /// The daemon is to end when no job is left, or at this time.
+    leaving: Option<Time>,
+    health: Health,
+}
+
+/// What a timer is for. A timer that its object no longer has means nothing when it fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The step did not end in its time.
+    Step(StepKey),
+    /// The end of a job's script waits for the sweep, to be told together with it, no longer than this.
+    Held(JobAttempt),
 }
 
 impl NodeMachine {
     /// A daemon's life begins. `Found…` inputs come next, then `Linked`.
     pub fn new(boot: Boot) -> Self {
-        Self { boot }
+        Self {
+            link: Link::after(boot.session),
+            jobs: BTreeMap::new(),
+            outbox: Outbox::of_life(boot.life),
+            timers: BTreeSet::new(),
+            found: Vec::new(),
+            leaving: None,
+            health: Health::default(),
+            boot,
+        }
     }
 
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.boot.name
+    }
+
+    /// Whether a step was spawned here and has not ended, as far as the machine knows.
+    pub fn is_live(&self, key: StepKey) -> bool {
+        self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))
+    }
+
+    /// Calls for whatever time has made due.
+    fn tick(&mut self, now: Time, out: &mut NodeOut) {
+        while let Some(&(due, timer)) = self.timers.first().filter(|(due, _)| *due <= now) {
+            self.timers.pop_first();
+            match timer {
+                Timer::Step(key) => self.step_overdue(due, key, out),
+                Timer::Held(job) => self.tell_held(job),
+            }
+        }
+        self.link_tick(now, out);
+        if self.leaving.is_some_and(|until| until <= now) {
+            out.exit = true;
+        }
     }
 }
 
@@ -221,9 +282,44 @@ impl Machine for NodeMachine {
     type Input = NodeInput;
     type Out = NodeOut;
 
-    fn step(&mut self, _now: Time, _input: NodeInput, _out: &mut NodeOut) {}
+    fn step(&mut self, now: Time, input: NodeInput, out: &mut NodeOut) {
+        if !matches!(input, NodeInput::FoundJob { .. } | NodeInput::FoundStep { .. }) {
+            for (key, finish) in std::mem::take(&mut self.found) {
+                self.finished(now, key, finish, out);
+            }
+        }
+        match input {
+            NodeInput::FoundJob { facts } => {
+                self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
+            }
+            NodeInput::FoundStep { launch, state } => self.found_step(launch, state, out),
+            NodeInput::Linked => self.linked(now, out),
+            NodeInput::Unlinked => self.link.lose(),
+            NodeInput::Frame(frame) => self.frame(now, *frame, out),
+            NodeInput::Failed { key, error, node_fault } => {
+                self.finished(now, key, Finish::Failed { error, node_fault }, out);
+            }
+            NodeInput::Ended { key, end } => self.finished(now, key, Finish::Ended(end), out),
+            NodeInput::Orphaned { key } => self.orphaned(now, key),
+            NodeInput::Swept { job } => self.swept(now, job, out),
+            NodeInput::Tick { health } => {
+                self.health = health;
+                self.tick(now, out);
+            }
+        }
+        self.send_reports(now, out);
+        if self.leaving.is_some() && self.jobs.values().all(Job::is_gone) {
+            out.exit = true;
+        }
+    }
 
     fn deadline(&self) -> Option<Time> {
-        None
+        let timer = self.timers.first().map(|(due, _)| *due);
+        timer.into_iter().chain(self.leaving).chain(self.link_deadline()).min()
     }
+}
+
+/// The attempt that a step belongs to.
+pub fn attempt_of(key: StepKey) -> JobAttempt {
+    JobAttempt { job: key.job, attempt: key.attempt }
 }

@@ -1,0 +1,415 @@
+//! Jobs and steps on this node: started once, ended surely, reported until the controller knows.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{Attempt, StepKey, StepNo};
+use squall_model::job::{ExitCode, JobAttempt, Usage};
+use squall_model::report::{Report, StepEnd};
+use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::{EndReason, SignalTarget};
+use squall_model::wire::stepd::ToStepd;
+
+use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
+
+/// What a step daemon gets beyond the time between TERM and KILL before it is killed with all it has.
+const GRACE: Span = Span::from_secs(5);
+
+/// How long the end of a script waits for the sweep of its job, so that both are told at once.
+const HOLD: Span = Span::from_secs(1);
+
+const SIGCONT: i32 = 18;
+const SIGKILL: u8 = 9;
+
+/// One attempt of a job on this node.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// The job has this node only: the end of its script is its end.
+    alone: bool,
+    steps: BTreeMap<StepNo, Step>,
+    phase: JobPhase,
+    /// The end of the script, to be told when the job is swept.
+    held: Option<(Time, Report)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobPhase {
+    /// Takes steps.
+    Open,
+    /// Its steps have been told to end; some live.
+    Ending,
+    /// No step lives; the world clears what is left.
+    Sweeping,
+    /// Nothing is left; that is not acknowledged yet.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Step {
+    phase: StepPhase,
+    /// Its daemon died; the world has its tasks.
+    orphaned: bool,
+    /// When it is killed because it did not end in its time.
+    overdue: Option<Time>,
+    /// Seconds between TERM and KILL, for the script: also of the steps that its end ends.
+    kill_wait_s: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StepPhase {
+    /// To be spawned, or running.
+    Live,
+    /// Its end is not acknowledged yet.
+    Told,
+    /// Its end is acknowledged; only a batch script is remembered longer, as long as its job.
+    Known,
+}
+
+/// How a step came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    /// Its tasks have ended.
+    Ended(StepEnd),
+    /// It could not be started.
+    Failed {
+        /// Why.
+        error: String,
+        /// The node's own fault.
+        node_fault: bool,
+    },
+}
+
+impl Job {
+    pub(super) fn new(facts: &JobFacts) -> Self {
+        Self { alone: facts.nodes.len() == 1, steps: BTreeMap::new(), phase: JobPhase::Open, held: None }
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.phase == JobPhase::Gone
+    }
+
+    pub(super) fn is_live(&self, step: StepNo) -> bool {
+        self.steps.get(&step).is_some_and(Step::is_live)
+    }
+
+    /// Steps whose end is not acknowledged.
+    pub(super) fn known_steps(&self, attempt: JobAttempt) -> impl Iterator<Item = StepKey> + '_ {
+        let known = self.steps.iter().filter(|(_, step)| step.phase != StepPhase::Known);
+        known.map(move |(step, _)| key_of(attempt, *step))
+    }
+
+    fn live(&self) -> impl Iterator<Item = StepNo> + '_ {
+        self.steps.iter().filter(|(_, step)| step.is_live()).map(|(no, _)| *no)
+    }
+}
+
+impl Step {
+    fn new(launch: &StepLaunch) -> Self {
+        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s: launch.kill_wait_s }
+    }
+
+    fn is_live(&self) -> bool {
+        self.phase == StepPhase::Live
+    }
+}
+
+fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
+    StepKey { job: attempt.job, attempt: attempt.attempt, step }
+}
+
+/// Starting.
+impl NodeMachine {
+    pub(super) fn found_step(&mut self, launch: Box<StepLaunch>, state: FoundStep, out: &mut NodeOut) {
+        let (key, attempt) = (launch.key, attempt_of(launch.key));
+        let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&launch.facts));
+        let step = job.steps.entry(key.step).or_insert_with(|| Step::new(&launch));
+        match state {
+            FoundStep::Unstarted => {
+                let batch = key.step == StepNo::BATCH;
+                out.acts.push(NodeAct::OpenJob { facts: Box::new(launch.facts.clone()), batch });
+                out.acts.push(NodeAct::Spawn(launch));
+            }
+            FoundStep::Alive => {}
+            FoundStep::Orphaned => step.orphaned = true,
+            FoundStep::Ended(end) => self.found.push((key, Finish::Ended(end))),
+            FoundStep::Failed { error, node_fault } => self.found.push((key, Finish::Failed { error, node_fault })),
+        }
+    }
+
+    pub(super) fn start_job(&mut self, facts: &JobFacts, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let attempt = attempt_of(facts.key);
+        // Two attempts of a script at once would be the one thing that must never happen.
+        if self.others(attempt).any(|other| other.attempt > attempt.attempt) {
+            return;
+        }
+        let older = self.others(attempt).next();
+        if let Some((launch, other)) = batch.as_ref().zip(older) {
+            let error = format!("attempt {} of job {} is still on this node", other.attempt, other.job);
+            return self.refuse(launch.key, error, true);
+        }
+        let fresh = !self.jobs.contains_key(&attempt);
+        let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(facts));
+        if fresh {
+            out.acts.push(NodeAct::OpenJob { facts: Box::new(facts.clone()), batch: batch.is_some() });
+        }
+        if let Some(launch) = batch
+            && job.phase == JobPhase::Open
+            && !job.steps.contains_key(&launch.key.step)
+            && attempt_of(launch.key) == attempt
+        {
+            job.steps.insert(launch.key.step, Step::new(&launch));
+            out.acts.push(NodeAct::Spawn(launch));
+        }
+    }
+
+    /// Other attempts of the same job that are not gone.
+    fn others(&self, attempt: JobAttempt) -> impl Iterator<Item = JobAttempt> + '_ {
+        let first = JobAttempt { job: attempt.job, attempt: Attempt(0) };
+        let last = JobAttempt { job: attempt.job, attempt: Attempt(u32::MAX) };
+        let attempts = self.jobs.range(first..=last).filter(move |(other, job)| **other != attempt && !job.is_gone());
+        attempts.map(|(other, _)| *other)
+    }
+
+    pub(super) fn start_step(&mut self, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        if self.leaving.is_some() {
+            return;
+        }
+        let key = launch.key;
+        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
+            return self.refuse(key, format!("job {} is not on this node", key.job), false);
+        };
+        if job.steps.contains_key(&key.step) {
+            return;
+        }
+        if job.phase == JobPhase::Open {
+            job.steps.insert(key.step, Step::new(&launch));
+            out.acts.push(NodeAct::Spawn(launch));
+        } else {
+            self.refuse(key, format!("job {} is ending", key.job), false);
+        }
+    }
+
+    /// Reports a launch that is not even tried.
+    fn refuse(&mut self, key: StepKey, error: String, node_fault: bool) {
+        if !self.outbox.tells_of(key) {
+            self.outbox.push(Report::LaunchFailed { key, error, node_fault });
+        }
+    }
+}
+
+/// Signals and ends.
+impl NodeMachine {
+    pub(super) fn signal(&mut self, attempt: JobAttempt, target: SignalTarget, signal: i32, out: &mut NodeOut) {
+        let Some(job) = self.jobs.get(&attempt) else { return };
+        for step in job.live() {
+            let batch = step == StepNo::BATCH;
+            let meant = match target {
+                SignalTarget::Steps => !batch,
+                SignalTarget::All | SignalTarget::Full => true,
+                SignalTarget::Batch => batch,
+                SignalTarget::Step(no) => step == no,
+            };
+            if meant {
+                let all = target == SignalTarget::Full && batch;
+                let message = ToStepd::Signal { signal, all };
+                out.acts.push(NodeAct::Tell { key: key_of(attempt, step), message });
+            }
+        }
+    }
+
+    pub(super) fn end_step(&mut self, now: Time, key: StepKey, wait_s: u64, why: EndReason, out: &mut NodeOut) {
+        let known = self.jobs.get(&attempt_of(key)).and_then(|job| job.steps.get(&key.step));
+        match known {
+            Some(step) if step.is_live() => self.tell_end(now, key, wait_s, why, out),
+            Some(_) => {}
+            None if self.outbox.tells_of(key) => {}
+            None => {
+                let end = never_seen(now, "the step was never on this node");
+                self.outbox.push(Report::StepEnded { key, end });
+            }
+        }
+    }
+
+    pub(super) fn end_job(
+        &mut self,
+        now: Time,
+        attempt: JobAttempt,
+        wait_s: u64,
+        cont: bool,
+        why: EndReason,
+        out: &mut NodeOut,
+    ) {
+        let Some(job) = self.jobs.get_mut(&attempt) else {
+            let unknown = Job { alone: false, steps: BTreeMap::new(), phase: JobPhase::Sweeping, held: None };
+            self.jobs.insert(attempt, unknown);
+            return out.acts.push(NodeAct::Sweep { job: attempt });
+        };
+        if matches!(job.phase, JobPhase::Sweeping | JobPhase::Gone) {
+            return;
+        }
+        job.phase = JobPhase::Ending;
+        let live: Vec<StepNo> = job.live().collect();
+        for step in live {
+            let key = key_of(attempt, step);
+            if cont {
+                out.acts.push(NodeAct::Tell { key, message: ToStepd::Signal { signal: SIGCONT, all: true } });
+            }
+            self.tell_end(now, key, wait_s, why, out);
+        }
+        self.sweep_if_idle(attempt, out);
+    }
+
+    /// At a shutdown that keeps nothing.
+    pub(super) fn end_all(&mut self, now: Time, out: &mut NodeOut) {
+        let jobs: Vec<JobAttempt> = self.jobs.keys().copied().collect();
+        for attempt in jobs {
+            self.end_job(now, attempt, 0, true, EndReason::None, out);
+        }
+    }
+
+    /// Tells a live step to end and sees to it that it does.
+    fn tell_end(&mut self, now: Time, key: StepKey, kill_wait_s: u64, why: EndReason, out: &mut NodeOut) {
+        let Some(step) = self.jobs.get_mut(&attempt_of(key)).and_then(|job| job.steps.get_mut(&key.step)) else {
+            return;
+        };
+        let grace = if step.orphaned { Span::default() } else { GRACE };
+        let overdue = now + Span::from_secs(kill_wait_s) + grace;
+        if step.overdue.is_some_and(|sooner| sooner <= overdue) {
+            return;
+        }
+        step.overdue = Some(overdue);
+        self.timers.insert((overdue, Timer::Step(key)));
+        out.acts.push(NodeAct::Tell { key, message: ToStepd::End { kill_wait_s, why } });
+    }
+
+    /// The step did not end in its time.
+    pub(super) fn step_overdue(&mut self, due: Time, key: StepKey, out: &mut NodeOut) {
+        let job = self.jobs.get(&attempt_of(key));
+        let step = job.and_then(|job| job.steps.get(&key.step));
+        if step.is_some_and(|step| step.is_live() && step.overdue == Some(due)) {
+            out.acts.push(NodeAct::KillStep { key });
+        }
+    }
+
+    /// Its daemon died. If it was being ended, nobody counts its seconds any more but this machine.
+    pub(super) fn orphaned(&mut self, now: Time, key: StepKey) {
+        let job = self.jobs.get_mut(&attempt_of(key));
+        let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) else { return };
+        step.orphaned = true;
+        if let Some(overdue) = step.overdue.as_mut() {
+            *overdue = (*overdue - GRACE).max(now);
+            self.timers.insert((*overdue, Timer::Step(key)));
+        }
+    }
+}
+
+/// Ends and what follows from them.
+impl NodeMachine {
+    pub(super) fn finished(&mut self, now: Time, key: StepKey, finish: Finish, out: &mut NodeOut) {
+        let attempt = attempt_of(key);
+        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        let Some(step) = job.steps.get_mut(&key.step).filter(|step| step.is_live()) else { return };
+        step.phase = StepPhase::Told;
+        if let Some(overdue) = step.overdue {
+            self.timers.remove(&(overdue, Timer::Step(key)));
+        }
+        let kill_wait_s = step.kill_wait_s;
+        let report = match finish {
+            Finish::Ended(end) => Report::StepEnded { key, end },
+            Finish::Failed { error, node_fault } => Report::LaunchFailed { key, error, node_fault },
+        };
+        let last = key.step == StepNo::BATCH && job.alone;
+        if last && job.live().next().is_none() && job.phase != JobPhase::Sweeping {
+            let until = now + HOLD;
+            job.held = Some((until, report));
+            self.timers.insert((until, Timer::Held(attempt)));
+        } else {
+            self.outbox.push(report);
+        }
+        if last {
+            self.end_job(now, attempt, kill_wait_s, false, EndReason::None, out);
+        } else {
+            self.sweep_if_idle(attempt, out);
+        }
+    }
+
+    /// An ending job without live steps is swept.
+    fn sweep_if_idle(&mut self, attempt: JobAttempt, out: &mut NodeOut) {
+        let Some(job) = self.jobs.get_mut(&attempt) else { return };
+        if job.phase == JobPhase::Ending && job.live().next().is_none() {
+            job.phase = JobPhase::Sweeping;
+            out.acts.push(NodeAct::Sweep { job: attempt });
+        }
+    }
+
+    /// The sweep takes long: the end of the script is told without it.
+    pub(super) fn tell_held(&mut self, attempt: JobAttempt) {
+        let held = self.jobs.get_mut(&attempt).and_then(|job| job.held.take());
+        self.push_reports(held.map(|(_, report)| report));
+    }
+
+    pub(super) fn swept(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.phase == JobPhase::Sweeping) else { return };
+        job.phase = JobPhase::Gone;
+        let mut reports = Vec::new();
+        if let Some((until, report)) = job.held.take() {
+            self.timers.remove(&(until, Timer::Held(attempt)));
+            reports.push(report);
+        }
+        for (no, step) in job.steps.iter_mut().filter(|(_, step)| step.is_live()) {
+            step.phase = StepPhase::Told;
+            let end = never_seen(now, "the node lost sight of the step");
+            reports.push(Report::StepEnded { key: key_of(attempt, *no), end });
+        }
+        reports.push(Report::JobGone { job: attempt });
+        self.push_reports(reports);
+        if self.leaving.is_some() {
+            out.acts.push(NodeAct::Say(format!("job {} was ended by the shutdown", attempt.job)));
+        }
+    }
+
+    fn push_reports(&mut self, reports: impl IntoIterator<Item = Report>) {
+        for report in reports {
+            self.outbox.push(report);
+        }
+    }
+
+    pub(super) fn acknowledged(&mut self, up_to: u64, out: &mut NodeOut) {
+        while let Some(report) = self.outbox.take_acknowledged(up_to) {
+            match report {
+                Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => self.forget_step(key, out),
+                Report::JobGone { job } => {
+                    self.jobs.remove(&job);
+                    out.acts.push(NodeAct::ForgetJob { job });
+                }
+            }
+        }
+    }
+
+    fn forget_step(&mut self, key: StepKey, out: &mut NodeOut) {
+        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else { return };
+        let Some(step) = job.steps.get_mut(&key.step).filter(|step| step.phase == StepPhase::Told) else { return };
+        if key.step == StepNo::BATCH {
+            step.phase = StepPhase::Known;
+        } else {
+            job.steps.remove(&key.step);
+            out.acts.push(NodeAct::Forget { key });
+        }
+    }
+}
+
+/// The end of a step of which nothing can be learnt.
+fn never_seen(now: Time, note: &str) -> StepEnd {
+    StepEnd {
+        exit: ExitCode { code: 0, signal: SIGKILL },
+        oom: false,
+        lost: true,
+        usage: Usage::default(),
+        started: now,
+        ended: now,
+        note: Some(note.to_owned()),
+    }
+}
