@@ -8,6 +8,7 @@ pub mod event;
 pub mod hostlist;
 pub mod id;
 pub mod job;
+pub mod journal;
 pub mod limits;
 pub mod report;
 pub mod resource;
