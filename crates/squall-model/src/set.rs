@@ -187,7 +187,19 @@ impl FromIterator<NodeId> for NodeSet {
 /// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges,
 /// so that `0-999999` costs one entry and taking tasks off the front costs nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Range>")]
 pub struct IndexSet(Vec<Range>);
+
+impl TryFrom<Vec<Range>> for IndexSet {
+    type Error = &'static str;
+
+    /// Refuses ranges that come from elsewhere and are not what an index set keeps.
+    fn try_from(ranges: Vec<Range>) -> Result<Self, Self::Error> {
+        let ordered = ranges.windows(2).all(|w| w[0].last < w[1].first && w[1].first - w[0].last > 1);
+        let whole = ranges.iter().all(|r| r.first <= r.last && r.last < u32::MAX);
+        if ordered && whole { Ok(Self(ranges)) } else { Err("ranges of indices are not in order") }
+    }
+}
 
 /// `first, first+1, … last`, inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,0 +1,118 @@
+//! Bytes written by a release are read by every later one: events as they stand in journals, kept as hex.
+//!
+//! A line that no longer decodes to the same value is a broken promise, not a file to be renewed.
+//! New variants are added at the end: SQUALL_GOLDEN=renew appends what is missing.
+
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::event::{Event, JobChange, NodeAdmin, Record, Requeue};
+use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
+use squall_model::job::{
+    ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobSpec, Outcome, Owner,
+};
+use squall_model::report::StepEnd;
+use squall_model::resource::{Alloc, AllocGroup, Hardware};
+use squall_model::set::{BitSet, IndexSet, NodeSet};
+use squall_model::step::{Layout, StepSpec};
+use squall_model::time::Time;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/events.txt");
+
+#[test]
+fn events_of_every_release_are_read() {
+    let mut kept = std::fs::read_to_string(FILE).unwrap_or_default();
+    let samples = samples();
+    let lines = kept.lines().count();
+    if std::env::var_os("SQUALL_GOLDEN").is_some() {
+        for event in &samples[lines.min(samples.len())..] {
+            kept.push_str(&hex(&postcard::to_stdvec(&record(event.clone())).unwrap()));
+            kept.push('\n');
+        }
+        std::fs::create_dir_all(std::path::Path::new(FILE).parent().unwrap()).unwrap();
+        std::fs::write(FILE, &kept).unwrap();
+    }
+    assert_eq!(kept.lines().count(), samples.len(), "an event has no line in {FILE}");
+    for (line, event) in kept.lines().zip(samples) {
+        let read: Record = postcard::from_bytes(&unhex(line)).unwrap_or_else(|e| panic!("{event:?}: {e}"));
+        assert_eq!(read, record(event));
+    }
+}
+
+fn record(event: Event) -> Record {
+    Record { seq: 7, time: Time(1_700_000_000_000_000), events: vec![event] }
+}
+
+fn spec() -> Arc<JobSpec> {
+    let term = DependencyTerm {
+        when: DependencyKind::AfterOk,
+        job: Some(DependencyJob { id: JobId(3), index: Some(1), delay_min: 0 }),
+    };
+    Arc::new(JobSpec {
+        name: "golden".into(),
+        time_limit_s: Some(60),
+        dependency: Some(Dependency { terms: vec![term], any: false }),
+        array: Some(ArraySpec { indices: IndexSet::range(0, 9), limit: Some(2), text: "0-9%2".into() }),
+        ..JobSpec::default()
+    })
+}
+
+fn alloc() -> Alloc {
+    Alloc { groups: vec![AllocGroup { nodes: NodeSet::one(NodeId(4)), cores: BitSet::first(3), memory_mb: 100 }] }
+}
+
+fn outcome() -> Outcome {
+    let exit = ExitCode { code: 3, signal: 9 };
+    Outcome { state: EndState::Cancelled { by: 1000 }, exit, reason: Some("why".into()) }
+}
+
+fn end() -> StepEnd {
+    let (exit, usage) = (ExitCode::OK, squall_model::job::Usage::default());
+    StepEnd { exit, oom: false, lost: true, usage, started: Time(1), ended: Time(2), note: None }
+}
+
+/// One of each kind, in the order of the enum.
+fn samples() -> Vec<Event> {
+    let (id, node, attempt, step) = (JobId(12), NodeId(4), Attempt(2), StepNo(0));
+    let requeue = Requeue { hold: true, not_before: Some(Time(9)) };
+    let incarnation = Incarnation(5);
+    vec![
+        Event::ControllerStarted { epoch: Epoch(3), version: "0.1.0".into() },
+        Event::Configured { config: Arc::new(Config::default()) },
+        Event::NodeRegistered { node, name: "n5".into(), incarnation, hardware: Hardware::default() },
+        Event::NodeDown { node, reason: "silent".into() },
+        Event::NodeUp { node },
+        Event::NodesSet { nodes: NodeSet::one(node), admin: NodeAdmin::Drain, reason: Some("fan".into()), by: 0 },
+        Event::ReportsTaken { node, incarnation, up_to: 77 },
+        Event::JobSubmitted { id, key: ClientKey(8), owner: Arc::new(Owner::default()), spec: spec() },
+        Event::JobStarted { id, attempt, partition: "debug".into(), alloc: alloc() },
+        Event::StepStarted {
+            job: id,
+            step,
+            key: ClientKey(9),
+            spec: Arc::new(StepSpec::default()),
+            alloc: alloc(),
+            layout: Layout { nodes: vec!["n5".into()], ranks: vec![vec![0, 1]], cpus_per_task: 1 },
+        },
+        Event::StepNodeEnded { job: id, attempt, step: StepNo::BATCH, node, end: end() },
+        Event::JobEnding { id, outcome: outcome(), requeue: Some(requeue) },
+        Event::NodesReleased { id, attempt, nodes: NodeSet::one(node) },
+        Event::TasksEnded { array: id, tasks: IndexSet::range(2, 5), outcome: outcome() },
+        Event::JobHeld { id, admin: true },
+        Event::JobReleased { id },
+        Event::JobUpdated { id, change: JobChange { priority: Some(1), ..JobChange::default() } },
+        Event::JobRequeued { id, requeue },
+        Event::JobSuspended { id, suspended: true },
+        Event::Forgotten { ended_before: Time(5) },
+        Event::PartitionSet { name: "debug".into(), state: squall_model::config::PartitionState::Drain },
+        Event::StepAbandoned { job: id, step, outcome: outcome() },
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
+}
