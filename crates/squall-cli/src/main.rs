@@ -1,7 +1,12 @@
 //! Squall's one binary: answers to Slurm's command names by the name it is called by, else by its first word.
 
+mod capture;
 mod client;
 mod command;
+mod contact;
+mod options;
+mod refusal;
+mod script;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,18 +16,26 @@ use std::process::ExitCode;
 struct Command {
     name: &'static str,
     about: &'static str,
-    run: fn(Vec<OsString>) -> ExitCode,
+    run: Run,
     /// Made as a link by `squall links`: a Slurm command.
     slurm: bool,
 }
 
 /// Every command. Order is that of `squall help`.
-const COMMANDS: &[Command] = &[Command {
-    name: "bench",
-    about: "measure this machine: spawn, throughput, submit, restart",
-    run: command::bench::run,
-    slurm: false,
-}];
+const COMMANDS: &[Command] = &[
+    ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
+    slurm("sbatch", "queue a batch script", command::sbatch::run),
+];
+
+type Run = fn(Vec<OsString>) -> ExitCode;
+
+const fn ours(name: &'static str, about: &'static str, run: Run) -> Command {
+    Command { name, about, run, slurm: false }
+}
+
+const fn slurm(name: &'static str, about: &'static str, run: Run) -> Command {
+    Command { name, about, run, slurm: true }
+}
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os();

@@ -1,3 +1,5 @@
 //! The commands, one file (or folder) each.
 
 pub(crate) mod bench;
+pub(crate) mod sbatch;
+pub(crate) mod submission;

@@ -1,0 +1,280 @@
+//! What a submitting process hands on of itself: environment, limits, mask, folder, host, command line.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use rustix::fs::Mode;
+use rustix::process::{Resource, getrlimit, umask};
+use squall_engine::environment::{OTHERS, is_output};
+use squall_model::limits::ENV_BYTES_MAX;
+
+use crate::options::{Stop, Tool, table};
+
+/// Variables as the kernel gave them.
+pub(crate) type Vars = Vec<(OsString, OsString)>;
+
+/// What `--export` makes of the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exported {
+    /// Entries, each ended by a NUL byte.
+    pub(crate) env: Vec<u8>,
+    /// The user's own environment is left out and must be made anew by a login shell.
+    pub(crate) incomplete: bool,
+}
+
+/// Takes what `--export` names of the variables.
+pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Exported, Stop> {
+    let words = list.map(words).unwrap_or_default();
+    let is = |text: &str| words.len() == 1 && words[0].eq_ignore_ascii_case(text);
+    let all = list.is_none() || words.iter().any(|w| w.eq_ignore_ascii_case("ALL"));
+    let (none, nil) = (is("NONE"), is("NIL"));
+    let mut chosen: Vars = Vec::new();
+    for (name, value) in vars.iter().filter(|(name, _)| all || (name.as_bytes().starts_with(b"SLURM_") && !nil)) {
+        set(&mut chosen, name, value);
+    }
+    for word in words.iter().filter(|w| !(none || nil || w.is_empty() || w.eq_ignore_ascii_case("ALL"))) {
+        match word.split_once('=') {
+            Some((name, value)) => set(&mut chosen, OsStr::new(name), OsStr::new(unquoted(value))),
+            None => {
+                if let Some((name, value)) = vars.iter().find(|(name, _)| name.as_os_str() == word.as_str()) {
+                    set(&mut chosen, name, value);
+                }
+            }
+        }
+    }
+    if tool == Tool::Sbatch {
+        let inside = vars.iter().any(|(name, _)| name == "SLURM_JOB_ID");
+        chosen.retain(|(name, _)| name.to_str().is_none_or(|name| !leaks(name, inside)));
+    }
+    let mut env = Vec::new();
+    for (name, value) in &chosen {
+        entry(&mut env, name, value);
+    }
+    limited(env).map(|env| Exported { env, incomplete: !all && !nil })
+}
+
+/// Reads `--export-file`: entries ended by NUL bytes (or, for files made by hand, by line ends).
+pub(crate) fn export_file(path: &str) -> Result<Vec<u8>, Stop> {
+    let bytes = std::fs::read(path).map_err(|e| Stop::bad(format!("--export-file={path}: {e}")))?;
+    let end = if bytes.contains(&0) { 0 } else { b'\n' };
+    let mut env = Vec::new();
+    for part in bytes.split(|b| *b == end).filter(|part| part.contains(&b'=')) {
+        env.extend_from_slice(part);
+        env.push(0);
+    }
+    limited(env)
+}
+
+fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
+    if env.len() > ENV_BYTES_MAX {
+        return Err(Stop::bad(format!(
+            "the environment has {} bytes; at most {ENV_BYTES_MAX} are allowed: name what is needed with --export",
+            env.len()
+        )));
+    }
+    Ok(env)
+}
+
+/// Whether a variable of an outer job, or of its task, would mislead an inner one.
+fn leaks(name: &str, inside: bool) -> bool {
+    const ALWAYS: [&str; 5] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR"];
+    const KEPT: [&str; 5] =
+        ["SLURM_CONF", "SLURM_TIME_FORMAT", "SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE", "SLURM_BITSTR_LEN"];
+    if ALWAYS.iter().any(|stem| name.starts_with(stem)) {
+        return true;
+    }
+    if inside && (name.starts_with("PMI_") || name.starts_with("PMIX_")) {
+        return true;
+    }
+    if !name.starts_with("SLURM_") || KEPT.contains(&name) {
+        return false;
+    }
+    if !inside {
+        // What the user may have set for the srun commands of the job.
+        return is_output(name) && !OTHERS.iter().any(|(_, variable)| *variable == name);
+    }
+    let input = table::options_of(Tool::Srun).any(|option| option.env.contains(&name));
+    is_output(name) || !input
+}
+
+fn set(chosen: &mut Vars, name: &OsStr, value: &OsStr) {
+    match chosen.iter_mut().find(|(known, _)| known == name) {
+        Some((_, old)) => value.clone_into(old),
+        None => chosen.push((name.to_owned(), value.to_owned())),
+    }
+}
+
+fn entry(env: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
+    env.extend_from_slice(name.as_bytes());
+    env.push(b'=');
+    env.extend_from_slice(value.as_bytes());
+    env.push(0);
+}
+
+/// Splits at commas outside of quotes.
+fn words(list: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in list.chars() {
+        match (c, quote) {
+            (',', None) => words.push(String::new()),
+            (c, None) => {
+                quote = Some(c).filter(|c| matches!(c, '\'' | '"'));
+                words.last_mut().into_iter().for_each(|w| w.push(c));
+            }
+            (c, Some(q)) => {
+                if c == q {
+                    quote = None;
+                }
+                words.last_mut().into_iter().for_each(|w| w.push(c));
+            }
+        }
+    }
+    words.into_iter().map(|w| w.trim().to_owned()).collect()
+}
+
+fn unquoted(value: &str) -> &str {
+    for quote in ['\'', '"'] {
+        if let Some(inner) = value.strip_prefix(quote).and_then(|v| v.strip_suffix(quote)) {
+            return inner;
+        }
+    }
+    value
+}
+
+/// Slurm's limits to hand on, by name.
+const LIMITS: [(&str, u32, Resource); 10] = [
+    ("CPU", 0, Resource::Cpu),
+    ("FSIZE", 1, Resource::Fsize),
+    ("DATA", 2, Resource::Data),
+    ("STACK", 3, Resource::Stack),
+    ("CORE", 4, Resource::Core),
+    ("RSS", 5, Resource::Rss),
+    ("NPROC", 6, Resource::Nproc),
+    ("NOFILE", 7, Resource::Nofile),
+    ("MEMLOCK", 8, Resource::Memlock),
+    ("AS", 9, Resource::As),
+];
+
+/// The soft limits that `--propagate` names (all, where it isn't given).
+pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
+    let list = list.unwrap_or("ALL");
+    if list.eq_ignore_ascii_case("NONE") {
+        return Ok(Vec::new());
+    }
+    let names: Vec<String> =
+        list.split(',').map(|n| n.trim().to_ascii_uppercase().trim_start_matches("RLIMIT_").to_owned()).collect();
+    let all = names.iter().any(|n| n == "ALL");
+    if !all && !names.iter().all(|n| LIMITS.iter().any(|(known, ..)| known == n)) {
+        let known: Vec<&str> = LIMITS.iter().map(|(name, ..)| *name).collect();
+        return Err(Stop::Bad {
+            lines: vec![
+                format!("--propagate={list} is not valid."),
+                format!("--propagate={list}: use ALL, NONE or names among {}", known.join(",")),
+            ],
+            exit: 1,
+        });
+    }
+    let chosen = LIMITS.iter().filter(|(name, ..)| all || names.iter().any(|n| n == name));
+    Ok(chosen.map(|(_, number, resource)| (*number, getrlimit(*resource).current.unwrap_or(u64::MAX))).collect())
+}
+
+/// The mask for new files. Not for programs with several threads: it is changed for a moment.
+pub(crate) fn file_mask() -> u32 {
+    let mask = umask(Mode::from_raw_mode(0o022));
+    umask(mask);
+    mask.as_raw_mode()
+}
+
+/// The present folder.
+pub(crate) fn folder() -> Result<PathBuf, Stop> {
+    std::env::current_dir().map_err(|e| Stop::bad(format!("getcwd failed: {e}; change to a folder that exists")))
+}
+
+/// This host's short name.
+pub(crate) fn host() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// The command line as it was typed, as far as that can be known.
+pub(crate) fn submit_line(tool: Tool, args: &[OsString]) -> String {
+    let mut line = tool.name().to_owned();
+    for arg in args {
+        line.push(' ');
+        line.push_str(&arg.to_string_lossy());
+    }
+    line.truncate(line.floor_char_boundary(squall_model::limits::STRING_BYTES_MAX));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::{Exported, Vars, export, leaks, rlimits};
+    use crate::options::Tool;
+
+    fn vars(pairs: &[(&str, &str)]) -> Vars {
+        pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))).collect()
+    }
+
+    fn exported(pairs: &[(&str, &str)], list: Option<&str>) -> (String, bool) {
+        let Exported { env, incomplete } = export(Tool::Sbatch, &vars(pairs), list).expect("it is small");
+        (String::from_utf8(env).expect("text").trim_end_matches('\0').replace('\0', " "), incomplete)
+    }
+
+    const MINE: [(&str, &str); 3] = [("PATH", "/bin"), ("A", "1"), ("SLURM_MPI_TYPE", "pmix")];
+
+    #[test]
+    fn export_lists() {
+        let case = |list| exported(&MINE, list);
+        assert_eq!(case(None), ("PATH=/bin A=1 SLURM_MPI_TYPE=pmix".into(), false));
+        assert_eq!(case(Some("ALL")), case(None));
+        assert_eq!(case(Some("NONE")), ("SLURM_MPI_TYPE=pmix".into(), true));
+        assert_eq!(case(Some("NIL")), (String::new(), false));
+        assert_eq!(case(Some("A,B=2")), ("SLURM_MPI_TYPE=pmix A=1 B=2".into(), true));
+        assert_eq!(case(Some("ALL,A=7,C='x,y'")), ("PATH=/bin A=7 SLURM_MPI_TYPE=pmix C=x,y".into(), false));
+        assert_eq!(case(Some("MISSING")), ("SLURM_MPI_TYPE=pmix".into(), true));
+    }
+
+    #[test]
+    fn nothing_of_an_outer_job_leaks() {
+        let outer = [
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_NTASKS", "8"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_ARRAY_TASK_ID", "3"),
+            ("SLURM_MEM_PER_CPU", "100"),
+            ("SLURM_ANYTHING", "x"),
+            ("SLURM_KILL_BAD_EXIT", "1"),
+            ("SLURM_CONF", "/etc/slurm.conf"),
+            ("PMI_RANK", "0"),
+            ("HOME", "/root"),
+        ];
+        let kept = "SLURM_KILL_BAD_EXIT=1 SLURM_CONF=/etc/slurm.conf HOME=/root";
+        assert_eq!(exported(&outer, None), (kept.into(), false));
+    }
+
+    #[test]
+    fn outside_of_a_job_what_users_set_is_kept() {
+        for name in ["SLURM_MPI_TYPE", "SLURM_HINT", "SLURM_MINE", "PMI_RANK", "SLURM_TIME_FORMAT"] {
+            assert!(!leaks(name, false), "{name}");
+        }
+        for name in ["SLURM_NTASKS", "SLURM_JOB_NODELIST", "SLURM_STEP_ID", "SLURMD_NODENAME"] {
+            assert!(leaks(name, false), "{name}");
+        }
+    }
+
+    #[test]
+    fn limits_by_name() {
+        assert_eq!(rlimits(Some("NONE")), Ok(Vec::new()));
+        assert_eq!(rlimits(None).map(|l| l.len()), Ok(10));
+        assert_eq!(rlimits(Some("stack,RLIMIT_NOFILE")).map(|l| l.iter().map(|(n, _)| *n).collect()), Ok(vec![3, 7]));
+        assert!(
+            rlimits(Some("STACK,X"))
+                .is_err_and(|s| s.complaint(Tool::Sbatch).contains("--propagate=STACK,X is not valid."))
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! What sbatch, srun and salloc do alike: complete a request from their own process, name clusters, end.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use squall_model::job::JobSpec;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Request};
+
+use crate::capture;
+use crate::client::{ClientError, unexpected};
+use crate::contact::Patience;
+use crate::options::asked::Asked;
+use crate::options::{Stop, Tool};
+
+/// Tells the user why a command stopped, and makes the exit code.
+pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(stop) => {
+            if let Stop::Show(text) = &stop {
+                crate::print(text);
+            }
+            eprint!("{}", stop.complaint(tool));
+            ExitCode::from(stop.exit())
+        }
+    }
+}
+
+/// Working folder, mask, limits, host and command line into the request. Gives the present folder.
+pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<PathBuf, Stop> {
+    let here = capture::folder()?;
+    let shown = here.to_string_lossy().into_owned();
+    asked.spec.work_dir = match asked.spec.work_dir.as_str() {
+        "" => shown,
+        dir => {
+            asked.others.insert("submit-dir", shown);
+            here.join(dir).to_string_lossy().into_owned()
+        }
+    };
+    asked.spec.umask = capture::file_mask();
+    asked.spec.rlimits = capture::rlimits(asked.propagate.as_deref())?;
+    asked.spec.submit_host = capture::host();
+    asked.spec.submit_line = capture::submit_line(tool, args);
+    Ok(here)
+}
+
+/// Refuses the name of a cluster that is not this one. Costs nothing where none was named.
+pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop> {
+    let Some(names) = names else { return Ok(()) };
+    let client = Patience::new(tool.name())
+        .connect()
+        .map_err(|e| Stop::Bad { lines: crate::refusal::lines(crate::refusal::failed(tool), &e), exit: 1 })?;
+    let known = names.split(',').any(|n| n.eq_ignore_ascii_case("all") || n == client.cluster());
+    if known {
+        return Ok(());
+    }
+    Err(Stop::bad(format!(
+        "'{names}' can't be reached now, or it is an invalid entry for --cluster.  This is cluster '{}'.",
+        client.cluster()
+    )))
+}
+
+/// `--test-only`: the line that says when the job would start.
+pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientError> {
+    let request = Request::TestSubmit { spec: Box::new(spec) };
+    match Patience::new(tool.name()).ask(&request)?.1 {
+        Answer::WouldStart { job, time, cpus, nodes, partition } => Ok(format!(
+            "Job {job} to start at {} using {cpus} processors on nodes {nodes} in partition {partition}",
+            shown(time)
+        )),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A time as users read it.
+fn shown(time: Time) -> String {
+    let at = Timestamp::from_microsecond(time.0 as i64).unwrap_or(Timestamp::UNIX_EPOCH);
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S").to_string()
+}

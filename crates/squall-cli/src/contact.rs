@@ -1,0 +1,99 @@
+//! Asking the controller for as long as it may be restarting: the same request with the same key is harmless.
+
+use std::time::{Duration, Instant};
+
+use squall_host::place::Place;
+use squall_model::id::ClientKey;
+use squall_model::wire::client::{Answer, Refusal, Request};
+
+use crate::client::{Client, ClientError};
+
+/// How long to look for a cluster where there is none.
+const NOWHERE: Duration = Duration::from_secs(1);
+/// How long a controller that does not listen may take to come back (Slurm's MessageTimeout).
+const SILENT: Duration = Duration::from_secs(10);
+/// How long a controller that went away with a request may take to come back.
+const INTERRUPTED: Duration = Duration::from_mins(1);
+/// First and longest pause between attempts.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
+
+/// Who asks again and again.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    command: &'static str,
+    since: Instant,
+    limit: Duration,
+    pause: Duration,
+}
+
+impl Patience {
+    /// For a first request.
+    pub(crate) fn new(command: &'static str) -> Self {
+        Self { command, since: Instant::now(), limit: SILENT, pause: PAUSES.0 }
+    }
+
+    /// For a request that was sent already: its answer matters.
+    pub(crate) fn interrupted(command: &'static str) -> Self {
+        Self { limit: INTERRUPTED, ..Self::new(command) }
+    }
+
+    /// After a failure: waits a little, or says that it is time to give up.
+    pub(crate) fn wait(&mut self, error: &ClientError) -> bool {
+        let limit = if Place::find().is_none() { NOWHERE } else { self.limit };
+        if !may_pass(error) || self.since.elapsed() + self.pause > limit {
+            return false;
+        }
+        std::thread::sleep(self.pause);
+        self.pause = (self.pause * 2).min(PAUSES.1);
+        true
+    }
+
+    /// A connection, as soon as there is one.
+    pub(crate) fn connect(&mut self) -> Result<Client, ClientError> {
+        loop {
+            match Client::connect(self.command) {
+                Err(error) if self.wait(&error) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Connects, sends, and takes the first answer; begins anew when the connection is lost.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<(Client, Answer), ClientError> {
+        loop {
+            let mut client = self.connect()?;
+            match client.ask(request) {
+                Ok(answer) => return Ok((client, answer)),
+                Err(error) => {
+                    self.limit = INTERRUPTED;
+                    if !self.wait(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether asking again may help.
+pub(crate) fn may_pass(error: &ClientError) -> bool {
+    error.is_transient() || matches!(error, ClientError::Refused(Refusal::ShuttingDown))
+}
+
+/// A key that nobody else has.
+pub(crate) fn fresh_key() -> ClientKey {
+    ClientKey(u128::from_le_bytes(random()))
+}
+
+/// Sixteen bytes that nobody can guess.
+pub(crate) fn random() -> [u8; 16] {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    if read.is_err() {
+        // Without /dev: what differs between processes. Unique, if guessable.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        bytes = (now << 32 | u128::from(std::process::id())).to_le_bytes();
+    }
+    bytes
+}

@@ -1,0 +1,126 @@
+//! What the options ask for, before it is known whether it becomes a job, an allocation or a step.
+
+use std::collections::BTreeMap;
+
+use squall_model::job::JobSpec;
+use squall_model::step::Distribution;
+
+use crate::options::{Source, Tool};
+
+/// Everything that was asked, with where each option was given.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Asked {
+    /// What becomes the job.
+    pub(crate) spec: JobSpec,
+    /// Options without a field of their own, by long name.
+    pub(crate) others: BTreeMap<&'static str, String>,
+    /// Where each option was given, by long name.
+    pub(crate) sources: BTreeMap<&'static str, Source>,
+    /// `--quiet`.
+    pub(crate) quiet: bool,
+    /// `--verbose`, how often.
+    pub(crate) verbose: u8,
+    /// `--export`.
+    pub(crate) export: Option<String>,
+    /// `--propagate`.
+    pub(crate) propagate: Option<String>,
+    /// `--clusters`.
+    pub(crate) clusters: Option<String>,
+    /// `--immediate`: seconds.
+    pub(crate) immediate_s: Option<u32>,
+    /// `--test-only`.
+    pub(crate) test_only: bool,
+    /// Only sbatch's.
+    pub(crate) batch: Batch,
+    /// Only srun's.
+    pub(crate) run: Run,
+    /// Only salloc's.
+    pub(crate) alloc: Alloc,
+}
+
+/// What only sbatch can be asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    /// `--wrap`.
+    pub(crate) wrap: Option<String>,
+    /// `--parsable`.
+    pub(crate) parsable: bool,
+    /// `--wait`.
+    pub(crate) wait: bool,
+    /// `--export-file`.
+    pub(crate) export_file: Option<String>,
+}
+
+/// What only srun can be asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    /// `--jobid`, or the job in which srun runs.
+    pub(crate) job: Option<u32>,
+    /// `--label`.
+    pub(crate) label: bool,
+    /// `--unbuffered`.
+    pub(crate) unbuffered: bool,
+    /// `--pty`.
+    pub(crate) pty: bool,
+    /// `--multi-prog`.
+    pub(crate) multi_prog: bool,
+    /// `--exact`.
+    pub(crate) exact: bool,
+    /// `--whole`.
+    pub(crate) whole: bool,
+    /// `--overlap`.
+    pub(crate) overlap: bool,
+    /// `--relative`.
+    pub(crate) relative: Option<u32>,
+    /// `--distribution`.
+    pub(crate) distribution: Distribution,
+    /// `--kill-on-bad-exit`.
+    pub(crate) kill_on_bad_exit: bool,
+    /// `--wait`, seconds; 0: for ever.
+    pub(crate) wait_s: u32,
+    /// `--cpu-bind`.
+    pub(crate) cpu_bind: Option<String>,
+    /// `--disable-status`.
+    pub(crate) disable_status: bool,
+    /// `--quit-on-interrupt`.
+    pub(crate) quit_on_interrupt: bool,
+}
+
+/// What only salloc can be asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Alloc {
+    /// `--no-shell`.
+    pub(crate) no_shell: bool,
+    /// `--bell` (true), `--no-bell` (false).
+    pub(crate) bell: Option<bool>,
+    /// `--kill-command`: the signal for the command when the allocation ends before it.
+    pub(crate) kill_command: Option<i32>,
+}
+
+impl Asked {
+    /// What every command starts from.
+    pub(crate) fn new(tool: Tool) -> Self {
+        let mut asked = Self::default();
+        asked.spec.kind = match tool {
+            Tool::Sbatch => squall_model::job::JobKind::Batch,
+            Tool::Srun => squall_model::job::JobKind::Run,
+            Tool::Salloc => squall_model::job::JobKind::Allocation,
+        };
+        asked
+    }
+
+    /// Whether the option was given on the command line.
+    pub(crate) fn on_line(&self, long: &str) -> bool {
+        self.sources.get(long) == Some(&Source::Line)
+    }
+
+    /// Whether the option was given anywhere.
+    pub(crate) fn has(&self, long: &str) -> bool {
+        self.sources.contains_key(long)
+    }
+
+    /// The options without a field of their own, for the spec.
+    pub(crate) fn other_pairs(&self) -> Vec<(String, String)> {
+        self.others.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    }
+}

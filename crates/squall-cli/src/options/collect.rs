@@ -1,0 +1,96 @@
+//! Gathers options from script, variables and command line, in the order in which they override each other.
+
+use std::ffi::OsString;
+
+use crate::options::asked::Asked;
+use crate::options::getopt::{Found, Getopt};
+use crate::options::{Arg, Given, Source, Stop, Tool, table};
+
+/// A command line, taken apart but not yet obeyed.
+#[derive(Debug)]
+pub(crate) struct Line<'a> {
+    /// The options in their order.
+    pub(crate) options: Vec<Found>,
+    /// What follows them.
+    pub(crate) operands: &'a [OsString],
+}
+
+/// Takes a command line apart. `--help`, `--usage` and `--version` end it at once.
+pub(crate) fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
+    let mut getopt = Getopt::new(tool, args);
+    let mut options = Vec::new();
+    while let Some(found) = getopt.next()? {
+        if let "help" | "usage" | "version" = found.0.long {
+            obey(&mut Asked::default(), tool, &found, &Source::Line)?;
+        }
+        options.push(found);
+    }
+    Ok(Line { options, operands: getopt.operands() })
+}
+
+impl Line<'_> {
+    /// The last value of an option.
+    pub(crate) fn value(&self, long: &str) -> Option<&str> {
+        self.options.iter().rev().find(|(option, _)| option.long == long).and_then(|(_, value)| value.as_deref())
+    }
+}
+
+/// One option into the request.
+pub(crate) fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source) -> Result<(), Stop> {
+    let (option, value) = found;
+    let given = Given { option, value: value.as_deref(), tool, source };
+    (option.set)(asked, &given)?;
+    asked.sources.insert(option.long, source.clone());
+    Ok(())
+}
+
+/// All options of the command line into the request.
+pub(crate) fn obey_line(asked: &mut Asked, tool: Tool, line: &Line<'_>) -> Result<(), Stop> {
+    line.options.iter().try_for_each(|found| obey(asked, tool, found, &Source::Line))
+}
+
+/// All variables that are options into the request. `lookup` gives a variable's value.
+pub(crate) fn obey_variables(
+    asked: &mut Asked,
+    tool: Tool,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), Stop> {
+    for option in table::options_of(tool) {
+        for variable in option.env.iter().filter(|name| tool.reads(name)) {
+            let Some(value) = lookup(variable) else { continue };
+            let value = match option.arg {
+                Arg::Needed(_) if value.is_empty() => continue,
+                Arg::Maybe(_) if value.is_empty() => None,
+                _ => Some(value),
+            };
+            obey(asked, tool, &(option, value), &Source::Variable(variable))
+                .map_err(|stop| stop.at(&format!("it stands in the variable {variable}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// What can only be judged when everything is known.
+pub(crate) fn verify(asked: &Asked) -> Result<(), Stop> {
+    let need = &asked.spec.need;
+    if need.ntasks == Some(0) {
+        return Err(Stop::bad("invalid number of tasks (-n 0)"));
+    }
+    if need.nodes_max == Some(0) || need.nodes_min == Some(0) {
+        let (min, max) = (need.nodes_min.unwrap_or(0), need.nodes_max.unwrap_or(0));
+        return Err(Stop::bad(format!("invalid number of nodes (-N {min}-{max})")));
+    }
+    if asked.quiet && asked.verbose > 0 {
+        return Err(Stop::bad("don't specify both --verbose (-v) and --quiet (-Q)"));
+    }
+    if asked.run.exact && asked.run.whole {
+        return Err(Stop::bad("--exact and --whole are mutually exclusive."));
+    }
+    if asked.run.overlap && asked.on_line("exclusive") && asked.on_line("overlap") {
+        return Err(Stop::bad("--exclusive and --overlap are mutually exclusive"));
+    }
+    if asked.spec.deadline.is_some_and(|deadline| asked.spec.begin.is_some_and(|begin| deadline < begin)) {
+        return Err(Stop::bad("Incompatible begin and deadline time specification"));
+    }
+    Ok(())
+}

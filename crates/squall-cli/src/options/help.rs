@@ -1,0 +1,82 @@
+//! `--help`, `--usage` and `--version`, made from the table.
+
+use std::fmt::Write;
+
+use crate::options::table::{GROUPS, options_of};
+use crate::options::{Arg, Opt, Tool};
+
+/// The version of Slurm whose behaviour the commands have; programs read it from `--version`.
+pub(crate) const SLURM_VERSION: &str = "22.05.8";
+
+/// Columns before an option's description.
+const INDENT: usize = 32;
+
+/// `--version`.
+pub(crate) fn version() -> String {
+    format!("slurm {SLURM_VERSION}\n")
+}
+
+fn synopsis(tool: Tool) -> &'static str {
+    match tool {
+        Tool::Sbatch => "sbatch [OPTIONS...] [SCRIPT [ARGUMENTS...]]",
+        Tool::Srun => "srun [OPTIONS...] PROGRAM [ARGUMENTS...]",
+        Tool::Salloc => "salloc [OPTIONS...] [COMMAND [ARGUMENTS...]]",
+    }
+}
+
+/// `--help`.
+pub(crate) fn help(tool: Tool) -> String {
+    let mut text = format!("Usage: {}\n", synopsis(tool));
+    for group in &GROUPS {
+        let mut shown = group.options.iter().filter(|o| o.tools.has(tool) && !o.doc.is_empty()).peekable();
+        if shown.peek().is_some() {
+            let _ = write!(text, "\n{}:\n", group.title);
+        }
+        for option in shown {
+            entry(&mut text, option, tool);
+        }
+    }
+    if tool == Tool::Sbatch {
+        text.push_str(
+            "\nOptions are also read from #SBATCH lines at the top of the script and from the variables in brackets;\n\
+             the command line overrides variables, and variables override the script.\n",
+        );
+    }
+    text
+}
+
+fn entry(text: &mut String, option: &Opt, tool: Tool) {
+    let short = option.short.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+    let value = match option.arg {
+        Arg::None => String::new(),
+        Arg::Needed(value) => format!("={value}"),
+        Arg::Maybe(value) => format!("[={value}]"),
+    };
+    let head = format!("  {short}--{}{value}", option.long);
+    let gap = if head.len() < INDENT { " ".repeat(INDENT - head.len()) } else { format!("\n{}", " ".repeat(INDENT)) };
+    let variables: Vec<&str> = option.env.iter().copied().filter(|name| tool.reads(name)).collect();
+    let from = if variables.is_empty() { String::new() } else { format!(" [{}]", variables.join(", ")) };
+    let _ = writeln!(text, "{head}{gap}{}{from}", option.doc);
+}
+
+/// `--usage`.
+pub(crate) fn usage(tool: Tool) -> String {
+    let mut lines = vec![format!("Usage: {}", tool.name())];
+    for option in options_of(tool).filter(|o| !o.doc.is_empty()) {
+        let word = match option.arg {
+            Arg::None => format!("[--{}]", option.long),
+            Arg::Needed(value) => format!("[--{} {value}]", option.long),
+            Arg::Maybe(value) => format!("[--{}[={value}]]", option.long),
+        };
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < 100 => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(format!("            {word}")),
+        }
+    }
+    let operands = synopsis(tool).split_once("[OPTIONS...] ").map_or("", |(_, rest)| rest);
+    lines.push(format!("            {operands}\n"));
+    lines.join("\n")
+}

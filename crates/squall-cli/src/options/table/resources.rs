@@ -1,0 +1,497 @@
+//! Options about resources: nodes, tasks, CPUs, memory, accelerators, placement.
+
+use squall_model::duration::parse_memory_mb;
+use squall_model::resource::Memory;
+
+use crate::options::Arg::{Maybe, Needed, None as Flag};
+use crate::options::asked::Asked;
+use crate::options::table::{counted, keep, keep_count, same_place, some};
+use crate::options::values::number::node_count;
+use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+
+/// Nodes, tasks, CPUs, memory.
+pub(crate) const OPTIONS: &[Opt] = &[
+    opt(
+        "constraint",
+        'C',
+        Needed("LIST"),
+        Tools::ALL,
+        &["SBATCH_CONSTRAINT", "SALLOC_CONSTRAINT", "SLURM_CONSTRAINT"],
+        "features that the nodes must have",
+        |asked, given| {
+            asked.spec.need.constraint = some(given)?;
+            Ok(())
+        },
+    ),
+    opt("contiguous", NO, Flag, Tools::ALL, &[], "only neighbouring nodes", |asked, _| {
+        asked.spec.need.contiguous = true;
+        Ok(())
+    }),
+    opt(
+        "cpus-per-task",
+        'c',
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SRUN_CPUS_PER_TASK"],
+        "CPUs for each task",
+        |asked, given| {
+            asked.spec.need.cpus_per_task = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt("exclude", 'x', Needed("HOSTS"), Tools::ALL, &[], "nodes to avoid", |asked, given| {
+        asked.spec.need.exclude = some(given)?;
+        Ok(())
+    }),
+    opt(
+        "exclusive",
+        NO,
+        Maybe("user|mcs"),
+        Tools::ALL,
+        &["SBATCH_EXCLUSIVE", "SALLOC_EXCLUSIVE", "SLURM_EXCLUSIVE"],
+        "whole nodes, shared with nobody (or only with the same user); a step: CPUs of its own",
+        exclusive,
+    ),
+    opt(
+        "gres",
+        NO,
+        Needed("LIST"),
+        Tools::ALL,
+        &["SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES"],
+        "generic resources of each node",
+        |asked, given| {
+            asked.spec.need.gres = some(given)?;
+            Ok(())
+        },
+    ),
+    opt("licenses", 'L', Needed("LIST"), Tools::ALL, &[], "licenses", |asked, given| {
+        asked.spec.need.licenses = some(given)?;
+        Ok(())
+    }),
+    opt(
+        "mem",
+        NO,
+        Needed("SIZE"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_NODE", "SALLOC_MEM_PER_NODE", "SLURM_MEM_PER_NODE"],
+        "memory of each node, in MB or with K, M, G or T; 0: all of it",
+        |asked, given| {
+            let mb = memory(asked, given)?;
+            asked.spec.need.memory = Memory::PerNodeMb(mb);
+            Ok(())
+        },
+    ),
+    opt(
+        "mem-per-cpu",
+        NO,
+        Needed("SIZE"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_CPU", "SALLOC_MEM_PER_CPU", "SLURM_MEM_PER_CPU"],
+        "memory for each CPU",
+        |asked, given| {
+            let mb = memory(asked, given)?;
+            asked.spec.need.memory = Memory::PerCpuMb(mb);
+            Ok(())
+        },
+    ),
+    opt(
+        "mem-per-gpu",
+        NO,
+        Needed("SIZE"),
+        Tools::ALL,
+        &["SBATCH_MEM_PER_GPU", "SALLOC_MEM_PER_GPU", "SLURM_MEM_PER_GPU"],
+        "memory for each GPU",
+        |asked, given| {
+            memory(asked, given)?;
+            keep(asked, given)
+        },
+    ),
+    opt("mincpus", NO, Needed("COUNT"), Tools::ALL, &[], "CPUs that each node has at least", |asked, given| {
+        asked.spec.need.cpus_min = Some(counted(given, true)?);
+        Ok(())
+    }),
+    opt("nodefile", 'F', Needed("FILE"), Tools::ALL, &[], "file with the names of the nodes", |asked, given| {
+        let Ok(text) = std::fs::read_to_string(given.text()) else {
+            return Err(Stop::Bad {
+                lines: vec![
+                    "Invalid --nodefile node file".into(),
+                    given.remedy("it can't be read as text; give a file with host names"),
+                ],
+                exit: 255,
+            });
+        };
+        let names: Vec<&str> = text.split([',', '\n', ' ', '\t']).filter(|name| !name.is_empty()).collect();
+        asked.spec.need.nodelist = Some(names.join(","));
+        Ok(())
+    }),
+    opt(
+        "nodelist",
+        'w',
+        Needed("HOSTS"),
+        Tools::ALL,
+        &[],
+        "nodes that must be among those allocated",
+        |asked, given| {
+            // A path is a file with the names, as in Slurm.
+            let text = given.text();
+            let list = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
+            asked.spec.need.nodelist = Some(match list {
+                Some(names) => names.split_whitespace().collect::<Vec<_>>().join(","),
+                None => some(given)?.unwrap_or_default(),
+            });
+            Ok(())
+        },
+    ),
+    opt("nodes", 'N', Needed("MIN[-MAX]"), Tools::ALL, &["SLURM_JOB_NUM_NODES"], "how many nodes", |asked, given| {
+        let (min, max) = node_count(given.text())
+            .map_err(|line| Stop::Bad { lines: vec![line, given.remedy("use 2 or 2-4")], exit: 255 })?;
+        (asked.spec.need.nodes_min, asked.spec.need.nodes_max) = (Some(min), max);
+        Ok(())
+    }),
+    opt(
+        "ntasks",
+        'n',
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SLURM_NPROCS", "SLURM_NTASKS"],
+        "how many tasks",
+        |asked, given| {
+            asked.spec.need.ntasks = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt("ntasks-per-core", NO, Needed("COUNT"), Tools::ALL, &[], "at most so many tasks on each core", keep_count),
+    opt(
+        "ntasks-per-node",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SLURM_NTASKS_PER_NODE"],
+        "so many tasks on each node",
+        |asked, given| {
+            asked.spec.need.ntasks_per_node = Some(counted(given, true)?);
+            Ok(())
+        },
+    )
+    .or(&["tasks-per-node"]),
+    opt("ntasks-per-socket", NO, Needed("COUNT"), Tools::ALL, &[], "at most so many tasks on each socket", keep_count),
+    opt(
+        "overcommit",
+        'O',
+        Flag,
+        Tools::ALL,
+        &["SBATCH_OVERCOMMIT", "SALLOC_OVERCOMMIT", "SLURM_OVERCOMMIT"],
+        "allow more tasks than CPUs",
+        |asked, _| {
+            asked.spec.need.overcommit = true;
+            Ok(())
+        },
+    ),
+    opt("oversubscribe", 's', Flag, Tools::ALL, &[], "share the resources with other jobs", |asked, _| {
+        asked.spec.need.oversubscribe = true;
+        Ok(())
+    })
+    .or(&["share"]),
+    opt(
+        "spread-job",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_SPREAD_JOB", "SALLOC_SPREAD_JOB", "SLURM_SPREAD_JOB"],
+        "over as many nodes as possible",
+        |asked, _| {
+            asked.spec.need.spread = true;
+            Ok(())
+        },
+    ),
+    opt(
+        "tmp",
+        NO,
+        Needed("SIZE"),
+        Tools::ALL,
+        &[],
+        "scratch space of each node, in MB or with K, M, G or T",
+        |asked, given| {
+            let Ok(mb) = parse_memory_mb(given.text()) else {
+                return Err(Stop::Bad {
+                    lines: vec![
+                        "Invalid --tmp specification".into(),
+                        given.remedy("use a number of MB, or one with K, M, G or T"),
+                    ],
+                    exit: 255,
+                });
+            };
+            asked.spec.need.tmp_disk_mb = mb;
+            Ok(())
+        },
+    ),
+    opt(
+        "use-min-nodes",
+        NO,
+        Flag,
+        Tools::ALL,
+        &["SBATCH_USE_MIN_NODES", "SALLOC_USE_MIN_NODES", "SLURM_USE_MIN_NODES"],
+        "prefer the smaller node count of a range",
+        keep,
+    ),
+];
+
+/// Accelerators, cores within nodes, network.
+pub(crate) const PLACEMENT: &[Opt] = &[
+    opt(
+        "container",
+        NO,
+        Needed("BUNDLE"),
+        Tools::ALL,
+        &["SBATCH_CONTAINER", "SALLOC_CONTAINER", "SRUN_CONTAINER"],
+        "OCI container bundle",
+        keep,
+    ),
+    opt(
+        "container-image",
+        NO,
+        Needed("IMAGE"),
+        Tools::ALL,
+        &[],
+        "container image (accepted for scripts that use pyxis)",
+        keep,
+    ),
+    opt("container-mounts", NO, Needed("LIST"), Tools::ALL, &[], "", keep),
+    opt("container-workdir", NO, Needed("DIR"), Tools::ALL, &[], "", keep),
+    opt("container-name", NO, Needed("NAME"), Tools::ALL, &[], "", keep),
+    opt("context", NO, Needed("NAME"), Tools::ALL, &[], "security context", keep),
+    opt(
+        "core-spec",
+        'S',
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_CORE_SPEC", "SALLOC_CORE_SPEC", "SLURM_CORE_SPEC"],
+        "cores of each node left to the system",
+        keep,
+    ),
+    opt(
+        "cores-per-socket",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SLURM_NCORES_PER_SOCKET"],
+        "cores that each socket has at least",
+        keep_count,
+    ),
+    opt(
+        "cpu-freq",
+        NO,
+        Needed("RANGE"),
+        Tools::ALL,
+        &["SBATCH_CPU_FREQ_REQ", "SALLOC_CPU_FREQ_REQ", "SLURM_CPU_FREQ_REQ"],
+        "CPU frequency: low, medium, high, highm1, KHZ[-KHZ][:GOVERNOR]",
+        keep,
+    ),
+    opt(
+        "cpus-per-gpu",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_CPUS_PER_GPU", "SALLOC_CPUS_PER_GPU", "SLURM_CPUS_PER_GPU"],
+        "CPUs for each GPU",
+        keep_count,
+    ),
+    opt(
+        "extra-node-info",
+        'B',
+        Needed("S[:C[:T]]"),
+        Tools::ALL,
+        &[],
+        "sockets, cores per socket, threads per core at least",
+        keep,
+    ),
+    opt(
+        "gpu-bind",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_GPU_BIND", "SALLOC_GPU_BIND", "SLURM_GPU_BIND"],
+        "which task gets which GPU",
+        keep,
+    ),
+    opt(
+        "gpu-freq",
+        NO,
+        Needed("FREQ"),
+        Tools::ALL,
+        &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
+        "GPU frequency",
+        keep,
+    ),
+    opt(
+        "gpus",
+        'G',
+        Needed("[TYPE:]COUNT"),
+        Tools::ALL,
+        &["SBATCH_GPUS", "SALLOC_GPUS", "SLURM_GPUS"],
+        "GPUs of the whole job",
+        keep,
+    ),
+    opt(
+        "gpus-per-node",
+        NO,
+        Needed("[TYPE:]COUNT"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_NODE", "SALLOC_GPUS_PER_NODE", "SLURM_GPUS_PER_NODE"],
+        "GPUs of each node",
+        keep,
+    ),
+    opt(
+        "gpus-per-socket",
+        NO,
+        Needed("[TYPE:]COUNT"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_SOCKET", "SALLOC_GPUS_PER_SOCKET", "SLURM_GPUS_PER_SOCKET"],
+        "GPUs of each socket",
+        keep,
+    ),
+    opt(
+        "gpus-per-task",
+        NO,
+        Needed("[TYPE:]COUNT"),
+        Tools::ALL,
+        &["SBATCH_GPUS_PER_TASK", "SALLOC_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"],
+        "GPUs for each task",
+        keep,
+    ),
+    opt(
+        "gres-flags",
+        NO,
+        Needed("FLAGS"),
+        Tools::ALL,
+        &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
+        "how generic resources and cores go together",
+        |asked, given| match given.text() {
+            "enforce-binding" | "disable-binding" | "one-task-per-sharing" | "multiple-tasks-per-sharing" => {
+                keep(asked, given)
+            }
+            _ => Err(given.invalid("use enforce-binding or disable-binding")),
+        },
+    ),
+    opt(
+        "hint",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SLURM_HINT", "SBATCH_HINT", "SALLOC_HINT"],
+        "compute_bound, memory_bound, multithread or nomultithread",
+        |asked, given| match given.text() {
+            "compute_bound" | "memory_bound" | "multithread" | "nomultithread" => keep(asked, given),
+            other => Err(Stop::Bad {
+                lines: vec![
+                    format!("unrecognized --hint argument \"{other}\", see --hint=help"),
+                    given.remedy("use compute_bound, memory_bound, multithread or nomultithread"),
+                ],
+                exit: 255,
+            }),
+        },
+    ),
+    opt(
+        "mem-bind",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_MEM_BIND", "SALLOC_MEM_BIND", "SLURM_MEM_BIND"],
+        "which memory tasks use: none, local, rank, map_mem:LIST",
+        keep,
+    )
+    .or(&["mem_bind"]),
+    opt(
+        "network",
+        NO,
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_NETWORK", "SALLOC_NETWORK", "SLURM_NETWORK"],
+        "network options",
+        keep,
+    ),
+    opt("ntasks-per-gpu", NO, Needed("COUNT"), Tools::ALL, &["SLURM_NTASKS_PER_GPU"], "tasks for each GPU", keep_count),
+    opt(
+        "ntasks-per-tres",
+        NO,
+        Needed("LIST"),
+        Tools::ALL,
+        &["SLURM_NTASKS_PER_TRES"],
+        "tasks for each trackable resource",
+        keep,
+    ),
+    opt(
+        "power",
+        NO,
+        Needed("FLAGS"),
+        Tools::ALL,
+        &["SBATCH_POWER", "SALLOC_POWER", "SLURM_POWER"],
+        "power management",
+        keep,
+    ),
+    opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", keep),
+    opt(
+        "sockets-per-node",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SLURM_NSOCKETS_PER_NODE"],
+        "sockets that each node has at least",
+        keep_count,
+    ),
+    opt(
+        "switches",
+        NO,
+        Needed("COUNT[@TIME]"),
+        Tools::ALL,
+        &["SBATCH_REQ_SWITCH", "SALLOC_REQ_SWITCH", "SLURM_REQ_SWITCH"],
+        "at most so many leaf switches, waiting so long for them",
+        keep,
+    ),
+    opt(
+        "thread-spec",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_THREAD_SPEC", "SALLOC_THREAD_SPEC", "SLURM_THREAD_SPEC"],
+        "threads of each node left to the system",
+        keep_count,
+    ),
+    opt(
+        "threads-per-core",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_THREADS_PER_CORE", "SALLOC_THREADS_PER_CORE", "SLURM_THREADS_PER_CORE"],
+        "hardware threads to use of each core",
+        keep_count,
+    ),
+    opt("tres-per-task", NO, Needed("LIST"), Tools::ALL, &[], "trackable resources for each task", keep),
+];
+
+fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match given.text() {
+        "" | "exclusive" | "1" | "yes" => asked.spec.need.exclusive = true,
+        "user" | "mcs" | "topo" => {
+            // Alone among users: whole nodes are more than enough.
+            asked.spec.need.exclusive = true;
+            keep(asked, given)?;
+        }
+        _ => return Err(given.invalid("use it without a value, user or mcs")),
+    }
+    Ok(())
+}
+
+/// MiB of a `--mem…` option. Two of them at the same place contradict each other; from different places the later
+/// one counts. srun takes the last one anyway.
+fn memory(asked: &Asked, given: &Given<'_>) -> Result<u64, Stop> {
+    let rival = ["mem", "mem-per-cpu", "mem-per-gpu"]
+        .iter()
+        .filter(|name| **name != given.option.long)
+        .any(|name| asked.sources.get(*name).is_some_and(|source| same_place(source, given.source)));
+    if rival && given.tool != Tool::Srun {
+        return Err(Stop::bad("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive."));
+    }
+    parse_memory_mb(given.text())
+        .map_err(|problem| given.invalid(&format!("{problem}; use a number of MB, or one with K, M, G or T")))
+}

@@ -1,0 +1,245 @@
+//! Options about the tasks that srun starts.
+
+use squall_model::step::Distribution;
+
+use crate::options::Arg::{Maybe, Needed, None as Flag};
+use crate::options::asked::Asked;
+use crate::options::table::{counted, ignore, keep, some};
+use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+
+/// About tasks.
+pub(crate) const OPTIONS: &[Opt] = &[
+    opt("accel-bind", NO, Needed("FLAGS"), Tools::SRUN, &[], "which accelerators tasks use", keep),
+    opt("bcast", NO, Maybe("PATH"), Tools::SRUN, &["SLURM_BCAST"], "copy the program to the nodes first", keep),
+    opt("bcast-exclude", NO, Needed("PATHS"), Tools::SRUN, &["SLURM_BCAST_EXCLUDE"], "libraries not to copy", keep),
+    opt("compress", NO, Maybe("TYPE"), Tools::SRUN, &["SLURM_COMPRESS"], "compress what is copied", keep),
+    opt(
+        "cpu-bind",
+        NO,
+        Needed("TYPE"),
+        Tools::SRUN,
+        &["SLURM_CPU_BIND"],
+        "which CPUs tasks use: none, cores, threads, rank, map_cpu:LIST; q or v before it: say nothing or tell",
+        |asked, given| {
+            asked.run.cpu_bind = some(given)?;
+            Ok(())
+        },
+    )
+    .or(&["cpu_bind"]),
+    opt("debugger-test", NO, Flag, Tools::SRUN, &[], "", ignore),
+    opt(
+        "disable-status",
+        'X',
+        Flag,
+        Tools::SRUN,
+        &["SLURM_DISABLE_STATUS"],
+        "the first Ctrl-C goes to the tasks at once",
+        |asked, _| {
+            asked.run.disable_status = true;
+            Ok(())
+        },
+    ),
+    opt(
+        "distribution",
+        'm',
+        Needed("TYPE"),
+        Tools::ALL,
+        &["SBATCH_DISTRIBUTION", "SALLOC_DISTRIBUTION", "SLURM_DISTRIBUTION"],
+        "how ranks go to nodes: block, cyclic, plane=SIZE (further parts: within nodes)",
+        distribution,
+    ),
+    opt("epilog", NO, Needed("PROGRAM"), Tools::SRUN, &["SLURM_EPILOG"], "program to run after the step", keep),
+    opt("exact", NO, Flag, Tools::SRUN, &["SLURM_EXACT"], "only the CPUs that the tasks need", |asked, _| {
+        asked.run.exact = true;
+        Ok(())
+    }),
+    opt("het-group", NO, Needed("LIST"), Tools::SRUN, &[], "components of a heterogeneous job", |_, given| {
+        Err(Stop::bad(given.remedy("heterogeneous jobs: not supported yet")))
+    })
+    .or(&["pack-group"]),
+    opt("interactive", NO, Flag, Tools::SRUN, &[], "", ignore),
+    opt(
+        "jobid",
+        NO,
+        Needed("ID"),
+        Tools::SRUN,
+        &["SLURM_JOBID", "SLURM_JOB_ID"],
+        "run in this allocation",
+        |asked, given| {
+            asked.run.job = Some(counted(given, true)?);
+            Ok(())
+        },
+    ),
+    opt(
+        "kill-on-bad-exit",
+        'K',
+        Maybe("0|1"),
+        Tools::SRUN,
+        &["SLURM_KILL_BAD_EXIT"],
+        "end the step when a task fails",
+        |asked, given| {
+            asked.run.kill_on_bad_exit = match given.value {
+                None => true,
+                Some(_) => counted(given, false)? != 0,
+            };
+            Ok(())
+        },
+    ),
+    opt(
+        "label",
+        'l',
+        Flag,
+        Tools::SRUN,
+        &["SLURM_LABELIO"],
+        "put the task's rank before each line of output",
+        |asked, given| {
+            asked.run.label = given.text() != "0";
+            Ok(())
+        },
+    ),
+    opt(
+        "mpi",
+        NO,
+        Needed("TYPE"),
+        Tools::SRUN,
+        &["SLURM_MPI_TYPE"],
+        "how MPI programs find each other: none, pmi2, pmix (always served, nothing needs to be said)",
+        |asked, given| {
+            if given.text() == "list" {
+                return Err(Stop::Show("MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n".into()));
+            }
+            keep(asked, given)
+        },
+    ),
+    opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", keep),
+    opt(
+        "multi-prog",
+        NO,
+        Flag,
+        Tools::SRUN,
+        &["SLURM_SRUN_MULTI"],
+        "the operand is a file: which ranks run which program",
+        |asked, _| {
+            asked.run.multi_prog = true;
+            Ok(())
+        },
+    ),
+    opt("no-allocate", 'Z', Flag, Tools::SRUN, &[], "", |_, given| {
+        Err(Stop::bad(format!("--{}: tasks run in allocations only; leave the option out", given.option.long)))
+    }),
+    opt(
+        "overlap",
+        NO,
+        Maybe("force"),
+        Tools::SRUN,
+        &["SLURM_OVERLAP"],
+        "share CPUs with other steps of the job",
+        |asked, _| {
+            asked.run.overlap = true;
+            Ok(())
+        },
+    ),
+    opt(
+        "preserve-env",
+        'E',
+        Flag,
+        Tools::SRUN,
+        &["SLURM_PRESERVE_ENV"],
+        "keep SLURM_NNODES and SLURM_NTASKS as they are",
+        keep,
+    ),
+    opt("prolog", NO, Needed("PROGRAM"), Tools::SRUN, &["SLURM_PROLOG"], "program to run before the step", keep),
+    opt("pty", NO, Flag, Tools::SRUN, &[], "give task 0 a terminal", |asked, _| {
+        asked.run.pty = true;
+        Ok(())
+    }),
+    opt("quit-on-interrupt", NO, Flag, Tools::SRUN, &[], "one Ctrl-C ends the step", |asked, _| {
+        asked.run.quit_on_interrupt = true;
+        Ok(())
+    }),
+    opt("relative", 'r', Needed("N"), Tools::SRUN, &[], "begin at node N of the allocation", |asked, given| {
+        asked.run.relative = Some(counted(given, false)?);
+        Ok(())
+    }),
+    opt("resv-ports", NO, Maybe("COUNT"), Tools::SRUN, &["SLURM_RESV_PORTS"], "", keep),
+    opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", keep),
+    opt("slurmd-debug", NO, Needed("LEVEL"), Tools::SRUN, &["SLURMD_DEBUG"], "", keep),
+    opt(
+        "task-epilog",
+        NO,
+        Needed("PROGRAM"),
+        Tools::SRUN,
+        &["SLURM_TASK_EPILOG"],
+        "program to run after each task",
+        keep,
+    ),
+    opt(
+        "task-prolog",
+        NO,
+        Needed("PROGRAM"),
+        Tools::SRUN,
+        &["SLURM_TASK_PROLOG"],
+        "program to run before each task",
+        keep,
+    ),
+    opt("threads", 'T', Needed("COUNT"), Tools::SRUN, &["SLURM_THREADS"], "", ignore),
+    opt(
+        "unbuffered",
+        'u',
+        Flag,
+        Tools::SRUN,
+        &["SLURM_UNBUFFEREDIO"],
+        "pass output on as it comes, without waiting for whole lines",
+        |asked, given| {
+            asked.run.unbuffered = given.text() != "0";
+            Ok(())
+        },
+    ),
+    opt(
+        "wait",
+        'W',
+        Needed("SECONDS"),
+        Tools::SRUN,
+        &["SLURM_WAIT"],
+        "end the step so many seconds after its first task has ended; 0: never",
+        |asked, given| {
+            asked.run.wait_s = counted(given, false)?;
+            Ok(())
+        },
+    ),
+    opt("whole", NO, Flag, Tools::SRUN, &["SLURM_WHOLE"], "all CPUs of the job on the step's nodes", |asked, _| {
+        asked.run.whole = true;
+        Ok(())
+    }),
+];
+
+/// `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`: the first part places ranks on nodes.
+fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let remedy = "use block, cyclic or plane=SIZE, and for sockets and cores :block, :cyclic or :fcyclic";
+    let lower = given.text().to_ascii_lowercase();
+    let first = lower.split([':', ',']).next().unwrap_or_default();
+    let (word, size) = first.split_once('=').unwrap_or((first, ""));
+    let rest_known = lower[first.len()..]
+        .split([':', ','])
+        .all(|part| matches!(part, "" | "*" | "block" | "cyclic" | "fcyclic" | "pack" | "nopack"));
+    asked.run.distribution = match word {
+        "block" | "*" | "unknown" | "pack" | "nopack" if rest_known => Distribution::Block,
+        "cyclic" if rest_known => Distribution::Cyclic,
+        "plane" => match size.parse().or_else(|_| std::env::var("SLURM_DIST_PLANESIZE").unwrap_or_default().parse()) {
+            Ok(size) if size > 0 => Distribution::Plane(size),
+            _ => {
+                return Err(Stop::Bad {
+                    lines: vec![
+                        "Invalid plane size or size not specified".into(),
+                        "Invalid --distribution specification".into(),
+                        given.remedy("write plane=SIZE"),
+                    ],
+                    exit: 255,
+                });
+            }
+        },
+        "arbitrary" if given.tool != Tool::Srun => Distribution::Block,
+        _ => return Err(given.invalid(remedy)),
+    };
+    keep(asked, given)
+}

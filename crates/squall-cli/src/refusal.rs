@@ -1,0 +1,149 @@
+//! Why the controller said no, in Slurm's words, for all commands.
+
+use squall_model::wire::client::Refusal;
+
+use crate::client::ClientError;
+use crate::options::Tool;
+
+/// What a failed request is called by the command that made it.
+pub(crate) fn failed(tool: Tool) -> &'static str {
+    match tool {
+        Tool::Sbatch => "Batch job submission failed",
+        Tool::Srun => "Unable to allocate resources",
+        Tool::Salloc => "Job submit/allocate failed",
+    }
+}
+
+/// The words that Slurm has for a refusal (its `slurm_strerror`).
+pub(crate) fn text(refusal: &Refusal) -> String {
+    let words = match refusal {
+        Refusal::InvalidJobId | Refusal::InvalidStepId => "Invalid job id specified",
+        Refusal::InvalidPartition(_) => "Invalid partition name specified",
+        Refusal::PartitionNotAvailable(_) => "Required partition not available (inactive or drain)",
+        Refusal::InvalidNode(_) => "Invalid node name specified",
+        Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
+        Refusal::InvalidQos(_) => "Invalid qos specification",
+        Refusal::InvalidValue { option, .. } => invalid_value(option),
+        Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
+        Refusal::TooManyRequested(what) => match what.as_str() {
+            "nodes" => "Node count specification invalid",
+            "memory" => "Memory required by task is not available",
+            _ => "More processors requested than permitted",
+        },
+        Refusal::DependencyProblem => "Job dependency problem",
+        Refusal::AccessDenied | Refusal::HeldByAdmin => "Access/permission denied",
+        Refusal::AlreadyDone => "Job/step already completing or completed",
+        Refusal::NotPending => "Job is no longer pending execution",
+        Refusal::NotRunning => "Job is not running",
+        Refusal::WrongState(_) => "Job can not be altered now, try again later",
+        Refusal::NotRequeueable => "Requested operation is presently disabled",
+        Refusal::ArrayTooLarge { .. } => "Invalid job array specification",
+        Refusal::TooLarge(..) => "Pathname of a file, directory or other parameter too long",
+        Refusal::QueueFull(_) => {
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+        }
+        Refusal::DiskFull => "I/O error writing script/environment to file",
+        Refusal::KeyReused => "Duplicate job id",
+        Refusal::Busy => "Requested nodes are busy",
+        Refusal::Revoked => "Job has already finished",
+        Refusal::NotSupported(_) => "Requested operation not supported on this system",
+        Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
+    };
+    words.to_owned()
+}
+
+fn invalid_value(option: &str) -> &'static str {
+    match option {
+        "time" | "TimeLimit" => "Requested time limit is invalid (missing or exceeds some limit)",
+        "nodes" => "Node count specification invalid",
+        "ntasks" => "Task count specification invalid",
+        "cpus-per-task" => "CPU count specification invalid",
+        "nodelist" | "exclude" => "Invalid node name specified",
+        "constraint" => "Invalid feature specification",
+        "array" => "Invalid job array specification",
+        "dependency" => "Job dependency problem",
+        "gres" => "Invalid generic resource (gres) specification",
+        "licenses" => "Invalid license specification",
+        "reservation" => "Requested reservation is invalid",
+        "begin" | "deadline" => "Invalid time specified",
+        "nice" => "Invalid --nice value",
+        _ => "Invalid argument",
+    }
+}
+
+/// What stands behind a refusal, for the line before: which value, and what would be right.
+pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
+    match refusal {
+        Refusal::InvalidPartition(name) => Some(format!("invalid partition specified: {name}")),
+        Refusal::PartitionNotAvailable(name) => Some(format!("partition {name} takes no jobs now; see sinfo")),
+        Refusal::InvalidNode(name) => Some(format!("no node is called {name}; sinfo -N lists them")),
+        Refusal::InvalidAccount(name) => Some(format!("invalid account specified: {name}")),
+        Refusal::InvalidQos(name) => Some(format!("invalid qos specified: {name}")),
+        Refusal::InvalidValue { option, value, problem } => Some(format!("--{option}={value}: {problem}")),
+        Refusal::NodeConfigNotAvailable(what) => Some(match what.as_str() {
+            "" => return None,
+            "mem" | "memory" => "Memory specification can not be satisfied".to_owned(),
+            "cpus" | "cpu" => "CPU count per node can not be satisfied".to_owned(),
+            "nodes" => "Node count specification invalid".to_owned(),
+            other => other.to_owned(),
+        }),
+        Refusal::WrongState(what) | Refusal::NotSupported(what) => Some(what.clone()).filter(|w| !w.is_empty()),
+        Refusal::ArrayTooLarge { highest } => Some(format!("the highest array index allowed here is {highest}")),
+        Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
+        Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
+        Refusal::DiskFull => {
+            Some("the controller's disk is full: no new jobs until there is room; running jobs go on".to_owned())
+        }
+        Refusal::KeyReused => Some("the request's key was used before for something else; submit again".to_owned()),
+        Refusal::HeldByAdmin => Some("the job is held by an operator, who must release it".to_owned()),
+        Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
+        _ => None,
+    }
+}
+
+/// The words for any failed request.
+pub(crate) fn error_text(error: &ClientError) -> String {
+    match error {
+        ClientError::Refused(refusal) => text(refusal),
+        other => other.to_string(),
+    }
+}
+
+/// The lines for a failed request, `WHAT: WORDS` last, each to stand after `NAME: error: `.
+pub(crate) fn lines(what: &str, error: &ClientError) -> Vec<String> {
+    let before = match error {
+        ClientError::Refused(refusal) => detail(refusal),
+        other => other.detail().map(str::to_owned),
+    };
+    before.into_iter().chain([format!("{what}: {}", error_text(error))]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::wire::client::Refusal;
+
+    use super::lines;
+    use crate::client::ClientError;
+
+    fn seen(refusal: Refusal) -> String {
+        lines("Batch job submission failed", &ClientError::Refused(refusal)).join("\n")
+    }
+
+    #[test]
+    fn refusals_in_slurms_words() {
+        assert_eq!(
+            seen(Refusal::InvalidPartition("X".into())),
+            "invalid partition specified: X\nBatch job submission failed: Invalid partition name specified"
+        );
+        assert_eq!(
+            seen(Refusal::NodeConfigNotAvailable("memory".into())),
+            "Memory specification can not be satisfied\n\
+             Batch job submission failed: Requested node configuration is not available"
+        );
+        assert_eq!(seen(Refusal::DependencyProblem), "Batch job submission failed: Job dependency problem");
+        assert_eq!(
+            lines("Batch job submission failed", &ClientError::Connect("nobody listens".into())).join("\n"),
+            "nobody listens\nBatch job submission failed: Unable to contact slurm controller (connect failure)"
+        );
+    }
+}

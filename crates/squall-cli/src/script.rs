@@ -1,0 +1,260 @@
+//! Batch scripts: reading them, refusing what is none, and their `#SBATCH` lines.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use squall_model::limits::SCRIPT_BYTES_MAX;
+
+use crate::options::Stop;
+
+/// What marks an option line.
+const MARK: &str = "#SBATCH";
+
+/// A batch script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Script {
+    /// Where it comes from, as the user named it; None: standard input or `--wrap`.
+    pub(crate) path: Option<PathBuf>,
+    /// Its content.
+    pub(crate) body: Vec<u8>,
+}
+
+/// The words of one `#SBATCH` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directive {
+    /// Its number, from 1.
+    pub(crate) line: u32,
+    /// Its words, quotes taken off.
+    pub(crate) words: Vec<String>,
+}
+
+impl Script {
+    /// From a file, looked for in `dir` and then in PATH if it is a bare name.
+    pub(crate) fn open(name: &Path, dir: &Path) -> Result<Self, Stop> {
+        let path = find(name, dir);
+        let Ok(file) = File::open(&path) else {
+            return Err(Stop::bad(format!("Unable to open file {}", name.display())));
+        };
+        let body = read(file, &path.display().to_string())?;
+        Ok(Self { path: Some(path), body }.checked()?)
+    }
+
+    /// From standard input.
+    pub(crate) fn stdin() -> Result<Self, Stop> {
+        Self { path: None, body: read(std::io::stdin().lock(), "standard input")? }.checked()
+    }
+
+    /// Around a shell command, as Slurm makes it.
+    pub(crate) fn wrap(command: &str) -> Result<Self, Stop> {
+        let body = format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n").into_bytes();
+        Self { path: None, body }.checked()
+    }
+
+    /// Its name in messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| "script".to_owned(), |p| p.display().to_string())
+    }
+
+    /// Refuses what is no script, in Slurm's words.
+    fn checked(self) -> Result<Self, Stop> {
+        let body = &self.body;
+        let lines: &[&str] = if body.is_empty() {
+            &["Batch script is empty!"]
+        } else if body.iter().all(u8::is_ascii_whitespace) {
+            &["Batch script contains only whitespace!"]
+        } else if !body.starts_with(b"#!") {
+            &[
+                "This does not look like a batch script.  The first",
+                "line must start with #! followed by the path to an interpreter.",
+                "For instance: #!/bin/sh",
+            ]
+        } else if body.contains(&0) {
+            &["The Slurm controller does not allow scripts that", "contain a NULL character '\\0'."]
+        } else if body.windows(2).any(|two| two == b"\r\n") {
+            &["Batch script contains DOS line breaks (\\r\\n)", "instead of expected UNIX line breaks (\\n)."]
+        } else if body.len() > SCRIPT_BYTES_MAX {
+            return Err(too_large(&self.name()));
+        } else {
+            return Ok(self);
+        };
+        Err(Stop::Bad { lines: lines.iter().map(|line| (*line).to_owned()).collect(), exit: 1 })
+    }
+
+    /// Its `#SBATCH` lines up to the first command.
+    pub(crate) fn directives(&self) -> Result<Vec<Directive>, Stop> {
+        let mut found = Vec::new();
+        for (at, line) in self.body.split(|b| *b == b'\n').enumerate() {
+            let line = String::from_utf8_lossy(line);
+            let number = at as u32 + 1;
+            if let Some(rest) = line.strip_prefix(MARK) {
+                let problem = |what: String| Stop::bad(format!("{}: line {number}: {what}", self.name()));
+                let words = words(rest).map_err(problem)?;
+                if words.first().is_some_and(|w| w.eq_ignore_ascii_case("hetjob") || w.eq_ignore_ascii_case("packjob"))
+                {
+                    return Err(problem("heterogeneous jobs: not supported yet".into()));
+                }
+                if !words.is_empty() {
+                    found.push(Directive { line: number, words });
+                }
+            } else if !matches!(line.trim_start().chars().next(), None | Some('#')) {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Where a script of that name is: as it stands if it has a slash, else in `dir`, else in PATH.
+fn find(name: &Path, dir: &Path) -> PathBuf {
+    let here = dir.join(name);
+    if name.components().count() > 1 || here.exists() {
+        return here;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.is_file()).unwrap_or(here)
+}
+
+fn read(from: impl Read, name: &str) -> Result<Vec<u8>, Stop> {
+    let mut body = Vec::new();
+    match from.take(SCRIPT_BYTES_MAX as u64 + 1).read_to_end(&mut body) {
+        Ok(_) if body.len() > SCRIPT_BYTES_MAX => Err(too_large(name)),
+        Ok(_) => Ok(body),
+        Err(e) => Err(Stop::bad(format!("Unable to read {name}: {e}"))),
+    }
+}
+
+fn too_large(name: &str) -> Stop {
+    Stop::Bad {
+        lines: vec![
+            format!(
+                "{name}: batch scripts may have at most {SCRIPT_BYTES_MAX} bytes; call the program from a short script"
+            ),
+            "Batch job submission failed: Pathname of a file, directory or other parameter too long".into(),
+        ],
+        exit: 1,
+    }
+}
+
+/// Splits a line into words: quotes group, a backslash takes the next character as it is, `#` begins a comment.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            ('\\', _) => word.get_or_insert_default().extend(chars.next()),
+            (c, Some(q)) if c == q => quote = None,
+            (c, Some(_)) => word.get_or_insert_default().push(c),
+            ('"' | '\'', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            ('#', None) => break,
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, None) => word.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(q) = quote {
+        return Err(format!("Unmatched `{q}` in [{}]", line.trim()));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+
+    use super::{Script, words};
+
+    fn script(text: &str) -> Script {
+        Script { path: Some("job.sh".into()), body: text.as_bytes().to_vec() }
+    }
+
+    fn refused(text: &str) -> String {
+        match script(text).checked() {
+            Err(stop) => stop.complaint(crate::options::Tool::Sbatch),
+            Ok(_) => "accepted".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_no_script() {
+        insta::assert_snapshot!(
+            ["", " \n\t\n", "echo hi\n", "#!/bin/sh\necho \0\n", "#!/bin/sh\r\necho\r\n", "#!/bin/sh\n"].map(refused).join("--\n"),
+            @r"
+        sbatch: error: Batch script is empty!
+        --
+        sbatch: error: Batch script contains only whitespace!
+        --
+        sbatch: error: This does not look like a batch script.  The first
+        sbatch: error: line must start with #! followed by the path to an interpreter.
+        sbatch: error: For instance: #!/bin/sh
+        --
+        sbatch: error: The Slurm controller does not allow scripts that
+        sbatch: error: contain a NULL character '\0'.
+        --
+        sbatch: error: Batch script contains DOS line breaks (\r\n)
+        sbatch: error: instead of expected UNIX line breaks (\n).
+        --
+        accepted
+        "
+        );
+    }
+
+    #[test]
+    fn directives_as_they_are_written() {
+        let text = "#!/bin/bash -e\n\
+            #SBATCH --job-name=\"two words\"   # trailing comment\n\
+            ##SBATCH --time=1\n\
+            # SBATCH --time=2\n\
+            \n\
+            #SBATCH --comment \"a # b\"\n\
+            #SBATCH\t-n 4 -N2\n\
+            #SBATCH --output=a\\ b.%j 'x y'\n\
+            #SBATCH\n\
+            \x20 # indented comment\n\
+            module load x\n\
+            #SBATCH --time=3\n";
+        let found: Vec<String> = script(text)
+            .directives()
+            .expect("they are well written")
+            .iter()
+            .map(|d| format!("{}: {}", d.line, d.words.join("|")))
+            .collect();
+        assert_eq!(found, ["2: --job-name=two words", "6: --comment|a # b", "7: -n|4|-N2", "8: --output=a b.%j|x y"]);
+    }
+
+    #[test]
+    fn problems_name_their_line() {
+        let complaint = |text: &str| match script(text).directives() {
+            Err(stop) => stop.complaint(crate::options::Tool::Sbatch),
+            Ok(_) => "fine".into(),
+        };
+        assert_eq!(
+            complaint("#!/bin/sh\n#SBATCH --comment \"x\n"),
+            "sbatch: error: job.sh: line 2: Unmatched `\"` in [--comment \"x]\n"
+        );
+        assert_eq!(
+            complaint("#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\n"),
+            "sbatch: error: job.sh: line 3: heterogeneous jobs: not supported yet\n"
+        );
+    }
+
+    #[test]
+    fn a_wrapped_command() {
+        let body = Script::wrap("hostname").map(|s| String::from_utf8(s.body).unwrap_or_default());
+        assert_eq!(body.as_deref(), Ok("#!/bin/sh\n# This script was created by sbatch --wrap.\n\nhostname\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in any::<String>(), bytes in any::<Vec<u8>>()) {
+            let _ = words(&text);
+            let _ = Script { path: None, body: bytes }.checked().and_then(|s| s.directives());
+            let _ = script(&format!("#!/bin/sh\n#SBATCH {text}")).directives();
+        }
+    }
+}
