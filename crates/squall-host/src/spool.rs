@@ -17,7 +17,23 @@
 //! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
 //! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
 //! folder before it drops privileges, is a child subreaper (so that what its tasks leave behind becomes its child and, should it die,
-//! the node daemon's), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
+//! the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_model::codec;
+use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::job::{Digest, JobAttempt};
+use squall_model::limits::FRAME_BYTES_MAX;
+use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::wire::stepd::FromStepd;
 
 /// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
 /// how processes that hid from cgroup, session and parent are found.
@@ -45,3 +61,401 @@ pub mod file {
     /// The step daemon's standard error.
     pub const LOG: &str = "log";
 }
+
+/// Marks of jobs.
+const JOBS: &str = "jobs";
+/// Folders of steps.
+const STEPS: &str = "steps";
+/// The random number and the boot that make the incarnation.
+const INCARNATION: &str = "incarnation";
+/// How often the daemon was started.
+const LIFE: &str = "life";
+/// The newest session.
+const SESSION: &str = "session";
+
+/// Most of a step's log that is taken into the node's, bytes.
+const LOG_BYTES_MAX: u64 = 16 << 10;
+
+/// A node's spool, open.
+#[derive(Debug)]
+pub struct Spool {
+    path: PathBuf,
+    root: OwnedFd,
+    jobs: OwnedFd,
+    steps: OwnedFd,
+}
+
+/// What the spool says of the life that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Which incarnation.
+    pub incarnation: Incarnation,
+    /// Which life of the daemon, from 1.
+    pub life: u64,
+    /// The newest session of earlier lives.
+    pub session: Session,
+    /// Whether this incarnation begins here: the spool is new, or the machine was booted since.
+    pub fresh: bool,
+}
+
+/// Content for a batch step's folder.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchFiles<'a> {
+    /// The script.
+    pub script: &'a [u8],
+    /// The environment.
+    pub environment: &'a [u8],
+}
+
+/// A task that a step daemon has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskPid {
+    /// Its rank.
+    pub rank: u32,
+    /// Its process.
+    pub pid: u32,
+    /// When that was started, in the kernel's ticks since boot: together with the id it names one process.
+    pub start: u64,
+}
+
+impl Spool {
+    /// Opens the spool of a node at `path`, made if it is not there. Its folders belong to this process's user;
+    /// others may pass through, not look.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let here = rustix::fs::CWD;
+        let root = make_dir(here, path, 0o711)?;
+        let jobs = make_dir(root.as_fd(), Path::new(JOBS), 0o700)?;
+        let steps = make_dir(root.as_fd(), Path::new(STEPS), 0o711)?;
+        Ok(Self { path: path.to_owned(), root, jobs, steps })
+    }
+
+    /// Begins a life of the daemon. `boot`: the kernel's boot id; `random`: for a new incarnation. What an earlier
+    /// incarnation left is removed; its processes are dead if the machine was booted since.
+    pub fn begin(&self, boot: &str, random: u128) -> io::Result<Remembered> {
+        let text = read_text(self.root.as_fd(), INCARNATION).unwrap_or_default();
+        let known = text.strip_suffix('\n').and_then(|line| line.split_once(' '));
+        let known = known.filter(|(number, known_boot)| number.len() == 32 && *known_boot == boot);
+        let number = known.and_then(|(number, _)| u128::from_str_radix(number, 16).ok());
+        let fresh = number.is_none();
+        if fresh {
+            self.wipe()?;
+            write_in_place(self.root.as_fd(), LIFE, &format!("{:020}\n", 0))?;
+            let session = read_text(self.root.as_fd(), SESSION).ok().and_then(|text| parse_session(&text));
+            write_in_place(self.root.as_fd(), SESSION, &session_text(session.unwrap_or_default()))?;
+            write_in_place(self.root.as_fd(), INCARNATION, &format!("{random:032x} {boot}\n"))?;
+        }
+        let life = read_text(self.root.as_fd(), LIFE).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        let life = life.ok_or_else(|| damaged(LIFE))? + 1;
+        write_in_place(self.root.as_fd(), LIFE, &format!("{life:020}\n"))?;
+        let session = read_text(self.root.as_fd(), SESSION).ok().and_then(|text| parse_session(&text));
+        let session = session.ok_or_else(|| damaged(SESSION))?;
+        Ok(Remembered { incarnation: incarnation(number.unwrap_or(random), boot), life, session, fresh })
+    }
+
+    /// Remembers the newest session. Needs no room on the disk.
+    pub fn save_session(&self, session: Session) -> io::Result<()> {
+        write_in_place(self.root.as_fd(), SESSION, &session_text(session))
+    }
+
+    /// Remembers a job.
+    pub fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
+        let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
+        let frame = frame_of(facts)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        open_at(self.jobs.as_fd(), &name, flags, 0o600)?.write_all(&frame)
+    }
+
+    /// Jobs that were remembered; a mark that was not written in full is removed.
+    pub fn jobs(&self) -> Vec<JobFacts> {
+        let names = names_in(self.jobs.as_fd()).unwrap_or_default();
+        let facts = names.iter().filter_map(|name| {
+            let facts = read_bytes(self.jobs.as_fd(), name).ok().and_then(|bytes| one_frame::<JobFacts>(&bytes));
+            if facts.is_none() {
+                let _ = rustix::fs::unlinkat(&self.jobs, name.as_str(), AtFlags::empty());
+            }
+            facts
+        });
+        facts.collect()
+    }
+
+    /// Makes a step's folder, complete or not at all. `AlreadyExists`: it is there. `groups`: content of `cgroups`.
+    pub fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
+        let name = launch.key.to_string();
+        if rustix::fs::accessat(&self.steps, name.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let draft = format!(".{name}");
+        self.remove_folder(&draft)?;
+        let filled = self.fill(&draft, launch, batch, groups);
+        let named =
+            filled.and_then(|()| Ok(rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str())?));
+        if named.is_err() {
+            let _ = self.remove_folder(&draft);
+        }
+        named
+    }
+
+    fn fill(&self, draft: &str, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
+        let folder = make_dir(self.steps.as_fd(), Path::new(draft), 0o711)?;
+        let put = |name: &str, bytes: &[u8], mode| -> io::Result<File> {
+            let mut file = open_at(folder.as_fd(), name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
+            file.write_all(bytes)?;
+            Ok(file)
+        };
+        put(file::RESULT, &[0; RESULT_BYTES], 0o600)?;
+        put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
+        put(file::LOG, b"", 0o600)?;
+        if !groups.is_empty() {
+            put(file::CGROUPS, groups.as_bytes(), 0o600)?;
+        }
+        if let Some(batch) = batch {
+            let owner = &launch.facts.owner;
+            let script = put(file::SCRIPT, batch.script, 0o500)?;
+            if rustix::process::geteuid().is_root() {
+                let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
+                rustix::fs::fchown(&script, Some(uid), Some(gid))?;
+            }
+            put(file::ENVIRONMENT, batch.environment, 0o600)?;
+        }
+        Ok(())
+    }
+
+    /// The folder of a step.
+    pub fn step(&self, key: StepKey) -> PathBuf {
+        self.path.join(STEPS).join(key.to_string())
+    }
+
+    /// Opens a file of a step's folder for reading and writing.
+    pub fn open_file(&self, key: StepKey, name: &str) -> io::Result<File> {
+        let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
+        open_at(folder.as_fd(), name, OFlags::RDWR, 0)
+    }
+
+    /// Whether the step daemon got as far as starting tasks.
+    pub fn has_started(&self, key: StepKey) -> bool {
+        self.open_file(key, file::PIDS).is_ok()
+    }
+
+    /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,
+    /// which only a damaged disk makes.
+    pub fn steps(&self) -> Vec<Box<StepLaunch>> {
+        let names = names_in(self.steps.as_fd()).unwrap_or_default();
+        let mut found = Vec::new();
+        for name in names {
+            let launch = parse_key(&name).and_then(|key| {
+                let mut bytes = Vec::new();
+                self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
+                one_frame::<Box<StepLaunch>>(&bytes).filter(|launch| launch.key == key)
+            });
+            match launch {
+                Some(launch) => found.push(launch),
+                None => drop(self.remove_folder(&name)),
+            }
+        }
+        found.sort_by_key(|launch| launch.key);
+        found
+    }
+
+    /// The step daemon's last word, if it has written one.
+    pub fn result(&self, key: StepKey) -> Option<FromStepd> {
+        let mut bytes = Vec::with_capacity(RESULT_BYTES);
+        self.open_file(key, file::RESULT).ok()?.take(RESULT_BYTES as u64).read_to_end(&mut bytes).ok()?;
+        let (length, _) = codec::header(*bytes.first_chunk()?).ok()?;
+        if length == 0 {
+            return None;
+        }
+        codec::take(&bytes).ok().flatten().map(|(word, _)| word)
+    }
+
+    /// Writes a last word for a step whose daemon died.
+    pub fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
+        write_result(&mut self.open_file(key, file::RESULT)?, word)
+    }
+
+    /// The tasks that the step daemon has started. A line that is not whole is left out.
+    pub fn tasks(&self, key: StepKey) -> Vec<TaskPid> {
+        let mut text = String::new();
+        let read = self.open_file(key, file::PIDS).and_then(|mut file| file.read_to_string(&mut text));
+        if read.is_ok() { parse_tasks(&text) } else { Vec::new() }
+    }
+
+    /// Removes a step's folder. Gives what its daemon wrote to its standard error.
+    pub fn remove_step(&self, key: StepKey) -> io::Result<String> {
+        let mut log = Vec::new();
+        if let Ok(file) = self.open_file(key, file::LOG) {
+            let _ = file.take(LOG_BYTES_MAX).read_to_end(&mut log);
+        }
+        self.remove_folder(&key.to_string())?;
+        Ok(String::from_utf8_lossy(&log).into_owned())
+    }
+
+    /// Removes a job's mark. The folders of its steps are removed one by one.
+    pub fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.jobs, attempt_name(job).as_str(), AtFlags::empty()) {
+            Err(e) if e != Errno::NOENT => Err(e.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_folder(&self, name: &str) -> io::Result<()> {
+        let folder = match open_dir(self.steps.as_fd(), Path::new(name)) {
+            Ok(folder) => folder,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) => return Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::empty())?),
+        };
+        for entry in names_in(folder.as_fd())? {
+            rustix::fs::unlinkat(&folder, entry.as_str(), AtFlags::empty())?;
+        }
+        Ok(rustix::fs::unlinkat(&self.steps, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn wipe(&self) -> io::Result<()> {
+        for name in names_in(self.jobs.as_fd())? {
+            rustix::fs::unlinkat(&self.jobs, name.as_str(), AtFlags::empty())?;
+        }
+        names_in(self.steps.as_fd())?.iter().try_for_each(|name| self.remove_folder(name))
+    }
+}
+
+/// Writes a step's last word over the room reserved for it; a note that does not fit is cut.
+pub fn write_result(file: &mut File, word: &FromStepd) -> io::Result<()> {
+    let mut frame = frame_of(word)?;
+    if frame.len() > RESULT_BYTES {
+        let mut short = word.clone();
+        let text = match &mut short {
+            FromStepd::Ended(end) => end.note.as_mut(),
+            FromStepd::Failed { error, .. } => Some(error),
+            _ => None,
+        };
+        if let Some(text) = text {
+            let over = frame.len() - RESULT_BYTES;
+            let keep = text.floor_char_boundary(text.len().saturating_sub(over));
+            text.truncate(keep);
+        }
+        frame = frame_of(&short)?;
+    }
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&frame)
+}
+
+/// `JOB.ATTEMPT`.
+fn attempt_name(job: JobAttempt) -> String {
+    format!("{}.{}", job.job, job.attempt)
+}
+
+/// The reverse of the names of job marks and cgroups.
+pub(crate) fn parse_attempt(text: &str) -> Option<JobAttempt> {
+    let (job, attempt) = text.split_once('.')?;
+    Some(JobAttempt { job: JobId(job.parse().ok()?), attempt: Attempt(attempt.parse().ok()?) })
+}
+
+/// The reverse of a step folder's name.
+pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
+    let (job, step) = text.rsplit_once('.')?;
+    let JobAttempt { job, attempt } = parse_attempt(job)?;
+    let step = if step == "batch" { StepNo::BATCH } else { StepNo(step.parse().ok()?) };
+    Some(StepKey { job, attempt, step })
+}
+
+fn parse_tasks(text: &str) -> Vec<TaskPid> {
+    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let tasks = lines.filter_map(|line| {
+        let mut fields = line.split(' ');
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        Some(TaskPid { rank: next()? as u32, pid: next()? as u32, start: next()? })
+    });
+    tasks.collect()
+}
+
+fn session_text(session: Session) -> String {
+    format!("{:020} {:020}\n", session.epoch.0, session.number)
+}
+
+fn parse_session(text: &str) -> Option<Session> {
+    let (epoch, number) = text.trim_end().split_once(' ')?;
+    Some(Session { epoch: Epoch(epoch.parse().ok()?), number: number.parse().ok()? })
+}
+
+fn incarnation(number: u128, boot: &str) -> Incarnation {
+    let digest = Digest::of(format!("{number:032x} {boot}").as_bytes());
+    let mut low = [0; 16];
+    low.copy_from_slice(&digest.0[..16]);
+    Incarnation(u128::from_le_bytes(low))
+}
+
+fn damaged(name: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the spool's file '{name}' is damaged"))
+}
+
+fn frame_of<T: Serialize + ?Sized>(message: &T) -> io::Result<Vec<u8>> {
+    let mut frame = Vec::new();
+    codec::encode(message, &mut frame).map_err(io::Error::other)?;
+    Ok(frame)
+}
+
+fn one_frame<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    codec::take(bytes).ok().flatten().map(|(message, _)| message)
+}
+
+/// A folder that belongs to this user and is no link; made if missing.
+fn make_dir(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(at, path, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let dir = open_dir(at, path)?;
+    let stat = rustix::fs::fstat(&dir)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        let text = format!("{} belongs to another user", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    if stat.st_mode & 0o777 != mode {
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
+    }
+    Ok(dir)
+}
+
+fn open_dir(at: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
+}
+
+fn open_at(at: BorrowedFd<'_>, name: &str, flags: OFlags, mode: u32) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::openat(at, name, flags, Mode::from_raw_mode(mode))?))
+}
+
+fn read_bytes(at: BorrowedFd<'_>, name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limit = FRAME_BYTES_MAX as u64 + codec::HEADER_BYTES as u64;
+    open_at(at, name, OFlags::RDONLY, 0)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn read_text(at: BorrowedFd<'_>, name: &str) -> io::Result<String> {
+    String::from_utf8(read_bytes(at, name)?).map_err(io::Error::other)
+}
+
+/// Overwrites a file of constant size, so that a full disk does no harm once it exists; a single write of
+/// a few bytes is not torn by the death of the writer.
+fn write_in_place(at: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<()> {
+    open_at(at, name, OFlags::WRONLY | OFlags::CREATE, 0o600)?.write_all(text.as_bytes())
+}
+
+fn names_in(dir: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let entry = entry?;
+        match entry.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => names.push(name.to_owned()),
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! Cgroups of jobs and steps: v2, v1, both at once, or none; what can't be had is done without.
+//!
+//! `…/squall/CLUSTER/NODE/job_N.A/step_S` in each hierarchy that is used: one to know all members by (v2 if it is
+//! there, for its `cgroup.kill`), and where limits are set the ones of the controllers memory and cpuset. Step daemons and
+//! their tasks are members of the step's group; the node daemon never is.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use squall_model::id::StepKey;
+use squall_model::job::JobAttempt;
+use squall_model::set::CoreSet;
+
+use crate::spool::file;
+
+mod detect;
+
+pub use detect::{Mounts, Version};
+
+/// The folders of one node in the hierarchies that it may use.
+#[derive(Clone, Debug, Default)]
+pub struct Cgroups {
+    /// To know members by.
+    track: Option<Hierarchy>,
+    /// With the memory controller.
+    memory: Option<Hierarchy>,
+    /// With the cpuset controller.
+    cpuset: Option<Hierarchy>,
+}
+
+/// The node's folder in one hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    base: PathBuf,
+    version: Version,
+}
+
+/// What a job or step may use on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// MiB; 0: no limit.
+    pub memory_mb: u64,
+    /// Numbers of CPUs, as the kernel counts them; empty: all.
+    pub cpus: CoreSet,
+}
+
+impl Cgroups {
+    /// Makes the node's folders wherever this process may. Notices say what will be missing, for the log.
+    pub fn open(mounts: &Mounts, cluster: &str, node: &str) -> (Self, Vec<String>) {
+        let mut notices = Vec::new();
+        let below = Path::new("squall").join(cluster).join(node);
+        let v2 = mounts.candidates(None).into_iter().find_map(|root| Hierarchy::make(&root, &below, Version::V2));
+        let of = |controller: &str| {
+            if let Some(v2) = v2.as_ref().filter(|v2| v2.has(controller)) {
+                return Some(v2.clone());
+            }
+            let roots = mounts.candidates(Some(controller)).into_iter();
+            roots.filter_map(|root| Hierarchy::make(&root, &below, Version::V1)).next()
+        };
+        let (memory, cpuset) = (of("memory"), of("cpuset").filter(|h| h.version == Version::V2 || h.fill_cpuset()));
+        let track = v2.clone().or_else(|| memory.clone()).or_else(|| of("freezer")).or_else(|| of("pids"));
+        if track.is_none() {
+            notices.push("no cgroups: processes are followed by parent, session and environment".to_owned());
+        }
+        if memory.is_none() {
+            notices.push("no memory cgroup: memory limits are watched, not enforced by the kernel".to_owned());
+        }
+        if cpuset.is_none() {
+            notices.push("no cpuset cgroup: tasks are bound by affinity only".to_owned());
+        }
+        (Self { track, memory, cpuset }, notices)
+    }
+
+    /// The hierarchies that a job or step with such limits uses, each once.
+    fn used(&self, limits: &Limits) -> Vec<&Hierarchy> {
+        let memory = self.memory.as_ref().filter(|_| limits.memory_mb > 0);
+        let cpuset = self.cpuset.as_ref().filter(|_| !limits.cpus.is_empty());
+        let mut used: Vec<&Hierarchy> = Vec::new();
+        for hierarchy in self.track.as_ref().into_iter().chain(memory).chain(cpuset) {
+            if !used.contains(&hierarchy) {
+                used.push(hierarchy);
+            }
+        }
+        used
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Hierarchy> {
+        let all = [&self.track, &self.memory, &self.cpuset].into_iter().flatten();
+        let mut seen: Vec<&Hierarchy> = Vec::new();
+        all.filter(move |h| {
+            let fresh = !seen.contains(h);
+            seen.push(h);
+            fresh
+        })
+    }
+
+    /// Makes the job's groups. Repeated: the limits are set again.
+    pub fn open_job(&self, job: JobAttempt, limits: &Limits) -> io::Result<()> {
+        for hierarchy in self.used(limits) {
+            let dir = hierarchy.base.join(job_name(job));
+            make_dir(&dir)?;
+            self.set(hierarchy, &dir, limits)?;
+            hierarchy.delegate(&dir);
+        }
+        Ok(())
+    }
+
+    /// Makes the step's groups within the job's, which are made without limits if they are missing.
+    pub fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
+        let job = JobAttempt { job: key.job, attempt: key.attempt };
+        let mut groups = StepGroups::default();
+        for hierarchy in self.used(limits) {
+            let parent = hierarchy.base.join(job_name(job));
+            let dir = parent.join(step_name(key));
+            if make_dir(&dir).is_err() {
+                make_dir(&parent)?;
+                hierarchy.delegate(&parent);
+                if hierarchy.version == Version::V1 && self.cpuset.as_ref() == Some(hierarchy) {
+                    self.set(hierarchy, &parent, limits)?;
+                }
+                make_dir(&dir)?;
+            }
+            self.set(hierarchy, &dir, limits)?;
+            if self.memory.as_ref() == Some(hierarchy) {
+                groups.memory = Some((dir.clone(), hierarchy.version));
+            }
+            groups.join.push(dir);
+        }
+        Ok(groups)
+    }
+
+    fn set(&self, hierarchy: &Hierarchy, dir: &Path, limits: &Limits) -> io::Result<()> {
+        if limits.memory_mb > 0 && self.memory.as_ref() == Some(hierarchy) {
+            let bytes = (limits.memory_mb.saturating_mul(1 << 20)).to_string();
+            match hierarchy.version {
+                Version::V2 => {
+                    write(dir, "memory.max", &bytes)?;
+                    // Without swap accounting there is no such file.
+                    let _ = write(dir, "memory.swap.max", "0");
+                }
+                Version::V1 => {
+                    // With a limit on both set before, the first can't be raised above the second; the order for raising
+                    // is the reverse, so both are tried twice.
+                    let limited = write(dir, "memory.limit_in_bytes", &bytes);
+                    let _ = write(dir, "memory.memsw.limit_in_bytes", &bytes);
+                    limited.or_else(|_| write(dir, "memory.limit_in_bytes", &bytes))?;
+                }
+            }
+        }
+        if !limits.cpus.is_empty() && self.cpuset.as_ref() == Some(hierarchy) {
+            if hierarchy.version == Version::V1 {
+                let mems = fs::read_to_string(hierarchy.base.join("cpuset.mems"))?;
+                write(dir, "cpuset.mems", mems.trim())?;
+            }
+            write(dir, "cpuset.cpus", &cpu_list(&limits.cpus))?;
+        }
+        Ok(())
+    }
+
+    /// Processes in the job's groups.
+    pub fn members_of_job(&self, job: JobAttempt) -> Vec<u32> {
+        let Some(track) = &self.track else { return Vec::new() };
+        let dir = track.base.join(job_name(job));
+        let steps = folders(&dir).into_iter().flat_map(|step| members(&dir.join(step)));
+        members(&dir).into_iter().chain(steps).collect()
+    }
+
+    /// Processes in the step's group.
+    pub fn members_of_step(&self, key: StepKey) -> Vec<u32> {
+        self.track.as_ref().map(|track| members(&step_dir(track, key))).unwrap_or_default()
+    }
+
+    /// Kills all members of the job's groups, as far as one call can do it.
+    pub fn kill_job(&self, job: JobAttempt) {
+        if let Some(track) = &self.track {
+            let _ = write(&track.base.join(job_name(job)), "cgroup.kill", "1");
+        }
+    }
+
+    /// Removes the groups of a job and its steps. False: some still have members.
+    pub fn close_job(&self, job: JobAttempt) -> bool {
+        self.all().all(|hierarchy| {
+            let dir = hierarchy.base.join(job_name(job));
+            match fs::remove_dir(&dir) {
+                Ok(()) => return true,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return true,
+                Err(_) => {}
+            }
+            for step in folders(&dir) {
+                let _ = fs::remove_dir(dir.join(step));
+            }
+            fs::remove_dir(&dir).is_ok() || !dir.exists()
+        })
+    }
+
+    /// Removes the groups of a step that has ended. Those that still have members stay until the job is swept.
+    pub fn close_step(&self, key: StepKey) {
+        for hierarchy in self.all() {
+            let _ = fs::remove_dir(step_dir(hierarchy, key));
+        }
+    }
+
+    /// Jobs that have a group here.
+    pub fn jobs(&self) -> Vec<JobAttempt> {
+        let names = self.all().flat_map(|hierarchy| folders(&hierarchy.base));
+        let mut jobs: Vec<JobAttempt> = names.filter_map(|name| job_of(&name)).collect();
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs
+    }
+
+    /// Removes the node's own folders, if no job is left in them.
+    pub fn close(&self) {
+        for hierarchy in self.all() {
+            if fs::remove_dir(&hierarchy.base).is_ok() {
+                let cluster = hierarchy.base.parent();
+                let _ = cluster.map(fs::remove_dir);
+                let _ = cluster.and_then(Path::parent).map(fs::remove_dir);
+            }
+        }
+    }
+}
+
+impl Hierarchy {
+    /// Makes `below` under `root`, handing down controllers on v2. None: this process may not.
+    fn make(root: &Path, below: &Path, version: Version) -> Option<Self> {
+        let mut dir = root.to_owned();
+        for name in below.components() {
+            if version == Version::V2 {
+                delegate(&dir);
+            }
+            dir.push(name);
+            make_dir(&dir).ok()?;
+            if version == Version::V1 {
+                let _ = write(&dir, "memory.use_hierarchy", "1");
+            }
+        }
+        // Being able to make folders is not being able to move processes there.
+        let procs = dir.join("cgroup.procs");
+        rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK).ok()?;
+        let hierarchy = Self { base: dir, version };
+        hierarchy.delegate(&hierarchy.base);
+        Some(hierarchy)
+    }
+
+    /// On v2, whether jobs can have that controller.
+    fn has(&self, controller: &str) -> bool {
+        let text = fs::read_to_string(self.base.join("cgroup.subtree_control")).unwrap_or_default();
+        text.split_ascii_whitespace().any(|c| c == controller)
+    }
+
+    fn delegate(&self, dir: &Path) {
+        if self.version == Version::V2 {
+            delegate(dir);
+        }
+    }
+
+    /// On v1 a new cpuset is empty and can have no children with CPUs until it is filled like its parent.
+    fn fill_cpuset(&self) -> bool {
+        let levels: Vec<&Path> = self.base.ancestors().take(3).collect();
+        levels.into_iter().rev().all(|dir| {
+            let Some(parent) = dir.parent() else { return false };
+            ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
+                let now = fs::read_to_string(dir.join(name)).unwrap_or_default();
+                !now.trim().is_empty()
+                    || fs::read_to_string(parent.join(name)).is_ok_and(|text| write(dir, name, text.trim()).is_ok())
+            })
+        })
+    }
+}
+
+/// Hands the controllers that jobs use down to the children of `dir`, one by one: some may be missing.
+fn delegate(dir: &Path) {
+    let Ok(has) = fs::read_to_string(dir.join("cgroup.controllers")) else { return };
+    for controller in ["memory", "cpuset"] {
+        if has.split_ascii_whitespace().any(|c| c == controller) {
+            let _ = write(dir, "cgroup.subtree_control", &format!("+{controller}"));
+        }
+    }
+}
+
+/// The groups of one step, as its step daemon sees them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StepGroups {
+    /// Groups that the step daemon has to join.
+    join: Vec<PathBuf>,
+    /// The one with the memory controller.
+    memory: Option<(PathBuf, Version)>,
+}
+
+impl StepGroups {
+    /// As the node daemon wrote them into the step's folder; none if there is no such file.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        match fs::read_to_string(folder.join(file::CGROUPS)) {
+            Ok(text) => Ok(Self::from_text(&text)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// For the step's folder: a line `join PATH`, `memory1 PATH` or `memory2 PATH` each.
+    pub fn to_text(&self) -> String {
+        let join = self.join.iter().map(|path| format!("join {}\n", path.display()));
+        let memory = self.memory.iter().map(|(path, version)| match version {
+            Version::V1 => format!("memory1 {}\n", path.display()),
+            Version::V2 => format!("memory2 {}\n", path.display()),
+        });
+        join.chain(memory).collect()
+    }
+
+    fn from_text(text: &str) -> Self {
+        let mut groups = Self::default();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("join", path)) => groups.join.push(path.into()),
+                Some(("memory1", path)) => groups.memory = Some((path.into(), Version::V1)),
+                Some(("memory2", path)) => groups.memory = Some((path.into(), Version::V2)),
+                _ => {}
+            }
+        }
+        groups
+    }
+
+    /// Moves the calling process into all groups; what it starts afterwards is born there. To be called once, by the
+    /// step daemon, before it drops privileges and before it starts anything.
+    pub fn join(&self) -> io::Result<()> {
+        self.join.iter().try_for_each(|dir| write(dir, "cgroup.procs", "0"))
+    }
+
+    /// Whether the kernel enforces a memory limit.
+    pub fn limits_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// How many processes the kernel has killed for the memory limit of this step (or of its job, for a process of this step).
+    pub fn oom_kills(&self) -> u64 {
+        let Some((dir, version)) = &self.memory else { return 0 };
+        let name = match version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = fs::read_to_string(dir.join(name)).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Peak memory of the whole step, KiB. None: the kernel does not say.
+    pub fn peak_kb(&self) -> Option<u64> {
+        let (dir, version) = self.memory.as_ref()?;
+        let name = match version {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        };
+        let bytes: u64 = fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()?;
+        Some(bytes >> 10)
+    }
+
+    /// Processes of the step, the step daemon included. None: there is no cgroup to ask.
+    pub fn members(&self) -> Option<Vec<u32>> {
+        self.join.first().map(|dir| members(dir))
+    }
+}
+
+fn job_name(job: JobAttempt) -> String {
+    format!("job_{}.{}", job.job, job.attempt)
+}
+
+fn job_of(name: &str) -> Option<JobAttempt> {
+    crate::spool::parse_attempt(name.strip_prefix("job_")?)
+}
+
+fn step_name(key: StepKey) -> String {
+    format!("step_{}", key.step)
+}
+
+fn step_dir(hierarchy: &Hierarchy, key: StepKey) -> PathBuf {
+    let job = JobAttempt { job: key.job, attempt: key.attempt };
+    hierarchy.base.join(job_name(job)).join(step_name(key))
+}
+
+/// `0-3,8` from the set.
+fn cpu_list(cpus: &CoreSet) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for cpu in cpus.iter() {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let texts = ranges.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+    texts.collect::<Vec<_>>().join(",")
+}
+
+fn members(dir: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+fn folders(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir()));
+    folders.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+    // Never creates: a missing file means a missing feature (and in tests the folder may be an ordinary one).
+    use std::io::Write;
+    fs::OpenOptions::new().write(true).open(dir.join(name))?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_model::id::{Attempt, JobId, StepNo};
+
+    #[test]
+    fn groups_survive_being_written() {
+        let groups = StepGroups {
+            join: vec!["/sys/fs/cgroup/a b/step_0".into(), "/x".into()],
+            memory: Some(("/y".into(), Version::V1)),
+        };
+        assert_eq!(StepGroups::from_text(&groups.to_text()), groups);
+        assert_eq!(StepGroups::from_text(""), StepGroups::default());
+    }
+
+    #[test]
+    fn cpus_are_listed_as_the_kernel_wants_them() {
+        assert_eq!(cpu_list(&[0, 1, 2, 5, 64].into_iter().collect()), "0-2,5,64");
+        assert_eq!(cpu_list(&CoreSet::new()), "");
+    }
+
+    #[test]
+    fn names_lead_back_to_jobs() {
+        let job = JobAttempt { job: JobId(12), attempt: Attempt(3) };
+        assert_eq!(job_of(&job_name(job)), Some(job));
+        assert_eq!(job_of("job_x.1"), None);
+        assert_eq!(step_name(StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH }), "step_batch");
+    }
+
+    #[test]
+    fn counts_are_read_from_either_version() {
+        let dir = std::env::temp_dir().join(format!("squall-cgroup-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        for (name, text) in [
+            ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            ("memory.max_usage_in_bytes", "1048576\n"),
+            ("memory.events", "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"),
+            ("memory.peak", "2097152\n"),
+        ] {
+            fs::write(dir.join(name), text).unwrap();
+        }
+        let groups = |version| StepGroups { join: Vec::new(), memory: Some((dir.clone(), version)) };
+        let seen = |version| (groups(version).oom_kills(), groups(version).peak_kb());
+        assert_eq!(seen(Version::V1), (2, Some(1024)));
+        assert_eq!(seen(Version::V2), (1, Some(2048)));
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(seen(Version::V2), (0, None));
+    }
+}

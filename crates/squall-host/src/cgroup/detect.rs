@@ -1,0 +1,123 @@
+//! Which cgroup hierarchies there are, and where in them this process stands.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The two kinds of hierarchies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy for each controller.
+    V1,
+    /// One for all.
+    V2,
+}
+
+/// The hierarchies that are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mounts(Vec<Mount>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    at: PathBuf,
+    /// None: v2.
+    controllers: Option<Vec<String>>,
+    /// This process's group, relative to the hierarchy's root; empty if unknown.
+    own: PathBuf,
+}
+
+impl Mounts {
+    /// As the kernel tells.
+    pub fn read() -> io::Result<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+        let own = std::fs::read_to_string("/proc/self/cgroup")?;
+        Ok(Self::parse(&mounts, &own))
+    }
+
+    /// From the texts of `/proc/self/mounts` and `/proc/self/cgroup`.
+    pub fn parse(mounts: &str, own: &str) -> Self {
+        let own: Vec<(Vec<String>, &str)> = own.lines().filter_map(own_group).collect();
+        let mut found = Vec::new();
+        for line in mounts.lines() {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let [_, at, kind, options, ..] = fields[..] else { continue };
+            let controllers = match kind {
+                "cgroup" => Some(options.split(',').map(str::to_owned).collect::<Vec<_>>()),
+                "cgroup2" => None,
+                _ => continue,
+            };
+            let group = own.iter().find(|(names, _)| match &controllers {
+                None => names.is_empty(),
+                Some(options) => names.iter().any(|name| options.contains(name)),
+            });
+            let own = group.map(|(_, path)| PathBuf::from(path.trim_start_matches('/'))).unwrap_or_default();
+            found.push(Mount { at: unescape(at), controllers, own });
+        }
+        Self(found)
+    }
+
+    /// Folders under which groups may be made, the best first: the root of the hierarchy, then this process's own group. `controller`:
+    /// of a v1 hierarchy; None: of the v2 hierarchy.
+    pub(super) fn candidates(&self, controller: Option<&str>) -> Vec<PathBuf> {
+        let mounts = self.0.iter().filter(|mount| match (&mount.controllers, controller) {
+            (None, None) => true,
+            (Some(options), Some(wanted)) => options.iter().any(|option| option == wanted),
+            _ => false,
+        });
+        let mut folders = Vec::new();
+        for mount in mounts {
+            folders.push(mount.at.clone());
+            if mount.own != Path::new("") {
+                folders.push(mount.at.join(&mount.own));
+            }
+        }
+        folders
+    }
+}
+
+/// `4:memory:/path` as names and path; no names: v2.
+fn own_group(line: &str) -> Option<(Vec<String>, &str)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (names, path) = (fields.next()?, fields.next()?);
+    Some((names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(), path))
+}
+
+/// Blanks in mount points are written `\040`.
+fn unescape(text: &str) -> PathBuf {
+    PathBuf::from(text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0\n\
+        cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n\
+        cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
+        cgroup /sys/fs/cgroup/my\\040memory cgroup rw,relatime,memory 0 0\n\
+        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+    const OWN: &str = "9:name=systemd:/\n4:memory:/api/49:9\n3:cpuset:/\n1:cpu:/\n0::/\n";
+
+    #[test]
+    fn a_hybrid_machine() {
+        let mounts = Mounts::parse(HYBRID, OWN);
+        let strings = |list: Vec<PathBuf>| list.iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(strings(mounts.candidates(None)), ["/sys/fs/cgroup/unified"]);
+        let memory = mounts.candidates(Some("memory"));
+        assert_eq!(strings(memory), ["/sys/fs/cgroup/my memory", "/sys/fs/cgroup/my memory/api/49:9"]);
+        assert_eq!(strings(mounts.candidates(Some("cpuset"))), ["/sys/fs/cgroup/cpuset"]);
+        assert!(mounts.candidates(Some("pids")).is_empty());
+    }
+
+    #[test]
+    fn a_v2_machine_within_a_session() {
+        let text = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime,nsdelegate 0 0\n";
+        let mounts = Mounts::parse(text, "0::/user.slice/user-1000.slice/session-2.scope\n");
+        assert_eq!(mounts.candidates(None)[1], Path::new("/sys/fs/cgroup/user.slice/user-1000.slice/session-2.scope"));
+        assert!(mounts.candidates(Some("memory")).is_empty());
+    }
+
+    #[test]
+    fn no_cgroups_at_all() {
+        assert_eq!(Mounts::parse("proc /proc proc rw 0 0\ngarbage\n", ""), Mounts::default());
+    }
+}

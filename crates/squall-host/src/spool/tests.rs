@@ -1,0 +1,194 @@
+//! The spool on a real disk.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use squall_model::job::{ExitCode, JobSpec, Owner, Usage};
+use squall_model::report::StepEnd;
+use squall_model::set::CoreSet;
+use squall_model::step::{Layout, Program};
+use squall_model::time::Time;
+
+use super::*;
+
+/// A folder that is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("squall-spool-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn launch(job: u32, step: StepNo) -> StepLaunch {
+    let key = StepKey { job: JobId(job), attempt: Attempt(1), step };
+    StepLaunch {
+        key,
+        facts: JobFacts {
+            key: StepKey { step: StepNo::BATCH, ..key },
+            array: None,
+            owner: Owner { uid: rustix::process::geteuid().as_raw(), ..Owner::default() },
+            spec: JobSpec::default(),
+            partition: "debug".into(),
+            account: String::new(),
+            qos: String::new(),
+            cluster: String::new(),
+            nodes: vec!["n1".into()],
+            cpus: vec![1],
+            memory_mb: vec![0],
+            tasks: vec![1],
+            start: Time::default(),
+            end: None,
+            restarts: 0,
+        },
+        layout: Layout::default(),
+        node_index: 0,
+        job_node_index: 0,
+        cores: CoreSet::new(),
+        memory_mb: 0,
+        program: Program::Batch,
+        kill_wait_s: 30,
+    }
+}
+
+fn ended(note: String) -> FromStepd {
+    FromStepd::Ended(StepEnd {
+        exit: ExitCode { code: 3, signal: 0 },
+        oom: false,
+        lost: false,
+        usage: Usage::default(),
+        started: Time(1),
+        ended: Time(2),
+        note: Some(note),
+    })
+}
+
+#[test]
+fn lives_are_counted_and_incarnations_change_with_the_boot() {
+    let scratch = Scratch::new("lives");
+    let first = Spool::open(&scratch.0).unwrap().begin("boot-a", 7).unwrap();
+    assert_eq!((first.life, first.fresh), (1, true));
+    let spool = Spool::open(&scratch.0).unwrap();
+    spool.add_step(&launch(1, StepNo(0)), None, "").unwrap();
+    let newest = Session { epoch: Epoch(3), number: 9 };
+    spool.save_session(newest).unwrap();
+    let second = spool.begin("boot-a", 8).unwrap();
+    assert_eq!((second.life, second.fresh, second.session), (2, false, newest));
+    assert_eq!(second.incarnation, first.incarnation);
+    assert_eq!(spool.steps().len(), 1);
+    let third = spool.begin("boot-b", 9).unwrap();
+    assert!(third.fresh && third.incarnation != first.incarnation);
+    assert_eq!(third.session, newest, "an old session stays refused");
+    assert!(spool.steps().is_empty(), "its steps died with the machine");
+}
+
+#[test]
+fn a_damaged_life_counter_stops_the_daemon() {
+    let scratch = Scratch::new("damaged");
+    let spool = Spool::open(&scratch.0).unwrap();
+    spool.begin("boot", 7).unwrap();
+    std::fs::write(scratch.0.join(LIFE), "x").unwrap();
+    assert!(spool.begin("boot", 7).unwrap_err().to_string().contains("life"));
+}
+
+#[test]
+fn a_step_is_found_again_with_all_that_was_given() {
+    let scratch = Scratch::new("step");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let batch = launch(12, StepNo::BATCH);
+    let files = BatchFiles { script: b"#!/bin/sh\n", environment: b"A=1\0" };
+    spool.add_step(&batch, Some(files), "join /x\n").unwrap();
+    spool.add_step(&launch(2, StepNo(4)), None, "").unwrap();
+    let again = spool.add_step(&batch, Some(files), "").unwrap_err();
+    assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    let folder = spool.step(batch.key);
+    assert!(folder.ends_with("steps/12.1.batch"));
+    assert_eq!(std::fs::read(folder.join(file::SCRIPT)).unwrap(), b"#!/bin/sh\n");
+    assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
+    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64);
+    assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o711);
+    let found: Vec<StepKey> = spool.steps().iter().map(|launch| launch.key).collect();
+    assert_eq!(found, [launch(2, StepNo(4)).key, batch.key]);
+    assert_eq!(*spool.steps()[1], batch);
+    std::fs::write(folder.join(file::LOG), "something to say\n").unwrap();
+    assert_eq!(spool.remove_step(batch.key).unwrap(), "something to say\n");
+    assert!(!folder.exists());
+    spool.remove_step(batch.key).unwrap();
+}
+
+#[test]
+fn results_are_written_over_reserved_room() {
+    let scratch = Scratch::new("result");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let launch = launch(1, StepNo::BATCH);
+    spool.add_step(&launch, None, "").unwrap();
+    assert_eq!(spool.result(launch.key), None);
+    spool.write_result(launch.key, &ended("short".into())).unwrap();
+    assert_eq!(spool.result(launch.key), Some(ended("short".into())));
+    spool.write_result(launch.key, &ended("ü".repeat(RESULT_BYTES))).unwrap();
+    let Some(FromStepd::Ended(end)) = spool.result(launch.key) else { panic!("no result") };
+    assert!(end.note.unwrap().len() > RESULT_BYTES / 2);
+    let size = std::fs::metadata(spool.step(launch.key).join(file::RESULT)).unwrap().size();
+    assert_eq!(size, RESULT_BYTES as u64);
+    let path = spool.step(launch.key).join(file::RESULT);
+    let mut torn = std::fs::read(&path).unwrap();
+    torn[20] ^= 1;
+    std::fs::write(&path, torn).unwrap();
+    assert_eq!(spool.result(launch.key), None, "a damaged result is none");
+}
+
+#[test]
+fn drafts_and_damaged_folders_are_cleared() {
+    let scratch = Scratch::new("drafts");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let steps = scratch.0.join(STEPS);
+    for name in [".1.1.batch", "2.1.batch", "nonsense"] {
+        std::fs::create_dir(steps.join(name)).unwrap();
+        std::fs::write(steps.join(name).join(file::LAUNCH), b"\x10\0\0\0half").unwrap();
+    }
+    std::fs::write(scratch.0.join(JOBS).join("3.1"), b"\x10\0\0\0half").unwrap();
+    spool.add_job(&launch(4, StepNo::BATCH).facts).unwrap();
+    assert!(spool.steps().is_empty());
+    assert_eq!(spool.jobs().len(), 1);
+    assert_eq!(std::fs::read_dir(&steps).unwrap().count(), 0);
+    spool.remove_job(JobAttempt { job: JobId(4), attempt: Attempt(1) }).unwrap();
+    assert!(spool.jobs().is_empty());
+}
+
+#[test]
+fn links_are_not_followed() {
+    let scratch = Scratch::new("links");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let launch = launch(1, StepNo::BATCH);
+    spool.add_step(&launch, None, "").unwrap();
+    let result = spool.step(launch.key).join(file::RESULT);
+    let outside = scratch.0.join("outside");
+    std::fs::write(&outside, b"mine").unwrap();
+    std::fs::remove_file(&result).unwrap();
+    std::os::unix::fs::symlink(&outside, &result).unwrap();
+    assert!(spool.write_result(launch.key, &ended(String::new())).is_err());
+    assert_eq!(std::fs::read(&outside).unwrap(), b"mine");
+    let elsewhere = scratch.0.join("elsewhere");
+    std::os::unix::fs::symlink(&scratch.0, &elsewhere).unwrap();
+    assert!(Spool::open(&elsewhere).is_err(), "nor is the spool itself a link");
+}
+
+#[test]
+fn tasks_and_keys_are_read_back() {
+    let tasks = parse_tasks("0 100 5000\n3 101 5001\nrubbish\n4 10");
+    let task = |rank, pid, start| TaskPid { rank, pid, start };
+    assert_eq!(tasks, [task(0, 100, 5000), task(3, 101, 5001)]);
+    for step in [StepNo(0), StepNo(77), StepNo::BATCH] {
+        let key = StepKey { job: JobId(9), attempt: Attempt(2), step };
+        assert_eq!(parse_key(&key.to_string()), Some(key));
+    }
+    assert_eq!(parse_key("1.2"), None);
+    assert_eq!(parse_key("1.2.x"), None);
+}
