@@ -36,3 +36,5 @@ pub const HEARTBEAT_S: u64 = 10;
 pub const NODE_TIMEOUT_S: u64 = 60;
 /// Seconds after which the jobs of a silent node are given up and requeued elsewhere. Slow is not dead.
 pub const NODE_LOST_S: u64 = 300;
+/// Seconds that a step lives on after its `srun` has vanished.
+pub const STEP_OWNER_GRACE_S: u64 = 10;

@@ -5,15 +5,16 @@
 //! a crash and rebuilt from `State` at [`Input::Start`].
 
 mod apply;
+pub(crate) mod depend;
 pub(crate) mod drive;
 pub(crate) mod facts;
+pub(crate) mod info;
+pub mod layout;
 pub(crate) mod links;
 pub(crate) mod request;
 pub mod state;
 pub(crate) mod steps;
 pub(crate) mod waits;
-
-pub mod layout;
 
 use std::sync::Arc;
 

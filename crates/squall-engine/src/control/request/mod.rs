@@ -5,7 +5,18 @@
 //! commits them with [`Controller::commit`] and returns `Ok(Some(answer))`, or `Ok(None)` if it has noted the
 //! caller and will answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
 
+mod await_job;
+mod cancel;
+mod create_step;
+mod each;
+mod hold;
+mod query;
+mod requeue;
 pub(crate) mod rights;
+mod select;
+mod suspend;
+mod update_job;
+mod update_nodes;
 
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
@@ -37,34 +48,37 @@ pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, re
 }
 
 fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
-    let _ = (c, ask, out);
     match request {
         Request::Submit { .. } => not_yet("Submit"),
         Request::TestSubmit { .. } => not_yet("TestSubmit"),
         Request::Allocate { .. } => not_yet("Allocate"),
         Request::Attach { .. } => not_yet("Attach"),
         Request::Finish { .. } => not_yet("Finish"),
-        Request::AwaitJob { .. } => not_yet("AwaitJob"),
+        Request::AwaitJob { job } => await_job::await_job(c, ask, job),
         Request::ShutDown { .. } => not_yet("ShutDown"),
-        Request::Facts { .. } => not_yet("Facts"),
-        Request::CreateStep { .. } => not_yet("CreateStep"),
-        Request::Cancel { .. } => not_yet("Cancel"),
-        Request::Hold { .. } => not_yet("Hold"),
-        Request::Release { .. } => not_yet("Release"),
-        Request::Requeue { .. } => not_yet("Requeue"),
-        Request::Suspend { .. } => not_yet("Suspend"),
-        Request::UpdateJob { .. } => not_yet("UpdateJob"),
-        Request::UpdateNodes { .. } => not_yet("UpdateNodes"),
-        Request::UpdatePartition { .. } => not_yet("UpdatePartition"),
-        Request::Jobs { .. } => not_yet("Jobs"),
-        Request::Nodes => not_yet("Nodes"),
-        Request::Partitions => not_yet("Partitions"),
-        Request::Config => not_yet("Config"),
-        Request::Ping => not_yet("Ping"),
-        Request::Diag { .. } => not_yet("Diag"),
+        Request::Facts { job } => query::facts_of(c, ask, job),
+        Request::CreateStep { job, spec, program, key } => {
+            create_step::create_step(c, ask, job, *spec, *program, key, out)
+        }
+        Request::Cancel { jobs, signal, step, verbose } => {
+            cancel::cancel(c, ask, &jobs, cancel::What::new(signal, step)?, verbose, out)
+        }
+        Request::Hold { jobs, user } => hold::hold(c, ask, &jobs, user, out),
+        Request::Release { jobs } => hold::release(c, ask, &jobs, out),
+        Request::Requeue { jobs, hold } => requeue::requeue(c, ask, &jobs, hold, out),
+        Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
+        Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
+        Request::UpdateNodes { nodes, admin, reason } => update_nodes::update_nodes(c, ask, &nodes, admin, reason, out),
+        Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
+        Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
+        Request::Nodes => query::nodes(c),
+        Request::Partitions => query::partitions(c),
+        Request::Config => query::config(c),
+        Request::Ping => query::ping(c),
+        Request::Diag { reset } => query::diag(c, ask, reset),
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
-        Request::Reconfigure { .. } => not_yet("Reconfigure"),
+        Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
     }
 }
 

@@ -1,40 +1,324 @@
 //! Steps: requests that wait for cores, programs of running steps, callers to be told of their end.
+//!
+//! What a step is and how its nodes ended is journaled. What it runs is not: the program is kept here for nodes
+//! that have to be told again, and after a restart of the controller `srun` brings it again with the same key.
 
-use squall_model::id::{JobId, NodeId, StepKey};
-use squall_model::time::Time;
+mod launch;
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use squall_model::event::Event;
+use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{ExitCode, Outcome};
+use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
+use squall_model::step::{StepSpec, TaskProgram};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::node::{Down, EndReason};
+
+use super::layout::{Placed, Unplaced, place};
+use super::state::job::{Phase, Step};
 use super::{CallerId, Controller, Out};
 
 /// Soft state of steps.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {}
+pub(crate) struct Desk {
+    /// Requests that wait for cores, by job, first come first.
+    waiting: BTreeMap<JobId, VecDeque<Waiting>>,
+    /// Steps whose end somebody waits for, or that need attention.
+    live: BTreeMap<StepKey, Live>,
+    /// When to look at which step. An entry may be out of date.
+    timers: BTreeSet<(Time, StepKey)>,
+}
+
+/// An `srun` that waits for cores.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Its connection.
+    pub(crate) caller: CallerId,
+    /// Its key.
+    pub(crate) key: ClientKey,
+    /// What it asks for.
+    pub(crate) spec: Arc<StepSpec>,
+    /// What it wants to run.
+    pub(crate) program: Arc<TaskProgram>,
+}
+
+/// A step that runs.
+#[derive(Debug, Default)]
+struct Live {
+    /// What it runs; None after a restart, until its `srun` is back.
+    program: Option<Arc<TaskProgram>>,
+    /// Its `srun`.
+    caller: Option<CallerId>,
+    /// Without a caller: ended if none comes until then.
+    patience: Option<Time>,
+    /// Its end was ordered, and how nodes that didn't hear it are told.
+    ending: Option<(u64, EndReason)>,
+}
+
+/// Finds a place for a step of a running job and starts it there.
+pub(crate) fn try_start(
+    c: &mut Controller,
+    now: Time,
+    job: JobId,
+    request: &Waiting,
+    out: &mut Out,
+) -> Result<(), Unplaced> {
+    let rooms = launch::rooms(&c.state, job).ok_or(Unplaced::Never(Refusal::AlreadyDone))?;
+    let placed = place(&rooms, &request.spec)?;
+    start(c, now, job, request, placed, out);
+    Ok(())
+}
+
+fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Placed, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(run) = job.run() else { return };
+    let key = StepKey { job: id, attempt: job.attempt, step: StepNo(run.next_step) };
+    let event = Event::StepStarted {
+        job: id,
+        step: key.step,
+        key: request.key,
+        spec: Arc::clone(&request.spec),
+        alloc: placed.alloc,
+        layout: placed.layout,
+    };
+    c.commit(now, event, out);
+    adopt(c, now, key, request.caller, &request.program);
+    tell_created(c, key, request.caller, out);
+    for launch in launch::all(&c.state, key, &request.program) {
+        c.send(launch.0, Down::StartStep(launch.1));
+    }
+}
+
+/// The caller is the step's `srun` from now on.
+fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program: &Arc<TaskProgram>) {
+    watch_limit(c, now, key);
+    let live = c.steps.live.entry(key).or_default();
+    live.program = Some(Arc::clone(program));
+    live.caller = Some(caller);
+    live.patience = None;
+}
+
+fn watch_limit(c: &mut Controller, now: Time, key: StepKey) {
+    if let Some(limit) = limit_of(c, key) {
+        c.steps.timers.insert((limit.max(now), key));
+    }
+}
+
+/// When the step's own time limit ends it.
+fn limit_of(c: &Controller, key: StepKey) -> Option<Time> {
+    let step = step_of(c, key)?;
+    step.spec.time_limit_s.map(|seconds| step.start + Span::from_secs(seconds))
+}
+
+fn tell_created(c: &Controller, key: StepKey, caller: CallerId, out: &mut Out) {
+    let Some(created) = launch::created(&c.state, key) else { return };
+    out.answers.push((caller, created));
+}
+
+/// A step of a job's attempt, ended or not.
+fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
+    let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
+    job.last_run()?.steps.get(&key.step)
+}
+
+/// A request that was made before: its `srun` lost the controller and is back. True: it is taken care of.
+pub(crate) fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
+    if let Some(waiting) = c.steps.waiting.get_mut(&job).and_then(|all| all.iter_mut().find(|w| w.key == request.key)) {
+        waiting.caller = request.caller;
+        return true;
+    }
+    let Some(found) = c.state.jobs.get(&job) else { return false };
+    let Some(run) = found.last_run() else { return false };
+    let known = run.steps.iter().find(|(no, step)| **no != StepNo::BATCH && step.key == request.key);
+    let Some((&no, step)) = known else { return false };
+    let key = StepKey { job, attempt: found.attempt, step: no };
+    let ended = step.ended.is_some() || !found.is_running();
+    tell_created(c, key, request.caller, out);
+    adopt(c, now, key, request.caller, &request.program);
+    if ended {
+        settle(c, now, job, out);
+    } else {
+        // Nodes take a step that they know for what it is; the others have waited for this program.
+        for launch in launch::all(&c.state, key, &request.program) {
+            c.send(launch.0, Down::StartStep(launch.1));
+        }
+    }
+    true
+}
+
+/// The request waits until steps of its job end.
+pub(crate) fn enqueue(c: &mut Controller, job: JobId, request: Waiting) {
+    c.steps.waiting.entry(job).or_default().push_back(request);
+}
+
+/// Ends a step: TERM, later KILL. It is ordered again from nodes that were not connected.
+pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
+    let kill_wait_s = c.state.config.kill_wait_s;
+    let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
+    for node in step.left.clone().iter() {
+        c.send(node, Down::EndStep { key, kill_wait_s, why });
+    }
+    c.steps.live.entry(key).or_default().ending = Some((kill_wait_s, why));
+}
 
 /// Something happened to a job (a step ended, it is ending, it has ended, it was requeued): tell who waits for
 /// its steps, start steps that wait for cores, refuse what can't come any more. Called once in each turn for each
 /// job that an event of the turn touched; must cost little for jobs without steps.
 pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
-    let _ = (c, now, job, out);
+    settle_ended(c, job, out);
+    settle_waiting(c, now, job, out);
+}
+
+fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
+    let first = StepKey { job, attempt: Attempt(0), step: StepNo(0) };
+    let last = StepKey { job, attempt: Attempt(u32::MAX), step: StepNo(u32::MAX) };
+    let keys: Vec<StepKey> = c.steps.live.range(first..=last).map(|(&key, _)| key).collect();
+    for key in keys {
+        let Some(end) = end_of(c, key) else { continue };
+        if let Some(caller) = c.steps.live.remove(&key).and_then(|live| live.caller) {
+            out.answers.push((caller, end));
+        }
+    }
+}
+
+/// What to tell a step's `srun`, once there is something to tell.
+fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
+    let Some(step) = step_of(c, key) else { return Some(Answer::Refused(Refusal::Revoked)) };
+    let outcome = match (&step.ended, &c.state.jobs.get(&key.job)?.phase) {
+        (Some((_, outcome)), _) => outcome.clone(),
+        // A node took the step's end with it.
+        (None, Phase::Ended(ended)) => Outcome { exit: ExitCode { code: 0, signal: 9 }, ..ended.outcome.clone() },
+        (None, _) => return None,
+    };
+    Some(Answer::StepDone { step: key.step, outcome })
+}
+
+/// Starts what fits, in the order of the requests. One that does not fit does not hold up those behind it: what
+/// it waits for may itself wait for them.
+fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
+    if !c.steps.waiting.contains_key(&job) {
+        return;
+    }
+    let refusal = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        Some(Phase::Running(run)) if run.suspended.is_some() => return,
+        Some(Phase::Running(_)) => None,
+        _ => Some(Refusal::Revoked),
+    };
+    let mut left = VecDeque::new();
+    let mut queue = c.steps.waiting.remove(&job).unwrap_or_default();
+    while let Some(request) = queue.pop_front() {
+        if let Some(refusal) = &refusal {
+            out.answers.push((request.caller, Answer::Refused(refusal.clone())));
+        } else if !launch::has_free_cores(&c.state, job) {
+            left.push_back(request);
+            left.append(&mut queue);
+        } else {
+            match try_start(c, now, job, &request, out) {
+                Ok(()) => {}
+                Err(Unplaced::Busy) => left.push_back(request),
+                Err(Unplaced::Never(refusal)) => out.answers.push((request.caller, Answer::Refused(refusal))),
+            }
+        }
+    }
+    if !left.is_empty() {
+        c.steps.waiting.insert(job, left);
+    }
 }
 
 /// A client's connection has ended: nobody waits on it any more.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
-    let _ = (c, now, caller, out);
+    let _ = out;
+    c.steps.waiting.retain(|_, queue| {
+        queue.retain(|request| request.caller != caller);
+        !queue.is_empty()
+    });
+    let patience = now + Span::from_secs(STEP_OWNER_GRACE_S);
+    for (&key, live) in &mut c.steps.live {
+        if live.caller == Some(caller) {
+            live.caller = None;
+            live.patience = Some(patience);
+            c.steps.timers.insert((patience, key));
+        }
+    }
+}
+
+/// A new life of the controller: whoever ran a step may come back for it within a grace.
+pub(crate) fn started(c: &mut Controller, now: Time) {
+    let patience = now + Span::from_secs(OWNER_GRACE_S);
+    let running = c.state.jobs.iter().filter_map(|(&id, job)| match &job.phase {
+        Phase::Running(run) => Some((id, job.attempt, run)),
+        _ => None,
+    });
+    let keys: Vec<StepKey> = running
+        .flat_map(|(job, attempt, run)| {
+            let live = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none());
+            live.map(move |(&step, _)| StepKey { job, attempt, step })
+        })
+        .collect();
+    for key in keys {
+        c.steps.live.insert(key, Live { patience: Some(patience), ..Live::default() });
+        c.steps.timers.insert((patience, key));
+        watch_limit(c, now, key);
+    }
 }
 
 /// A node registered and knows these steps. For steps of running jobs that should run there: send `StartStep`
 /// again if the program is at hand, else wait for the client's retry; end what it knows and should not
 /// (`EndStep`). Jobs that the node should not have at all are dealt with by the caller.
 pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId, known: &[StepKey], out: &mut Out) {
-    let _ = (c, now, node, known, out);
+    let _ = (now, out);
+    for &key in known.iter().filter(|key| key.step != StepNo::BATCH) {
+        let running = c.state.jobs.get(&key.job).is_some_and(|job| job.attempt == key.attempt && job.is_running());
+        let wanted = step_of(c, key).is_some_and(|step| step.left.contains(node));
+        if running && !wanted {
+            c.send(node, Down::EndStep { key, kill_wait_s: 0, why: EndReason::None });
+        }
+    }
+    let jobs = c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default();
+    for id in jobs {
+        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let Phase::Running(run) = &job.phase else { continue };
+        let attempt = job.attempt;
+        let here = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.left.contains(node));
+        let keys: Vec<StepKey> = here.map(|(&step, _)| StepKey { job: id, attempt, step }).collect();
+        for key in keys {
+            remind(c, node, key, known.contains(&key));
+        }
+    }
+}
+
+/// Tells a node that came back what it may have missed of a step.
+fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
+    let Some(live) = c.steps.live.get(&key) else { return };
+    let message = match (live.ending, &live.program) {
+        (Some((kill_wait_s, why)), _) => Down::EndStep { key, kill_wait_s, why },
+        (None, Some(program)) if !known => match launch::one(&c.state, key, program, node) {
+            Some(launch) => Down::StartStep(launch),
+            None => return,
+        },
+        (None, _) => return,
+    };
+    c.send(node, message);
 }
 
 /// When [`timers`] must be called; None: not needed.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
-    let _ = c;
-    None
+    c.steps.timers.first().map(|(time, _)| *time)
 }
 
 /// Time limits of steps, patience with clients that vanished.
 pub(crate) fn timers(c: &mut Controller, now: Time, out: &mut Out) {
-    let _ = (c, now, out);
+    let _ = out;
+    while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
+        c.steps.timers.remove(&(time, key));
+        let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };
+        if limit_of(c, key).is_some_and(|limit| limit <= now) {
+            end(c, key, EndReason::TimeLimit);
+        } else if live.patience.is_some_and(|patience| patience <= now) {
+            end(c, key, EndReason::Cancelled);
+        }
+    }
 }

@@ -1,0 +1,66 @@
+//! Nodes and partitions as `sinfo` and `scontrol` show them.
+
+use squall_model::hostlist::compress;
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+use squall_model::wire::info::{NodeInfo, PartitionInfo};
+
+use crate::control::Controller;
+use crate::control::state::State;
+use crate::control::state::job::Phase;
+use crate::control::state::node::Partition;
+
+/// User id 0: what the controller itself noted.
+const BY_CONTROLLER: u32 = 0;
+
+/// Every node, by id.
+pub(crate) fn nodes(c: &Controller) -> Vec<NodeInfo> {
+    (0..c.state.nodes.len() as u32).filter_map(|id| node(c, NodeId(id))).collect()
+}
+
+fn node(c: &Controller, id: NodeId) -> Option<NodeInfo> {
+    let state = &c.state;
+    let node = state.node(id)?;
+    let link = c.links.get(id);
+    let completing = |job| state.jobs.get(job).is_some_and(|job| matches!(job.phase, Phase::Completing(..)));
+    let jobs_completing = node.jobs.iter().filter(|job| completing(job)).count() as u32;
+    let partitions = state.partitions.iter().filter(|partition| partition.nodes.contains(id));
+    Some(NodeInfo {
+        name: node.name.clone(),
+        up: node.up,
+        known: node.incarnation.is_some(),
+        admin: node.admin,
+        reason: node.reason.as_ref().map(|why| (why.text.clone(), why.by.unwrap_or(BY_CONTROLLER), why.time)),
+        hardware: node.hardware.clone(),
+        cpus_used: node.cores.len() as u32,
+        memory_used_mb: node.memory_mb,
+        jobs_running: node.jobs.len() as u32 - jobs_completing,
+        jobs_completing,
+        load_centi: link.map_or(0, |link| link.load_centi),
+        free_mb: link.map_or(0, |link| link.free_mb),
+        registered: node.registered,
+        heard: link.map_or(node.registered, |link| link.heard),
+        partitions: partitions.map(|partition| partition.config.name.clone()).collect(),
+        version: link.map(|link| link.version.clone()).unwrap_or_default(),
+    })
+}
+
+/// Every partition, in the configuration's order.
+pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
+    state.partitions.iter().map(|partition| one_partition(state, partition)).collect()
+}
+
+fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
+    let nodes = partition.nodes.iter().filter_map(|id| state.node(id));
+    PartitionInfo {
+        config: partition.config.clone(),
+        nodes: names(state, &partition.nodes),
+        num_nodes: partition.nodes.len() as u32,
+        num_cpus: nodes.map(|node| node.hardware.cpus).sum(),
+    }
+}
+
+/// Names of nodes, compressed.
+pub(crate) fn names(state: &State, nodes: &NodeSet) -> String {
+    compress(nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.name))
+}

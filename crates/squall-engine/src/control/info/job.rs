@@ -1,0 +1,180 @@
+//! Jobs as `squeue` and `scontrol` show them.
+
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{ExitCode, JobSpec, JobState, Need, PendingReason};
+use squall_model::resource::Memory;
+use squall_model::set::{CoreSet, IndexSet};
+use squall_model::time::Time;
+use squall_model::wire::info::{JobInfo, StepInfo};
+
+use super::cluster::names;
+use super::waiting::{self, Waits};
+use crate::control::Controller;
+use crate::control::depend::{Waiter, open_terms};
+use crate::control::facts;
+use crate::control::state::State;
+use crate::control::state::array::Array;
+use crate::control::state::job::{Job, Phase, Queue, Run, Step};
+use crate::dependency::dependency_status;
+
+/// A job of its own.
+pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now: Time) -> JobInfo {
+    let state = &c.state;
+    let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
+    let mut info = waiting_info(c, &waits, job.submit, job.is_pending(), now);
+    info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
+    info.state = job.state();
+    info.outcome = job.outcome().cloned();
+    info.attempt = job.attempt;
+    if let Some(run) = job.last_run() {
+        show_run(state, &mut info, run, job);
+        if with_steps {
+            info.steps = run.steps.iter().map(|(&no, step)| step_info(state, no, step, run)).collect();
+        }
+    }
+    info.end = match &job.phase {
+        Phase::Pending => None,
+        Phase::Running(run) => facts::end_time(state, job, run),
+        Phase::Completing(_, ending) => Some(ending.time),
+        Phase::Ended(ended) => Some(ended.time),
+    };
+    info
+}
+
+/// Tasks of an array that nothing happened to yet, as one entry.
+pub(crate) fn of_untouched(c: &Controller, id: JobId, array: &Array, tasks: IndexSet, now: Time) -> JobInfo {
+    let waits = Waits { id, owner: &array.owner, spec: &array.spec, queue: &array.queue, task: None, job: None };
+    let mut info = waiting_info(c, &waits, array.submit, true, now);
+    info.pending_tasks = Some(tasks);
+    info.array_limit = array.limit;
+    info
+}
+
+/// What can be said of any job; all that it holds is left empty.
+fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, now: Time) -> JobInfo {
+    let (state, spec) = (&c.state, waits.spec);
+    let partition = match (&spec.partition, state.default_partition()) {
+        (Some(named), _) => named.clone(),
+        (None, Some(default)) => default.config.name.clone(),
+        (None, None) => String::new(),
+    };
+    let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let first_partition = partition.split(',').next().unwrap_or_default();
+    JobInfo {
+        id: waits.id,
+        task: waits.task,
+        pending_tasks: None,
+        array_limit: None,
+        spec: 0,
+        owner: 0,
+        state: JobState::Pending,
+        reason: if pending { waiting::reason(c, waits, now) } else { PendingReason::None },
+        outcome: None,
+        derived_exit: ExitCode::OK,
+        attempt: Attempt(0),
+        priority: waiting::priority(waits.queue, spec),
+        account: spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
+        qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
+        submit,
+        eligible: spec.begin.map_or(submit, |begin| begin.max(submit)),
+        start: None,
+        end: None,
+        suspended: None,
+        time_limit_s: limit(waits.queue, spec).unwrap_or_else(|| facts::default_limit_s(state, first_partition)),
+        partition,
+        nodes: String::new(),
+        batch_host: String::new(),
+        num_nodes: size.nodes,
+        num_cpus: size.cpus,
+        num_tasks: size.tasks,
+        memory_mb: size.memory_mb,
+        per_node: Vec::new(),
+        dependency: if pending { open_dependency(state, waits, now) } else { String::new() },
+        steps: Vec::new(),
+    }
+}
+
+fn limit(queue: &Queue, spec: &JobSpec) -> Option<Option<u64>> {
+    queue.time_limit_s.or(spec.time_limit_s.map(Some))
+}
+
+fn open_dependency(state: &State, waits: &Waits<'_>, now: Time) -> String {
+    let Some(dependency) = &waits.spec.dependency else { return String::new() };
+    dependency_status(dependency, open_terms(state, waits.waiter(), dependency, now))
+}
+
+/// What a job will take at least.
+struct Size {
+    nodes: u32,
+    tasks: u32,
+    cpus: u32,
+    memory_mb: u64,
+}
+
+fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
+    let tasks_per_node = need.ntasks_per_node.filter(|n| *n > 0);
+    let by_tasks = match (need.ntasks, tasks_per_node) {
+        (Some(tasks), Some(per_node)) => tasks.div_ceil(per_node),
+        _ => 1,
+    };
+    let nodes = need.nodes_min.unwrap_or(by_tasks).max(1);
+    let tasks = need.tasks_on(nodes);
+    let cpus = tasks.saturating_mul(need.task_cpus()).max(nodes.saturating_mul(need.cpus_min.unwrap_or(1)));
+    let cpus = if need.overcommit { nodes.max(need.task_cpus()) } else { cpus };
+    let memory_mb = match need.memory {
+        Memory::PerNodeMb(mb) => mb.saturating_mul(u64::from(nodes)),
+        Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(cpus)),
+        Memory::Unset => default_mb_per_cpu.saturating_mul(u64::from(cpus)),
+    };
+    Size { nodes, tasks, cpus, memory_mb }
+}
+
+fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
+    let nodes = run.alloc.nodes();
+    info.derived_exit = run.derived_exit();
+    info.partition.clone_from(&run.partition);
+    info.start = Some(run.start);
+    info.suspended = run.suspended;
+    info.time_limit_s = facts::time_limit_s(state, job, &run.partition);
+    info.batch_host = run.batch_node().and_then(|id| state.node(id)).map(|node| node.name.clone()).unwrap_or_default();
+    info.num_nodes = nodes.len() as u32;
+    info.num_cpus = run.alloc.cpus();
+    info.num_tasks = job.spec.need.tasks_on(info.num_nodes);
+    info.memory_mb = run.alloc.memory_mb();
+    let group = |group: &squall_model::resource::AllocGroup| {
+        (names(state, &group.nodes), core_list(&group.cores), group.memory_mb)
+    };
+    info.per_node = run.alloc.groups.iter().map(group).collect();
+    info.nodes = names(state, &nodes);
+}
+
+/// `0-3,6`.
+fn core_list(cores: &CoreSet) -> String {
+    cores.iter().map(|core| core as u32).collect::<IndexSet>().to_string()
+}
+
+fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
+    let nodes = step.alloc.nodes();
+    let shares = step.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |node| (node, group)));
+    let cpus = |(node, group): (_, &squall_model::resource::AllocGroup)| {
+        let own = group.cores.len();
+        if own > 0 { own } else { run.alloc.on(node).map_or(0, |held| held.cores.len()) }
+    };
+    StepInfo {
+        step: no,
+        name: if no == StepNo::BATCH { "batch".to_owned() } else { step.spec.name.clone() },
+        nodes: names(state, &nodes),
+        num_nodes: nodes.len() as u32,
+        num_cpus: shares.map(cpus).sum::<usize>() as u32,
+        num_tasks: step.layout.ntasks().max(1),
+        start: step.start,
+        end: step.ended.clone(),
+    }
+}
+
+impl<'a> Waits<'a> {
+    /// The job as its dependency looks at it.
+    pub(crate) fn waiter(&self) -> Waiter<'a> {
+        Waiter { id: self.id, uid: self.owner.uid, spec: self.spec, task: self.task }
+    }
+}

@@ -1,0 +1,55 @@
+//! `srun` in an allocation: a step gets cores now, or waits for them.
+
+use std::sync::Arc;
+
+use squall_model::id::{ClientKey, JobId};
+use squall_model::step::{StepSpec, TaskProgram};
+use squall_model::wire::client::Refusal;
+
+use super::rights::{Deed, can};
+use super::{Ask, Reply};
+use crate::control::layout::Unplaced;
+use crate::control::state::job::Phase;
+use crate::control::steps::{self, Waiting};
+use crate::control::{Controller, Out};
+
+/// Creates a step. Answers `StepCreated` when it has cores and `StepDone` when it has ended. The same key again
+/// is the same step: its `srun` lost the controller and is back.
+pub(crate) fn create_step(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    job: JobId,
+    spec: StepSpec,
+    program: TaskProgram,
+    key: ClientKey,
+    out: &mut Out,
+) -> Reply {
+    let found = c.state.jobs.get(&job).ok_or_else(|| absent(c, job))?;
+    if !can(ask.who, Deed::Enter(&found.owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    let request = Waiting { caller: ask.caller, key, spec: Arc::new(spec), program: Arc::new(program) };
+    if steps::retry(c, ask.now, job, &request, out) {
+        return Ok(None);
+    }
+    let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        Some(Phase::Running(run)) => run.suspended.is_some(),
+        Some(Phase::Pending) => return Err(Refusal::NotRunning),
+        _ => return Err(Refusal::AlreadyDone),
+    };
+    let outcome = if suspended { Err(Unplaced::Busy) } else { steps::try_start(c, ask.now, job, &request, out) };
+    match outcome {
+        Ok(()) => Ok(None),
+        Err(Unplaced::Never(refusal)) => Err(refusal),
+        Err(Unplaced::Busy) if request.spec.immediate => Err(Refusal::Busy),
+        Err(Unplaced::Busy) => {
+            steps::enqueue(c, job, request);
+            Ok(None)
+        }
+    }
+}
+
+/// Why there is no such job: an untouched array task is not running, anything else does not exist.
+fn absent(c: &Controller, job: JobId) -> Refusal {
+    if c.state.find(job).is_some() { Refusal::NotRunning } else { Refusal::InvalidJobId }
+}

@@ -1,0 +1,109 @@
+//! Questions: jobs, nodes, partitions, configuration, counters, facts of an allocation.
+
+use squall_model::config::NodeConfig;
+use squall_model::hostlist::expand;
+use squall_model::id::JobId;
+use squall_model::wire::client::{Answer, JobSelection, Refusal};
+
+use super::rights::{Deed, can};
+use super::select::select_to_show;
+use super::{Ask, Reply};
+use crate::control::info::page::Pages;
+use crate::control::info::{cluster, job};
+use crate::control::state::Found;
+use crate::control::{Controller, Out, facts};
+
+/// Jobs, in pages. `ended`: those that have ended, too; `steps`: with their steps.
+pub(crate) fn jobs(
+    c: &Controller,
+    ask: &Ask<'_>,
+    wanted: &JobSelection,
+    ended: bool,
+    steps: bool,
+    out: &mut Out,
+) -> Reply {
+    let selected = select_to_show(&c.state, wanted, ended)?;
+    let mut tasks = selected.tasks;
+    tasks.sort_by_key(|tasks| std::cmp::Reverse(tasks.array));
+    let mut pages = Pages::default();
+    // An array's untouched tasks come before those of its tasks that are jobs of their own.
+    let mut untouched_up_to = |pages: &mut Pages, id: JobId| {
+        while let Some(next) = tasks.pop_if(|tasks| tasks.array <= id) {
+            let Some(array) = c.state.arrays.get(&next.array) else { continue };
+            let info = job::of_untouched(c, next.array, array, next.indices, ask.now);
+            pages.push(info, &array.spec, &array.owner);
+        }
+    };
+    for &id in &selected.jobs {
+        untouched_up_to(&mut pages, id);
+        let Some(found) = c.state.jobs.get(&id) else { continue };
+        pages.push(job::of_job(c, id, found, steps, ask.now), &found.spec, &found.owner);
+    }
+    untouched_up_to(&mut pages, JobId(u32::MAX));
+    let unknown = selected.refused.into_iter().map(|(name, _)| name.id).collect();
+    let pages = pages.finish(unknown, ask.now);
+    out.answers.extend(pages.into_iter().map(|page| (ask.caller, Answer::Jobs(Box::new(page)))));
+    Ok(None)
+}
+
+/// What a running allocation is. Its owner alone is told: who knows it may start steps in it.
+pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
+    let (owner, refusal) = match c.state.find(id) {
+        None => return Err(Refusal::InvalidJobId),
+        Some(Found::Untouched(array, _)) => (&array.owner, Some(Refusal::NotRunning)),
+        Some(Found::Job(job)) if job.is_running() => (&job.owner, None),
+        Some(Found::Job(job)) if job.is_pending() => (&job.owner, Some(Refusal::NotRunning)),
+        Some(Found::Job(job)) => (&job.owner, Some(Refusal::AlreadyDone)),
+    };
+    if !can(ask.who, Deed::Enter(owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    match (refusal, facts::facts(&c.state, id)) {
+        (None, Some(facts)) => Ok(Some(Answer::Allocated(Box::new(facts)))),
+        (refusal, _) => Err(refusal.unwrap_or(Refusal::NotRunning)),
+    }
+}
+
+/// Every node.
+pub(crate) fn nodes(c: &Controller) -> Reply {
+    Ok(Some(Answer::Nodes(cluster::nodes(c))))
+}
+
+/// Every partition.
+pub(crate) fn partitions(c: &Controller) -> Reply {
+    Ok(Some(Answer::Partitions(cluster::partitions(&c.state))))
+}
+
+/// The configuration in force.
+pub(crate) fn config(c: &Controller) -> Reply {
+    Ok(Some(Answer::Config(Box::new((*c.state.config).clone()))))
+}
+
+/// Whether the controller lives and takes jobs.
+pub(crate) fn ping(c: &Controller) -> Reply {
+    let expected = |entry: &NodeConfig| expand(&entry.name).map_or(0, |names| names.len() as u32);
+    Ok(Some(Answer::Pong {
+        host: c.host.clone(),
+        version: c.version.clone(),
+        nodes_up: c.state.nodes.iter().filter(|node| node.up).count() as u32,
+        nodes_expected: c.state.config.nodes.iter().map(expected).sum(),
+        trouble: c.disk_full.then(|| "the disk of the state directory is full".to_owned()),
+    }))
+}
+
+/// The counters; only an operator may set them back.
+pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
+    if reset && !can(ask.who, Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    c.diag.now = ask.now;
+    c.diag.jobs_pending = c.state.index.pending;
+    c.diag.jobs_running = c.state.index.active;
+    c.diag.nodes = c.links.len() as u64;
+    let answer = Answer::Diag(Box::new(c.diag.clone()));
+    if reset {
+        let clients = c.diag.clients;
+        c.diag = squall_model::wire::info::Diag { since: ask.now, clients, ..Default::default() };
+    }
+    Ok(Some(answer))
+}

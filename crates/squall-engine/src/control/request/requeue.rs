@@ -1,0 +1,54 @@
+//! `scontrol requeue` and `requeuehold`.
+
+use squall_model::event::{Event, Requeue};
+use squall_model::id::JobId;
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Outcome};
+use squall_model::wire::client::{JobSelection, Refusal};
+
+use super::each::to_each;
+use super::select::select_to_change;
+use super::{Ask, Reply};
+use crate::control::state::job::Phase;
+use crate::control::{Controller, Out};
+
+/// Puts batch jobs that run or have ended back into the queue. The answer leaves in the same turn as the order to
+/// end a running job's processes: who asks from within the job still hears it.
+pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, hold: bool, out: &mut Out) -> Reply {
+    let selected = select_to_change(&c.state, ask.who, jobs)?;
+    let uid = ask.who.owner.uid;
+    let affected = to_each(
+        c,
+        selected,
+        out,
+        |_, _, _| Err(Refusal::WrongState("pending".into())),
+        |c, id, out| {
+            let event = decide(c, id, uid, hold)?;
+            c.commit(ask.now, event, out);
+            Ok(())
+        },
+    );
+    Ok(Some(affected.answer()))
+}
+
+fn decide(c: &Controller, id: JobId, uid: u32, hold: bool) -> Result<Event, Refusal> {
+    let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    if !may_requeue(&job.spec, c.state.config.job_requeue) {
+        return Err(Refusal::NotRequeueable);
+    }
+    let requeue = Requeue { hold, not_before: None };
+    match &job.phase {
+        Phase::Running(_) => {
+            let outcome = Outcome { state: EndState::Cancelled { by: uid }, exit: ExitCode::OK, reason: None };
+            Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
+        }
+        Phase::Ended(_) => Ok(Event::JobRequeued { id, requeue }),
+        Phase::Pending if hold => Ok(Event::JobHeld { id, admin: false, whole: false }),
+        Phase::Pending => Err(Refusal::WrongState("pending".into())),
+        Phase::Completing(..) => Err(Refusal::WrongState("completing".into())),
+    }
+}
+
+/// Whether a job goes back into the queue: batch jobs, unless they or the cluster say no.
+pub(crate) fn may_requeue(spec: &JobSpec, default: bool) -> bool {
+    spec.kind == JobKind::Batch && spec.requeue.unwrap_or(default)
+}

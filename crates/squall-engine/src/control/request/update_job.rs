@@ -1,0 +1,287 @@
+//! `scontrol update jobid=`: changes of jobs after their submission.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use squall_model::event::{Event, JobChange};
+use squall_model::id::JobId;
+use squall_model::job::{Dependency, JobSpec};
+use squall_model::limits::{DEPENDENCY_TERMS_MAX, STRING_BYTES_MAX};
+use squall_model::time::Time;
+use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
+
+use super::each::to_each;
+use super::select::{nodes_of, select_to_change};
+use super::{Ask, Reply};
+use crate::control::info::waiting::priority;
+use crate::control::state::State;
+use crate::control::state::job::{Hold, Phase, Queue};
+use crate::control::{Controller, Out, Who, facts};
+
+/// Changes jobs. Owners may ask for less than they have; more time for a running job, and more priority, only an
+/// operator gives.
+pub(crate) fn update_job(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    jobs: &JobSelection,
+    update: &JobUpdate,
+    out: &mut Out,
+) -> Reply {
+    check_values(&c.state, update)?;
+    let selected = select_to_change(&c.state, ask.who, jobs)?;
+    if let Some(limit) = update.array_limit {
+        for &id in &selected.whole {
+            let change = JobChange { array_limit: Some(limit), ..JobChange::default() };
+            c.commit(ask.now, Event::JobUpdated { id, change, whole: true }, out);
+        }
+    }
+    let affected = to_each(
+        c,
+        selected,
+        out,
+        |c, tasks, out| {
+            let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;
+            let target = Target {
+                id: tasks.array,
+                owner: array.owner.uid,
+                spec: &array.spec,
+                queue: &array.queue,
+                running_limit_s: None,
+            };
+            let decided = target.decide(&c.state, update, ask.who)?;
+            if tasks.all {
+                decided.commit(c, ask.now, tasks.array, true, out);
+                return Ok(());
+            }
+            let ids: Vec<JobId> = tasks.indices.iter().filter_map(|i| array.task_id(tasks.array, i)).collect();
+            ids.into_iter().for_each(|id| decided.commit(c, ask.now, id, false, out));
+            Ok(())
+        },
+        |c, id, out| {
+            let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+            let running_limit_s = match &job.phase {
+                Phase::Pending => None,
+                Phase::Running(run) => Some(facts::time_limit_s(&c.state, job, &run.partition)),
+                Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
+            };
+            let target = Target { id, owner: job.owner.uid, spec: &job.spec, queue: &job.queue, running_limit_s };
+            let decided = target.decide(&c.state, update, ask.who)?;
+            decided.commit(c, ask.now, id, false, out);
+            Ok(())
+        },
+    );
+    Ok(Some(affected.answer()))
+}
+
+/// A job, or the untouched tasks of an array, that an update is about.
+struct Target<'a> {
+    id: JobId,
+    owner: u32,
+    spec: &'a Arc<JobSpec>,
+    queue: &'a Queue,
+    /// The time limit in force of a running job; None: it is pending.
+    running_limit_s: Option<Option<u64>>,
+}
+
+/// What a new priority means for the hold: 0 holds, any other releases.
+#[derive(Clone, Copy)]
+enum HoldChange {
+    Hold { admin: bool },
+    Release,
+}
+
+/// What an update comes to.
+struct Decided {
+    change: JobChange,
+    hold: Option<HoldChange>,
+}
+
+impl Decided {
+    fn commit(&self, c: &mut Controller, now: Time, id: JobId, whole: bool, out: &mut Out) {
+        match self.hold {
+            Some(HoldChange::Hold { admin }) => c.commit(now, Event::JobHeld { id, admin, whole }, out),
+            Some(HoldChange::Release) => c.commit(now, Event::JobReleased { id, whole }, out),
+            None => {}
+        }
+        if self.change != JobChange::default() {
+            c.commit(now, Event::JobUpdated { id, change: self.change.clone(), whole }, out);
+        }
+    }
+}
+
+impl Target<'_> {
+    fn decide(&self, state: &State, update: &JobUpdate, who: &Who) -> Result<Decided, Refusal> {
+        let operator = who.operator;
+        if self.running_limit_s.is_some() && wants_pending(update) {
+            return Err(Refusal::NotPending);
+        }
+        if let (Some(limit), Some(current)) = (update.time_limit_s, self.running_limit_s)
+            && is_longer(limit, current)
+            && !operator
+        {
+            return Err(Refusal::AccessDenied);
+        }
+        if update.nice.is_some_and(|nice| nice < self.spec.nice.min(0)) && !operator {
+            return Err(Refusal::AccessDenied);
+        }
+        if let Some(Some(dependency)) = &update.dependency {
+            check_dependency(state, self.id, dependency)?;
+        }
+        let hold = self.hold_by(update, who)?;
+        let spec = changed(self.spec, update);
+        Ok(Decided {
+            change: JobChange {
+                spec: (spec != **self.spec).then(|| Arc::new(spec)),
+                time_limit_s: update.time_limit_s,
+                priority: update.priority.filter(|priority| *priority > 0),
+                array_limit: None,
+            },
+            hold,
+        })
+    }
+
+    fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<HoldChange>, Refusal> {
+        let Some(wanted) = update.priority else { return Ok(None) };
+        if wanted == 0 {
+            return Ok(Some(HoldChange::Hold { admin: who.operator && who.owner.uid != self.owner }));
+        }
+        match self.queue.hold {
+            Hold::Admin if !who.operator => return Err(Refusal::HeldByAdmin),
+            Hold::No => {}
+            Hold::User | Hold::Admin | Hold::Requeue => return Ok(Some(HoldChange::Release)),
+        }
+        if wanted > priority(self.queue, self.spec) && !who.operator {
+            return Err(Refusal::AccessDenied);
+        }
+        Ok(None)
+    }
+}
+
+fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
+    limit.unwrap_or(u64::MAX) > current.unwrap_or(u64::MAX)
+}
+
+/// Whether the update has a part that makes sense only while the job waits.
+fn wants_pending(update: &JobUpdate) -> bool {
+    let JobUpdate { nodes, ntasks, cpus_per_task, memory, nodelist, exclude, constraint, .. } = update;
+    let needs = nodes.is_some() || ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
+    let places = nodelist.is_some() || exclude.is_some() || constraint.is_some() || update.partition.is_some();
+    let order = update.priority.is_some() || update.nice.is_some() || update.begin.is_some();
+    let files = update.stdout.is_some() || update.stderr.is_some() || update.work_dir.is_some();
+    let rest = update.dependency.is_some() || update.account.is_some() || update.qos.is_some();
+    needs || places || order || files || rest
+}
+
+fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
+    fn set<T: Clone>(field: &mut T, new: Option<&T>) {
+        if let Some(new) = new {
+            field.clone_from(new);
+        }
+    }
+    fn set_some<T: Clone>(field: &mut Option<T>, new: Option<&T>) {
+        if new.is_some() {
+            *field = new.cloned();
+        }
+    }
+    let mut spec = old.clone();
+    set(&mut spec.name, update.name.as_ref());
+    set(&mut spec.nice, update.nice.as_ref());
+    set(&mut spec.dependency, update.dependency.as_ref());
+    set(&mut spec.work_dir, update.work_dir.as_ref());
+    set_some(&mut spec.partition, update.partition.as_ref());
+    set_some(&mut spec.account, update.account.as_ref());
+    set_some(&mut spec.qos, update.qos.as_ref());
+    set_some(&mut spec.comment, update.comment.as_ref());
+    set_some(&mut spec.begin, update.begin.as_ref());
+    set_some(&mut spec.requeue, update.requeue.as_ref());
+    set_some(&mut spec.stdout, update.stdout.as_ref());
+    set_some(&mut spec.stderr, update.stderr.as_ref());
+    set_some(&mut spec.mail_user, update.mail_user.as_ref());
+    set_some(&mut spec.mail_type, update.mail_type.as_ref());
+    let need = &mut spec.need;
+    if let Some((least, most)) = update.nodes {
+        (need.nodes_min, need.nodes_max) = (Some(least), most);
+    }
+    set_some(&mut need.ntasks, update.ntasks.as_ref());
+    set_some(&mut need.cpus_per_task, update.cpus_per_task.as_ref());
+    set(&mut need.memory, update.memory.as_ref());
+    set(&mut need.nodelist, update.nodelist.as_ref());
+    set(&mut need.exclude, update.exclude.as_ref());
+    set(&mut need.constraint, update.constraint.as_ref());
+    spec
+}
+
+/// What can be said of the values without looking at a job.
+fn check_values(state: &State, update: &JobUpdate) -> Result<(), Refusal> {
+    for name in update.partition.iter().flat_map(|names| names.split(',')) {
+        if state.partition(name).is_none() {
+            return Err(Refusal::InvalidPartition(name.to_owned()));
+        }
+    }
+    for (option, list) in [("nodelist", &update.nodelist), ("exclude", &update.exclude)] {
+        if let Some(Some(list)) = list {
+            nodes_of(state, option, list)?;
+        }
+    }
+    let invalid = |option: &str, value: String, problem: &str| {
+        Err(Refusal::InvalidValue { option: option.to_owned(), value, problem: problem.to_owned() })
+    };
+    match update.nodes {
+        Some((0, _)) => return invalid("nodes", "0".into(), "a job has at least one node"),
+        Some((least, Some(most))) if most < least => {
+            return invalid("nodes", format!("{least}-{most}"), "the most is less than the least");
+        }
+        _ => {}
+    }
+    for (option, count) in [("ntasks", update.ntasks), ("cpus-per-task", update.cpus_per_task)] {
+        if count == Some(0) {
+            return invalid(option, "0".into(), "must be at least 1");
+        }
+    }
+    let texts = [
+        &update.name,
+        &update.account,
+        &update.qos,
+        &update.comment,
+        &update.stdout,
+        &update.stderr,
+        &update.work_dir,
+        &update.mail_user,
+        &update.mail_type,
+    ];
+    if texts.into_iter().flatten().any(|text| text.len() > STRING_BYTES_MAX) {
+        return Err(Refusal::TooLarge("value".into(), STRING_BYTES_MAX as u64));
+    }
+    Ok(())
+}
+
+/// A dependency must name known jobs, and not, by whatever way, the job itself.
+fn check_dependency(state: &State, id: JobId, dependency: &Dependency) -> Result<(), Refusal> {
+    if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
+        return Err(Refusal::DependencyProblem);
+    }
+    let group = |id: JobId| state.array_of(id).map_or(id, |(array, _)| array);
+    let own = group(id);
+    let mut seen = BTreeSet::new();
+    let mut next: Vec<JobId> = targets(dependency).collect();
+    if next.iter().any(|id| *id > state.last_id || id.0 == 0) {
+        return Err(Refusal::DependencyProblem);
+    }
+    while let Some(id) = next.pop() {
+        let id = group(id);
+        if id == own {
+            return Err(Refusal::DependencyProblem);
+        }
+        if !seen.insert(id) {
+            continue;
+        }
+        let spec = state.arrays.get(&id).map(|array| &array.spec);
+        let spec = spec.or_else(|| state.jobs.get(&id).filter(|job| job.is_pending()).map(|job| &job.spec));
+        next.extend(spec.and_then(|spec| spec.dependency.as_ref()).into_iter().flat_map(targets));
+    }
+    Ok(())
+}
+
+fn targets(dependency: &Dependency) -> impl Iterator<Item = JobId> {
+    dependency.terms.iter().filter_map(|term| term.job).map(|job| job.id)
+}
