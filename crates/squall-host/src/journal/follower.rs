@@ -1,0 +1,311 @@
+//! Makes snapshots beside the running controller: from the last snapshot and the closed segments, never from
+//! the controller's memory. So every snapshot is also a proof that the journal can be replayed.
+
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use squall_engine::control::state::State;
+use squall_model::job::Digest;
+use squall_model::journal::{FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
+
+use super::blobs::{BlobPlace, Blobs};
+use super::error::JournalError;
+use super::files::{self, Kind, Listing, PACK_DRAFT};
+use super::replay::apply;
+use super::snapshot;
+use super::walk::{Cursor, Found, walk};
+
+/// Bytes of closed segments after which a snapshot is worth its price, unless the last one was larger.
+const TAIL_BYTES: u64 = 48 << 20;
+/// How often to try again to clean up what accounting still needed.
+const CLEAN_EVERY: Duration = Duration::from_secs(1);
+/// Bytes of blobs in one frame of a pack.
+const PACK_FRAME_BYTES: usize = 1 << 20;
+
+enum Order {
+    Closed(u64),
+    Snapshot,
+}
+
+/// The handle of the follower's thread, which ends when this is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Records up to this one are in the accounting database (or there is none).
+    accounted: AtomicU64,
+    /// The last segment covered by a snapshot.
+    covered: (Mutex<u64>, Condvar),
+}
+
+/// What the follower's thread works with.
+struct Work {
+    dir: PathBuf,
+    blobs: Blobs,
+    shared: Arc<Shared>,
+    /// The last closed segment.
+    closed: u64,
+    covered: u64,
+    /// Size of the last snapshot.
+    snapshot_bytes: u64,
+    /// Files wait for accounting.
+    unclean: bool,
+}
+
+impl Follower {
+    pub(crate) fn start(dir: &Path, blobs: Blobs, covered: u64) -> Result<Self, JournalError> {
+        let shared = Arc::new(Shared { accounted: AtomicU64::new(0), covered: (Mutex::new(covered), Condvar::new()) });
+        let (orders, inbox) = channel();
+        let last_closed = Listing::read(dir)?.segments.last().map_or(covered, |last| last - 1).max(covered);
+        let snapshot_bytes = std::fs::metadata(Kind::Snapshot.path(dir, covered)).map_or(0, |m| m.len());
+        let mut work = Work {
+            dir: dir.to_owned(),
+            blobs,
+            shared: Arc::clone(&shared),
+            closed: last_closed,
+            covered,
+            snapshot_bytes,
+            unclean: true,
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal-snapshot".into())
+            .spawn(move || work.run(&inbox))
+            .map_err(JournalError::io("start a thread for", dir))?;
+        Ok(Self { orders: Some(orders), thread: Some(thread), shared })
+    }
+
+    pub(crate) fn closed(&self, number: u64) {
+        self.order(Order::Closed(number));
+    }
+
+    /// Accounting has stored everything up to this record.
+    pub fn accounted(&self, seq: u64) {
+        self.shared.accounted.store(seq, Ordering::Release);
+    }
+
+    /// For the accounting thread: where it says up to which record it has stored everything.
+    pub fn accounted_handle(&self) -> Accounted {
+        Accounted(Arc::clone(&self.shared))
+    }
+
+    /// Has a snapshot made of all closed segments, however few.
+    pub fn snapshot(&self) {
+        self.order(Order::Snapshot);
+    }
+
+    /// Waits until a snapshot covers that segment. False: not within that time.
+    pub fn wait_covered(&self, number: u64, timeout: Duration) -> bool {
+        let (covered, changed) = &self.shared.covered;
+        let covered = covered.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout_while(covered, timeout, |c| *c < number);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // A follower that has ended said why; the journal goes on without snapshots.
+            drop(orders.send(order));
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Tells the follower up to which record accounting has stored everything.
+#[derive(Clone, Debug)]
+pub struct Accounted(Arc<Shared>);
+
+impl Accounted {
+    /// Up to this one.
+    pub fn up_to(&self, seq: u64) {
+        self.0.accounted.store(seq, Ordering::Release);
+    }
+}
+
+impl Work {
+    fn run(&mut self, inbox: &Receiver<Order>) {
+        loop {
+            let order = if self.unclean {
+                inbox.recv_timeout(CLEAN_EVERY)
+            } else {
+                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            };
+            let result = match order {
+                Ok(Order::Closed(number)) => {
+                    self.closed = number;
+                    if self.tail_bytes() >= TAIL_BYTES.min(self.small_disk_bytes()).max(self.snapshot_bytes / 2) {
+                        self.snapshot()
+                    } else {
+                        Ok(())
+                    }
+                }
+                Ok(Order::Snapshot) => self.snapshot(),
+                Err(RecvTimeoutError::Timeout) => self.clean(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            match result {
+                Ok(()) => {}
+                Err(e) if e.is_no_space() => crate::logging::say(&format!("no room for a snapshot yet: {e}")),
+                Err(e) => crate::logging::say(&format!("snapshot failed, the journal is kept as it is: {e}")),
+            }
+        }
+    }
+
+    /// On a small disk, a quarter of what is free.
+    fn small_disk_bytes(&self) -> u64 {
+        files::free_bytes(&self.dir) / 4
+    }
+
+    fn tail_bytes(&self) -> u64 {
+        let size = |n| std::fs::metadata(Kind::Segment.path(&self.dir, n)).map_or(0, |m| m.len());
+        (self.covered + 1..=self.closed).map(size).sum()
+    }
+
+    /// Replays what is closed and writes the state; then removes what is no longer needed.
+    fn snapshot(&mut self) -> Result<(), JournalError> {
+        if self.closed == self.covered {
+            return Ok(());
+        }
+        let (state, cursor) = self.replay()?;
+        let target = self.closed;
+        let kept = self.blobs.retain(&snapshot::digests(&state), target);
+        let moved = self.pack(target, &kept)?;
+        let placed: HashMap<Digest, BlobPlace> = moved.iter().copied().collect();
+        let index = kept.into_iter().map(|(d, place)| (d, placed.get(&d).copied().unwrap_or(place))).collect();
+        self.snapshot_bytes = snapshot::write(&self.dir, target, cursor, &state, index)?;
+        self.blobs.moved(&moved);
+        self.covered = target;
+        *self.shared.covered.0.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        self.shared.covered.1.notify_all();
+        self.clean()
+    }
+
+    fn replay(&self) -> Result<(State, Cursor), JournalError> {
+        let (mut state, start) = if self.covered > 0 {
+            let loaded = snapshot::load(&self.dir, self.covered)?;
+            (loaded.state, Some(loaded.cursor))
+        } else {
+            (State::default(), None)
+        };
+        let numbers: Vec<u64> = (self.covered + 1..=self.closed).collect();
+        let walk = walk(&self.dir, &numbers, start, &mut |_, found| {
+            if let Found::Record(record) = found {
+                apply(&mut state, &record);
+            }
+            Ok(())
+        });
+        if let Some(error) = walk.error {
+            return Err(error);
+        }
+        let missing =
+            || JournalError::Missing { path: Kind::Segment.path(&self.dir, self.closed), why: "it was closed".into() };
+        if !walk.end.is_some_and(|e| e.closed && e.number == self.closed) {
+            return Err(missing());
+        }
+        Ok((state, walk.cursor.ok_or_else(missing)?))
+    }
+
+    /// Carries blobs out of files of which they are the smaller part; returns their new places.
+    fn pack(&self, number: u64, kept: &[(Digest, BlobPlace)]) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
+        let mut live: HashMap<(bool, u64), u64> = HashMap::new();
+        for (_, place) in kept {
+            *live.entry((place.packed, place.number)).or_default() += place.length;
+        }
+        let mostly_dead = |place: &BlobPlace| {
+            let size = std::fs::metadata(place.path(&self.dir)).map_or(u64::MAX, |m| m.len());
+            live.get(&(place.packed, place.number)).is_some_and(|bytes| bytes * 2 < size)
+        };
+        let carried: Vec<_> = kept.iter().filter(|(_, place)| mostly_dead(place)).copied().collect();
+        if carried.is_empty() {
+            return Ok(Vec::new());
+        }
+        let draft = self.dir.join(PACK_DRAFT);
+        let result = self.write_pack(&draft, number, &carried);
+        if result.is_err() {
+            drop(files::remove(&draft));
+            return result;
+        }
+        let path = Kind::Pack.path(&self.dir, number);
+        std::fs::rename(&draft, &path).map_err(JournalError::io("rename to", &path))?;
+        result
+    }
+
+    fn write_pack(
+        &self,
+        draft: &Path,
+        number: u64,
+        carried: &[(Digest, BlobPlace)],
+    ) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
+        let failed = || JournalError::io("write", draft);
+        let file = files::create(draft).map_err(failed())?;
+        let mut link = Link::first(0);
+        let head = SegmentHeader { cluster: 0, number, size: 0, seq: 0, link };
+        file.write_all_at(&head.encode(), 0).map_err(failed())?;
+        let mut at = SEGMENT_HEADER_BYTES as u64;
+        let mut places = Vec::new();
+        let mut rest = carried;
+        while !rest.is_empty() {
+            let mut writer = FrameWriter::default();
+            while let Some(((digest, place), after)) = rest.split_first().filter(|_| writer.size() < PACK_FRAME_BYTES) {
+                let content = self.blobs.read_at(digest, *place)?;
+                let offset = at + writer.blob(digest, &content) as u64;
+                places.push((*digest, BlobPlace { packed: true, number, offset, length: content.len() as u64 }));
+                rest = after;
+            }
+            let (frame, next) = writer.finish(link).map_err(|p| failed()(std::io::Error::other(p)))?;
+            file.write_all_at(&frame, at).map_err(failed())?;
+            at += frame.len() as u64;
+            link = next;
+        }
+        file.sync_all().map_err(failed())?;
+        Ok(places)
+    }
+
+    /// Removes files that neither the next start, nor a blob, nor accounting needs.
+    fn clean(&mut self) -> Result<(), JournalError> {
+        let listing = Listing::read(&self.dir)?;
+        let accounted = self.shared.accounted.load(Ordering::Acquire);
+        let needed: HashSet<(bool, u64)> = self.blobs.files();
+        self.unclean = false;
+        for number in listing.snapshots.into_iter().filter(|n| *n < self.covered) {
+            files::remove(&Kind::Snapshot.path(&self.dir, number))?;
+        }
+        for number in listing.packs.into_iter().filter(|n| !needed.contains(&(true, *n))) {
+            files::remove(&Kind::Pack.path(&self.dir, number))?;
+        }
+        for number in listing.segments.into_iter().filter(|n| *n <= self.covered && !needed.contains(&(false, *n))) {
+            if first_seq(&self.dir, number + 1).is_some_and(|next| next <= accounted + 1) {
+                files::remove(&Kind::Segment.path(&self.dir, number))?;
+            } else {
+                self.unclean = true;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first record of a segment, by its header.
+pub(crate) fn first_seq(dir: &Path, number: u64) -> Option<u64> {
+    let file = std::fs::File::open(Kind::Segment.path(dir, number)).ok()?;
+    let mut head = [0; SEGMENT_HEADER_BYTES];
+    file.read_exact_at(&mut head, 0).ok()?;
+    SegmentHeader::decode(&head).ok().map(|h| h.seq)
+}

@@ -1,0 +1,97 @@
+//! One controller on one state directory, and the directory of one cluster.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::FlockOperation;
+use squall_model::journal::Problem;
+
+use super::error::{JournalError, KNOWN_FORMAT};
+use super::files;
+
+/// What the file `DIR/cluster` begins with.
+const TITLE: &str = "squall state, format ";
+
+/// The lock of a state directory; held as long as this lives, released by the kernel with the process.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl StateLock {
+    /// Takes the lock, and marks the directory as the cluster's or finds that it is.
+    pub fn take(dir: &Path, cluster: &str) -> Result<Self, JournalError> {
+        let path = dir.join("lock");
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(JournalError::io("open", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::Locked { path }),
+            Err(e) => return Err(JournalError::io("lock", &path)(e.into())),
+        }
+        mark(dir, cluster)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn mark(dir: &Path, cluster: &str) -> Result<(), JournalError> {
+    let path = dir.join("cluster");
+    let mut text = String::new();
+    match File::open(&path) {
+        Ok(mut file) => file.read_to_string(&mut text).map_err(JournalError::io("read", &path))?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(dir, &path, cluster),
+        Err(e) => return Err(JournalError::io("open", &path)(e)),
+    };
+    let mut lines = text.lines();
+    let format = lines.next().and_then(|l| l.strip_prefix(TITLE)).and_then(|n| n.parse::<u32>().ok());
+    let problem = match format {
+        Some(format) if format > KNOWN_FORMAT => Problem::Format(format),
+        Some(_) => match lines.next() {
+            Some(theirs) if theirs == cluster => return Ok(()),
+            Some(theirs) => {
+                let (theirs, ours) = (theirs.to_owned(), cluster.to_owned());
+                return Err(JournalError::OtherCluster { path, theirs, ours });
+            }
+            None => Problem::Header,
+        },
+        None => Problem::Header,
+    };
+    Err(JournalError::Damaged { path, offset: 0, what: "the cluster's name".into(), problem })
+}
+
+fn write_mark(dir: &Path, path: &Path, cluster: &str) -> Result<(), JournalError> {
+    let draft = dir.join("cluster.tmp");
+    let failed = || JournalError::io("write", &draft);
+    let mut file = files::create(&draft).map_err(failed())?;
+    file.write_all(format!("{TITLE}{KNOWN_FORMAT}\n{cluster}\n").as_bytes()).map_err(failed())?;
+    file.sync_all().map_err(failed())?;
+    std::fs::rename(&draft, path).map_err(JournalError::io("rename to", path))?;
+    files::sync_dir(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Folder;
+    use super::{JournalError, StateLock};
+
+    #[test]
+    fn one_controller_one_cluster() {
+        let dir = Folder::new();
+        let first = StateLock::take(dir.path(), "alpha").unwrap();
+        assert!(matches!(StateLock::take(dir.path(), "alpha"), Err(JournalError::Locked { .. })));
+        drop(first);
+        let other = StateLock::take(dir.path(), "beta").unwrap_err();
+        assert!(other.to_string().contains("belongs to cluster `alpha`"), "{other}");
+        drop(StateLock::take(dir.path(), "alpha").unwrap());
+        std::fs::write(dir.path().join("cluster"), "squall state, format 99\nalpha\n").unwrap();
+        let newer = StateLock::take(dir.path(), "alpha").unwrap_err();
+        assert!(newer.to_string().contains("newer version"), "{newer}");
+    }
+}

@@ -1,0 +1,156 @@
+//! From files to state: the newest snapshot, then every record after it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use squall_engine::control::state::State;
+use squall_model::event::{Event, Record};
+use squall_model::journal::Problem;
+
+use super::blobs::Blobs;
+use super::error::JournalError;
+use super::files::{Kind, Listing};
+use super::snapshot;
+use super::walk::{Cursor, End, Found, walk};
+
+/// What a replay found and how long it took.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayReport {
+    /// Bytes of the snapshot's content; 0: there was none.
+    pub snapshot_bytes: u64,
+    /// Time for reading the snapshot.
+    pub snapshot_time: Duration,
+    /// Records after the snapshot.
+    pub records: u64,
+    /// Events in them.
+    pub events: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Time for reading and applying them.
+    pub tail_time: Duration,
+}
+
+/// What the files of a journal say.
+#[derive(Debug)]
+pub struct Replay {
+    /// The state.
+    pub state: State,
+    /// The last record's number; 0: none.
+    pub seq: u64,
+    /// How it went.
+    pub report: ReplayReport,
+    pub(crate) blobs: Blobs,
+    /// The last segment covered by the snapshot; 0: there is none.
+    pub(crate) covered: u64,
+    pub(crate) cursor: Option<Cursor>,
+    pub(crate) end: Option<End>,
+    /// What stopped it early.
+    pub(crate) error: Option<JournalError>,
+}
+
+/// Reads a journal folder without changing anything. For measuring and looking; the controller opens it.
+pub fn replay(dir: &Path) -> Result<Replay, JournalError> {
+    let mut replay = read(dir)?;
+    match replay.error.take() {
+        Some(error) => Err(error),
+        None => Ok(replay),
+    }
+}
+
+/// As [`replay`], but damage in segments is part of the result, with all that stands before it.
+pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
+    let listing = Listing::read(dir)?;
+    let mut replay = Replay {
+        state: State::default(),
+        seq: 0,
+        report: ReplayReport::default(),
+        blobs: Blobs::new(dir),
+        covered: 0,
+        cursor: None,
+        end: None,
+        error: None,
+    };
+    if let Some(&newest) = listing.snapshots.last() {
+        let start = Instant::now();
+        let loaded = snapshot::load(dir, newest)?;
+        for (digest, place) in loaded.blobs {
+            replay.blobs.put(digest, place, newest);
+        }
+        for (packed, number) in replay.blobs.files() {
+            let path = if packed { Kind::Pack.path(dir, number) } else { Kind::Segment.path(dir, number) };
+            if !path.exists() {
+                return Err(JournalError::Missing { path, why: "scripts or environments of jobs stand in it".into() });
+            }
+        }
+        replay.report.snapshot_bytes = loaded.bytes;
+        replay.report.snapshot_time = start.elapsed();
+        replay.state = loaded.state;
+        replay.cursor = Some(loaded.cursor);
+        replay.covered = newest;
+    }
+    let tail: Vec<u64> = listing.segments.iter().copied().filter(|n| *n > replay.covered).collect();
+    let first = replay.covered + 1;
+    if tail.first().is_some_and(|n| *n != first) || (tail.is_empty() && replay.covered > 0) {
+        let path = Kind::Segment.path(dir, first);
+        let why = if replay.covered > 0 { "a snapshot says that it follows" } else { "a later segment exists" };
+        replay.error = Some(JournalError::Missing { path, why: why.into() });
+        return Ok(replay);
+    }
+    replay.tail(dir, &tail);
+    Ok(replay)
+}
+
+impl Replay {
+    fn tail(&mut self, dir: &Path, numbers: &[u64]) {
+        let start = Instant::now();
+        let (state, blobs, report) = (&mut self.state, &self.blobs, &mut self.report);
+        let walk = walk(dir, numbers, self.cursor, &mut |segment, found| {
+            match found {
+                Found::Blob(digest, place) => blobs.put(digest, place, segment),
+                Found::Record(record) => {
+                    report.records += 1;
+                    report.events += record.events.len() as u64;
+                    touch(blobs, segment, &record)?;
+                    apply(state, &record);
+                }
+            }
+            Ok(())
+        });
+        self.report.bytes = walk.bytes;
+        self.report.tail_time = start.elapsed();
+        self.cursor = walk.cursor.or(self.cursor);
+        self.seq = self.cursor.map_or(0, |c| c.seq - 1);
+        self.end = walk.end;
+        self.error = walk.error;
+        if let (None, Some(end)) = (&self.error, self.end.filter(|e| e.closed)) {
+            let path = Kind::Segment.path(dir, end.number + 1);
+            self.error =
+                Some(JournalError::Missing { path, why: format!("segment {} says that it follows", end.number) });
+        }
+    }
+}
+
+/// Applies a record.
+pub(crate) fn apply(state: &mut State, record: &Record) {
+    for event in &record.events {
+        state.apply(record.time, event);
+    }
+}
+
+/// Notes which blobs a record needs; a blob that is not there is damage.
+fn touch(blobs: &Blobs, segment: u64, record: &Record) -> Result<(), Problem> {
+    for event in &record.events {
+        let Event::JobSubmitted { id, spec, .. } = event else { continue };
+        for digest in spec.script.iter().chain([&spec.env]) {
+            if !blobs.touch(digest, segment) && !is_nothing(digest) {
+                return Err(Problem::Content(format!("script or environment {digest} of job {id} is nowhere")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The digest that stands for "no content" in specs that never had one.
+fn is_nothing(digest: &squall_model::job::Digest) -> bool {
+    digest.0.iter().all(|b| *b == 0)
+}

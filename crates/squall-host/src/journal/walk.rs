@@ -1,0 +1,181 @@
+//! Reads segments in order and checks that each follows the one before, frame by frame.
+
+use std::path::{Path, PathBuf};
+
+use squall_model::event::Record;
+use squall_model::job::Digest;
+use squall_model::journal::{self, Damage, Item, Link, Problem, SEGMENT_HEADER_BYTES, Scan, SegmentHeader};
+
+use super::blobs::BlobPlace;
+use super::error::JournalError;
+use super::files::Kind;
+
+/// What the next segment must begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) cluster: u128,
+    /// Sequence number of the next record.
+    pub(crate) seq: u64,
+    pub(crate) link: Link,
+}
+
+/// Something found in a segment.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Record(Record),
+    Blob(Digest, BlobPlace),
+}
+
+/// Where the last segment that was read ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) number: u64,
+    /// Size of the file as it was made.
+    pub(crate) size: u64,
+    /// Where the next frame goes.
+    pub(crate) at: u64,
+    /// Its last frame says that another segment exists.
+    pub(crate) closed: bool,
+    /// Bytes of an unfinished write at `at`.
+    pub(crate) torn: usize,
+    /// An empty segment after this one, left by a crash while it was made.
+    pub(crate) stray: Option<u64>,
+}
+
+/// What a walk came to.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// After the last good frame.
+    pub(crate) cursor: Option<Cursor>,
+    /// None: not one segment could be read.
+    pub(crate) end: Option<End>,
+    /// Bytes of good frames.
+    pub(crate) bytes: u64,
+    /// Why it ended early.
+    pub(crate) error: Option<JournalError>,
+}
+
+/// What to do with what is found, given the number of its segment.
+pub(crate) type Visit<'a> = dyn FnMut(u64, Found) -> Result<(), Problem> + 'a;
+
+/// Reads the segments of those numbers. Without a cursor, the first segment's header is believed.
+pub(crate) fn walk(dir: &Path, numbers: &[u64], cursor: Option<Cursor>, visit: &mut Visit<'_>) -> Walk {
+    let mut walk = Walk { cursor, end: None, bytes: 0, error: None };
+    for (i, &number) in numbers.iter().enumerate() {
+        if let Err(error) = walk.step(dir, number, &numbers[i + 1..], visit) {
+            walk.error = Some(error);
+            break;
+        }
+        if walk.end.is_some_and(|e| !e.closed) {
+            break;
+        }
+    }
+    walk
+}
+
+/// A segment's bytes with its header.
+struct Segment {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    header: SegmentHeader,
+}
+
+impl Segment {
+    fn load(dir: &Path, number: u64) -> Result<Self, JournalError> {
+        let path = Kind::Segment.path(dir, number);
+        let bytes = std::fs::read(&path).map_err(JournalError::io("read", &path))?;
+        let header = SegmentHeader::decode(&bytes).map_err(|problem| header_damage(&path, problem))?;
+        Ok(Self { path, bytes, header })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes[SEGMENT_HEADER_BYTES..].iter().all(|b| *b == 0)
+    }
+}
+
+fn header_damage(path: &Path, problem: Problem) -> JournalError {
+    JournalError::Damaged { path: path.to_owned(), offset: 0, what: "header of the segment".into(), problem }
+}
+
+impl Walk {
+    fn step(&mut self, dir: &Path, number: u64, later: &[u64], visit: &mut Visit<'_>) -> Result<(), JournalError> {
+        if let Some(end) = self.end.filter(|e| e.number + 1 != number) {
+            let path = Kind::Segment.path(dir, end.number + 1);
+            return Err(JournalError::Missing { path, why: format!("segment {number} exists") });
+        }
+        let segment = Segment::load(dir, number)?;
+        let head = segment.header;
+        let found = Cursor { cluster: head.cluster, seq: head.seq, link: head.link };
+        if head.number != number || self.cursor.is_some_and(|expected| expected != found) {
+            return Err(header_damage(&segment.path, Problem::Chain));
+        }
+        let mut end =
+            End { number, size: head.size, at: SEGMENT_HEADER_BYTES as u64, closed: false, torn: 0, stray: None };
+        let result = self.frames(&segment, found, &mut end, visit);
+        self.end = Some(end);
+        let torn = result?;
+        if end.closed {
+            return Ok(());
+        }
+        let end = self.end.get_or_insert(end);
+        end.torn = torn;
+        match later {
+            [] => Ok(()),
+            [next] if Segment::load(dir, *next).is_ok_and(|s| s.is_empty()) => {
+                end.stray = Some(*next);
+                Ok(())
+            }
+            _ => {
+                let cursor = self.cursor.unwrap_or(found);
+                let damage = Damage { offset: end.at as usize, frame: cursor.link.frame, problem: Problem::Checksum };
+                Err(JournalError::frame(&segment.path, damage, cursor.seq))
+            }
+        }
+    }
+
+    /// Reads frames until the segment ends; returns how many bytes of an unfinished write follow.
+    fn frames(
+        &mut self,
+        segment: &Segment,
+        mut cursor: Cursor,
+        end: &mut End,
+        visit: &mut Visit<'_>,
+    ) -> Result<usize, JournalError> {
+        self.cursor = Some(cursor);
+        loop {
+            let at = end.at as usize;
+            let (items, next, link) = match journal::scan(&segment.bytes, at, cursor.link) {
+                Scan::Frame { items, next, link } => (items, next, link),
+                Scan::End => return Ok(0),
+                Scan::Torn { bytes } => return Ok(bytes),
+                Scan::Damaged(damage) => return Err(JournalError::frame(&segment.path, damage, cursor.seq)),
+            };
+            let frame = cursor.link.frame;
+            let bad = |problem, seq| JournalError::frame(&segment.path, Damage { offset: at, frame, problem }, seq);
+            for item in journal::items(&segment.bytes, items).map_err(|p| bad(p, cursor.seq))? {
+                match item {
+                    Item::Record(record) if record.seq != cursor.seq => {
+                        return Err(bad(Problem::Content(format!("it bears the number {}", record.seq)), cursor.seq));
+                    }
+                    Item::Record(record) => {
+                        visit(end.number, Found::Record(record)).map_err(|p| bad(p, cursor.seq))?;
+                        cursor.seq += 1;
+                    }
+                    Item::Blob { digest, at: offset, content } => {
+                        let (offset, length) = (offset as u64, content.len() as u64);
+                        let place = BlobPlace { packed: false, number: end.number, offset, length };
+                        visit(end.number, Found::Blob(digest, place)).map_err(|p| bad(p, cursor.seq))?;
+                    }
+                    Item::Close => end.closed = true,
+                }
+            }
+            self.bytes += (next - at) as u64;
+            cursor.link = link;
+            end.at = next as u64;
+            self.cursor = Some(cursor);
+            if end.closed {
+                return Ok(0);
+            }
+        }
+    }
+}

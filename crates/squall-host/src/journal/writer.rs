@@ -1,0 +1,331 @@
+//! The journal itself: appends batches, each durable as a whole before `append` returns.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use squall_engine::control::state::State;
+use squall_model::event::Record;
+use squall_model::job::Blob;
+use squall_model::journal::{CLOSE_BYTES, FrameWriter, Link, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
+
+use super::blobs::{BlobPlace, Blobs};
+use super::error::{JournalError, is_no_space};
+use super::files::{self, Kind, Listing, PACK_DRAFT, SNAPSHOT_DRAFT, SPARE};
+use super::follower::Follower;
+use super::replay::{self, Replay, ReplayReport};
+use super::spare::{SEGMENT_BYTES_MAX, Spare, SpareKeeper, segment_size};
+use super::walk::{Cursor, End};
+
+/// How to open a journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// A record that is known to have been durable: a journal that ends before it has lost something.
+    pub seen: u64,
+    /// Go on without what is damaged or missing (it is set aside).
+    pub accept_loss: bool,
+    /// Size of segments on a disk with room enough, bytes.
+    pub segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seen: 0, accept_loss: false, segment_bytes: SEGMENT_BYTES_MAX }
+    }
+}
+
+/// A journal that was just opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// For appending.
+    pub journal: Journal,
+    /// What it says.
+    pub state: State,
+    /// How the replay went.
+    pub report: ReplayReport,
+    /// What is worth saying: a torn tail that was cut, damage that was accepted.
+    pub notices: Vec<String>,
+}
+
+/// Appends batches of records and blobs to segment files.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    cursor: Cursor,
+    number: u64,
+    file: File,
+    size: u64,
+    at: u64,
+    blobs: Blobs,
+    spare: SpareKeeper,
+    follower: Follower,
+}
+
+/// What an append did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Time of write and flush.
+    pub flush: Duration,
+}
+
+impl Journal {
+    /// Reads the folder, cuts a torn tail, and makes ready for appending. The caller holds the directory's lock.
+    pub fn open(dir: &Path, options: Options) -> Result<Opened, JournalError> {
+        files::remove(&dir.join(SPARE))?;
+        files::remove(&dir.join(SNAPSHOT_DRAFT))?;
+        files::remove(&dir.join(PACK_DRAFT))?;
+        let mut notices = Vec::new();
+        let mut replay = replay::read(dir)?;
+        if let Some(error) = replay.error.take() {
+            if !options.accept_loss {
+                return Err(error);
+            }
+            notices.push(format!("accepted the loss of what follows: {error}"));
+            set_aside(dir, &mut replay, &mut notices)?;
+        } else if replay.seq < options.seen {
+            let error = JournalError::Short { have: replay.seq, seen: options.seen };
+            if !options.accept_loss {
+                return Err(error);
+            }
+            notices.push(format!("accepted: {error}"));
+        }
+        let cursor = match replay.cursor {
+            Some(cursor) => cursor,
+            None => fresh(dir)?,
+        };
+        let end = match replay.end {
+            Some(end) if !end.closed => end,
+            other => begin(dir, other.map_or(replay.covered, |e| e.number) + 1, cursor, options.segment_bytes)?,
+        };
+        let file = reopen(dir, &end, &mut notices)?;
+        let blobs = replay.blobs;
+        let spare =
+            SpareKeeper::start(dir, options.segment_bytes).map_err(JournalError::io("start a thread for", dir))?;
+        let follower = Follower::start(dir, blobs.clone(), replay.covered)?;
+        let End { number, size, at, .. } = end;
+        let journal = Self { dir: dir.to_owned(), cursor, number, file, size, at, blobs, spare, follower };
+        Ok(Opened { journal, state: replay.state, report: replay.report, notices })
+    }
+
+    /// The number of the next record.
+    pub fn next_seq(&self) -> u64 {
+        self.cursor.seq
+    }
+
+    /// Identifies this journal among all.
+    pub fn cluster(&self) -> u128 {
+        self.cursor.cluster
+    }
+
+    /// For reading scripts and environments.
+    pub fn blobs(&self) -> Blobs {
+        self.blobs.clone()
+    }
+
+    /// For telling up to where accounting has come: older records need not be kept for it.
+    pub fn follower(&self) -> &Follower {
+        &self.follower
+    }
+
+    /// Bytes that can be appended without asking the disk for room.
+    pub fn room(&self) -> u64 {
+        self.room_here() + self.spare.bytes().saturating_sub((SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64)
+    }
+
+    /// Bytes of room below which only what must be written should be.
+    pub fn reserve(&self) -> u64 {
+        (self.size / 2).min(1 << 20)
+    }
+
+    /// Why no room can be reserved, if none can.
+    pub fn trouble(&self) -> Option<String> {
+        self.spare.trouble()
+    }
+
+    /// Waits until room is reserved, or it is known that none can be.
+    pub fn settle(&self) {
+        self.spare.settle();
+    }
+
+    /// Appends records and the blobs that they need, and flushes. The records bear the numbers from
+    /// [`Journal::next_seq`] on. After an error other than "no space" the journal must not be used again.
+    pub fn append(&mut self, records: &[Record], blobs: &[Blob]) -> Result<Appended, JournalError> {
+        let start = Instant::now();
+        let dir = self.dir.clone();
+        let unfit = |p: Problem| JournalError::io("write a record to", &dir)(std::io::Error::other(p));
+        let mut writer = FrameWriter::default();
+        let mut placed: Vec<(&Blob, usize)> = Vec::new();
+        for blob in blobs {
+            let known = placed.iter().any(|(b, _)| b.digest == blob.digest);
+            if !known && !self.blobs.touch(&blob.digest, self.number + 1) {
+                placed.push((blob, writer.blob(&blob.digest, &blob.bytes)));
+            }
+        }
+        for record in records {
+            writer.record(record).map_err(unfit)?;
+        }
+        let size = writer.size() as u64;
+        if size > self.room_here() {
+            self.roll(size)?;
+        }
+        let (frame, link) = writer.finish(self.cursor.link).map_err(unfit)?;
+        self.write(&frame)?;
+        for (blob, offset) in placed {
+            let place = BlobPlace {
+                packed: false,
+                number: self.number,
+                offset: self.at + offset as u64,
+                length: blob.bytes.len() as u64,
+            };
+            self.blobs.put(blob.digest, place, self.number);
+        }
+        self.at += frame.len() as u64;
+        self.cursor = Cursor { link, seq: self.cursor.seq + records.len() as u64, ..self.cursor };
+        Ok(Appended { bytes: frame.len() as u64, flush: start.elapsed() })
+    }
+
+    /// Closes the current segment and begins the next, so that a snapshot can cover all that was appended.
+    pub fn close_segment(&mut self) -> Result<(), JournalError> {
+        self.roll(0)
+    }
+
+    fn room_here(&self) -> u64 {
+        (self.size - self.at).saturating_sub(CLOSE_BYTES as u64)
+    }
+
+    fn write(&self, frame: &[u8]) -> Result<(), JournalError> {
+        let path = || Kind::Segment.path(&self.dir, self.number);
+        self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))?;
+        match self.file.sync_data() {
+            // What a failed flush has lost is unknown: even "no space" is not to be tried again.
+            Err(e) if is_no_space(&e) => Err(JournalError::io("flush", &path())(std::io::Error::other(e))),
+            Err(e) => Err(JournalError::io("flush", &path())(e)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Goes on in a new segment with room for a frame of that size.
+    fn roll(&mut self, frame: u64) -> Result<(), JournalError> {
+        let need = (SEGMENT_HEADER_BYTES + CLOSE_BYTES) as u64 + frame;
+        let spare = match self.spare.take(need) {
+            Some(spare) => spare,
+            None => {
+                self.spare.make(need.next_multiple_of(4096)).map_err(JournalError::io("reserve room in", &self.dir))?
+            }
+        };
+        let mut closing = FrameWriter::default();
+        closing.close();
+        let unfit = |p: Problem| JournalError::io("close a segment in", &self.dir)(std::io::Error::other(p));
+        let (frame, link) = closing.finish(self.cursor.link).map_err(unfit)?;
+        let cursor = Cursor { link, ..self.cursor };
+        let size = spare.size;
+        let file = name_segment(&self.dir, self.number + 1, cursor, spare)?;
+        self.write(&frame)?;
+        self.follower.closed(self.number);
+        self.cursor = cursor;
+        self.number += 1;
+        self.file = file;
+        self.size = size;
+        self.at = SEGMENT_HEADER_BYTES as u64;
+        self.spare.wake();
+        Ok(())
+    }
+}
+
+/// Gives a spare its header and its name, durably.
+fn name_segment(dir: &Path, number: u64, cursor: Cursor, spare: Spare) -> Result<File, JournalError> {
+    let Cursor { cluster, seq, link } = cursor;
+    let head = SegmentHeader { cluster, number, size: spare.size, seq, link };
+    let path = Kind::Segment.path(dir, number);
+    spare.file.write_all_at(&head.encode(), 0).map_err(JournalError::io("write to", &spare.path))?;
+    spare.file.sync_all().map_err(JournalError::io("flush", &spare.path))?;
+    std::fs::rename(&spare.path, &path).map_err(JournalError::io("rename to", &path))?;
+    files::sync_dir(dir)?;
+    Ok(spare.file)
+}
+
+/// The beginning of a journal that does not exist yet.
+fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
+    let mut id = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut f| f.read_exact(&mut id))
+        .map_err(JournalError::io("make an id for", dir))?;
+    let cluster = u128::from_le_bytes(id);
+    Ok(Cursor { cluster, seq: 1, link: Link::first(cluster) })
+}
+
+/// Makes an empty segment.
+fn begin(dir: &Path, number: u64, cursor: Cursor, most: u64) -> Result<End, JournalError> {
+    let size = segment_size(dir, most);
+    let path = dir.join(SPARE);
+    let file = files::zeroed(&path, size).map_err(JournalError::io("reserve room in", dir))?;
+    name_segment(dir, number, cursor, Spare { file, path, size })?;
+    Ok(End { number, size, at: SEGMENT_HEADER_BYTES as u64, closed: false, torn: 0, stray: None })
+}
+
+/// Opens the last segment for appending, free of an unfinished write.
+fn reopen(dir: &Path, end: &End, notices: &mut Vec<String>) -> Result<File, JournalError> {
+    if let Some(stray) = end.stray {
+        files::remove(&Kind::Segment.path(dir, stray))?;
+        files::sync_dir(dir)?;
+    }
+    let path = Kind::Segment.path(dir, end.number);
+    let file =
+        std::fs::OpenOptions::new().read(true).write(true).open(&path).map_err(JournalError::io("open", &path))?;
+    let length = file.metadata().map_err(JournalError::io("look at", &path))?.len();
+    if end.torn > 0 {
+        notices.push(format!(
+            "{}: cut {} bytes of an unfinished write at offset {}; nothing in it was acknowledged",
+            path.display(),
+            end.torn,
+            end.at
+        ));
+        let zeros = vec![0; end.torn];
+        file.write_all_at(&zeros, end.at).map_err(JournalError::io("cut", &path))?;
+    }
+    if length != end.size {
+        notices.push(format!("{}: has {length} bytes instead of {}: corrected", path.display(), end.size));
+        file.set_len(end.size).map_err(JournalError::io("reserve room in", &path))?;
+        let missing = end.size.saturating_sub(length);
+        if missing > 0 {
+            let flags = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&file, flags, length, missing)
+                .map_err(|e| JournalError::io("reserve room in", &path)(e.into()))?;
+        }
+    }
+    if end.torn > 0 || length != end.size {
+        file.sync_all().map_err(JournalError::io("flush", &path))?;
+    }
+    Ok(file)
+}
+
+/// Keeps copies of the files from the first damage on, and lets the journal end before it.
+fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Result<(), JournalError> {
+    let listing = Listing::read(dir)?;
+    let last_good = replay.end.map_or(replay.covered, |e| e.number);
+    let lost = dir.join(format!("lost-after-record-{}", replay.seq));
+    std::fs::create_dir_all(&lost).map_err(JournalError::io("create", &lost))?;
+    for number in listing.segments.into_iter().filter(|n| *n >= last_good && *n > replay.covered) {
+        let from = Kind::Segment.path(dir, number);
+        let to = Kind::Segment.path(&lost, number);
+        std::fs::copy(&from, &to).map_err(JournalError::io("copy to", &to))?;
+        if number > last_good {
+            files::remove(&from)?;
+        }
+    }
+    if let Some(end) = &mut replay.end {
+        end.stray = None;
+        if !end.closed {
+            let path = Kind::Segment.path(dir, end.number);
+            let length = std::fs::metadata(&path).map_err(JournalError::io("look at", &path))?.len();
+            end.torn = length.saturating_sub(end.at) as usize;
+        }
+    }
+    files::sync_dir(dir)?;
+    notices.push(format!("copies of what was there are in {}", lost.display()));
+    Ok(())
+}
