@@ -24,6 +24,7 @@ struct Command {
 /// Every command. Order is that of `squall help`.
 const COMMANDS: &[Command] = &[
     ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
+    ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
 ];
 

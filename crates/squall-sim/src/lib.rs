@@ -1,1 +1,33 @@
-//! x
+//! Squall's simulated world: one heap of timed inputs, one seed, injected faults. It runs the production machines.
+//!
+//! [`run`] simulates one seed with random users and faults; [`tell`] carries out a story; [`Mutation`]s are planted
+//! bugs by which the simulator itself is tested. Whatever happens, the judge compares what clients were told, what
+//! simulated processes did and what the simulated disk holds; the machines' own word counts for nothing.
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod client;
+mod controller;
+mod coverage;
+mod disk;
+mod judge;
+mod mutation;
+mod nemesis;
+mod network;
+mod node;
+mod order;
+mod perturb;
+mod run;
+mod scenario;
+mod seed;
+mod step;
+mod trace;
+mod workload;
+mod world;
+
+pub use coverage::{Coverage, Fault, Phase};
+pub use judge::Violation;
+pub use mutation::Mutation;
+pub use run::{Report, Settings, run};
+pub use scenario::parse::ParseError;
+pub use scenario::run::{StoryFailure, tell};

@@ -2,4 +2,5 @@
 
 pub(crate) mod bench;
 pub(crate) mod sbatch;
+pub(crate) mod sim;
 pub(crate) mod submission;

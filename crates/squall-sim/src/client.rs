@@ -1,0 +1,459 @@
+//! Simulated users: their calls, retries and what they remember of what they were told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_bytes::ByteBuf;
+use squall_engine::control::{CallerId, Input, Who as Asker};
+use squall_model::event::NodeAdmin;
+use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
+use squall_model::set::IndexSet;
+use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
+
+use crate::coverage::Fault;
+use crate::judge::process::order_of;
+use crate::mutation::Mutation;
+use crate::order::{Order, Truth};
+use crate::trace::Who;
+use crate::world::{Happening, World};
+
+/// All users.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    pub(crate) placed: Vec<Placed>,
+    calls: Vec<Call>,
+    by_caller: BTreeMap<u64, usize>,
+    last_caller: u64,
+    /// Connections that break, of a million.
+    pub(crate) loss_ppm: u32,
+}
+
+/// An order and what its user knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) order: Order,
+    pub(crate) id: Option<JobId>,
+    pub(crate) refused: Option<Refusal>,
+    pub(crate) requeue_sent: bool,
+    /// The largest limit that its array ever had.
+    array_limit: Option<u32>,
+    allocated: bool,
+    steps_done: u32,
+    /// How each of its steps ended, as its user was told.
+    pub(crate) step_ends: Vec<Outcome>,
+    /// Nothing is under way that its user waits for.
+    pub(crate) over: bool,
+    /// A user's deed on it is under way.
+    busy: bool,
+}
+
+/// What a user wants.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    Submit { order: usize },
+    Own { order: usize },
+    Step { order: usize },
+    Finish { order: usize },
+    Cancel { order: usize, index: Option<u32> },
+    Hold { order: usize },
+    Release { order: usize },
+    Requeue { order: usize },
+    Suspend { order: usize, suspend: bool },
+    Update { order: usize, array_limit: Option<u32>, time_limit_s: Option<u64> },
+    Admin { nodes: String, admin: NodeAdmin },
+    AuditJobs,
+    AuditNodes,
+}
+
+/// A wish that is being asked for until it is answered.
+#[derive(Clone, Debug)]
+struct Call {
+    wish: Wish,
+    caller: Option<u64>,
+    tries: u32,
+    done: bool,
+}
+
+impl Clients {
+    pub(crate) fn order(&self, order: usize) -> Option<&Order> {
+        self.placed.get(order).map(|p| &p.order)
+    }
+    /// The largest limit of running tasks that an order ever had.
+    pub(crate) fn array_limit(&self, order: usize) -> Option<u32> {
+        self.placed.get(order).and_then(|p| p.array_limit)
+    }
+    /// What the processes of a launch will do.
+    pub(crate) fn truth(&self, launch: &StepLaunch) -> Truth {
+        let order = order_of(launch).and_then(|tag| self.order(tag));
+        let index = launch.facts.array.map(|a| a.index);
+        order.map_or(Truth { run: Span(1), exit: ExitCode::OK, stubborn: false }, |o| o.truth(index))
+    }
+    /// Whether every wish was dealt with.
+    pub(crate) fn are_content(&self) -> bool {
+        self.calls.iter().all(|c| c.done)
+    }
+    /// A wish that nobody has dealt with, in words.
+    pub(crate) fn first_waiting(&self) -> String {
+        self.calls.iter().find(|c| !c.done).map(|c| format!("{:?}", c.wish)).unwrap_or_default()
+    }
+}
+
+impl World {
+    /// A user submits.
+    pub(crate) fn submit(&mut self, order: Order) -> usize {
+        let tag = self.clients.placed.len();
+        let owning = order.kind != JobKind::Batch;
+        if let Some(limit_s) = order.limit_s {
+            self.judge.limits.insert(tag, limit_s);
+        }
+        let array_limit = order.array.as_ref().and_then(|a| a.limit);
+        self.clients.placed.push(Placed {
+            order,
+            id: None,
+            refused: None,
+            requeue_sent: false,
+            array_limit,
+            allocated: false,
+            steps_done: 0,
+            step_ends: Vec::new(),
+            over: false,
+            busy: false,
+        });
+        self.wish(if owning { Wish::Own { order: tag } } else { Wish::Submit { order: tag } });
+        tag
+    }
+
+    /// A user wants something, from now on until it is answered. False: something else is under way there.
+    pub(crate) fn wish(&mut self, wish: Wish) -> bool {
+        if let Some(order) = wish.deed_on() {
+            let placed = &mut self.clients.placed[order];
+            if placed.busy || placed.id.is_none() {
+                return false;
+            }
+            placed.busy = true;
+            match wish {
+                Wish::Release { .. } => self.judge.release_sent(order),
+                Wish::Requeue { .. } => {
+                    placed.requeue_sent = true;
+                    self.judge.requeue_sent(order);
+                }
+                Wish::Update { array_limit: Some(limit), .. } => {
+                    placed.array_limit = placed.array_limit.map(|old| old.max(limit));
+                }
+                Wish::Update { time_limit_s: Some(limit_s), .. } => {
+                    let known = self.judge.limits.get(&order).copied();
+                    self.judge.limits.insert(order, known.unwrap_or(u64::MAX / 2).max(limit_s));
+                }
+                _ => {}
+            }
+        }
+        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false });
+        let call = self.clients.calls.len() - 1;
+        self.after(Span(0), Happening::ClientTries { call });
+        true
+    }
+
+    pub(crate) fn client_tries(&mut self, call: usize) {
+        if self.clients.calls[call].done || self.clients.calls[call].caller.is_some() {
+            return;
+        }
+        if !self.controller.serves() {
+            let again = self.seed.span(Span::from_millis(100), Span::from_millis(1500));
+            return self.after(again, Happening::ClientTries { call });
+        }
+        self.clients.calls[call].tries += 1;
+        let Some(request) = self.request(call) else {
+            self.clients.calls[call].done = true;
+            return;
+        };
+        self.clients.last_caller += 1;
+        let caller = self.clients.last_caller;
+        self.clients.calls[call].caller = Some(caller);
+        self.clients.by_caller.insert(caller, call);
+        let delay = self.seed.span(Span(30), Span(300));
+        self.after(delay, Happening::Ask { caller, request: Box::new(request) });
+        let lost = self.loses_answer(call);
+        if lost || self.seed.chance(self.clients.loss_ppm) {
+            let breaks = if lost { Span(delay.0 + 21) } else { self.seed.span(Span(0), Span::from_millis(20)) };
+            self.after(breaks, Happening::ClientBreaks { caller });
+        }
+    }
+
+    /// A story may want that the first answer never reaches its client.
+    fn loses_answer(&self, call: usize) -> bool {
+        let call = &self.clients.calls[call];
+        match call.wish {
+            Wish::Submit { order } | Wish::Own { order } if call.tries == 1 => {
+                self.clients.placed[order].order.lose_answer
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn ask_arrives(&mut self, caller: u64, request: Box<Request>) {
+        let Some(&call) = self.clients.by_caller.get(&caller) else { return };
+        if !self.controller.serves() {
+            return self.client_breaks(caller);
+        }
+        let order = self.clients.calls[call].wish.order();
+        let operator = order.is_none() || matches!(self.clients.calls[call].wish, Wish::Requeue { .. });
+        let uid = order.map_or(0, |order| 1000 + (order % 3) as u32);
+        let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
+        let who = Asker { owner: Arc::new(owner), operator };
+        self.tell_controller(Input::Ask { caller: CallerId(caller), who, request });
+    }
+
+    /// The connection breaks: the controller sees a hangup, the client tries again.
+    pub(crate) fn client_breaks(&mut self, caller: u64) {
+        let Some(call) = self.clients.by_caller.remove(&caller) else { return };
+        self.clients.calls[call].caller = None;
+        if self.controller.serves() {
+            self.tell_controller(Input::Hangup { caller: CallerId(caller) });
+        }
+        if self.clients.calls[call].done {
+            return;
+        }
+        self.strike(Fault::ClientLost, caller);
+        let again = self.seed.span(Span::from_millis(1), Span::from_millis(2000));
+        self.after(again, Happening::ClientTries { call });
+    }
+
+    /// The controller died: every connection breaks.
+    pub(crate) fn clients_lose_controller(&mut self) {
+        for (_, call) in std::mem::take(&mut self.clients.by_caller) {
+            self.clients.calls[call].caller = None;
+            let again = self.seed.span(Span::from_millis(1), Span::from_millis(1000));
+            self.after(again, Happening::ClientTries { call });
+        }
+    }
+
+    /// The user is content: the connection ends.
+    fn content(&mut self, call: usize) {
+        self.clients.calls[call].done = true;
+        if let Some(order) = self.clients.calls[call].wish.deed_on() {
+            self.clients.placed[order].busy = false;
+        }
+        if let Some(caller) = self.clients.calls[call].caller.take() {
+            self.clients.by_caller.remove(&caller);
+            let delay = Span(50);
+            let _ = delay;
+            if self.controller.serves() {
+                self.tell_controller(Input::Hangup { caller: CallerId(caller) });
+            }
+        }
+    }
+
+    /// What is asked for a wish now. None: it has become pointless.
+    fn request(&mut self, call: usize) -> Option<Request> {
+        let Call { wish, tries, .. } = self.clients.calls[call].clone();
+        let id_of = |order: usize| self.clients.placed[order].id;
+        Some(match wish {
+            Wish::Submit { order } => {
+                let ids: Vec<Option<JobId>> = self.clients.placed.iter().map(|p| p.id).collect();
+                Request::Submit {
+                    spec: Box::new(self.clients.placed[order].order.spec(order, |o| ids[o])),
+                    script: ByteBuf::from(Order::script(order)),
+                    env: ByteBuf::from(Order::environment(order)),
+                    key: self.key(order, tries),
+                }
+            }
+            Wish::Own { order } => match id_of(order) {
+                Some(job) => Request::Attach { job },
+                None => Request::Allocate {
+                    spec: Box::new(self.clients.placed[order].order.spec(order, |_| None)),
+                    env: ByteBuf::from(Order::environment(order)),
+                    key: self.key(order, tries),
+                    immediate_s: None,
+                },
+            },
+            Wish::Step { order } => self.step_request(order)?,
+            Wish::Finish { order } => {
+                let exit = self.clients.placed[order].order.truth(None).exit;
+                Request::Finish { job: id_of(order)?, exit }
+            }
+            Wish::Cancel { order, index } => {
+                Request::Cancel { jobs: selection(id_of(order)?, index), signal: None, step: None, verbose: true }
+            }
+            Wish::Hold { order } => Request::Hold { jobs: selection(id_of(order)?, None), user: true },
+            Wish::Release { order } => Request::Release { jobs: selection(id_of(order)?, None) },
+            Wish::Requeue { order } => Request::Requeue { jobs: selection(id_of(order)?, None), hold: false },
+            Wish::Suspend { order, suspend } => Request::Suspend { jobs: selection(id_of(order)?, None), suspend },
+            Wish::Update { order, array_limit, time_limit_s } => {
+                let array_limit = array_limit.map(Some);
+                let change = JobUpdate { array_limit, time_limit_s: time_limit_s.map(Some), ..JobUpdate::default() };
+                Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
+            }
+            Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },
+            Wish::AuditJobs => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
+            Wish::AuditNodes => Request::Nodes,
+        })
+    }
+
+    fn key(&self, order: usize, tries: u32) -> ClientKey {
+        let changed = self.is_planted(Mutation::RetryKeyIgnored) && tries > 1;
+        ClientKey(((order as u128 + 1) << 16) | if changed { u128::from(tries) << 96 } else { 0 })
+    }
+
+    fn step_request(&self, order: usize) -> Option<Request> {
+        let placed = &self.clients.placed[order];
+        let spec =
+            StepSpec { name: format!("step{}", placed.steps_done), submit_line: "srun".into(), ..StepSpec::default() };
+        let program = TaskProgram {
+            commands: vec![(RankSet::All, vec![ByteBuf::from(b"/bin/sim".to_vec())])],
+            work_dir: ByteBuf::from(b"/".to_vec()),
+            ..TaskProgram::default()
+        };
+        let key = ClientKey(self.key(order, 1).0 + 1 + u128::from(placed.steps_done));
+        Some(Request::CreateStep { job: placed.id?, spec: Box::new(spec), program: Box::new(program), key })
+    }
+
+    pub(crate) fn answer_arrives(&mut self, caller: u64, answer: Answer) {
+        let Some(&call) = self.clients.by_caller.get(&caller) else { return };
+        self.say(Who::Client(call as u32), answer_name(&answer), 0, 0);
+        match self.clients.calls[call].wish.clone() {
+            Wish::Submit { order } => self.submit_answered(call, order, answer),
+            Wish::Own { order } => self.own_answered(call, order, answer),
+            Wish::Step { order } => self.step_answered(call, order, answer),
+            Wish::Finish { order } => {
+                self.clients.placed[order].over = true;
+                self.content(call);
+            }
+            Wish::Cancel { order, index } => {
+                let placed = &self.clients.placed[order];
+                let whole = placed.order.array.is_none() || index.is_some();
+                let requeue_sent = placed.requeue_sent;
+                if matches!(&answer, Answer::Affected { jobs, .. } if !jobs.is_empty()) && whole {
+                    self.judge.told_cancelled(order, index, requeue_sent);
+                }
+                self.content(call);
+            }
+            Wish::Hold { order } => {
+                if matches!(&answer, Answer::Affected { jobs, .. } if !jobs.is_empty()) {
+                    self.judge.told_held(order);
+                }
+                self.content(call);
+            }
+            Wish::AuditJobs | Wish::AuditNodes => {
+                self.judge.audit(&answer);
+                if !matches!(&answer, Answer::Jobs(page) if page.more) {
+                    self.content(call);
+                }
+            }
+            _ => self.content(call),
+        }
+    }
+
+    fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {
+        match answer {
+            Answer::Submitted { job, .. } => {
+                self.judge.told_submitted(order, job, self.clients.placed[order].id);
+                self.clients.placed[order].id = Some(job);
+                self.content(call);
+            }
+            Answer::Refused(refusal) => self.refused(call, order, refusal),
+            _ => {}
+        }
+    }
+
+    /// What may pass is asked for again; the rest is how it is.
+    fn refused(&mut self, call: usize, order: usize, refusal: Refusal) {
+        if matches!(refusal, Refusal::DiskFull | Refusal::ShuttingDown | Refusal::QueueFull(_)) {
+            if let Some(caller) = self.clients.calls[call].caller.take() {
+                self.clients.by_caller.remove(&caller);
+            }
+            let again = self.seed.span(Span::from_secs(1), Span::from_secs(10));
+            return self.after(again, Happening::ClientTries { call });
+        }
+        self.clients.placed[order].refused = Some(refusal);
+        self.clients.placed[order].over = true;
+        self.content(call);
+    }
+
+    fn own_answered(&mut self, call: usize, order: usize, answer: Answer) {
+        match answer {
+            Answer::Submitted { job, .. } => {
+                self.judge.told_submitted(order, job, self.clients.placed[order].id);
+                self.clients.placed[order].id = Some(job);
+            }
+            Answer::Allocated(_) => {
+                let placed = &mut self.clients.placed[order];
+                if !std::mem::replace(&mut placed.allocated, true) {
+                    self.next_step(order);
+                }
+            }
+            Answer::Refused(refusal) if self.clients.placed[order].id.is_none() => self.refused(call, order, refusal),
+            Answer::Refused(_) => {
+                self.clients.placed[order].over = true;
+                self.content(call);
+            }
+            _ => {}
+        }
+    }
+
+    fn next_step(&mut self, order: usize) {
+        let placed = &self.clients.placed[order];
+        let wish = if placed.steps_done < placed.order.steps { Wish::Step { order } } else { Wish::Finish { order } };
+        self.wish(wish);
+    }
+
+    fn step_answered(&mut self, call: usize, order: usize, answer: Answer) {
+        match answer {
+            Answer::StepDone { outcome, .. } => {
+                self.clients.placed[order].steps_done += 1;
+                self.clients.placed[order].step_ends.push(outcome);
+                self.content(call);
+                self.next_step(order);
+            }
+            Answer::Refused(_) => {
+                self.content(call);
+                self.wish(Wish::Finish { order });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Wish {
+    /// The order that it is about.
+    fn order(&self) -> Option<usize> {
+        match *self {
+            Self::Submit { order } | Self::Own { order } | Self::Step { order } | Self::Finish { order } => Some(order),
+            _ => self.deed_on(),
+        }
+    }
+    /// The order that a deed of its user is about: one at a time.
+    fn deed_on(&self) -> Option<usize> {
+        match *self {
+            Self::Cancel { order, .. }
+            | Self::Hold { order }
+            | Self::Release { order }
+            | Self::Requeue { order }
+            | Self::Suspend { order, .. }
+            | Self::Update { order, .. } => Some(order),
+            _ => None,
+        }
+    }
+}
+
+fn selection(id: JobId, index: Option<u32>) -> JobSelection {
+    let job = match index {
+        Some(index) => JobRef::Tasks(id, IndexSet::range(index, index)),
+        None => JobRef::Job(id),
+    };
+    JobSelection { ids: vec![job], ..JobSelection::default() }
+}
+
+fn answer_name(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Submitted { .. } => "is told submitted",
+        Answer::Allocated(_) => "is told allocated",
+        Answer::StepCreated { .. } => "is told step created",
+        Answer::StepDone { .. } => "is told step done",
+        Answer::Affected { .. } => "is told affected",
+        Answer::Refused(_) => "is refused",
+        _ => "is answered",
+    }
+}

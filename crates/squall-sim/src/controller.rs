@@ -1,0 +1,435 @@
+//! The controller's host in the simulator: turns, journal, flush, release, crash at every position, recovery.
+
+use std::collections::BTreeMap;
+
+use squall_engine::control::state::State;
+use squall_engine::control::state::snapshot::Snapshot as StateSnapshot;
+use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
+use squall_engine::machine::Machine;
+use squall_engine::session::digests_of;
+use squall_model::event::Record;
+use squall_model::job::{Blob, Digest};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
+use squall_model::wire::node::DownFrame;
+
+use crate::coverage::Fault;
+use crate::disk::{Disk, Entry, Found, Lie, Snapshot};
+use crate::mutation::Mutation;
+use crate::node::NodeHost;
+use crate::trace::Who;
+use crate::world::{Happening, World};
+
+/// Records between two snapshots.
+const SNAPSHOT_EVERY: u64 = 400;
+
+/// Where in its turn the controller is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CrashPoint {
+    /// Decided, nothing appended.
+    BeforeAppend,
+    /// Appended, not flushed.
+    BeforeFlush,
+    /// Flushed, nothing released.
+    BeforeRelease,
+    /// Some of it released.
+    MidRelease,
+    /// Nothing under way.
+    Idle,
+    /// While it reads its journal.
+    InRecovery,
+}
+
+impl CrashPoint {
+    fn fault(self) -> Fault {
+        match self {
+            Self::BeforeAppend => Fault::CrashBeforeAppend,
+            Self::BeforeFlush => Fault::CrashBeforeFlush,
+            Self::BeforeRelease => Fault::CrashBeforeRelease,
+            Self::MidRelease => Fault::CrashMidRelease,
+            Self::Idle => Fault::CrashIdle,
+            Self::InRecovery => Fault::CrashInRecovery,
+        }
+    }
+}
+
+/// What leaves when the flush is done.
+#[derive(Debug, Default)]
+struct Release {
+    sends: Vec<(LinkId, DownFrame)>,
+    drops: Vec<LinkId>,
+    answers: Vec<(CallerId, Answer)>,
+    record: Option<Record>,
+}
+
+/// The host of the controller's machine, and its disk.
+#[derive(Debug)]
+pub(crate) struct ControllerHost {
+    machine: Option<Box<Controller>>,
+    pub(crate) disk: Disk,
+    /// Counts starts and crashes: what was scheduled for another life does not happen.
+    pub(crate) life: u64,
+    inbox: Vec<Input>,
+    flushing: Option<Release>,
+    turn_due: bool,
+    seq: u64,
+    blobs: BTreeMap<Digest, Blob>,
+    tick_at: Option<Time>,
+    /// Crash at the n-th time that this point is reached.
+    pub(crate) plan: Option<(CrashPoint, u32)>,
+    /// Started again so long after a crash; None: stays down.
+    pub(crate) restart: Option<Span>,
+    /// How long a flush takes.
+    pub(crate) flush_span: (Span, Span),
+    /// The live state at a crash and the record up to which it goes, to be compared with what recovery makes.
+    at_crash: Option<(u64, Box<State>)>,
+    crashes_in_recovery: u32,
+    /// The frame that a planted bug gives again later.
+    pub(crate) stale: Option<(Time, DownFrame)>,
+    pub(crate) disk_full: bool,
+}
+
+impl ControllerHost {
+    pub(crate) fn new(mutation: Option<Mutation>) -> Self {
+        let lie = match mutation {
+            Some(Mutation::FlushSkipped) => Lie::FlushSkipped,
+            Some(Mutation::TornTailKept) => Lie::TornTailKept,
+            _ => Lie::None,
+        };
+        Self {
+            machine: None,
+            disk: Disk::new(lie),
+            life: 0,
+            inbox: Vec::new(),
+            flushing: None,
+            turn_due: false,
+            seq: 0,
+            blobs: BTreeMap::new(),
+            tick_at: None,
+            plan: None,
+            restart: None,
+            flush_span: (Span(200), Span(3000)),
+            at_crash: None,
+            crashes_in_recovery: 0,
+            stale: None,
+            disk_full: false,
+        }
+    }
+    /// Whether it takes connections.
+    pub(crate) fn serves(&self) -> bool {
+        self.machine.is_some()
+    }
+    /// The machine's state, while it lives.
+    pub(crate) fn state(&self) -> Option<&State> {
+        self.machine.as_ref().map(|m| m.state())
+    }
+}
+
+impl World {
+    /// The controller will be started.
+    pub(crate) fn start_controller(&mut self, after: Span) {
+        self.controller.life += 1;
+        let life = self.controller.life;
+        self.after(after, Happening::ControllerStart { life });
+    }
+
+    /// Recovery begins. It takes its time, in which it may be killed again.
+    pub(crate) fn controller_starts(&mut self, life: u64) {
+        if life != self.controller.life || self.controller.machine.is_some() {
+            return;
+        }
+        if self.is_crash_due(CrashPoint::InRecovery) {
+            self.controller.crashes_in_recovery += 1;
+            return self.crash_controller(CrashPoint::InRecovery);
+        }
+        let span = self.seed.span(Span::from_millis(2), Span::from_millis(60));
+        self.after(span, Happening::ControllerServe { life });
+    }
+
+    /// Recovery is done: a new machine over what the disk holds.
+    pub(crate) fn controller_serves(&mut self, life: u64) {
+        if life != self.controller.life {
+            return;
+        }
+        let found = self.controller.disk.recover();
+        if found.torn_bytes > 0 {
+            self.strike(Fault::TornTail, found.torn_bytes as u64);
+        }
+        let surviving = self.judge.recovered(&found.entries);
+        if surviving > 0 {
+            self.strike(Fault::UnflushedSurvived, surviving);
+        }
+        self.judge.take_survivors(self.now, &self.clients);
+        let mut state = self.rebuild(&found);
+        self.controller.seq = found.entries.last().map_or(0, |e| e.record.seq);
+        let blobs = found.entries.into_iter().flat_map(|e| e.blobs);
+        self.controller.blobs = blobs.map(|blob| (blob.digest, blob)).collect();
+        self.compare_with_crash(&state);
+        self.judge.check_acknowledged(&state);
+        if self.is_planted(Mutation::IdsReset) {
+            state.last_id = squall_model::id::JobId(0);
+        }
+        self.say(Who::Controller, "serves", 0, self.controller.seq);
+        self.controller.machine = Some(Box::new(Controller::new(state)));
+        let config = Box::new(self.setup.config.clone());
+        self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
+        if self.controller.disk_full {
+            self.tell_controller(Input::Disk { full: true });
+        }
+    }
+
+    fn rebuild(&mut self, found: &Found) -> State {
+        let mut from = 0;
+        let mut state = State::default();
+        if let Some(snapshot) = &found.snapshot {
+            match restore(&snapshot.bytes) {
+                Some(restored) => state = restored,
+                None => self.judge.violate("a snapshot can be read", format!("snapshot of record {}", snapshot.seq)),
+            }
+            from = snapshot.seq;
+            if self.is_planted(Mutation::SnapshotAhead) {
+                from += 1;
+            }
+        }
+        let skipped = self.is_planted(Mutation::RecordSkipped).then(|| self.seed.between(from + 1, from + 8));
+        let twice = self.is_planted(Mutation::RecordReplayedTwice);
+        for entry in found.entries.iter().filter(|e| e.record.seq > from) {
+            if Some(entry.record.seq) == skipped {
+                continue;
+            }
+            state.apply_record(&entry.record);
+            if twice {
+                state.apply_record(&entry.record);
+            }
+        }
+        if found.snapshot.is_some() && self.seed.chance(150_000) {
+            let mut full = State::default();
+            found.entries.iter().for_each(|e| full.apply_record(&e.record));
+            if full != state {
+                self.judge.violate("snapshot and tail equal the full replay", format!("up to record {from}"));
+            }
+        }
+        state
+    }
+
+    fn compare_with_crash(&mut self, state: &State) {
+        if let Some((seq, live)) = self.controller.at_crash.take()
+            && seq == self.controller.seq
+            && *live != *state
+        {
+            self.judge.violate("the replayed state equals the live state", format!("at record {seq}"));
+        }
+    }
+
+    /// Replays a copy of the journal and compares it with the live state.
+    pub(crate) fn check_replay(&mut self) {
+        let (Some(live), None) = (self.controller.state(), &self.controller.flushing) else { return };
+        let mut replayed = State::default();
+        self.controller.disk.clone().recover().entries.iter().for_each(|e| replayed.apply_record(&e.record));
+        if replayed != *live {
+            self.judge
+                .violate("the replayed state equals the live state", format!("at record {}", self.controller.seq));
+        }
+    }
+
+    /// Something for the controller's next turn.
+    pub(crate) fn tell_controller(&mut self, input: Input) {
+        self.controller.inbox.push(input);
+        self.plan_turn();
+    }
+
+    fn plan_turn(&mut self) {
+        if !self.controller.turn_due && self.controller.flushing.is_none() {
+            self.controller.turn_due = true;
+            let life = self.controller.life;
+            self.after(Span(20), Happening::Turn { life });
+        }
+    }
+
+    /// One turn: every input that waits, one record, one flush.
+    pub(crate) fn controller_turn(&mut self, life: u64) {
+        if life != self.controller.life {
+            return;
+        }
+        self.controller.turn_due = false;
+        let Some(mut machine) = self.controller.machine.take() else { return };
+        let mut out = Out::default();
+        for input in std::mem::take(&mut self.controller.inbox) {
+            let input = self.perturb_input(input);
+            if let Some(input) = input {
+                machine.step(self.now, input, &mut out);
+            }
+        }
+        let deadline = machine.deadline();
+        self.controller.machine = Some(machine);
+        self.plan_tick(deadline);
+        self.perturb_out(&mut out);
+        self.append(out);
+    }
+
+    fn append(&mut self, out: Out) {
+        let Out { blobs, events, sends, drops, answers, .. } = out;
+        let mut release = Release { sends, drops, answers, record: None };
+        if events.is_empty() && blobs.is_empty() {
+            return self.release(release);
+        }
+        if self.is_crash_due(CrashPoint::BeforeAppend) {
+            return self.crash_controller(CrashPoint::BeforeAppend);
+        }
+        if self.is_planted(Mutation::AnswerBeforeJournal) {
+            self.release_answers(std::mem::take(&mut release.answers));
+        }
+        self.controller.seq += 1;
+        for blob in &blobs {
+            self.controller.blobs.insert(blob.digest, blob.clone());
+        }
+        let kept = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { blobs };
+        let record = Record { seq: self.controller.seq, time: self.now, events };
+        let entry = Entry { record, blobs: kept };
+        if !self.controller.disk.append(&entry) {
+            self.judge.violate("the journal takes every record", format!("record {}", self.controller.seq));
+        }
+        self.say(Who::Controller, "appends", 0, self.controller.seq);
+        if self.controller.seq.is_multiple_of(SNAPSHOT_EVERY) {
+            self.take_snapshot();
+        }
+        release.record = Some(entry.record);
+        if self.is_crash_due(CrashPoint::BeforeFlush) {
+            return self.crash_controller(CrashPoint::BeforeFlush);
+        }
+        if self.is_planted(Mutation::ReleaseBeforeFlush) {
+            let early = Release { record: release.record.take(), ..Release::default() };
+            self.release(release);
+            release = early;
+        }
+        self.controller.flushing = Some(release);
+        let (low, high) = self.controller.flush_span;
+        let (span, life) = (self.seed.span(low, high), self.controller.life);
+        self.after(span, Happening::Flushed { life });
+    }
+
+    fn take_snapshot(&mut self) {
+        let Some(state) = self.controller.state() else { return };
+        match postcard::to_stdvec(&state.snapshot()) {
+            Ok(bytes) => {
+                let snapshot = Snapshot { seq: self.controller.seq, bytes: bytes.into() };
+                self.controller.disk.put_snapshot(snapshot);
+            }
+            Err(error) => self.judge.violate("a snapshot can be written", error.to_string()),
+        }
+    }
+
+    /// What was appended is safe: everybody may hear of it.
+    pub(crate) fn flushed(&mut self, life: u64) {
+        if life != self.controller.life {
+            return;
+        }
+        let Some(mut release) = self.controller.flushing.take() else { return };
+        self.controller.disk.flush();
+        if let Some(record) = release.record.take() {
+            self.judge.durable(self.now, &record, &self.clients);
+        }
+        if self.is_crash_due(CrashPoint::BeforeRelease) {
+            return self.crash_controller(CrashPoint::BeforeRelease);
+        }
+        self.release(release);
+        if !self.controller.inbox.is_empty() {
+            self.plan_turn();
+        }
+    }
+
+    fn release(&mut self, mut release: Release) {
+        let crash =
+            !(release.sends.is_empty() && release.answers.is_empty()) && self.is_crash_due(CrashPoint::MidRelease);
+        if crash {
+            let keep = self.seed.below(release.sends.len() as u64 + 1) as usize;
+            release.sends.truncate(keep);
+            let keep = self.seed.below(release.answers.len() as u64 + 1) as usize;
+            release.answers.truncate(keep);
+        }
+        for (LinkId(link), mut frame) in release.sends {
+            let wanted = frame.messages.iter().flat_map(digests_of);
+            frame.blobs = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+            self.perturb_down(&mut frame);
+            self.send_down(link, frame);
+        }
+        for LinkId(link) in release.drops {
+            self.break_link(link, false, true);
+        }
+        self.release_answers(release.answers);
+        if crash {
+            self.crash_controller(CrashPoint::MidRelease);
+        }
+    }
+
+    pub(crate) fn release_answers(&mut self, answers: Vec<(CallerId, Answer)>) {
+        for (CallerId(caller), answer) in answers {
+            let delay = self.seed.span(Span(30), Span(300));
+            self.after(delay, Happening::Answer { caller, answer: Box::new(answer) });
+        }
+    }
+
+    fn plan_tick(&mut self, deadline: Option<Time>) {
+        let Some(deadline) = deadline else { return };
+        let at = deadline.max(self.now + Span(1000));
+        if self.controller.tick_at.is_none_or(|planned| at < planned) {
+            self.controller.tick_at = Some(at);
+            let life = self.controller.life;
+            self.agenda.at(at, Happening::ControllerTick { life });
+        }
+    }
+
+    pub(crate) fn controller_tick(&mut self, life: u64) {
+        if life == self.controller.life && self.controller.tick_at.is_some_and(|at| at <= self.now) {
+            self.controller.tick_at = None;
+            self.tell_controller(Input::Tick);
+        }
+    }
+
+    /// Whether the planned crash is due at this point.
+    fn is_crash_due(&mut self, point: CrashPoint) -> bool {
+        let Some((planned, left)) = self.controller.plan.as_mut().filter(|(planned, _)| *planned == point) else {
+            return false;
+        };
+        let _ = planned;
+        *left = left.saturating_sub(1);
+        let due = *left == 0;
+        if due {
+            self.controller.plan = None;
+        }
+        due
+    }
+
+    /// kill -9.
+    pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
+        self.strike(point.fault(), self.controller.seq);
+        self.controller.life += 1;
+        let complete = point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
+        if let Some(machine) = self.controller.machine.take().filter(|_| complete) {
+            self.controller.at_crash = Some((self.controller.seq, Box::new(machine.state().clone())));
+        }
+        self.controller.inbox.clear();
+        self.controller.flushing = None;
+        self.controller.turn_due = false;
+        self.controller.tick_at = None;
+        if point != CrashPoint::InRecovery {
+            self.controller.disk.crash(&mut self.seed);
+            self.controller.crashes_in_recovery = 0;
+        }
+        let broken: Vec<u64> = self.nodes.iter().filter_map(NodeHost::link).collect();
+        for link in broken {
+            self.break_link(link, false, true);
+        }
+        self.clients_lose_controller();
+        if let Some(span) = self.controller.restart {
+            if self.controller.crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
+                self.controller.plan = Some((CrashPoint::InRecovery, 1));
+            }
+            self.start_controller(span);
+        }
+    }
+}
+
+fn restore(bytes: &[u8]) -> Option<State> {
+    postcard::from_bytes::<StateSnapshot>(bytes).ok()?.restore()
+}

@@ -1,0 +1,300 @@
+//! What durable events must and must not say.
+
+use squall_model::event::{Event, Record};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::job::{ArraySpec, EndState, JobKind, JobSpec, Outcome};
+use squall_model::report::StepEnd;
+use squall_model::resource::Alloc;
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::time::Time;
+
+use super::{JobFile, Judge};
+use crate::client::Clients;
+use crate::coverage::Phase;
+use crate::disk::Entry;
+use crate::order::Order;
+
+impl Judge {
+    /// A record is durable now.
+    pub(crate) fn durable(&mut self, now: Time, record: &Record, clients: &Clients) {
+        if record.seq != self.last_record + 1 {
+            self.violate("records follow each other", format!("{} after {}", record.seq, self.last_record));
+        }
+        self.last_record = record.seq;
+        for event in &record.events {
+            self.event(now, record.time, event, clients);
+        }
+    }
+
+    /// What recovery found: everything that was durable, and perhaps more. Returns how many records more.
+    pub(crate) fn recovered(&mut self, entries: &[Entry]) -> u64 {
+        let last = entries.last().map_or(0, |e| e.record.seq);
+        let gap = entries.iter().enumerate().find(|(at, e)| e.record.seq != *at as u64 + 1);
+        if let Some((at, entry)) = gap {
+            self.violate("records follow each other", format!("{} is the {at}th of the journal", entry.record.seq));
+        }
+        if last < self.last_record {
+            self.violate("what was flushed survives", format!("records {}..{} are gone", last + 1, self.last_record));
+        }
+        self.found = entries.iter().skip(self.last_record as usize).map(|e| e.record.clone()).collect();
+        last.saturating_sub(self.last_record)
+    }
+
+    /// Takes in the records that survived without having been flushed.
+    pub(crate) fn take_survivors(&mut self, now: Time, clients: &Clients) {
+        for record in std::mem::take(&mut self.found) {
+            self.durable(now, &record, clients);
+        }
+    }
+
+    fn event(&mut self, now: Time, decided: Time, event: &Event, clients: &Clients) {
+        match event {
+            Event::NodeRegistered { node, name, .. } => {
+                if let Some(host) = self.names.iter().position(|n| n == name) {
+                    self.hosts.insert(*node, host);
+                }
+            }
+            Event::JobSubmitted { id, spec, .. } => self.submitted_event(*id, spec),
+            Event::JobStarted { id, attempt, alloc, .. } => {
+                self.started_event(decided, *id, attempt.0, alloc, clients);
+            }
+            Event::StepNodeEnded { job, attempt, step, node, end } => {
+                let key = StepKey { job: *job, attempt: *attempt, step: *step };
+                self.step_ended_event(now, key, *node, end);
+            }
+            Event::JobEnding { id, outcome, requeue } => self.ending_event(decided, *id, outcome, requeue.is_some()),
+            Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
+            Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
+            Event::JobHeld { id, whole, .. }
+            | Event::JobReleased { id, whole }
+            | Event::JobUpdated { id, whole, .. } => {
+                self.touch(*id, *whole);
+            }
+            Event::JobRequeued { id, .. } => {
+                self.move_to(*id, Phase::Pending);
+                self.touch(*id, false);
+            }
+            _ => {}
+        }
+    }
+
+    fn submitted_event(&mut self, id: JobId, spec: &JobSpec) {
+        let Some(order) = Order::tag_of(spec) else { return };
+        let count = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
+        let last = JobId(id.0 + count - 1);
+        let overlap = self.submitted.range(..=last).next_back();
+        if let Some((&other, &(size, _))) = overlap
+            && other.0 + size > id.0
+        {
+            self.violate("no id is given twice", format!("job {id} and job {other}"));
+        }
+        if let Some(other) = self.ids.get(&order) {
+            self.violate("a submission is accepted once", format!("order {order} is job {other} and job {id}"));
+        }
+        self.submitted.insert(id, (count, order));
+        self.ids.insert(order, id);
+        if spec.array.is_none() {
+            self.open(id, order, None, spec.hold);
+            let plain = !spec.hold && spec.dependency.is_none() && spec.partition.is_none() && spec.begin.is_none();
+            if plain && spec.nice == 0 && spec.priority.is_none() {
+                self.waiting.entry(shape(spec)).or_default().insert(id);
+            }
+        }
+    }
+
+    fn open(&mut self, id: JobId, order: usize, index: Option<u32>, held: bool) {
+        self.census[Phase::Pending as usize] += 1;
+        self.files.insert(id, JobFile::new(order, index, held));
+    }
+
+    /// The job's file; an array task gets its own when something first happens to it.
+    fn file(&mut self, id: JobId, array: Option<&ArraySpec>) -> Option<&mut JobFile> {
+        if !self.files.contains_key(&id) {
+            let (first, order) = self.submission_of(id)?;
+            let index = array.and_then(|a| a.indices.at(a.rank_of(first, id)?));
+            self.open(id, order, index, false);
+        }
+        self.files.get_mut(&id)
+    }
+
+    fn started_event(&mut self, decided: Time, id: JobId, attempt: u32, alloc: &Alloc, clients: &Clients) {
+        let Some((_, order)) = self.submission_of(id) else {
+            return self.violate("only what was submitted starts", format!("job {id}"));
+        };
+        let array = clients.order(order).and_then(|o| o.array.clone());
+        let Some(file) = self.file(id, array.as_ref()) else { return };
+        let (was, before) = (file.phase, file.attempt);
+        file.attempt = attempt;
+        file.nodes = alloc.nodes();
+        file.left = alloc.nodes();
+        file.started = Some(decided);
+        (file.ended, file.outcome, file.requeue) = (None, None, false);
+        (file.truth, file.unseen) = (None, false);
+        if was != Phase::Pending || attempt <= before {
+            self.violate(
+                "only pending jobs start, each attempt once",
+                format!("job {id} attempt {attempt} after {before}, {was:?}"),
+            );
+        }
+        self.move_to(id, Phase::Starting);
+        let mut overtaken = None;
+        for waiting in self.waiting.values_mut() {
+            if waiting.contains(&id) {
+                overtaken = waiting.first().copied().filter(|first| *first != id);
+                waiting.remove(&id);
+            }
+        }
+        if let Some(first) = overtaken {
+            self.violate("equal jobs start in the order they came", format!("job {id} before job {first}"));
+        }
+    }
+
+    fn step_ended_event(&mut self, now: Time, key: StepKey, node: NodeId, end: &StepEnd) {
+        let Some(host) = self.host(node) else { return };
+        if self.live.contains(&(key, host)) && !self.is_given_up(host, now) {
+            self.violate(
+                "a step that is reported ended has no processes",
+                format!("step {key} on {}", self.names[host]),
+            );
+        }
+        match self.exits.get(&(key, host)) {
+            Some(&(exit, false)) if !end.lost && exit != end.exit => {
+                let text = format!("step {key}: {:?} was reported, {exit:?} was true", end.exit);
+                self.violate("exit codes are what the processes did", text);
+            }
+            Some(&(_, false)) if end.lost => {
+                self.violate("exit codes are lost only where nobody saw them", format!("step {key}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn ending_event(&mut self, decided: Time, id: JobId, outcome: &Outcome, requeue: bool) {
+        self.waiting.values_mut().for_each(|w| {
+            w.remove(&id);
+        });
+        let Some(file) = self.file(id, None) else { return };
+        file.ended = Some(decided);
+        file.outcome = Some(outcome.clone());
+        file.requeue = requeue;
+        let (was, touched) = (file.phase, file.touched);
+        file.touched = touched || requeue;
+        self.move_to(id, if was == Phase::Pending { Phase::Ended } else { Phase::Ending });
+    }
+
+    fn released_event(&mut self, now: Time, id: JobId, attempt: u32, nodes: &NodeSet, clients: &Clients) {
+        for node in nodes.iter() {
+            let Some(host) = self.host(node) else { continue };
+            let live = self.live.iter().find(|(k, h)| *h == host && k.job == id && k.attempt.0 == attempt);
+            if let Some(&(key, _)) = live {
+                if self.is_given_up(host, now) {
+                    if let Some(file) = self.files.get_mut(&id) {
+                        file.given_up = true;
+                    }
+                } else {
+                    let text = format!("step {key} lives on {}", self.names[host]);
+                    self.violate("a node is released when nothing is left there", text);
+                }
+            }
+        }
+        let Some(file) = self.files.get_mut(&id).filter(|f| f.attempt == attempt) else { return };
+        file.left.subtract(nodes);
+        if !file.left.is_empty() {
+            return;
+        }
+        let (requeue, phase) = (file.requeue, file.phase);
+        if phase != Phase::Ending {
+            return self.violate("a job ends by a decision", format!("job {id} was released in {phase:?}"));
+        }
+        self.move_to(id, if requeue { Phase::Pending } else { Phase::Ended });
+        if !requeue {
+            self.check_end(id, clients);
+        }
+    }
+
+    /// What is told of a job that has ended is what its processes did.
+    fn check_end(&mut self, id: JobId, clients: &Clients) {
+        let Some(file) = self.files.get(&id) else { return };
+        let (Some(outcome), Some(order)) = (&file.outcome, clients.order(file.order)) else { return };
+        let told = matches!(outcome.state, EndState::Completed | EndState::Failed);
+        if order.kind != JobKind::Batch || !told || file.unseen {
+            return;
+        }
+        let reason = outcome.reason.clone().unwrap_or_default();
+        match file.truth {
+            Some(truth) if truth == outcome.exit => {}
+            truth => {
+                let text = format!("job {id}: told {:?} {:?} {reason}, true {truth:?}", outcome.state, outcome.exit);
+                self.violate("exit codes are what the processes did", text);
+            }
+        }
+    }
+
+    fn tasks_ended_event(&mut self, array: JobId, tasks: &IndexSet) {
+        *self.skipped.entry(array).or_default() += tasks.len() as u32;
+    }
+
+    fn touch(&mut self, id: JobId, whole: bool) {
+        let ids: Vec<JobId> = match self.submission_of(id).filter(|_| whole) {
+            Some((first, _)) => self
+                .files
+                .range(first..)
+                .take_while(|(i, _)| self.submission_of(**i).is_some_and(|s| s.0 == first))
+                .map(|(&i, _)| i)
+                .collect(),
+            None => vec![id],
+        };
+        for id in ids {
+            self.waiting.values_mut().for_each(|w| {
+                w.remove(&id);
+            });
+            if let Some(file) = self.files.get_mut(&id) {
+                file.touched = true;
+            }
+        }
+    }
+}
+
+impl JobFile {
+    fn new(order: usize, index: Option<u32>, held: bool) -> Self {
+        Self {
+            order,
+            index,
+            phase: Phase::Pending,
+            attempt: 0,
+            nodes: NodeSet::new(),
+            left: NodeSet::new(),
+            outcome: None,
+            requeue: false,
+            started: None,
+            ended: None,
+            live: 0,
+            live_attempt: 0,
+            runs: 0,
+            last_run: 0,
+            first_process: None,
+            last_process_end: None,
+            process_started: Time::default(),
+            truth: None,
+            unseen: false,
+            touched: false,
+            held,
+            cancelled: false,
+            requeue_sent: false,
+            given_up: false,
+        }
+    }
+}
+
+fn shape(spec: &JobSpec) -> super::Shape {
+    let memory = match spec.need.memory {
+        squall_model::resource::Memory::PerNodeMb(mb) => mb,
+        _ => 0,
+    };
+    (spec.need.nodes_min.unwrap_or(1), spec.need.task_cpus(), memory)
+}
+
+/// The script of a batch job, the first step of another.
+pub(super) fn is_main(step: StepNo) -> bool {
+    step == StepNo::BATCH || step == StepNo(0)
+}

@@ -1,0 +1,204 @@
+//! The judge: what must hold at every step, from what clients were told, what processes did and what is durable;
+//! never from the machines' own word.
+
+mod durable;
+pub(crate) mod process;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use squall_model::event::Record;
+use squall_model::id::{JobId, NodeId, StepKey};
+use squall_model::job::{ExitCode, Outcome};
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+
+use crate::coverage::Phase;
+use crate::world::Setup;
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What should have held.
+    pub invariant: &'static str,
+    /// What did not.
+    pub details: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "violated: {}: {}", self.invariant, self.details)
+    }
+}
+
+/// What is known of one job (not of array tasks that nothing happened to).
+#[derive(Clone, Debug)]
+pub(crate) struct JobFile {
+    /// Which order it came from.
+    pub(crate) order: usize,
+    /// Its index in the array.
+    pub(crate) index: Option<u32>,
+    pub(crate) phase: Phase,
+    /// The attempt that is durable.
+    pub(crate) attempt: u32,
+    pub(crate) nodes: NodeSet,
+    pub(crate) left: NodeSet,
+    pub(crate) outcome: Option<Outcome>,
+    requeue: bool,
+    pub(crate) started: Option<Time>,
+    pub(crate) ended: Option<Time>,
+    /// Steps of it that have live processes, over all nodes.
+    pub(crate) live: u32,
+    pub(crate) live_attempt: u32,
+    /// Attempts of which a process was seen.
+    pub(crate) runs: u32,
+    last_run: u32,
+    pub(crate) first_process: Option<Time>,
+    pub(crate) last_process_end: Option<Time>,
+    pub(crate) process_started: Time,
+    /// How the last attempt's script or first step ended, by its process.
+    pub(crate) truth: Option<ExitCode>,
+    /// Nobody can know how it ended.
+    pub(crate) unseen: bool,
+    /// Somebody held, released, updated or requeued it, or a launch failed: its place in the queue may differ.
+    pub(crate) touched: bool,
+    /// Held, as its user was told.
+    pub(crate) held: bool,
+    /// Its user was told that it was cancelled.
+    pub(crate) cancelled: bool,
+    pub(crate) requeue_sent: bool,
+    /// Its nodes were silent for so long that policy gave them up.
+    given_up: bool,
+}
+
+/// How many tasks of an order run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Width {
+    pub(crate) live: u32,
+    pub(crate) most: u32,
+}
+
+/// The judge.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    pub(crate) violation: Option<Box<Violation>>,
+    pub(crate) files: BTreeMap<JobId, JobFile>,
+    /// Durable submissions: first id, number of ids, order.
+    pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
+    /// Which id each order got, durably.
+    pub(crate) ids: BTreeMap<usize, JobId>,
+    /// Ids that clients were told.
+    acknowledged: BTreeMap<JobId, usize>,
+    /// Tasks of arrays that ended without ever being touched.
+    pub(crate) skipped: BTreeMap<JobId, u32>,
+    /// The last durable record.
+    last_record: u64,
+    launched: BTreeSet<(StepKey, usize)>,
+    /// How processes ended: by step and node.
+    exits: BTreeMap<(StepKey, usize), (ExitCode, bool)>,
+    live: BTreeSet<(StepKey, usize)>,
+    pub(crate) widths: BTreeMap<usize, Width>,
+    names: Vec<String>,
+    hosts: BTreeMap<NodeId, usize>,
+    heard: Vec<Time>,
+    memory: Vec<u64>,
+    node_lost_s: u64,
+    kill_wait_s: u64,
+    /// Time limits of orders, seconds.
+    pub(crate) limits: BTreeMap<usize, u64>,
+    memory_mb: u64,
+    census: [u64; Phase::ALL.len()],
+    pub(crate) trouble_until: Time,
+    /// Records that recovery found and that were not known to be durable.
+    found: Vec<Record>,
+    waiting: BTreeMap<Shape, BTreeSet<JobId>>,
+}
+
+/// Jobs that ask for the same: among them the first to come is the first to start.
+type Shape = (u32, u32, u64);
+
+impl Judge {
+    pub(crate) fn new(setup: &Setup) -> Self {
+        Self {
+            violation: None,
+            files: BTreeMap::new(),
+            submitted: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            acknowledged: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            last_record: 0,
+            launched: BTreeSet::new(),
+            exits: BTreeMap::new(),
+            live: BTreeSet::new(),
+            widths: BTreeMap::new(),
+            names: setup.names.clone(),
+            hosts: BTreeMap::new(),
+            heard: vec![Time::default(); setup.names.len()],
+            memory: vec![0; setup.names.len()],
+            node_lost_s: setup.config.node_lost_s,
+            kill_wait_s: setup.config.kill_wait_s,
+            limits: BTreeMap::new(),
+            memory_mb: setup.memory_mb,
+            census: [0; Phase::ALL.len()],
+            trouble_until: Time::default(),
+            found: Vec::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Notes the first broken promise.
+    pub(crate) fn violate(&mut self, invariant: &'static str, details: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Box::new(Violation { invariant, details }));
+        }
+    }
+
+    /// A frame of that node reached the controller.
+    pub(crate) fn heard(&mut self, node: usize, now: Time) {
+        self.heard[node] = now;
+    }
+
+    /// How many jobs are in each phase.
+    pub(crate) fn census(&self) -> [u64; Phase::ALL.len()] {
+        self.census
+    }
+
+    fn move_to(&mut self, id: JobId, phase: Phase) {
+        if let Some(file) = self.files.get_mut(&id) {
+            self.census[file.phase as usize] -= 1;
+            self.census[phase as usize] += 1;
+            file.phase = phase;
+        }
+    }
+
+    /// The submission that an id belongs to: its first id and its order.
+    pub(crate) fn submission_of(&self, id: JobId) -> Option<(JobId, usize)> {
+        let (&first, &(count, order)) = self.submitted.range(..=id).next_back()?;
+        (id.0 - first.0 < count).then_some((first, order))
+    }
+
+    fn host(&self, node: NodeId) -> Option<usize> {
+        self.hosts.get(&node).copied()
+    }
+
+    /// The node was silent for so long that its jobs may be given up.
+    fn is_given_up(&self, host: usize, now: Time) -> bool {
+        now.since(self.heard[host]).secs() + 2 >= self.node_lost_s
+    }
+
+    /// Whether the job is known and has not ended.
+    pub(crate) fn is_unfinished(&self, id: JobId) -> bool {
+        self.files.get(&id).is_some_and(|f| f.phase != Phase::Ended)
+    }
+
+    /// The promise that was broken, if one was.
+    pub(crate) fn check_over(&mut self) -> Result<(), Box<Violation>> {
+        self.violation.take().map_or(Ok(()), Err)
+    }
+
+    /// Jobs that have not ended.
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = (JobId, &JobFile)> {
+        self.files.iter().filter(|(_, f)| f.phase != Phase::Ended).map(|(&id, f)| (id, f))
+    }
+}

@@ -1,0 +1,218 @@
+//! What processes must and must not do.
+
+use squall_model::id::StepKey;
+use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt};
+use squall_model::step::StepLaunch;
+use squall_model::time::Time;
+
+use super::durable::is_main;
+use super::{JobFile, Judge};
+use crate::client::Clients;
+use crate::coverage::Phase;
+use crate::node::NodeHost;
+use crate::order::Order;
+
+/// Which job's live processes hold each core of a node.
+type Cores = [Option<(JobAttempt, u32)>];
+
+/// Beyond its limit and the wait for KILL, a process may live so much longer, seconds.
+const LIMIT_SLACK_S: u64 = 60;
+
+impl Judge {
+    /// The tasks of a step start on a node.
+    pub(crate) fn processes_start(
+        &mut self,
+        now: Time,
+        node: usize,
+        cores: &mut Cores,
+        launch: &StepLaunch,
+        clients: &Clients,
+    ) {
+        let key = launch.key;
+        if !self.launched.insert((key, node)) {
+            self.violate("an attempt starts once", format!("step {key} started again on {}", self.names[node]));
+        }
+        self.live.insert((key, node));
+        self.book(node, cores, launch);
+        if !self.files.contains_key(&key.job) {
+            return self.violate("a job runs only after its start is durable", format!("step {key}"));
+        }
+        self.check_right_to_run(key, clients);
+        let main = is_main(key.step);
+        let Some(file) = self.files.get_mut(&key.job) else { return };
+        file.live += 1;
+        file.live_attempt = key.attempt.0;
+        file.first_process.get_or_insert(now);
+        file.process_started = now;
+        let order = file.order;
+        if main && file.last_run != key.attempt.0 {
+            file.runs += 1;
+            file.last_run = key.attempt.0;
+        }
+        if file.live == 1 {
+            let width = self.widths.entry(order).or_default();
+            width.live += 1;
+            width.most = width.most.max(width.live);
+            let (live, limit) = (width.live, clients.array_limit(order));
+            if limit.is_some_and(|limit| live > limit) {
+                self.violate("no more tasks of an array run than its limit", format!("{live} of job {}", key.job));
+            }
+        }
+        if self.files.get(&key.job).is_some_and(|f| f.phase == Phase::Starting) {
+            self.move_to(key.job, Phase::Running);
+        }
+    }
+
+    fn check_right_to_run(&mut self, key: StepKey, clients: &Clients) {
+        let Some(file) = self.files.get(&key.job) else { return };
+        let (attempt, started) = (file.attempt, file.started);
+        if key.attempt.0 > attempt || started.is_none() {
+            self.violate("a job runs only after its start is durable", format!("step {key}, durable is {attempt}"));
+        } else if file.live > 0 && file.live_attempt != key.attempt.0 && !file.given_up {
+            let other = file.live_attempt;
+            self.violate("at most one attempt lives", format!("step {key} while attempt {other} lives"));
+        } else if file.held {
+            self.violate("a held job does not start", format!("job {}", key.job));
+        } else if file.cancelled && !file.requeue_sent {
+            self.violate("a cancelled job does not start", format!("job {}", key.job));
+        } else if let Some(problem) = self.unmet(file, clients) {
+            self.violate("dependencies hold", format!("job {} started although {problem}", key.job));
+        }
+    }
+
+    /// A dependency of a job that does not hold, by what processes did.
+    fn unmet(&self, file: &JobFile, clients: &Clients) -> Option<String> {
+        let order = clients.order(file.order)?;
+        let terms =
+            order.after.iter().map(|&(kind, other)| (self.holds(kind, other, file.index, clients), kind, other));
+        let bad: Vec<_> = terms.clone().filter(|(holds, ..)| !holds).collect();
+        let fine = if order.any { bad.len() < order.after.len() || order.after.is_empty() } else { bad.is_empty() };
+        (!fine).then(|| format!("{:?} of order {} does not hold", bad[0].1, bad[0].2))
+    }
+
+    fn holds(&self, kind: DependencyKind, other: usize, index: Option<u32>, clients: &Clients) -> bool {
+        let (Some(&first), Some(order)) = (self.ids.get(&other), clients.order(other)) else { return false };
+        let count = order.tasks();
+        let range = self.files.range(first..squall_model::id::JobId(first.0 + count));
+        let files = || range.clone().map(|(_, file)| file);
+        let skipped = self.skipped.get(&first).copied().unwrap_or(0);
+        let all_seen = files().count() as u32 + skipped >= count;
+        let over = |file: &JobFile| file.live == 0 && file.phase == Phase::Ended;
+        match kind {
+            DependencyKind::After => all_seen && files().all(|f| f.runs > 0 || f.attempt > 0 || over(f)),
+            DependencyKind::AfterAny => all_seen && files().all(over),
+            DependencyKind::AfterOk => all_seen && skipped == 0 && files().all(|f| over(f) && did_well(f)),
+            DependencyKind::AfterNotOk => {
+                all_seen && files().all(over) && (skipped > 0 || files().any(|f| !did_well(f)))
+            }
+            DependencyKind::AfterCorr => files().any(|f| f.index == index && over(f) && did_well(f)),
+            DependencyKind::AfterBurstBuffer | DependencyKind::Singleton => true,
+        }
+    }
+
+    fn book(&mut self, node: usize, cores: &mut Cores, launch: &StepLaunch) {
+        let job = JobAttempt { job: launch.key.job, attempt: launch.key.attempt };
+        for core in launch.cores.iter() {
+            match cores.get_mut(core) {
+                None => {
+                    let text = format!("step {} runs on core {core} of {}", launch.key, self.names[node]);
+                    return self.violate("cores exist", text);
+                }
+                Some(holder @ None) => *holder = Some((job, 1)),
+                Some(Some((holder, count))) if *holder == job => *count += 1,
+                Some(Some((holder, _))) => {
+                    let text = format!("core {core} of {}: job {} and job {}", self.names[node], holder.job, job.job);
+                    return self.violate("nothing is booked twice", text);
+                }
+            }
+        }
+        let share = launch.facts.memory_mb.get(launch.job_node_index as usize).copied().unwrap_or(0);
+        if is_main(launch.key.step) {
+            self.memory[node] += share;
+            if self.memory[node] > self.memory_mb {
+                let text = format!("{} MiB of {} on {}", self.memory[node], self.memory_mb, self.names[node]);
+                self.violate("nothing is booked twice", text);
+            }
+        }
+    }
+
+    /// The tasks of a step have ended on a node. `(exit, unseen)`: how, and whether anybody could see it.
+    pub(crate) fn processes_end(
+        &mut self,
+        now: Time,
+        node: usize,
+        cores: &mut Cores,
+        launch: &StepLaunch,
+        (exit, unseen): (ExitCode, bool),
+    ) {
+        let key = launch.key;
+        if !self.live.remove(&(key, node)) {
+            return;
+        }
+        self.exits.insert((key, node), (exit, unseen));
+        for core in launch.cores.iter() {
+            if let Some(holder @ Some(_)) = cores.get_mut(core)
+                && let Some((_, count)) = holder
+            {
+                *count -= 1;
+                if *count == 0 {
+                    *holder = None;
+                }
+            }
+        }
+        if is_main(key.step) {
+            let share = launch.facts.memory_mb.get(launch.job_node_index as usize).copied().unwrap_or(0);
+            self.memory[node] = self.memory[node].saturating_sub(share);
+        }
+        self.check_limit(now, launch);
+        let Some(file) = self.files.get_mut(&key.job) else { return };
+        file.live = file.live.saturating_sub(1);
+        file.last_process_end = Some(now);
+        if is_main(key.step) && file.attempt == key.attempt.0 {
+            file.truth = Some(exit);
+            file.unseen |= unseen;
+        }
+        let (live, order, phase) = (file.live, file.order, file.phase);
+        if live == 0 {
+            self.widths.entry(order).or_default().live -= 1;
+            if phase == Phase::Running {
+                self.move_to(key.job, Phase::Unreported);
+            }
+        }
+    }
+
+    fn check_limit(&mut self, now: Time, launch: &StepLaunch) {
+        let Some(file) = self.files.get(&launch.key.job) else { return };
+        let calm = file.process_started > self.trouble_until;
+        let over = self.limits.get(&file.order).is_some_and(|limit_s| {
+            let lived = now.since(file.process_started).secs();
+            lived > limit_s + self.kill_wait_s + LIMIT_SLACK_S
+        });
+        if calm && over {
+            self.violate("time limits end jobs", format!("job {}", launch.key.job));
+        }
+    }
+
+    /// The node's spool forgets a job.
+    pub(crate) fn forgotten(&mut self, node: usize, job: JobAttempt, host: &NodeHost) {
+        let live = host
+            .steps
+            .iter()
+            .find(|(key, step)| key.job == job.job && key.attempt == job.attempt && step.has_live_tasks());
+        if let Some((key, _)) = live {
+            let text = format!("step {key} lives on {}", self.names[node]);
+            self.violate("a job is forgotten when nothing is left of it", text);
+        }
+    }
+}
+
+/// Its processes say so; of those that nobody saw, the controller may say what it wants.
+fn did_well(file: &JobFile) -> bool {
+    let told = file.outcome.as_ref().is_some_and(|o| o.state == EndState::Completed);
+    told && (file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
+}
+
+/// Whose launch it is.
+pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
+    Order::tag_of(&launch.facts.spec)
+}

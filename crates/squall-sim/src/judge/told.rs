@@ -1,0 +1,111 @@
+//! What clients were told must be so.
+
+use squall_engine::control::state::State;
+use squall_model::id::JobId;
+use squall_model::wire::client::Answer;
+
+use super::Judge;
+use crate::coverage::Phase;
+
+impl Judge {
+    /// A client was told that its submission has this id.
+    pub(crate) fn told_submitted(&mut self, order: usize, id: JobId, before: Option<JobId>) {
+        if let Some(before) = before
+            && before != id
+        {
+            let text = format!("order {order} was told job {before}, then job {id}");
+            self.violate("the same key gives the same id", text);
+        }
+        if let Some(&other) = self.acknowledged.get(&id)
+            && other != order
+        {
+            self.violate("no id is given twice", format!("job {id} for orders {other} and {order}"));
+        }
+        if self.ids.get(&order) != Some(&id) {
+            self.violate("what clients are told is durable", format!("order {order} as job {id}"));
+        }
+        self.acknowledged.insert(id, order);
+    }
+
+    /// A client was told that it cancelled an order or one task of it.
+    pub(crate) fn told_cancelled(&mut self, order: usize, index: Option<u32>, requeue_sent: bool) {
+        let files: Vec<JobId> = self.files_of(order, index);
+        for id in files {
+            let Some(file) = self.files.get_mut(&id) else { continue };
+            let phase = file.phase;
+            file.cancelled = true;
+            file.requeue_sent |= requeue_sent;
+            if !requeue_sent && !matches!(phase, Phase::Ending | Phase::Ended) {
+                let text = format!("job {id} was told to be cancelled and is {}", phase.name());
+                self.violate("what clients are told is durable", text);
+            }
+        }
+    }
+
+    /// A client was told that it holds an order.
+    pub(crate) fn told_held(&mut self, order: usize) {
+        for id in self.files_of(order, None) {
+            if let Some(file) = self.files.get_mut(&id).filter(|f| f.phase == Phase::Pending && f.index.is_none()) {
+                file.held = true;
+            }
+        }
+    }
+
+    /// A client is about to release an order.
+    pub(crate) fn release_sent(&mut self, order: usize) {
+        for id in self.files_of(order, None) {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.held = false;
+            }
+        }
+    }
+
+    /// A client is about to requeue an order.
+    pub(crate) fn requeue_sent(&mut self, order: usize) {
+        for id in self.files_of(order, None) {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.requeue_sent = true;
+            }
+        }
+    }
+
+    /// The jobs of an order, or of one task of it, that something happened to.
+    pub(crate) fn files_of(&self, order: usize, index: Option<u32>) -> Vec<JobId> {
+        let Some(&first) = self.ids.get(&order) else { return Vec::new() };
+        let count = self.submitted.get(&first).map_or(1, |s| s.0);
+        let range = self.files.range(first..JobId(first.0 + count));
+        range.filter(|(_, f)| index.is_none() || f.index == index).map(|(&id, _)| id).collect()
+    }
+
+    /// Every id that a client was told is known to a recovered state, or has ended.
+    pub(crate) fn check_acknowledged(&mut self, state: &State) {
+        let lost = self.acknowledged.keys().find(|id| {
+            let ended = self.files.get(id).is_some_and(|f| f.phase == Phase::Ended);
+            !ended && state.find(**id).is_none() && !state.arrays.contains_key(id)
+        });
+        if let Some(&id) = lost {
+            self.violate("no acknowledged job is lost", format!("job {id}"));
+        }
+    }
+
+    /// After everything has ended, clients are shown that nothing is held and nothing waits.
+    pub(crate) fn audit(&mut self, answer: &Answer) {
+        match answer {
+            Answer::Jobs(page) => {
+                for job in &page.jobs {
+                    let known = self.files.get(&job.id).map(|f| f.phase);
+                    if !matches!(job.state, squall_model::job::JobState::Ended(_)) && known != Some(Phase::Pending) {
+                        self.violate("every job ends", format!("job {} is shown as {:?}", job.id, job.state));
+                    }
+                }
+            }
+            Answer::Nodes(nodes) => {
+                for node in nodes.iter().filter(|n| n.cpus_used > 0 || n.memory_used_mb > 0 || n.jobs_running > 0) {
+                    let text = format!("{} cpus and {} MiB on {}", node.cpus_used, node.memory_used_mb, node.name);
+                    self.violate("nothing leaks", text);
+                }
+            }
+            _ => {}
+        }
+    }
+}

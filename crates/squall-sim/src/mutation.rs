@@ -1,0 +1,98 @@
+//! Planted bugs: each breaks one promise at a machine's boundary; the simulator must notice every one.
+
+macro_rules! mutations {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// A planted bug. Machines know nothing of it: the world perturbs what goes in and comes out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Mutation {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+            /// Its name on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+mutations! {
+    /// The disk says that it flushed, and did not.
+    FlushSkipped = "flush-skipped",
+    /// Answers and sends leave after the append, before the flush.
+    ReleaseBeforeFlush = "release-before-flush",
+    /// Answers leave before anything is appended.
+    AnswerBeforeJournal = "answer-before-journal",
+    /// Reports are acknowledged to nodes before they are durable.
+    AckBeforeFlush = "ack-before-flush",
+    /// A torn tail is not cut at recovery; later records stand behind it.
+    TornTailKept = "torn-tail-kept",
+    /// Replay leaves out one record.
+    RecordSkipped = "record-skipped",
+    /// Replay applies one record twice.
+    RecordReplayedTwice = "record-replayed-twice",
+    /// A snapshot claims to hold one record more than it does.
+    SnapshotAhead = "snapshot-ahead",
+    /// After a restart ids are given out from the beginning again.
+    IdsReset = "ids-reset",
+    /// Scripts are not made durable with their jobs.
+    BlobsForgotten = "blobs-forgotten",
+    /// A retried submission counts as a new one.
+    RetryKeyIgnored = "retry-key-ignored",
+    /// A launch is carried out twice.
+    LaunchDoubled = "launch-doubled",
+    /// Now and then a node does not hear that a step has ended.
+    CompletionLost = "completion-lost",
+    /// Now and then a report is acknowledged but lost.
+    ReportLost = "report-lost",
+    /// Reports arrive with another exit code.
+    ExitCodeChanged = "exit-code-changed",
+    /// A frame of an earlier session is taken for one of this session.
+    StaleFrameTaken = "stale-frame-taken",
+    /// A restarted node daemon does not look into its spool.
+    SpoolForgotten = "spool-forgotten",
+    /// A restarted node daemon takes running steps for never started.
+    StartedTakenForUnstarted = "started-taken-for-unstarted",
+    /// A node comes back from a power loss with its old incarnation.
+    IncarnationKept = "incarnation-kept",
+    /// Orders to end a job never reach the node.
+    EndJobLost = "end-job-lost",
+    /// A node says that nothing is left of a job without looking.
+    SweepWithoutKill = "sweep-without-kill",
+    /// A node reports orphaned tasks as ended while they run.
+    OrphansForgotten = "orphans-forgotten",
+    /// A report names another job of that node.
+    ReportOfAnother = "report-of-another",
+    /// Dependencies are not looked at.
+    DependencyIgnored = "dependency-ignored",
+    /// The limit of running tasks of an array is not looked at.
+    ArrayLimitIgnored = "array-limit-ignored",
+    /// Held jobs start.
+    HoldIgnored = "hold-ignored",
+    /// Cancellations are acknowledged and forgotten.
+    CancelForgotten = "cancel-forgotten",
+    /// Jobs of nodes that are silent for seconds are started elsewhere without proof that they are dead.
+    RequeueWithoutProof = "requeue-without-proof",
+    /// Steps run on cores that are not theirs.
+    WrongCores = "wrong-cores",
+    /// Time limits are not looked at.
+    TimeLimitIgnored = "time-limit-ignored",
+    /// A restarted controller speaks with the epoch of an earlier one.
+    EpochStuck = "epoch-stuck",
+    /// Later submissions overtake equal earlier ones.
+    OrderReversed = "order-reversed",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mutation;
+
+    #[test]
+    fn there_are_enough_and_names_differ() {
+        let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
+        assert!(names.len() >= 20 && names.len() == Mutation::ALL.len());
+    }
+}

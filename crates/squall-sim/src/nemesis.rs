@@ -1,0 +1,256 @@
+//! The nemesis: which faults strike, when, and when they end.
+
+use squall_model::time::{Span, Time};
+
+use crate::controller::CrashPoint;
+use crate::coverage::Fault;
+use crate::network::{Way, Weather};
+use crate::world::{Happening, World};
+
+/// Faults that have yet to end.
+#[derive(Debug, Default)]
+pub(crate) struct Nemesis {
+    /// None: no random faults.
+    pub(crate) profile: Option<Profile>,
+    ends: Vec<Option<End>>,
+}
+
+/// How often what strikes.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) until: Time,
+    /// Mean time between two faults.
+    pub(crate) gap: Span,
+    /// Weights of controller, disk, node, step, power, network, client and spool faults.
+    pub(crate) weights: [u32; 8],
+}
+
+/// How a fault ends.
+#[derive(Clone, Debug)]
+enum End {
+    Heal(Vec<usize>),
+    Fast(usize),
+    DiskFree,
+    SpoolFree(usize),
+    Fine,
+    QuickFlush,
+    ClientsKeep,
+}
+
+impl Nemesis {
+    /// Whether random faults strike.
+    pub(crate) fn is_active(&self) -> bool {
+        self.profile.is_some()
+    }
+}
+
+impl World {
+    /// Something goes wrong, and something else later.
+    pub(crate) fn fault_strikes(&mut self) {
+        let Some(profile) = self.nemesis.profile.clone().filter(|p| self.now < p.until) else { return };
+        match self.seed.weighted(&profile.weights) {
+            0 => self.strike_controller(),
+            1 => self.strike_disk(),
+            2 => self.strike_node_daemon(),
+            3 => self.strike_step(),
+            4 => self.strike_power(),
+            5 => self.strike_network(),
+            6 => {
+                self.clients.loss_ppm = 200_000;
+                self.ends_after(Span::from_secs(30), End::ClientsKeep);
+            }
+            _ => {
+                let node = self.any_node();
+                self.nodes[node].spool.full = true;
+                self.strike(Fault::SpoolFull, node as u64);
+                self.ends_after(Span::from_secs(60), End::SpoolFree(node));
+            }
+        }
+        let gap = Span(self.seed.between(0, 2 * profile.gap.0));
+        self.after(gap, Happening::FaultStrikes);
+    }
+
+    fn any_node(&mut self) -> usize {
+        self.seed.below(self.nodes.len() as u64) as usize
+    }
+
+    /// The fault ends after that time; what it did may show for some minutes more.
+    fn ends_after(&mut self, span: Span, end: End) {
+        self.nemesis.ends.push(Some(end));
+        let which = self.nemesis.ends.len() - 1;
+        self.disturb(span);
+        self.after(span, Happening::FaultEnds { which });
+    }
+
+    /// Until then and some minutes more, nothing need happen in time.
+    pub(crate) fn disturb(&mut self, span: Span) {
+        let until = self.now + Span(span.0 + 300_000_000);
+        self.judge.trouble_until = self.judge.trouble_until.max(until);
+    }
+
+    fn strike_controller(&mut self) {
+        let points = [
+            CrashPoint::BeforeAppend,
+            CrashPoint::BeforeFlush,
+            CrashPoint::BeforeRelease,
+            CrashPoint::MidRelease,
+            CrashPoint::Idle,
+        ];
+        let after = Span::from_millis(self.seed.spread(1, 30_000));
+        self.controller.restart = Some(after);
+        self.disturb(after);
+        match points[self.seed.below(5) as usize] {
+            CrashPoint::Idle if self.controller.serves() => self.crash_controller(CrashPoint::Idle),
+            CrashPoint::Idle => {}
+            point => self.controller.plan = Some((point, self.seed.spread(1, 20) as u32)),
+        }
+    }
+
+    fn strike_disk(&mut self) {
+        if self.seed.chance(500_000) {
+            self.controller.flush_span = (Span::from_millis(100), Span::from_secs(10));
+            self.strike(Fault::SlowFlush, 0);
+            let span = self.seed.span(Span::from_secs(1), Span::from_secs(20));
+            self.ends_after(span, End::QuickFlush);
+        } else {
+            self.strike(Fault::DiskFull, 0);
+            self.set_disk_full(true);
+            let span = self.seed.span(Span::from_secs(1), Span::from_secs(120));
+            self.ends_after(span, End::DiskFree);
+        }
+    }
+
+    /// The journal's disk is full, or has room again.
+    pub(crate) fn set_disk_full(&mut self, full: bool) {
+        self.controller.disk_full = full;
+        if self.controller.serves() {
+            self.tell_controller(squall_engine::control::Input::Disk { full });
+        }
+    }
+
+    fn strike_node_daemon(&mut self) {
+        let node = self.any_node();
+        if !self.nodes[node].has_daemon() {
+            return;
+        }
+        let after = Span::from_millis(self.seed.spread(1, 60_000));
+        self.nodes[node].restart = Some(after);
+        self.disturb(after);
+        self.strike(Fault::NodeDaemonKilled, node as u64);
+        self.kill_node_daemon(node);
+    }
+
+    fn strike_step(&mut self) {
+        let start = self.any_node();
+        let count = self.nodes.len();
+        let found = (0..count).map(|at| (start + at) % count).find_map(|node| {
+            let key = self.nodes[node].steps.iter().find(|(_, step)| step.is_alive()).map(|(key, _)| *key)?;
+            Some((node, key))
+        });
+        let Some((node, key)) = found else { return };
+        let both = self.seed.chance(250_000) && self.nodes[node].has_daemon();
+        self.disturb(Span(0));
+        self.strike(if both { Fault::BothDaemonsKilled } else { Fault::StepDaemonKilled }, node as u64);
+        if both {
+            self.nodes[node].restart = Some(Span::from_millis(self.seed.spread(1, 60_000)));
+            self.kill_node_daemon(node);
+        }
+        self.kill_step_daemon(node, key);
+    }
+
+    fn strike_power(&mut self) {
+        let node = self.any_node();
+        if !self.nodes[node].powered {
+            return;
+        }
+        let image = self.seed.chance(250_000).then(|| self.nodes[node].spool.clone());
+        self.cut_power(node, image);
+        let after = Span::from_millis(self.seed.spread(500, 120_000));
+        self.disturb(after);
+        self.restore_power(node, after);
+    }
+
+    fn strike_network(&mut self) {
+        let node = self.any_node();
+        let span = Span::from_millis(self.seed.spread(500, 200_000));
+        match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2]) {
+            0 => self.cut_off(vec![node], &[Way::Up, Way::Down], Fault::Cut, span),
+            1 => self.cut_off(vec![node], &[Way::Up], Fault::CutUp, span),
+            2 => self.cut_off(vec![node], &[Way::Down], Fault::CutDown, span),
+            3 => {
+                self.strike(Fault::Reset, node as u64);
+                self.disturb(Span(0));
+                if let Some(link) = self.nodes[node].link() {
+                    self.break_link(link, true, true);
+                }
+            }
+            4 => {
+                self.network.slow(node, 10);
+                self.strike(Fault::NodeSlow, node as u64);
+                self.ends_after(span, End::Fast(node));
+            }
+            5 => self.cut_off((0..self.nodes.len()).collect(), &[Way::Up, Way::Down], Fault::Storm, span),
+            _ => {
+                self.network.weather = Weather::FOUL;
+                self.strike(Fault::FoulWeather, 0);
+                self.ends_after(span, End::Fine);
+            }
+        }
+    }
+
+    fn cut_off(&mut self, nodes: Vec<usize>, ways: &[Way], fault: Fault, span: Span) {
+        self.strike(fault, nodes.len() as u64);
+        for &node in &nodes {
+            for &way in ways {
+                self.network.cut(node, way);
+            }
+        }
+        self.ends_after(span, End::Heal(nodes));
+    }
+
+    pub(crate) fn fault_ends(&mut self, which: usize) {
+        let Some(end) = self.nemesis.ends[which].take() else { return };
+        match end {
+            End::Heal(nodes) => {
+                for node in nodes {
+                    self.network.heal(node);
+                }
+            }
+            End::Fast(node) => self.network.slow(node, 1),
+            End::DiskFree => self.set_disk_full(false),
+            End::SpoolFree(node) => self.nodes[node].spool.full = false,
+            End::Fine => self.network.weather = Weather::FINE,
+            End::QuickFlush => self.controller.flush_span = (Span(200), Span(3000)),
+            End::ClientsKeep => self.clients.loss_ppm = 0,
+        }
+    }
+
+    /// Every fault ends now and everything that was killed is started.
+    pub(crate) fn heal_everything(&mut self) {
+        self.nemesis.profile = None;
+        for which in 0..self.nemesis.ends.len() {
+            self.fault_ends(which);
+        }
+        self.network.weather = Weather::FINE;
+        self.clients.loss_ppm = 0;
+        self.controller.plan = None;
+        self.controller.restart = Some(Span::from_secs(1));
+        if self.controller.disk_full {
+            self.set_disk_full(false);
+        }
+        if !self.controller.serves() {
+            self.start_controller(Span(0));
+        }
+        for node in 0..self.nodes.len() {
+            self.network.heal(node);
+            self.network.slow(node, 1);
+            self.nodes[node].spool.full = false;
+            self.nodes[node].restart = Some(Span::from_secs(1));
+            if !self.nodes[node].powered {
+                self.restore_power(node, Span(0));
+            } else if !self.nodes[node].has_daemon() {
+                self.start_node(node, Span(0));
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! A node in the simulator: its power, its spool, its daemon, its step daemons, its processes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use squall_engine::machine::Machine;
+use squall_engine::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
+use squall_model::id::{Incarnation, Session, StepKey};
+use squall_model::job::{Blob, JobAttempt};
+use squall_model::resource::Hardware;
+use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::DownFrame;
+use squall_model::wire::stepd::FromStepd;
+
+use crate::coverage::Fault;
+use crate::mutation::Mutation;
+use crate::seed::{Seed, mix};
+use crate::step::StepHost;
+use crate::trace::Who;
+use crate::world::{Happening, World};
+
+/// A simulated machine.
+#[derive(Debug)]
+pub(crate) struct NodeHost {
+    pub(crate) name: String,
+    hardware: Hardware,
+    incarnation: u128,
+    /// Counts power-ons.
+    pub(crate) boot: u64,
+    pub(crate) powered: bool,
+    daemon: Option<Daemon>,
+    /// Counts starts of the daemon in this simulation, across incarnations.
+    pub(crate) life: u64,
+    pub(crate) spool: Spool,
+    /// Step daemons that live, and what is left of those that were killed.
+    pub(crate) steps: BTreeMap<StepKey, StepHost>,
+    /// Which job's live processes hold each core, and how many of them.
+    pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
+    last_pid: u32,
+    /// What the daemon is to be told after what it is being told.
+    queue: VecDeque<NodeInput>,
+    busy: bool,
+    /// The daemon is started again so long after it was killed; None: it stays down.
+    pub(crate) restart: Option<Span>,
+}
+
+/// The node daemon.
+#[derive(Debug)]
+struct Daemon {
+    machine: NodeMachine,
+    link: Option<u64>,
+    tick_at: Option<Time>,
+}
+
+/// What survives the daemon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spool {
+    /// The daemon's lives in this incarnation.
+    life: u64,
+    session: Session,
+    pub(crate) jobs: BTreeMap<JobAttempt, JobFacts>,
+    pub(crate) steps: BTreeMap<StepKey, Folder>,
+    pub(crate) full: bool,
+}
+
+/// The folder of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    pub(crate) launch: Box<StepLaunch>,
+    /// The script as it came; None: no script, or its content did not come.
+    pub(crate) script: Option<Vec<u8>>,
+    /// A step daemon was started, so none is started again.
+    pub(crate) forked: bool,
+    pub(crate) result: Option<FromStepd>,
+}
+
+impl NodeHost {
+    pub(crate) fn new(index: usize, name: &str, hardware: &Hardware, seed: &mut Seed) -> Self {
+        Self {
+            name: name.into(),
+            hardware: hardware.clone(),
+            incarnation: u128::from(mix(seed.next() ^ index as u64)),
+            boot: 1,
+            powered: true,
+            daemon: None,
+            life: 0,
+            spool: Spool::default(),
+            steps: BTreeMap::new(),
+            cores: vec![None; hardware.cpus as usize],
+            last_pid: 100,
+            queue: VecDeque::new(),
+            busy: false,
+            restart: None,
+        }
+    }
+    /// Whether its daemon lives, and it is that life of it.
+    pub(crate) fn lives(&self, life: u64) -> bool {
+        self.daemon.is_some() && self.life == life
+    }
+    pub(crate) fn has_daemon(&self) -> bool {
+        self.daemon.is_some()
+    }
+    /// Its present connection to the controller.
+    pub(crate) fn link(&self) -> Option<u64> {
+        self.daemon.as_ref()?.link
+    }
+    pub(crate) fn fresh_pid(&mut self) -> u32 {
+        self.last_pid += 1;
+        self.last_pid
+    }
+}
+
+impl World {
+    /// The node's daemon will be started.
+    pub(crate) fn start_node(&mut self, node: usize, after: Span) {
+        let host = &mut self.nodes[node];
+        host.life += 1;
+        let life = host.life;
+        self.after(after, Happening::NodeStart { node, life });
+    }
+
+    /// The daemon starts: it looks into its spool, then connects.
+    pub(crate) fn node_starts(&mut self, node: usize, life: u64) {
+        let host = &mut self.nodes[node];
+        if !host.powered || host.daemon.is_some() || host.life != life {
+            return;
+        }
+        host.spool.life += 1;
+        let boot = Boot {
+            name: host.name.clone(),
+            incarnation: Incarnation(host.incarnation),
+            life: host.spool.life,
+            session: host.spool.session,
+            hardware: host.hardware.clone(),
+            version: "sim".into(),
+        };
+        host.daemon = Some(Daemon { machine: NodeMachine::new(boot), link: None, tick_at: None });
+        self.say(Who::Node(node as u32), "daemon starts", 0, life);
+        if self.is_planted(Mutation::SpoolForgotten) {
+            let spool = &mut self.nodes[node].spool;
+            spool.jobs.clear();
+            spool.steps.clear();
+        }
+        for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
+            self.tell_node(node, NodeInput::FoundJob { facts: Box::new(facts) });
+        }
+        let keys: Vec<StepKey> = self.nodes[node].spool.steps.keys().copied().collect();
+        for key in keys {
+            self.find_step(node, key);
+        }
+        self.after(Span::from_millis(1), Happening::Connect { node, life });
+    }
+
+    fn find_step(&mut self, node: usize, key: StepKey) {
+        let host = &self.nodes[node];
+        let Some(folder) = host.spool.steps.get(&key) else { return };
+        let launch = folder.launch.clone();
+        let step = host.steps.get(&key);
+        let state = match (&folder.result, step) {
+            (Some(FromStepd::Ended(end)), _) => FoundStep::Ended(end.clone()),
+            (Some(FromStepd::Failed { error, node_fault }), _) => {
+                FoundStep::Failed { error: error.clone(), node_fault: *node_fault }
+            }
+            (_, Some(step)) if step.is_alive() => FoundStep::Alive,
+            (_, Some(step)) if step.has_begun() => FoundStep::Orphaned,
+            _ => FoundStep::Unstarted,
+        };
+        let unstarted = self.is_planted(Mutation::StartedTakenForUnstarted);
+        let state = if unstarted && state == FoundStep::Alive { FoundStep::Unstarted } else { state };
+        let orphaned = state == FoundStep::Orphaned;
+        if state == FoundStep::Unstarted
+            && let Some(folder) = self.nodes[node].spool.steps.get_mut(&key)
+        {
+            folder.forked = false;
+        }
+        self.tell_node(node, NodeInput::FoundStep { launch, state });
+        if orphaned {
+            self.end_orphan_if_empty(node, key, true);
+        }
+    }
+
+    /// kill -9 of the node daemon. Step daemons and tasks live on.
+    pub(crate) fn kill_node_daemon(&mut self, node: usize) {
+        let Some(daemon) = self.nodes[node].daemon.take() else { return };
+        self.nodes[node].queue.clear();
+        if let Some(link) = daemon.link {
+            self.break_link(link, true, false);
+        }
+        for step in self.nodes[node].steps.values_mut() {
+            step.daemon_died();
+        }
+        self.say(Who::Node(node as u32), "daemon dies", 0, self.nodes[node].life);
+        if let Some(span) = self.nodes[node].restart {
+            self.start_node(node, span);
+        }
+    }
+
+    /// The node loses its power: nothing lives on, the spool is lost or an old image of it comes back.
+    pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
+        self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
+        let daemon = self.nodes[node].daemon.take();
+        if let Some(link) = daemon.and_then(|d| d.link)
+            && self.seed.chance(500_000)
+        {
+            self.break_link(link, true, false);
+        }
+        let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().collect();
+        for key in keys {
+            self.lose_step(node, key);
+        }
+        let kept = self.is_planted(Mutation::IncarnationKept);
+        let fresh = u128::from(self.seed.next());
+        let host = &mut self.nodes[node];
+        host.powered = false;
+        host.boot += 1;
+        host.life += 1;
+        host.spool = match old_image {
+            // A new incarnation takes nothing from an old image but what tells it that the image is old.
+            Some(image) => Spool { life: image.life, ..Spool::default() },
+            None => Spool::default(),
+        };
+        if !kept {
+            host.incarnation = fresh;
+        }
+    }
+
+    /// The node's power comes back.
+    pub(crate) fn restore_power(&mut self, node: usize, after: Span) {
+        let boot = self.nodes[node].boot;
+        self.after(after, Happening::NodePower { node, boot });
+    }
+
+    pub(crate) fn node_boots(&mut self, node: usize, boot: u64) {
+        if self.nodes[node].boot != boot || self.nodes[node].powered {
+            return;
+        }
+        self.nodes[node].powered = true;
+        self.say(Who::Node(node as u32), "boots", 0, boot);
+        self.start_node(node, Span(0));
+    }
+
+    pub(crate) fn node_linked(&mut self, node: usize, link: u64) {
+        if let Some(daemon) = &mut self.nodes[node].daemon {
+            daemon.link = Some(link);
+        }
+        self.tell_node(node, NodeInput::Linked);
+    }
+
+    pub(crate) fn node_unlinked(&mut self, node: usize) {
+        if let Some(daemon) = &mut self.nodes[node].daemon {
+            daemon.link = None;
+        }
+        self.tell_node(node, NodeInput::Unlinked);
+        self.reconnect(node);
+    }
+
+    fn reconnect(&mut self, node: usize) {
+        let (again, life) = (self.seed.span(Span::from_millis(100), Span::from_millis(1000)), self.nodes[node].life);
+        self.after(again, Happening::Connect { node, life });
+    }
+
+    pub(crate) fn node_gets_frame(&mut self, node: usize, frame: Box<DownFrame>) {
+        self.tell_node(node, NodeInput::Frame(frame));
+    }
+
+    pub(crate) fn node_tick(&mut self, node: usize, life: u64) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let now = self.now;
+        let due = self.nodes[node].daemon.as_mut().filter(|d| d.tick_at.is_some_and(|at| at <= now));
+        if let Some(daemon) = due {
+            daemon.tick_at = None;
+            self.tell_node(node, NodeInput::Tick { health: Health { load_centi: 50, free_mb: 1000 } });
+        }
+    }
+
+    /// Tells the node's machine something and carries out what it wants. What comes of carrying it out waits
+    /// until all of it is carried out.
+    pub(crate) fn tell_node(&mut self, node: usize, input: NodeInput) {
+        self.nodes[node].queue.push_back(input);
+        if self.nodes[node].busy {
+            return;
+        }
+        self.nodes[node].busy = true;
+        while let Some(input) = self.nodes[node].queue.pop_front() {
+            self.node_input(node, input);
+        }
+        self.nodes[node].busy = false;
+    }
+
+    fn node_input(&mut self, node: usize, input: NodeInput) {
+        let Some(mut input) = self.perturb_node_input(node, input) else { return };
+        let Some(daemon) = &mut self.nodes[node].daemon else { return };
+        let blobs = match &mut input {
+            NodeInput::Frame(frame) => std::mem::take(&mut frame.blobs),
+            _ => Vec::new(),
+        };
+        let mut out = NodeOut::default();
+        daemon.machine.step(self.now, input, &mut out);
+        let deadline = daemon.machine.deadline();
+        self.plan_node_tick(node, deadline);
+        for act in out.acts {
+            self.node_act(node, act, &blobs);
+        }
+        let Some(daemon) = &mut self.nodes[node].daemon else { return };
+        let link = daemon.link;
+        if out.drop_link {
+            daemon.link = None;
+        }
+        if let Some(link) = link {
+            for frame in out.sends {
+                self.send_up(link, frame);
+            }
+            if out.drop_link {
+                self.break_link(link, true, false);
+                self.reconnect(node);
+            }
+        }
+        if out.exit {
+            self.say(Who::Node(node as u32), "daemon exits", 0, 0);
+            self.judge.violate("no node daemon ends unasked", self.nodes[node].name.clone());
+        }
+    }
+
+    fn plan_node_tick(&mut self, node: usize, deadline: Option<Time>) {
+        let Some(deadline) = deadline else { return };
+        let slowness = self.network.slowness(node);
+        let at = deadline.max(Time(self.now.0 + 1000 * slowness));
+        let host = &mut self.nodes[node];
+        let life = host.life;
+        let Some(daemon) = &mut host.daemon else { return };
+        if daemon.tick_at.is_none_or(|planned| at < planned) {
+            daemon.tick_at = Some(at);
+            self.agenda.at(at, Happening::NodeTick { node, life });
+        }
+    }
+
+    fn node_act(&mut self, node: usize, act: NodeAct, blobs: &[Blob]) {
+        match act {
+            NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
+            NodeAct::OpenJob { facts, batch } => {
+                let spool = &mut self.nodes[node].spool;
+                if !batch && !spool.full {
+                    spool.jobs.insert(attempt_of(facts.key), *facts);
+                }
+            }
+            NodeAct::Spawn(launch) => {
+                let script = launch.facts.spec.script.and_then(|digest| blobs.iter().find(|b| b.digest == digest));
+                let script = script.map(|b| b.bytes.to_vec());
+                self.spawn(node, launch, script);
+            }
+            NodeAct::Tell { key, message } => {
+                let (life, span) = (self.nodes[node].life, self.local_delay(node));
+                self.after(span, Happening::StepTell { node, life, key, message });
+            }
+            NodeAct::KillStep { key } => self.kill_step(node, key),
+            NodeAct::Sweep { job } => self.sweep(node, job),
+            NodeAct::Forget { key } => {
+                self.nodes[node].spool.steps.remove(&key);
+            }
+            NodeAct::ForgetJob { job } => {
+                let spool = &mut self.nodes[node].spool;
+                spool.jobs.remove(&job);
+                spool.steps.retain(|key, _| attempt_of(*key) != job);
+                let host = &self.nodes[node];
+                self.judge.forgotten(node, job, host);
+            }
+            NodeAct::Say(_) => {}
+        }
+    }
+
+    /// How long something local takes on that node.
+    pub(crate) fn local_delay(&mut self, node: usize) -> Span {
+        Span(self.seed.between(20, 200) * self.network.slowness(node))
+    }
+
+    fn sweep(&mut self, node: usize, job: JobAttempt) {
+        let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().filter(|k| attempt_of(*k) == job).collect();
+        if !self.is_planted(Mutation::SweepWithoutKill) {
+            for key in keys {
+                self.kill_step(node, key);
+            }
+        }
+        let (life, span) = (self.nodes[node].life, self.seed.span(Span(500), Span::from_millis(40)));
+        self.after(span, Happening::Swept { node, life, job });
+    }
+
+    pub(crate) fn swept(&mut self, node: usize, life: u64, job: JobAttempt) {
+        if self.nodes[node].lives(life) {
+            let keys: Vec<StepKey> =
+                self.nodes[node].spool.steps.keys().copied().filter(|k| attempt_of(*k) == job).collect();
+            for key in keys {
+                self.step_spoke(node, life, key);
+            }
+            self.tell_node(node, NodeInput::Swept { job });
+        }
+    }
+
+    /// Planted bugs in what a node's machine is told.
+    fn perturb_node_input(&mut self, _node: usize, input: NodeInput) -> Option<NodeInput> {
+        let lost = matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10);
+        (!lost).then_some(input)
+    }
+}

@@ -1,0 +1,218 @@
+//! One seed: a world, its users, its faults, and what came of it.
+
+use squall_model::job::JobKind;
+use squall_model::time::Span;
+
+use crate::client::Wish;
+use crate::coverage::{Coverage, Phase};
+use crate::judge::Violation;
+use crate::mutation::Mutation;
+use crate::nemesis::Profile;
+use crate::seed::Seed;
+use crate::workload::Workload;
+use crate::world::{BEGIN, Happening, Setup, World};
+
+/// What to simulate.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The seed: equal seeds give equal runs.
+    pub seed: u64,
+    /// Nodes.
+    pub nodes: u32,
+    /// How long users and faults go on; afterwards everything heals and all jobs must end.
+    pub span: Span,
+    /// A planted bug.
+    pub mutation: Option<Mutation>,
+    /// Whether to keep the whole trace.
+    pub trace: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// The first promise that was broken.
+    pub violation: Option<Violation>,
+    /// When it was broken, or when all was over: since the beginning.
+    pub ended: Span,
+    /// What was reached.
+    pub coverage: Coverage,
+    /// Equal for equal runs only.
+    pub trace_hash: u64,
+    /// Lines of the trace.
+    pub trace: Vec<String>,
+    /// Things that happened.
+    pub steps: u64,
+    /// Jobs, array tasks counted.
+    pub jobs: u64,
+}
+
+/// Longest time that jobs may take to end after the last fault.
+const PATIENCE: Span = Span::from_secs(6 * 3600);
+
+/// How often a world under test is looked at as a whole.
+const CHUNKS: u64 = 4;
+
+/// Simulates one seed.
+pub fn run(settings: &Settings) -> Report {
+    let mut seed = Seed::new(settings.seed ^ 0x005a_11ed);
+    let setup = setup_of(settings, &mut seed);
+    let mut world = World::new(setup, settings.seed);
+    plan(&mut world, settings, &mut seed);
+    let violation = play(&mut world, settings).err();
+    report(world, settings.seed, violation.map(|v| *v))
+}
+
+pub(crate) fn report(world: World, seed: u64, violation: Option<Violation>) -> Report {
+    let jobs = world.judge.files.len() as u64 + world.judge.skipped.values().map(|&n| u64::from(n)).sum::<u64>();
+    Report {
+        seed,
+        violation,
+        ended: world.now.since(BEGIN),
+        coverage: world.coverage,
+        trace_hash: world.trace.hash(),
+        trace: world.trace.lines(),
+        steps: world.steps,
+        jobs,
+    }
+}
+
+fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
+    let names = (1..=settings.nodes).map(|n| format!("n{n}")).collect();
+    let cores = seed.spread(1, 16) as u32;
+    let mut setup = Setup::of(names, cores, u64::from(cores) * seed.between(500, 4000));
+    setup.mutation = settings.mutation;
+    setup.trace = settings.trace;
+    setup.config.kill_wait_s = seed.spread(1, 30);
+    setup.config.min_job_age_s = seed.spread(30, 600);
+    setup.config.kill_invalid_depend = seed.chance(500_000);
+    if seed.chance(200_000) && settings.mutation.is_none() {
+        setup.config.node_lost_s = 300;
+    }
+    setup
+}
+
+fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
+    let until = BEGIN + settings.span;
+    let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(8, 64) / 64;
+    let setup = &world.setup;
+    world.workload = Some(Workload::new(until, per_hour, setup.names.len(), setup.cores, setup.memory_mb));
+    world.after(Span::from_secs(1), Happening::Work);
+    let gap = Span::from_millis(seed.spread(4_000, 240_000));
+    let weights = match seed.below(8) {
+        0 => [0; 8],
+        1 => [10, 2, 0, 0, 0, 0, 2, 0],
+        2 => [0, 0, 10, 10, 4, 0, 0, 2],
+        3 => [0, 0, 0, 0, 0, 10, 2, 0],
+        4 => [4, 0, 2, 2, 10, 2, 0, 0],
+        _ => [10, 2, 6, 6, 3, 10, 3, 2],
+    };
+    if weights != [0; 8] {
+        world.nemesis.profile = Some(Profile { until, gap, weights });
+        world.after(gap, Happening::FaultStrikes);
+    }
+}
+
+fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
+    for chunk in 1..=CHUNKS {
+        world.run_until(BEGIN + Span(settings.span.0 * chunk / CHUNKS))?;
+        if chunk % 2 == 0 {
+            world.check_replay();
+        }
+    }
+    world.heal_everything();
+    world.disturb(Span(0));
+    settle(world, PATIENCE)?;
+    world.judge.check_over()
+}
+
+/// Runs until every job has ended and nothing of any is left, but no longer than `patience`.
+pub(crate) fn settle(world: &mut World, patience: Span) -> Result<(), Box<Violation>> {
+    let until = world.now + patience;
+    let mut round = 0;
+    world.run_until(world.now + Span::from_secs(30))?;
+    world.free_everything();
+    while world.now < until && !(world.is_quiet() && world.clients.are_content()) {
+        world.run_until(world.now + Span::from_secs(20))?;
+        round += 1;
+        if round % 30 == 0 {
+            world.free_everything();
+            world.cancel_hopeless();
+        }
+    }
+    // Long enough for late answers and for what is retried.
+    world.run_until(world.now + Span::from_secs(90))?;
+    world.check_quiet();
+    world.check_replay();
+    world.wish(Wish::AuditJobs);
+    world.wish(Wish::AuditNodes);
+    world.run_until(world.now + Span::from_secs(5))
+}
+
+impl World {
+    /// Whether every job has ended and the nodes are empty.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let idle = |order: usize| {
+            let placed = &self.clients.placed[order];
+            let (Some(id), None) = (placed.id, &placed.refused) else { return placed.refused.is_some() };
+            let files = self.judge.files_of(order, None);
+            let ended = files.iter().all(|id| !self.judge.is_unfinished(*id));
+            let skipped = self.judge.skipped.get(&id).copied().unwrap_or(0);
+            ended && files.len() as u32 + skipped >= placed.order.tasks()
+        };
+        (0..self.clients.placed.len()).all(idle)
+            && self.nodes.iter().all(|n| n.steps.is_empty() && n.spool.steps.is_empty() && n.spool.jobs.is_empty())
+    }
+
+    /// What still waits for what never comes is cancelled by its user.
+    pub(crate) fn cancel_hopeless(&mut self) {
+        let waiting: Vec<usize> = (0..self.clients.placed.len())
+            .filter(|&order| !self.clients.placed[order].order.after.is_empty())
+            .filter(|&order| {
+                let files = self.judge.files_of(order, None);
+                files.len() < self.clients.placed[order].order.tasks() as usize
+                    || files.iter().any(|id| self.judge.files.get(id).is_some_and(|f| f.phase == Phase::Pending))
+            })
+            .collect();
+        for order in waiting {
+            self.wish(Wish::Cancel { order, index: None });
+        }
+    }
+
+    /// After all is over nothing is left anywhere.
+    fn check_quiet(&mut self) {
+        for order in 0..self.clients.placed.len() {
+            let placed = &self.clients.placed[order];
+            if placed.refused.is_none() && placed.id.is_none() {
+                self.judge.violate("every submission is answered", format!("order {order}"));
+            }
+        }
+        let unfinished = self.judge.unfinished().next().map(|(id, f)| {
+            let kind = self.clients.placed.get(f.order).map_or(JobKind::Batch, |p| p.order.kind);
+            format!("job {id} attempt {} is {} ({kind:?})", f.attempt, f.phase.name())
+        });
+        if let Some(text) = unfinished {
+            self.judge.violate("every job ends", text);
+        }
+        for node in 0..self.nodes.len() {
+            let host = &self.nodes[node];
+            let left = host.steps.keys().chain(host.spool.steps.keys()).map(ToString::to_string).next();
+            let left = left.or_else(|| host.spool.jobs.keys().map(|job| format!("{}.{}", job.job, job.attempt)).next());
+            if let Some(text) = left {
+                let text = format!("{text} on {}", host.name);
+                self.judge.violate("nothing leaks", text);
+            }
+            if self.nodes[node].cores.iter().any(Option::is_some) {
+                let text = self.nodes[node].name.clone();
+                self.judge.violate("nothing leaks", format!("cores of {text}"));
+            }
+        }
+        if !self.is_quiet() {
+            self.judge.violate("every job ends", "an array has tasks that never ended".into());
+        }
+        if !self.clients.are_content() {
+            self.judge.violate("every request is answered", self.clients.first_waiting());
+        }
+    }
+}

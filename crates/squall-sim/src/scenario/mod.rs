@@ -1,0 +1,5 @@
+//! Stories: scenarios as text that an operator can read, as tests and as documentation.
+
+pub(crate) mod expect;
+pub(crate) mod parse;
+pub(crate) mod run;

@@ -1,0 +1,279 @@
+//! From the text of a story to statements.
+
+use std::fmt;
+
+use squall_model::hostlist;
+use squall_model::job::{ArraySpec, DependencyKind, JobKind};
+use squall_model::set::IndexSet;
+use squall_model::time::Span;
+
+use super::expect::Expectation;
+use crate::controller::CrashPoint;
+use crate::network::Way;
+use crate::order::Order;
+
+/// A line that is not a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+/// What can be crashed and restarted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The controller.
+    Controller,
+    /// Node daemons, by node name.
+    Nodes(Vec<String>),
+    /// Whole nodes: their power.
+    Power(Vec<String>),
+    /// The step daemons of a job.
+    Steps(String),
+}
+
+/// What an operator or user does to a job or to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Cancel,
+    Hold,
+    Release,
+    Requeue,
+    Suspend,
+    Unsuspend,
+    Drain,
+    Resume,
+    Down,
+}
+
+/// One line of a story.
+#[derive(Clone, Debug)]
+pub(crate) enum Statement {
+    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64 },
+    Config { key: String, value: u64 },
+    Seed(u64),
+    Foul(bool),
+    Submit(Box<Order>, Vec<(DependencyKind, String)>),
+    Crash { victim: Victim, at: Option<(CrashPoint, u32)> },
+    Restart { victim: Victim, after: Span },
+    Cut { nodes: Vec<String>, ways: Vec<Way> },
+    Heal { nodes: Vec<String> },
+    Reset { nodes: Vec<String> },
+    Slow { nodes: Vec<String>, times: u64 },
+    Disk { full: bool },
+    SlowDisk { flush: Span },
+    Spool { nodes: Vec<String>, full: bool },
+    ToJob { deed: Deed, job: String, index: Option<u32> },
+    ToNodes { deed: Deed, nodes: Vec<String> },
+    Run(Span),
+    Expect(Box<Expectation>),
+}
+
+/// All statements of a story, with their line numbers.
+pub(crate) fn parse(text: &str) -> Result<Vec<(usize, Statement)>, ParseError> {
+    let mut story = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if words.is_empty() {
+            continue;
+        }
+        let parsed = statement(&words).map_err(|problem| ParseError { line: at + 1, problem })?;
+        story.push((at + 1, parsed));
+    }
+    Ok(story)
+}
+
+fn statement(words: &[&str]) -> Result<Statement, String> {
+    match *words {
+        ["cluster", list, ref rest @ ..] => cluster(list, rest),
+        ["config", pair] => {
+            let (key, value) = pair.split_once('=').ok_or("config needs KEY=NUMBER")?;
+            Ok(Statement::Config { key: key.into(), value: number(value)? })
+        }
+        ["seed", n] => Ok(Statement::Seed(number(n)?)),
+        ["weather", "foul"] => Ok(Statement::Foul(true)),
+        ["weather", "fine"] => Ok(Statement::Foul(false)),
+        ["submit", name, ref rest @ ..] => submit(JobKind::Batch, name, rest),
+        ["srun", name, ref rest @ ..] => submit(JobKind::Run, name, rest),
+        ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),
+        ["crash", ref rest @ ..] => crash(rest),
+        ["restart", ref rest @ ..] => restart(rest),
+        ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Up, Way::Down] }),
+        ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Up] }),
+        ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Down] }),
+        ["heal", list] => Ok(Statement::Heal { nodes: names(list)? }),
+        ["reset", list] => Ok(Statement::Reset { nodes: names(list)? }),
+        ["slow", list, times] => {
+            Ok(Statement::Slow { nodes: names(list)?, times: number(times.trim_start_matches('x'))? })
+        }
+        ["disk", "full"] => Ok(Statement::Disk { full: true }),
+        ["disk", "free"] => Ok(Statement::Disk { full: false }),
+        ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
+        ["spool", list, "full"] => Ok(Statement::Spool { nodes: names(list)?, full: true }),
+        ["spool", list, "free"] => Ok(Statement::Spool { nodes: names(list)?, full: false }),
+        ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
+        ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),
+        ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),
+        ["cancel", job] => to_job(Deed::Cancel, job),
+        ["hold", job] => to_job(Deed::Hold, job),
+        ["release", job] => to_job(Deed::Release, job),
+        ["requeue", job] => to_job(Deed::Requeue, job),
+        ["suspend", job] => to_job(Deed::Suspend, job),
+        ["unsuspend", job] => to_job(Deed::Unsuspend, job),
+        ["run", time] => Ok(Statement::Run(span(time)?)),
+        ["expect", ref rest @ ..] => Ok(Statement::Expect(Box::new(super::expect::parse(rest)?))),
+        _ => Err(format!("`{}` is not a statement", words.join(" "))),
+    }
+}
+
+fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
+    let (mut cores, mut memory_mb) = (1, 0);
+    for pair in rest {
+        match pair.split_once('=') {
+            Some(("cores", n)) => cores = number(n)? as u32,
+            Some(("memory", n)) => memory_mb = number(n)?,
+            _ => return Err(format!("a cluster has cores=N and memory=MIB, not `{pair}`")),
+        }
+    }
+    let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb })
+}
+
+fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String> {
+    let mut order = Order { name: name.into(), kind, nodes: 1, cores: 1, steps: 1, ..Order::default() };
+    order.run = Span::from_secs(1);
+    let mut after = Vec::new();
+    for word in rest {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        match key {
+            "nodes" => order.nodes = number(value)? as u32,
+            "cores" => order.cores = number(value)? as u32,
+            "memory" => order.memory_mb = number(value)?,
+            "time" => order.run = span(value)?,
+            "limit" => order.limit_s = Some(span(value)?.secs()),
+            "steps" => order.steps = number(value)? as u32,
+            "exit" => match value.split_once('@') {
+                Some((code, index)) => {
+                    order.exit = number(code)? as u8;
+                    order.exit_index = Some(number(index)? as u32);
+                }
+                None => order.exit = number(value)? as u8,
+            },
+            "array" => order.array = Some(array(value)?),
+            "after" => after = dependencies(value, &mut order.any)?,
+            "hold" => order.hold = true,
+            "requeue" => order.requeue = Some(value != "no"),
+            "ignores-term" => order.stubborn = true,
+            "loses-answer" => order.lose_answer = true,
+            _ => return Err(format!("`{word}` is not known of a submission")),
+        }
+    }
+    Ok(Statement::Submit(Box::new(order), after))
+}
+
+fn array(text: &str) -> Result<ArraySpec, String> {
+    let (list, limit) = match text.split_once('%') {
+        Some((list, limit)) => (list, Some(number(limit)? as u32)),
+        None => (text, None),
+    };
+    let mut indices = IndexSet::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        indices.union_with(&IndexSet::range(number(first)? as u32, number(last)? as u32));
+    }
+    Ok(ArraySpec { indices, limit, text: text.into() })
+}
+
+fn dependencies(text: &str, any: &mut bool) -> Result<Vec<(DependencyKind, String)>, String> {
+    *any = text.contains('?');
+    text.split(['?', ','])
+        .map(|term| {
+            let (kind, name) = term.split_once(':').ok_or(format!("`{term}` should be KIND:NAME"))?;
+            let kind = match kind {
+                "after" => DependencyKind::After,
+                "afterany" => DependencyKind::AfterAny,
+                "afterok" => DependencyKind::AfterOk,
+                "afternotok" => DependencyKind::AfterNotOk,
+                "aftercorr" => DependencyKind::AfterCorr,
+                _ => return Err(format!("`{kind}` is not a kind of dependency")),
+            };
+            Ok((kind, name.to_owned()))
+        })
+        .collect()
+}
+
+fn crash(rest: &[&str]) -> Result<Statement, String> {
+    if let ["controller", "at", point] = *rest {
+        let (name, n) = point.split_once('+').ok_or("a crash point is POINT+N")?;
+        let point = match name {
+            "decide" => CrashPoint::BeforeAppend,
+            "append" => CrashPoint::BeforeFlush,
+            "journal" => CrashPoint::BeforeRelease,
+            "release" => CrashPoint::MidRelease,
+            "recovery" => CrashPoint::InRecovery,
+            _ => return Err(format!("`{name}` is not decide, append, journal, release or recovery")),
+        };
+        return Ok(Statement::Crash { victim: Victim::Controller, at: Some((point, number(n)? as u32)) });
+    }
+    Ok(Statement::Crash { victim: victim(rest)?, at: None })
+}
+
+fn restart(rest: &[&str]) -> Result<Statement, String> {
+    match rest {
+        [who @ .., "after", time] => Ok(Statement::Restart { victim: victim(who)?, after: span(time)? }),
+        who => Ok(Statement::Restart { victim: victim(who)?, after: Span(0) }),
+    }
+}
+
+fn victim(words: &[&str]) -> Result<Victim, String> {
+    match *words {
+        ["controller"] => Ok(Victim::Controller),
+        ["node", list] => Ok(Victim::Nodes(names(list)?)),
+        ["power", list] => Ok(Victim::Power(names(list)?)),
+        ["step", job] => Ok(Victim::Steps(job.into())),
+        _ => Err(format!("`{}` is not controller, node LIST, power LIST or step JOB", words.join(" "))),
+    }
+}
+
+fn to_job(deed: Deed, job: &str) -> Result<Statement, String> {
+    let (job, index) = job_name(job)?;
+    Ok(Statement::ToJob { deed, job, index })
+}
+
+/// `a` or `a[3]`.
+pub(super) fn job_name(text: &str) -> Result<(String, Option<u32>), String> {
+    match text.strip_suffix(']').and_then(|t| t.split_once('[')) {
+        Some((name, index)) => Ok((name.into(), Some(number(index)? as u32))),
+        None => Ok((text.into(), None)),
+    }
+}
+
+pub(super) fn names(list: &str) -> Result<Vec<String>, String> {
+    hostlist::expand(list).map_err(|e| e.to_string())
+}
+
+pub(super) fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
+}
+
+/// `250ms`, `5s`, `2m`, `1h`.
+pub(super) fn span(text: &str) -> Result<Span, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let n = number(digits)?;
+    match &text[digits.len()..] {
+        "ms" => Ok(Span::from_millis(n)),
+        "s" => Ok(Span::from_secs(n)),
+        "m" => Ok(Span::from_secs(60 * n)),
+        "h" => Ok(Span::from_secs(3600 * n)),
+        unit => Err(format!("`{unit}` is not ms, s, m or h")),
+    }
+}

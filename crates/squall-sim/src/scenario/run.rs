@@ -1,0 +1,360 @@
+//! Tells a story: carries out its statements and checks what it expects.
+
+use std::fmt;
+
+use squall_model::event::NodeAdmin;
+use squall_model::job::{EndState, Outcome};
+use squall_model::time::{Span, Time};
+
+use super::expect::{Expectation, State};
+use super::parse::{Deed, ParseError, Statement, Victim, parse};
+use crate::client::Wish;
+use crate::controller::CrashPoint;
+use crate::coverage::Phase;
+use crate::judge::JobFile;
+use crate::network::Weather;
+use crate::order::Order;
+use crate::run::settle;
+use crate::world::{Setup, World};
+
+/// Why a story failed.
+#[derive(Clone, Debug)]
+pub struct StoryFailure {
+    /// The line, from 1; 0: after the last.
+    pub line: usize,
+    /// What is wrong.
+    pub problem: String,
+    /// The last lines of the trace.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for StoryFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+impl From<ParseError> for StoryFailure {
+    fn from(error: ParseError) -> Self {
+        Self { line: error.line, problem: error.problem, trace: Vec::new() }
+    }
+}
+
+/// How a story is being told.
+struct Teller {
+    setup: Option<Setup>,
+    seed: u64,
+    world: Option<World>,
+}
+
+/// Tells a story. All invariants hold at every step, and at the end everything heals and all jobs end.
+pub fn tell(text: &str) -> Result<(), StoryFailure> {
+    let story = parse(text)?;
+    let mut teller = Teller { setup: None, seed: 1, world: None };
+    for (line, statement) in story {
+        if let Err(problem) = teller.carry_out(statement) {
+            return Err(teller.failure(line, problem));
+        }
+    }
+    let end = teller.world().and_then(|world| {
+        world.heal_everything();
+        settle(world, Span::from_secs(24 * 3600)).and_then(|()| world.judge.check_over()).map_err(|v| v.to_string())
+    });
+    end.map_err(|problem| teller.failure(0, problem))
+}
+
+impl Teller {
+    fn failure(&self, line: usize, problem: String) -> StoryFailure {
+        let trace = self.world.as_ref().map(|w| w.trace.lines()).unwrap_or_default();
+        let trace = trace.into_iter().rev().take(60).rev().collect();
+        StoryFailure { line, problem, trace }
+    }
+
+    /// The world, made at the first statement that needs it and given ten seconds to come up.
+    fn world(&mut self) -> Result<&mut World, String> {
+        if self.world.is_none() {
+            let setup = self.setup.clone().ok_or("a story begins with `cluster`")?;
+            let mut world = World::new(setup, self.seed);
+            let until = world.now + Span::from_secs(10);
+            world.run_until(until).map_err(|v| v.to_string())?;
+            self.world = Some(world);
+        }
+        self.world.as_mut().ok_or_else(|| "a story begins with `cluster`".into())
+    }
+
+    fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
+        match statement {
+            Statement::Cluster { nodes, cores, memory_mb } => {
+                self.setup = Some(Setup::of(nodes, cores, memory_mb));
+                return Ok(());
+            }
+            Statement::Config { key, value } => return self.configure(&key, value),
+            Statement::Seed(seed) => {
+                self.seed = seed;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let world = self.world()?;
+        match statement {
+            Statement::Submit(order, after) => world.tell_submit(*order, after),
+            Statement::Crash { victim, at } => world.tell_crash(victim, at),
+            Statement::Restart { victim, after } => world.tell_restart(victim, after),
+            Statement::ToJob { deed, job, index } => world.tell_deed(deed, &job, index),
+            Statement::ToNodes { deed, nodes } => {
+                world.tell_admin(deed, &nodes);
+                Ok(())
+            }
+            Statement::Run(span) => {
+                let until = world.now + span;
+                world.run_until(until).map_err(|v| v.to_string())
+            }
+            Statement::Expect(expected) => world.check(&expected),
+            statement => world.tell_weather(statement),
+        }
+    }
+
+    fn configure(&mut self, key: &str, value: u64) -> Result<(), String> {
+        let config = &mut self.setup.as_mut().ok_or("`config` comes after `cluster`")?.config;
+        match key {
+            "kill_wait" => config.kill_wait_s = value,
+            "node_timeout" => config.node_timeout_s = value,
+            "node_lost" => config.node_lost_s = value,
+            "min_job_age" => config.min_job_age_s = value,
+            "kill_invalid_depend" => config.kill_invalid_depend = value != 0,
+            _ => return Err(format!("`{key}` can't be configured in a story")),
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    fn node_named(&self, name: &str) -> Result<usize, String> {
+        self.nodes.iter().position(|n| n.name == name).ok_or(format!("there is no node `{name}`"))
+    }
+
+    fn order_named(&self, name: &str) -> Result<usize, String> {
+        self.clients.placed.iter().position(|p| p.order.name == name).ok_or(format!("there is no job `{name}`"))
+    }
+
+    fn each_node(&mut self, names: &[String], mut deed: impl FnMut(&mut Self, usize)) -> Result<(), String> {
+        for name in names {
+            let node = self.node_named(name)?;
+            deed(self, node);
+        }
+        Ok(())
+    }
+
+    fn tell_submit(
+        &mut self,
+        mut order: Order,
+        after: Vec<(squall_model::job::DependencyKind, String)>,
+    ) -> Result<(), String> {
+        for (kind, name) in after {
+            order.after.push((kind, self.order_named(&name)?));
+        }
+        self.submit(order);
+        Ok(())
+    }
+
+    fn tell_crash(&mut self, victim: Victim, at: Option<(CrashPoint, u32)>) -> Result<(), String> {
+        match victim {
+            Victim::Controller => {
+                match at {
+                    Some(plan) => self.controller.plan = Some(plan),
+                    None => self.crash_controller(CrashPoint::Idle),
+                }
+                Ok(())
+            }
+            Victim::Nodes(names) => self.each_node(&names, Self::kill_node_daemon),
+            Victim::Power(names) => self.each_node(&names, |world, node| world.cut_power(node, None)),
+            Victim::Steps(job) => {
+                let order = self.order_named(&job)?;
+                let ids = self.judge.files_of(order, None);
+                for node in 0..self.nodes.len() {
+                    let keys: Vec<_> =
+                        self.nodes[node].steps.keys().copied().filter(|key| ids.contains(&key.job)).collect();
+                    for key in keys {
+                        self.kill_step_daemon(node, key);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Those that are down are started after that time; those that will be killed are started so long after it.
+    fn tell_restart(&mut self, victim: Victim, after: Span) -> Result<(), String> {
+        match victim {
+            Victim::Controller => {
+                self.controller.restart = Some(after);
+                if !self.controller.serves() && self.controller.plan.is_none() {
+                    self.start_controller(after);
+                }
+                Ok(())
+            }
+            Victim::Nodes(names) => self.each_node(&names, |world, node| {
+                if !world.nodes[node].has_daemon() {
+                    world.start_node(node, after);
+                }
+            }),
+            Victim::Power(names) => self.each_node(&names, |world, node| world.restore_power(node, after)),
+            Victim::Steps(_) => Err("step daemons are not restarted".into()),
+        }
+    }
+
+    fn tell_deed(&mut self, deed: Deed, job: &str, index: Option<u32>) -> Result<(), String> {
+        let order = self.order_named(job)?;
+        let wish = match deed {
+            Deed::Cancel => Wish::Cancel { order, index },
+            Deed::Hold => Wish::Hold { order },
+            Deed::Release => Wish::Release { order },
+            Deed::Requeue => Wish::Requeue { order },
+            Deed::Suspend => Wish::Suspend { order, suspend: true },
+            Deed::Unsuspend => Wish::Suspend { order, suspend: false },
+            Deed::Drain | Deed::Resume | Deed::Down => return Err("that is done to nodes".into()),
+        };
+        if self.wish(wish) {
+            Ok(())
+        } else {
+            Err(format!("`{job}` has no id yet, or something else is being done to it"))
+        }
+    }
+
+    fn tell_admin(&mut self, deed: Deed, nodes: &[String]) {
+        let admin = match deed {
+            Deed::Drain => NodeAdmin::Drain,
+            Deed::Down => NodeAdmin::Down,
+            _ => NodeAdmin::Resume,
+        };
+        self.wish(Wish::Admin { nodes: squall_model::hostlist::compress(nodes), admin });
+    }
+
+    fn tell_weather(&mut self, statement: Statement) -> Result<(), String> {
+        self.disturb(Span(0));
+        match statement {
+            Statement::Foul(foul) => {
+                self.network.weather = if foul { Weather::FOUL } else { Weather::FINE };
+                Ok(())
+            }
+            Statement::Cut { nodes, ways } => {
+                self.each_node(&nodes, |world, node| ways.iter().for_each(|&way| world.network.cut(node, way)))
+            }
+            Statement::Heal { nodes } => self.each_node(&nodes, |world, node| world.network.heal(node)),
+            Statement::Reset { nodes } => self.each_node(&nodes, |world, node| {
+                if let Some(link) = world.nodes[node].link() {
+                    world.break_link(link, true, true);
+                }
+            }),
+            Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),
+            Statement::Disk { full } => {
+                self.set_disk_full(full);
+                Ok(())
+            }
+            Statement::SlowDisk { flush } => {
+                self.controller.flush_span = (flush, flush);
+                Ok(())
+            }
+            Statement::Spool { nodes, full } => {
+                self.each_node(&nodes, |world, node| world.nodes[node].spool.full = full)
+            }
+            _ => Err("not a statement about faults".into()),
+        }
+    }
+
+    fn check(&self, expected: &Expectation) -> Result<(), String> {
+        if expected.job.is_empty() {
+            return (0..self.clients.placed.len()).try_for_each(|order| self.check_order(order, expected));
+        }
+        self.check_order(self.order_named(&expected.job)?, expected)
+    }
+
+    fn check_order(&self, order: usize, expected: &Expectation) -> Result<(), String> {
+        let placed = &self.clients.placed[order];
+        let name = &placed.order.name;
+        if expected.state == Some(State::Refused) {
+            return if placed.refused.is_some() { Ok(()) } else { Err(format!("{name} was not refused")) };
+        }
+        if let Some(refusal) = &placed.refused {
+            return Err(format!("{name} was refused: {refusal:?}"));
+        }
+        if let Some(most) = expected.at_once {
+            let seen = self.judge.widths.get(&order).map_or(0, |w| w.most);
+            if seen > most {
+                return Err(format!("{seen} of {name} ran at once"));
+            }
+        }
+        let files: Vec<&JobFile> =
+            self.judge.files_of(order, expected.index).iter().filter_map(|id| self.judge.files.get(id)).collect();
+        if let Some(count) = expected.count {
+            let fitting = files.iter().filter(|f| check_file(name, f, expected).is_ok()).count() as u32;
+            return if fitting == count {
+                Ok(())
+            } else {
+                Err(format!("{fitting} tasks of {name} are so, not {count}"))
+            };
+        }
+        if files.is_empty() && expected.state.is_some_and(|s| s != State::Pending) {
+            return Err(format!("nothing has happened to {name}"));
+        }
+        files.iter().try_for_each(|file| check_file(name, file, expected))?;
+        expected.before.as_ref().map_or(Ok(()), |other| self.check_before(name, &files, other))
+    }
+
+    fn check_before(&self, name: &str, files: &[&JobFile], other: &str) -> Result<(), String> {
+        let others = self.judge.files_of(self.order_named(other)?, None);
+        let first = others.iter().filter_map(|id| self.judge.files.get(id)?.first_process).min();
+        let last: Option<Time> = files.iter().filter_map(|f| f.last_process_end).max();
+        match (last, first) {
+            (Some(last), Some(first)) if last <= first => Ok(()),
+            (last, first) => Err(format!("{name} ended {last:?}, {other} started {first:?}")),
+        }
+    }
+}
+
+fn check_file(name: &str, file: &JobFile, expected: &Expectation) -> Result<(), String> {
+    if let Some(state) = expected.state
+        && !is_in(file, state)
+    {
+        return Err(format!("{name} is {} ({:?}), not {state:?}", file.phase.name(), file.outcome));
+    }
+    if let Some(runs) = expected.runs
+        && file.runs != runs
+    {
+        return Err(format!("{name} ran {} times, not {runs}", file.runs));
+    }
+    if let Some(nodes) = expected.nodes
+        && file.nodes.len() != nodes as usize
+    {
+        return Err(format!("{name} ran on {} nodes, not {nodes}", file.nodes.len()));
+    }
+    let exit = file.outcome.as_ref().map(|o| o.exit.code);
+    if expected.exit.is_some_and(|code| exit != Some(code)) {
+        return Err(format!("{name} ended with {exit:?}"));
+    }
+    if let Some(span) = expected.took {
+        let took = file.last_process_end.unwrap_or_default().since(file.process_started);
+        if took.0.abs_diff(span.0) > 2_000_000 {
+            return Err(format!("{name} took {} s", took.secs()));
+        }
+    }
+    Ok(())
+}
+
+fn is_in(file: &JobFile, state: State) -> bool {
+    let ended = |fits: fn(EndState) -> bool| {
+        let state = |outcome: &Outcome| fits(outcome.state);
+        file.phase == Phase::Ended && file.outcome.as_ref().is_some_and(state)
+    };
+    match state {
+        State::Pending => file.phase == Phase::Pending,
+        State::Running => matches!(file.phase, Phase::Starting | Phase::Running | Phase::Unreported),
+        State::Completing => file.phase == Phase::Ending,
+        State::Completed => ended(|s| s == EndState::Completed),
+        State::Failed => ended(|s| s == EndState::Failed),
+        State::Cancelled => ended(|s| matches!(s, EndState::Cancelled { .. })),
+        State::Timeout => ended(|s| s == EndState::Timeout),
+        State::NodeFail => ended(|s| s == EndState::NodeFail),
+        State::Refused => false,
+    }
+}

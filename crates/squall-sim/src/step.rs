@@ -1,0 +1,419 @@
+//! Step daemons and tasks of a simulated node.
+
+use squall_engine::machine::Machine;
+use squall_engine::node::NodeInput;
+use squall_engine::step::{StepAct, StepInput, StepMachine, StepOut, StepSetup};
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::{ExitCode, Usage};
+use squall_model::report::StepEnd;
+use squall_model::step::StepLaunch;
+use squall_model::time::{Span, Time};
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+
+use crate::mutation::Mutation;
+use crate::node::Folder;
+use crate::order::{Order, Truth};
+use crate::trace::Who;
+use crate::world::{Happening, World};
+
+/// Signals that stories know.
+const KILL: i32 = 9;
+const TERM: i32 = 15;
+const CONT: i32 = 18;
+const STOP: i32 = 19;
+
+/// A step daemon and its tasks, or what a killed one left.
+#[derive(Debug)]
+pub(crate) struct StepHost {
+    /// None: it was killed.
+    machine: Option<StepMachine>,
+    launch: Box<StepLaunch>,
+    truth: Truth,
+    tasks: Vec<Task>,
+    started: Time,
+    /// The node daemon knows that it is orphaned.
+    orphan_told: bool,
+    /// Step daemon and node daemon were both dead when a task ended: nobody saw how.
+    unseen: bool,
+    node_daemon_alive: bool,
+    tick_at: Option<Time>,
+}
+
+/// A process.
+#[derive(Clone, Debug)]
+struct Task {
+    rank: u32,
+    alive: bool,
+    /// Fences ends that were planned before something changed.
+    turn: u32,
+    left: Span,
+    /// None: stopped.
+    since: Option<Time>,
+    exit: ExitCode,
+}
+
+impl StepHost {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.machine.is_some()
+    }
+    /// Whether any task was ever started.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+    pub(crate) fn has_live_tasks(&self) -> bool {
+        self.tasks.iter().any(|t| t.alive)
+    }
+    pub(crate) fn daemon_died(&mut self) {
+        self.node_daemon_alive = false;
+        self.orphan_told = false;
+    }
+    fn end(&self, now: Time) -> StepEnd {
+        let exit = self.tasks.iter().map(|t| t.exit).max().unwrap_or_default();
+        StepEnd {
+            exit: if self.unseen { ExitCode::default() } else { exit },
+            oom: false,
+            lost: self.unseen,
+            usage: Usage::default(),
+            started: self.started,
+            ended: now,
+            note: None,
+        }
+    }
+}
+
+impl World {
+    /// The node daemon wants a step daemon: the folder at once, the process a little later.
+    pub(crate) fn spawn(&mut self, node: usize, launch: Box<StepLaunch>, script: Option<Vec<u8>>) {
+        let (key, life) = (launch.key, self.nodes[node].life);
+        let host = &mut self.nodes[node];
+        if host.spool.full && !host.spool.steps.contains_key(&key) {
+            let failed = NodeInput::Failed { key, error: "no space left on device".into(), node_fault: true };
+            return self.tell_node(node, failed);
+        }
+        host.spool.steps.entry(key).or_insert(Folder { launch, script, forked: false, result: None });
+        let span = self.seed.span(Span(200), Span::from_millis(3));
+        let span = Span(span.0 * self.network.slowness(node));
+        self.after(span, Happening::StepFork { node, life, key });
+        if self.is_planted(Mutation::LaunchDoubled) {
+            self.after(Span(span.0 + 5000), Happening::StepFork { node, life, key });
+        }
+    }
+
+    /// The step daemon is started, if the node daemon lived long enough to do so.
+    pub(crate) fn step_forks(&mut self, node: usize, life: u64, key: StepKey) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let doubled = self.is_planted(Mutation::LaunchDoubled) || self.is_planted(Mutation::StartedTakenForUnstarted);
+        let host = &mut self.nodes[node];
+        let Some(folder) = host.spool.steps.get_mut(&key).filter(|f| !f.forked || doubled) else { return };
+        folder.forked = true;
+        let launch = folder.launch.clone();
+        let truth = self.clients.truth(&launch);
+        let host = StepHost {
+            machine: Some(StepMachine::new(StepSetup::of(&launch))),
+            launch,
+            truth,
+            tasks: Vec::new(),
+            started: self.now,
+            orphan_told: false,
+            unseen: false,
+            node_daemon_alive: true,
+            tick_at: None,
+        };
+        if let Some(old) = self.nodes[node].steps.insert(key, host) {
+            self.nodes[node].cores.iter_mut().for_each(|core| *core = None);
+            drop(old);
+        }
+        let span = Span(self.seed.between(200, 4000) * self.network.slowness(node));
+        let boot = self.nodes[node].boot;
+        self.after(span, Happening::StepReady { node, boot, key });
+    }
+
+    /// Everything is ready for the tasks.
+    pub(crate) fn step_ready(&mut self, node: usize, boot: u64, key: StepKey) {
+        if self.nodes[node].boot == boot {
+            self.tell_step(node, key, StepInput::Start);
+        }
+    }
+
+    /// The node daemon's message reaches the step daemon, or is carried out on orphans.
+    pub(crate) fn step_told(&mut self, node: usize, life: u64, key: StepKey, message: ToStepd) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let Some(step) = self.nodes[node].steps.get(&key) else {
+            if self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_none()) {
+                self.after(Span::from_millis(5), Happening::StepTell { node, life, key, message });
+            }
+            return;
+        };
+        if step.is_alive() {
+            let input = match message {
+                ToStepd::Signal { signal, all } => StepInput::Signal { signal, all },
+                ToStepd::End { kill_wait_s, why } => StepInput::End { kill_wait_s, why },
+                ToStepd::Usage => return,
+            };
+            return self.tell_step(node, key, input);
+        }
+        match message {
+            ToStepd::Signal { signal, .. } => self.signal(node, key, signal),
+            ToStepd::End { kill_wait_s: 0, .. } => self.signal(node, key, KILL),
+            ToStepd::End { .. } => self.signal(node, key, TERM),
+            ToStepd::Usage => {}
+        }
+    }
+
+    pub(crate) fn step_tick(&mut self, node: usize, boot: u64, key: StepKey) {
+        let now = self.now;
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        if let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| s.tick_at.is_some_and(|at| at <= now)) {
+            step.tick_at = None;
+            self.tell_step(node, key, StepInput::Tick);
+        }
+    }
+
+    pub(crate) fn step_drained(&mut self, node: usize, boot: u64, key: StepKey) {
+        if self.nodes[node].boot == boot {
+            self.tell_step(node, key, StepInput::Drained);
+        }
+    }
+
+    fn tell_step(&mut self, node: usize, key: StepKey, input: StepInput) {
+        let boot = self.nodes[node].boot;
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        let Some(machine) = &mut step.machine else { return };
+        let mut out = StepOut::new();
+        machine.step(self.now, input, &mut out);
+        if let Some(deadline) = machine.deadline() {
+            let at = deadline.max(Time(self.now.0 + 1000));
+            if step.tick_at.is_none_or(|planned| at < planned) {
+                step.tick_at = Some(at);
+                self.agenda.at(at, Happening::StepTick { node, boot, key });
+            }
+        }
+        for act in out {
+            self.step_act(node, key, act);
+        }
+    }
+
+    fn step_act(&mut self, node: usize, key: StepKey, act: StepAct) {
+        match act {
+            StepAct::Spawn => self.start_tasks(node, key),
+            StepAct::Signal { signal, .. } => self.signal(node, key, signal),
+            StepAct::KillLeft => {
+                self.signal(node, key, KILL);
+                self.tell_step(node, key, StepInput::Gone);
+            }
+            StepAct::Drain => {
+                let (boot, span) = (self.nodes[node].boot, self.local_delay(node));
+                self.after(span, Happening::StepDrained { node, boot, key });
+            }
+            StepAct::WriteResult(result) => {
+                if let Some(folder) = self.nodes[node].spool.steps.get_mut(&key) {
+                    folder.result = Some(result);
+                }
+            }
+            StepAct::Node(FromStepd::Ended(_) | FromStepd::Failed { .. }) => {
+                let (life, span) = (self.nodes[node].life, self.local_delay(node));
+                self.after(span, Happening::StepSpoke { node, life, key });
+            }
+            StepAct::Exit => {
+                self.nodes[node].steps.remove(&key);
+            }
+            StepAct::Node(_) | StepAct::Client(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) => {}
+        }
+    }
+
+    /// The node daemon hears a step's last word.
+    pub(crate) fn step_spoke(&mut self, node: usize, life: u64, key: StepKey) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let Some(folder) = self.nodes[node].spool.steps.get(&key) else { return };
+        match folder.result.clone() {
+            Some(FromStepd::Ended(end)) => self.tell_node(node, NodeInput::Ended { key, end }),
+            Some(FromStepd::Failed { error, node_fault }) => {
+                self.tell_node(node, NodeInput::Failed { key, error, node_fault });
+            }
+            _ => {}
+        }
+    }
+
+    fn start_tasks(&mut self, node: usize, key: StepKey) {
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        step.started = self.now;
+        let ranks = match &step.machine {
+            Some(machine) => machine.setup().ranks.clone(),
+            None => return,
+        };
+        let (truth, launch) = (step.truth, step.launch.clone());
+        let script = self.nodes[node].spool.steps.get(&key).and_then(|f| f.script.clone());
+        self.say(Who::Node(node as u32), "starts", key.job.0, u64::from(key.attempt.0));
+        if key.step == StepNo::BATCH {
+            let tag = Order::tag_of(&launch.facts.spec);
+            if script != tag.map(Order::script) {
+                self.judge.violate("a job's script is what was submitted", format!("job {}", key.job));
+            }
+        }
+        self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
+        let boot = self.nodes[node].boot;
+        for rank in ranks {
+            let pid = self.nodes[node].fresh_pid();
+            let run = Span(truth.run.0 * self.network.slowness(node).min(2));
+            let task = Task { rank, alive: true, turn: 0, left: run, since: Some(self.now), exit: truth.exit };
+            if let Some(step) = self.nodes[node].steps.get_mut(&key) {
+                step.tasks.push(task);
+            }
+            self.after(run, Happening::ProcessEnds { node, boot, key, rank, turn: 0 });
+            self.tell_step(node, key, StepInput::Spawned { rank, pid });
+        }
+    }
+
+    /// A signal to every task of a step.
+    fn signal(&mut self, node: usize, key: StepKey, signal: i32) {
+        let (now, boot) = (self.now, self.nodes[node].boot);
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        let stubborn = step.truth.stubborn;
+        let mut ended = Vec::new();
+        for task in step.tasks.iter_mut().filter(|t| t.alive) {
+            match signal {
+                KILL => ended.push((task.rank, true)),
+                TERM if !stubborn => ended.push((task.rank, false)),
+                STOP => {
+                    if let Some(since) = task.since.take() {
+                        task.left = Span(task.left.0.saturating_sub(now.since(since).0));
+                        task.turn += 1;
+                    }
+                }
+                CONT if task.since.is_none() => {
+                    task.since = Some(now);
+                    let (rank, turn) = (task.rank, task.turn);
+                    self.agenda.at(now + task.left, Happening::ProcessEnds { node, boot, key, rank, turn });
+                }
+                _ => continue,
+            }
+            if matches!(signal, KILL | TERM) {
+                task.exit = ExitCode { code: 0, signal: signal as u8 };
+                task.turn += 1;
+            }
+        }
+        for (rank, at_once) in ended {
+            if at_once {
+                self.task_ends(node, key, rank);
+            } else {
+                let turn = self.turn_of(node, key, rank);
+                self.after(Span(300), Happening::ProcessEnds { node, boot, key, rank, turn });
+            }
+        }
+    }
+
+    fn turn_of(&self, node: usize, key: StepKey, rank: u32) -> u32 {
+        let step = self.nodes[node].steps.get(&key);
+        step.and_then(|s| s.tasks.iter().find(|t| t.rank == rank)).map_or(0, |t| t.turn)
+    }
+
+    pub(crate) fn process_ends(&mut self, node: usize, boot: u64, key: StepKey, rank: u32, turn: u32) {
+        if self.nodes[node].boot == boot && self.turn_of(node, key, rank) == turn {
+            self.task_ends(node, key, rank);
+        }
+    }
+
+    fn task_ends(&mut self, node: usize, key: StepKey, rank: u32) {
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        let Some(task) = step.tasks.iter_mut().find(|t| t.rank == rank && t.alive) else { return };
+        task.alive = false;
+        let exit = task.exit;
+        let orphan = step.machine.is_none();
+        if orphan && !step.node_daemon_alive {
+            step.unseen = true;
+        }
+        let last = !step.has_live_tasks();
+        let launch = step.launch.clone();
+        if last {
+            let exit = step.end(self.now).exit;
+            let unseen = step.unseen;
+            self.say(Who::Node(node as u32), "ends", key.job.0, u64::from(key.attempt.0));
+            self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &launch, (exit, unseen));
+        }
+        if orphan {
+            self.end_orphan_if_empty(node, key, false);
+        } else {
+            self.tell_step(node, key, StepInput::Exited { rank, exit, usage: Usage::default() });
+        }
+    }
+
+    /// kill -9 of a step daemon. Its tasks live on.
+    pub(crate) fn kill_step_daemon(&mut self, node: usize, key: StepKey) {
+        let (life, alive) = (self.nodes[node].life, self.nodes[node].has_daemon());
+        let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| s.is_alive()) else { return };
+        step.machine = None;
+        step.node_daemon_alive = alive;
+        self.say(Who::Node(node as u32), "step daemon dies", key.job.0, u64::from(key.attempt.0));
+        let span = self.local_delay(node);
+        self.after(span, Happening::OrphanSeen { node, life, key });
+    }
+
+    /// The node daemon sees that a step daemon died.
+    pub(crate) fn orphan_seen(&mut self, node: usize, life: u64, key: StepKey) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let result = self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some());
+        let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| !s.orphan_told) else { return };
+        if result {
+            self.nodes[node].steps.remove(&key);
+            return self.step_spoke(node, life, key);
+        }
+        step.orphan_told = true;
+        if !step.has_begun() {
+            self.nodes[node].steps.remove(&key);
+            let error = "its step daemon died".to_owned();
+            return self.tell_node(node, NodeInput::Failed { key, error, node_fault: true });
+        }
+        let end = step.end(self.now);
+        if self.is_planted(Mutation::OrphansForgotten) {
+            return self.tell_node(node, NodeInput::Ended { key, end });
+        }
+        self.tell_node(node, NodeInput::Orphaned { key });
+        self.end_orphan_if_empty(node, key, true);
+    }
+
+    /// The node daemon is told the end of an orphaned step when none of its tasks is left.
+    pub(crate) fn end_orphan_if_empty(&mut self, node: usize, key: StepKey, told: bool) {
+        if !self.nodes[node].has_daemon() {
+            return;
+        }
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        step.node_daemon_alive = true;
+        step.orphan_told |= told;
+        if step.is_alive() || step.has_live_tasks() || !step.orphan_told {
+            return;
+        }
+        let end = step.end(self.now);
+        self.nodes[node].steps.remove(&key);
+        self.tell_node(node, NodeInput::Ended { key, end });
+    }
+
+    /// Kills a step's daemon and all its tasks; its end follows.
+    pub(crate) fn kill_step(&mut self, node: usize, key: StepKey) {
+        let life = self.nodes[node].life;
+        if self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some()) {
+            return self.step_spoke(node, life, key);
+        }
+        self.kill_step_daemon(node, key);
+        self.signal(node, key, KILL);
+        self.orphan_seen(node, life, key);
+    }
+
+    /// Everything of a step vanishes with the power of its node.
+    pub(crate) fn lose_step(&mut self, node: usize, key: StepKey) {
+        let Some(step) = self.nodes[node].steps.remove(&key) else { return };
+        if step.has_live_tasks() {
+            let unseen = (ExitCode::default(), true);
+            self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &step.launch, unseen);
+        }
+    }
+}

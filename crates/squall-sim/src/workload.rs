@@ -1,0 +1,176 @@
+//! The generator: what random users do to the cluster.
+
+use squall_model::event::NodeAdmin;
+use squall_model::hostlist;
+use squall_model::job::{ArraySpec, DependencyKind, JobKind};
+use squall_model::set::IndexSet;
+use squall_model::time::{Span, Time};
+
+use crate::client::Wish;
+use crate::order::Order;
+use crate::seed::Seed;
+use crate::world::{Happening, World};
+
+/// Dependencies that the generator uses.
+const KINDS: [DependencyKind; 5] = [
+    DependencyKind::After,
+    DependencyKind::AfterAny,
+    DependencyKind::AfterOk,
+    DependencyKind::AfterNotOk,
+    DependencyKind::AfterCorr,
+];
+
+/// Users who keep the cluster busy.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    /// Nothing is submitted after this.
+    pub(crate) until: Time,
+    /// Mean time between two things that users do.
+    gap: Span,
+    cores: u32,
+    memory_mb: u64,
+    nodes: u32,
+    /// Submissions of the burst under way.
+    burst: u32,
+    drained: Vec<usize>,
+}
+
+impl Workload {
+    /// About `per_hour` deeds in an hour.
+    pub(crate) fn new(until: Time, per_hour: u64, nodes: usize, cores: u32, memory_mb: u64) -> Self {
+        let gap = Span(3_600_000_000 / per_hour.max(1));
+        Self { until, gap, cores, memory_mb, nodes: nodes as u32, burst: 0, drained: Vec::new() }
+    }
+
+    fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
+        let kind = match seed.weighted(&[86, 9, 5]) {
+            0 => JobKind::Batch,
+            1 => JobKind::Run,
+            _ => JobKind::Allocation,
+        };
+        let nodes = seed.spread(1, u64::from(self.nodes.min(8)).max(1)) as u32;
+        let run = Span::from_millis(seed.spread(200, 600_000));
+        let mut order = Order {
+            name: format!("w{}", seed.below(50)),
+            kind,
+            nodes,
+            cores: seed.spread(1, u64::from(self.cores)) as u32,
+            memory_mb: if seed.chance(300_000) { seed.between(1, self.memory_mb) } else { 0 },
+            run,
+            exit: if seed.chance(150_000) { seed.between(1, 255) as u8 } else { 0 },
+            vary: if seed.chance(500_000) { seed.next() | 1 } else { 0 },
+            stubborn: seed.chance(50_000),
+            limit_s: seed.chance(250_000).then(|| seed.spread(1, 900)),
+            hold: kind == JobKind::Batch && seed.chance(20_000),
+            requeue: seed.chance(100_000).then(|| seed.chance(500_000)),
+            steps: seed.between(1, 3) as u32,
+            ..Order::default()
+        };
+        if kind != JobKind::Batch {
+            order.steps = if kind == JobKind::Run { 1 } else { order.steps };
+            return order;
+        }
+        if seed.chance(80_000) {
+            let size = seed.spread(2, 60) as u32;
+            let limit = seed.chance(500_000).then(|| seed.spread(1, 8) as u32);
+            order.array =
+                Some(ArraySpec { indices: IndexSet::range(0, size - 1), limit, text: format!("0-{}", size - 1) });
+            order.nodes = 1;
+            order.run = Span::from_millis(seed.spread(200, 60_000));
+        }
+        if seed.chance(120_000) && !before.is_empty() {
+            for _ in 0..seed.spread(1, 3) {
+                let Some(&(other, is_array)) = seed.pick(before) else { continue };
+                let kind = KINDS[seed.below(KINDS.len() as u64) as usize];
+                let corresponds = is_array && order.array.is_some();
+                let kind =
+                    if kind == DependencyKind::AfterCorr && !corresponds { DependencyKind::AfterAny } else { kind };
+                order.after.push((kind, other));
+            }
+            order.any = order.after.len() > 1 && seed.chance(300_000);
+        }
+        order
+    }
+}
+
+impl World {
+    /// Users do something, and something again later.
+    pub(crate) fn work(&mut self) {
+        let Some(mut workload) = self.workload.take() else { return };
+        if self.now >= workload.until {
+            self.workload = Some(workload);
+            return;
+        }
+        if workload.burst > 0 || self.seed.chance(880_000) {
+            workload.burst = workload.burst.saturating_sub(1);
+            let from = self.clients.placed.len().saturating_sub(60);
+            let recent = self.clients.placed.iter().enumerate().skip(from);
+            let before: Vec<(usize, bool)> =
+                recent.filter(|(_, p)| p.id.is_some()).map(|(at, p)| (at, p.order.array.is_some())).collect();
+            let order = workload.order(&mut self.seed, &before);
+            self.submit(order);
+        } else {
+            self.meddle(&mut workload);
+        }
+        if workload.burst == 0 && self.seed.chance(10_000) {
+            workload.burst = self.seed.spread(5, 60) as u32;
+        }
+        let gap = if workload.burst > 0 { Span(500) } else { Span(self.seed.between(0, 2 * workload.gap.0)) };
+        self.workload = Some(workload);
+        self.after(gap, Happening::Work);
+    }
+
+    /// A user or the operator changes something.
+    fn meddle(&mut self, workload: &mut Workload) {
+        let count = self.clients.placed.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let order = count.saturating_sub(1 + self.seed.below(80)) as usize;
+        let array = self.clients.placed[order].order.array.clone();
+        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6]) {
+            0 => {
+                let index = array.and_then(|a| a.indices.at(self.seed.below(a.indices.len() as u64) as u32));
+                let index = index.filter(|_| self.seed.chance(500_000));
+                Wish::Cancel { order, index }
+            }
+            1 => Wish::Hold { order },
+            2 => Wish::Release { order },
+            3 => Wish::Requeue { order },
+            4 => Wish::Suspend { order, suspend: true },
+            5 => Wish::Suspend { order, suspend: false },
+            6 => Wish::Update {
+                order,
+                array_limit: array.map(|_| self.seed.spread(1, 10) as u32),
+                time_limit_s: Some(self.seed.spread(5, 900)),
+            },
+            _ => return self.administer(workload),
+        };
+        self.wish(wish);
+    }
+
+    fn administer(&mut self, workload: &mut Workload) {
+        if let Some(node) = workload.drained.pop().filter(|_| self.seed.chance(500_000)) {
+            let nodes = self.nodes[node].name.clone();
+            self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
+        } else {
+            let node = self.seed.below(self.nodes.len() as u64) as usize;
+            workload.drained.push(node);
+            let nodes = self.nodes[node].name.clone();
+            let admin = if self.seed.chance(200_000) { NodeAdmin::Down } else { NodeAdmin::Drain };
+            self.wish(Wish::Admin { nodes, admin });
+        }
+    }
+
+    /// Whatever holds jobs back is taken away: holds, drained nodes, suspensions.
+    pub(crate) fn free_everything(&mut self) {
+        let nodes = hostlist::compress(&self.setup.names);
+        self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
+        for order in 0..self.clients.placed.len() {
+            let unfinished = self.judge.files_of(order, None).iter().any(|id| self.judge.is_unfinished(*id));
+            if unfinished {
+                self.wish(Wish::Release { order });
+            }
+        }
+    }
+}

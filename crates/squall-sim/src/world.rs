@@ -1,0 +1,317 @@
+//! The world: one heap of things that will happen, and the machines to which they happen.
+
+use std::collections::BTreeMap;
+
+use squall_engine::control::Input;
+use squall_model::config::{Config, NodeConfig};
+use squall_model::hostlist;
+use squall_model::id::StepKey;
+use squall_model::job::JobAttempt;
+use squall_model::resource::Hardware;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::node::{DownFrame, UpFrame};
+use squall_model::wire::stepd::ToStepd;
+
+use crate::agenda::Agenda;
+use crate::client::Clients;
+use crate::controller::ControllerHost;
+use crate::coverage::{Coverage, Fault};
+use crate::judge::{Judge, Violation};
+use crate::mutation::Mutation;
+use crate::nemesis::Nemesis;
+use crate::network::{Network, Way};
+use crate::node::NodeHost;
+use crate::seed::Seed;
+use crate::trace::{Line, Trace, Who};
+use crate::workload::Workload;
+
+/// When every simulated world begins.
+pub(crate) const BEGIN: Time = Time::from_secs(1_800_000_000);
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) names: Vec<String>,
+    pub(crate) cores: u32,
+    pub(crate) memory_mb: u64,
+    pub(crate) config: Config,
+    pub(crate) mutation: Option<Mutation>,
+    pub(crate) trace: bool,
+}
+
+impl Setup {
+    /// So many equal nodes named n1, n2 …
+    pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
+        let mut config = Config { node_lost_s: 1_000_000_000, ..Config::default() };
+        config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
+        Self { names, cores, memory_mb, config, mutation: None, trace: false }
+    }
+    pub(crate) fn hardware(&self) -> Hardware {
+        Hardware {
+            cpus: self.cores,
+            sockets: 1,
+            cores_per_socket: self.cores,
+            threads_per_core: 1,
+            memory_mb: self.memory_mb,
+            arch: "sim".into(),
+            os: "sim".into(),
+            ..Hardware::default()
+        }
+    }
+}
+
+/// Something that will happen. `life` fences what belongs to a daemon that has died since.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    ControllerStart { life: u64 },
+    ControllerServe { life: u64 },
+    Turn { life: u64 },
+    Flushed { life: u64 },
+    ControllerTick { life: u64 },
+    Connect { node: usize, life: u64 },
+    Up { link: u64, frame: Box<UpFrame> },
+    Down { link: u64, frame: Box<DownFrame> },
+    LostAtController { link: u64 },
+    LostAtNode { link: u64 },
+    NodePower { node: usize, boot: u64 },
+    NodeStart { node: usize, life: u64 },
+    NodeTick { node: usize, life: u64 },
+    StepFork { node: usize, life: u64, key: StepKey },
+    StepReady { node: usize, boot: u64, key: StepKey },
+    StepTell { node: usize, life: u64, key: StepKey, message: ToStepd },
+    StepTick { node: usize, boot: u64, key: StepKey },
+    StepDrained { node: usize, boot: u64, key: StepKey },
+    StepSpoke { node: usize, life: u64, key: StepKey },
+    ProcessEnds { node: usize, boot: u64, key: StepKey, rank: u32, turn: u32 },
+    OrphanSeen { node: usize, life: u64, key: StepKey },
+    Swept { node: usize, life: u64, job: JobAttempt },
+    ClientTries { call: usize },
+    Ask { caller: u64, request: Box<Request> },
+    Answer { caller: u64, answer: Box<Answer> },
+    ClientBreaks { caller: u64 },
+    Work,
+    FaultStrikes,
+    FaultEnds { which: usize },
+}
+
+/// A connection between a node and the controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) node: usize,
+    pub(crate) node_life: u64,
+    pub(crate) controller_life: u64,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Time,
+    pub(crate) agenda: Agenda<Happening>,
+    pub(crate) seed: Seed,
+    pub(crate) setup: Setup,
+    pub(crate) network: Network,
+    pub(crate) controller: ControllerHost,
+    pub(crate) nodes: Vec<NodeHost>,
+    pub(crate) links: BTreeMap<u64, Link>,
+    pub(crate) last_link: u64,
+    pub(crate) clients: Clients,
+    pub(crate) judge: Judge,
+    pub(crate) workload: Option<Workload>,
+    pub(crate) nemesis: Nemesis,
+    pub(crate) coverage: Coverage,
+    pub(crate) trace: Trace,
+    pub(crate) steps: u64,
+}
+
+impl World {
+    /// A world in which everything is about to start.
+    pub(crate) fn new(setup: Setup, seed: u64) -> Self {
+        let mut seed = Seed::new(seed);
+        let hardware = setup.hardware();
+        let nodes: Vec<_> =
+            setup.names.iter().enumerate().map(|(at, name)| NodeHost::new(at, name, &hardware, &mut seed)).collect();
+        let mut world = Self {
+            now: BEGIN,
+            agenda: Agenda::new(),
+            network: Network::new(nodes.len()),
+            controller: ControllerHost::new(setup.mutation),
+            judge: Judge::new(&setup),
+            nodes,
+            links: BTreeMap::new(),
+            last_link: 0,
+            clients: Clients::default(),
+            workload: None,
+            nemesis: Nemesis::default(),
+            coverage: Coverage::default(),
+            trace: Trace::new(setup.trace),
+            steps: 0,
+            seed,
+            setup,
+        };
+        world.start_controller(Span(0));
+        for node in 0..world.nodes.len() {
+            world.start_node(node, Span(0));
+        }
+        world
+    }
+
+    /// Whether the bug is planted.
+    pub(crate) fn is_planted(&self, mutation: Mutation) -> bool {
+        self.setup.mutation == Some(mutation)
+    }
+
+    /// Whether the bug is planted and strikes now, in one of `n` cases.
+    pub(crate) fn mutates(&mut self, mutation: Mutation, n: u64) -> bool {
+        self.is_planted(mutation) && self.seed.below(n) == 0
+    }
+
+    /// Something happens after a while.
+    pub(crate) fn after(&mut self, span: Span, what: Happening) {
+        self.agenda.at(self.now + span, what);
+    }
+
+    /// Adds a line to the trace.
+    pub(crate) fn say(&mut self, who: Who, what: &'static str, job: u32, number: u64) {
+        let time = Time(self.now.0 - BEGIN.0);
+        self.trace.say(Line { time, who, what, job, number });
+    }
+
+    /// A fault strikes: counts what it met.
+    pub(crate) fn strike(&mut self, fault: Fault, number: u64) {
+        self.coverage.strike(fault, self.judge.census());
+        self.say(Who::Fault, fault.name(), 0, number);
+    }
+
+    /// Goes on until `until` or a violation.
+    pub(crate) fn run_until(&mut self, until: Time) -> Result<(), Box<Violation>> {
+        while let Some((time, what)) = self.agenda.pop(until) {
+            self.now = time;
+            self.steps += 1;
+            self.happen(what);
+            if let Some(violation) = self.judge.violation.take() {
+                return Err(violation);
+            }
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::ControllerStart { life } => self.controller_starts(life),
+            Happening::ControllerServe { life } => self.controller_serves(life),
+            Happening::Turn { life } => self.controller_turn(life),
+            Happening::Flushed { life } => self.flushed(life),
+            Happening::ControllerTick { life } => self.controller_tick(life),
+            Happening::Connect { node, life } => self.connect(node, life),
+            Happening::Up { link, frame } => self.up_arrives(link, frame),
+            Happening::Down { link, frame } => self.down_arrives(link, frame),
+            Happening::LostAtController { link } => self.lost_at_controller(link),
+            Happening::LostAtNode { link } => self.lost_at_node(link),
+            Happening::NodePower { node, boot } => self.node_boots(node, boot),
+            Happening::NodeStart { node, life } => self.node_starts(node, life),
+            Happening::NodeTick { node, life } => self.node_tick(node, life),
+            Happening::StepFork { node, life, key } => self.step_forks(node, life, key),
+            Happening::StepReady { node, boot, key } => self.step_ready(node, boot, key),
+            Happening::StepTell { node, life, key, message } => self.step_told(node, life, key, message),
+            Happening::StepTick { node, boot, key } => self.step_tick(node, boot, key),
+            Happening::StepDrained { node, boot, key } => self.step_drained(node, boot, key),
+            Happening::StepSpoke { node, life, key } => self.step_spoke(node, life, key),
+            Happening::ProcessEnds { node, boot, key, rank, turn } => self.process_ends(node, boot, key, rank, turn),
+            Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
+            Happening::Swept { node, life, job } => self.swept(node, life, job),
+            Happening::ClientTries { call } => self.client_tries(call),
+            Happening::Ask { caller, request } => self.ask_arrives(caller, request),
+            Happening::Answer { caller, answer } => self.answer_arrives(caller, *answer),
+            Happening::ClientBreaks { caller } => self.client_breaks(caller),
+            Happening::Work => self.work(),
+            Happening::FaultStrikes => self.fault_strikes(),
+            Happening::FaultEnds { which } => self.fault_ends(which),
+        }
+    }
+
+    fn connect(&mut self, node: usize, life: u64) {
+        if !self.nodes[node].lives(life) || self.nodes[node].link().is_some() {
+            return;
+        }
+        let open = self.network.open(node, Way::Up) && self.network.open(node, Way::Down);
+        if !open || !self.controller.serves() {
+            let again = self.seed.span(Span::from_millis(200), Span::from_millis(2500));
+            return self.after(again, Happening::Connect { node, life });
+        }
+        self.last_link += 1;
+        let link = self.last_link;
+        self.links.insert(link, Link { node, node_life: life, controller_life: self.controller.life });
+        self.say(Who::Node(node as u32), "connects", 0, link);
+        self.node_linked(node, link);
+    }
+
+    /// The node's frame goes on its way.
+    pub(crate) fn send_up(&mut self, link: u64, frame: UpFrame) {
+        let Some(node) = self.links.get(&link).map(|l| l.node) else { return };
+        let fate = self.network.fate(self.now, node, Way::Up, &mut self.seed);
+        if let Some(at) = fate.second {
+            self.agenda.at(at, Happening::Up { link, frame: Box::new(frame.clone()) });
+        }
+        if let Some(at) = fate.first {
+            self.agenda.at(at, Happening::Up { link, frame: Box::new(frame) });
+        }
+    }
+
+    /// The controller's frame goes on its way.
+    pub(crate) fn send_down(&mut self, link: u64, frame: DownFrame) {
+        let Some(node) = self.links.get(&link).map(|l| l.node) else { return };
+        let fate = self.network.fate(self.now, node, Way::Down, &mut self.seed);
+        if let Some(at) = fate.second {
+            self.agenda.at(at, Happening::Down { link, frame: Box::new(frame.clone()) });
+        }
+        if let Some(at) = fate.first {
+            self.agenda.at(at, Happening::Down { link, frame: Box::new(frame) });
+        }
+    }
+
+    fn up_arrives(&mut self, link: u64, mut frame: Box<UpFrame>) {
+        let Some(&Link { node, controller_life, .. }) = self.links.get(&link) else { return };
+        if controller_life != self.controller.life || !self.controller.serves() {
+            return;
+        }
+        self.judge.heard(node, self.now);
+        self.perturb_up(node, &mut frame);
+        self.tell_controller(Input::Frame { link: squall_engine::control::LinkId(link), frame });
+    }
+
+    fn down_arrives(&mut self, link: u64, frame: Box<DownFrame>) {
+        let Some(&Link { node, node_life, .. }) = self.links.get(&link) else { return };
+        if self.nodes[node].lives(node_life) && self.nodes[node].link() == Some(link) {
+            self.node_gets_frame(node, frame);
+        }
+    }
+
+    fn lost_at_controller(&mut self, link: u64) {
+        let Some(&Link { controller_life, .. }) = self.links.get(&link) else { return };
+        if controller_life == self.controller.life && self.controller.serves() {
+            self.tell_controller(Input::Lost { link: squall_engine::control::LinkId(link) });
+        }
+    }
+
+    fn lost_at_node(&mut self, link: u64) {
+        let Some(&Link { node, node_life, .. }) = self.links.get(&link) else { return };
+        if self.nodes[node].lives(node_life) && self.nodes[node].link() == Some(link) {
+            self.node_unlinked(node);
+        }
+    }
+
+    /// A connection breaks. Each side learns of it unless the way to it is cut.
+    pub(crate) fn break_link(&mut self, link: u64, tell_controller: bool, tell_node: bool) {
+        let Some(&Link { node, .. }) = self.links.get(&link) else { return };
+        if tell_controller && self.network.open(node, Way::Up) {
+            let delay = self.network.delay(node, &mut self.seed);
+            self.after(Span(delay.0 + 1000), Happening::LostAtController { link });
+        }
+        if tell_node && self.network.open(node, Way::Down) {
+            let delay = self.network.delay(node, &mut self.seed);
+            self.after(Span(delay.0 + 1000), Happening::LostAtNode { link });
+        }
+    }
+}
