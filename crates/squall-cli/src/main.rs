@@ -4,6 +4,7 @@ mod capture;
 mod client;
 mod command;
 mod contact;
+mod format;
 mod options;
 mod refusal;
 mod script;
@@ -26,6 +27,8 @@ const COMMANDS: &[Command] = &[
     ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
+    slurm("squeue", "show what waits and runs", command::squeue::main),
+    slurm("sinfo", "show partitions and nodes", command::sinfo::main),
 ];
 
 type Run = fn(Vec<OsString>) -> ExitCode;

@@ -51,6 +51,11 @@ pub(crate) fn signal_number(text: &str) -> Option<i32> {
     SIGNALS.iter().find(|(_, known, _)| *known == name).map(|(number, ..)| *number)
 }
 
+/// The name, without `SIG`; empty: it has none.
+pub(crate) fn signal_name(number: i32) -> &'static str {
+    SIGNALS.iter().find(|(known, ..)| *known == number).map_or("", |(_, name, _)| name)
+}
+
 /// In the C library's words: `Killed`.
 pub(crate) fn signal_text(number: i32) -> String {
     match SIGNALS.iter().find(|(known, ..)| *known == number) {

@@ -1,0 +1,260 @@
+//! The surroundings of a command: where it asks, what it reads, where it prints. Tests put others in place.
+
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use squall_model::time::Time;
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
+use squall_model::wire::info::{AccountingRow, JobsPage};
+
+use crate::client::{Client, ClientError, unexpected};
+use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
+use crate::contact::Patience;
+use crate::format::clock::{Clock, Style};
+use crate::format::words;
+use crate::refusal;
+
+/// Whom a command asks.
+pub(crate) trait Controller {
+    /// The cluster's name.
+    fn cluster(&mut self) -> Result<String, ClientError>;
+    /// The answer to a request.
+    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
+    /// All pages of a job listing.
+    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError>;
+    /// All pages of an accounting query.
+    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
+}
+
+/// Names of users and groups, and who asks.
+pub(crate) trait People {
+    /// The caller.
+    fn me(&self) -> u32;
+    /// A user's id.
+    fn uid(&self, name: &str) -> Option<u32>;
+    /// A user's name, or the number where there is none.
+    fn user(&self, uid: u32) -> String;
+}
+
+/// A command that can't go on: what it said stands on standard error already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fail(pub(crate) u8);
+
+/// The surroundings.
+pub(crate) struct Call<'a> {
+    /// The command's name.
+    pub(crate) name: &'static str,
+    /// Whom it asks.
+    pub(crate) controller: &'a mut dyn Controller,
+    /// Who is who.
+    pub(crate) people: &'a dyn People,
+    /// The environment.
+    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    /// Where the user is.
+    pub(crate) zone: TimeZone,
+    /// The present by this machine's clock.
+    pub(crate) now: Time,
+    /// Standard output.
+    pub(crate) out: &'a mut dyn Write,
+    /// Standard error.
+    pub(crate) err: &'a mut dyn Write,
+}
+
+impl Call<'_> {
+    /// Prints data. A closed pipe is nobody's error.
+    pub(crate) fn print(&mut self, text: &str) {
+        drop(self.out.write_all(text.as_bytes()));
+        drop(self.out.flush());
+    }
+
+    /// Says something on standard error, as it is.
+    pub(crate) fn say(&mut self, text: &str) {
+        drop(writeln!(self.err, "{text}"));
+    }
+
+    /// `NAME: error: TEXT` on standard error.
+    pub(crate) fn complain(&mut self, text: &str) {
+        drop(writeln!(self.err, "{}: error: {text}", self.name));
+    }
+
+    /// Complains and gives up.
+    pub(crate) fn fail<T>(&mut self, text: &str) -> Result<T, Fail> {
+        self.complain(text);
+        Err(Fail(1))
+    }
+
+    /// A request failed: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, and what stands behind it.
+    pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
+        self.say(&format!("{what}: {}", refusal::error_text(error)));
+        if let Some(detail) = error.detail() {
+            self.say(&format!("{}: {detail}", self.name));
+        }
+        Err(Fail(1))
+    }
+
+    /// A variable that is set and not empty.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        (self.env)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Takes the command line apart; answers `--help`, `--usage`, `--version` itself: None.
+    pub(crate) fn arguments(
+        &mut self,
+        known: &'static [Known],
+        args: &[String],
+        help: &str,
+    ) -> Result<Option<Arguments>, Fail> {
+        let arguments = match parse(&[known, SHARED], args) {
+            Ok(arguments) => arguments,
+            Err(problem) => {
+                let name = self.name;
+                self.say(&format!("{name}: {problem}\nTry \"{name} --help\" for more information"));
+                return Err(Fail(1));
+            }
+        };
+        if arguments.has("help") || arguments.has("usage") {
+            self.print(help);
+            return Ok(None);
+        }
+        if arguments.has("version") {
+            self.print(&format!("slurm {}\n", words::slurm_version()));
+            return Ok(None);
+        }
+        Ok(Some(arguments))
+    }
+
+    /// How to print times when the controller's present is `now`.
+    pub(crate) fn clock(&self, now: Time) -> Rc<Clock> {
+        let style = Style::from_variable(self.variable("SLURM_TIME_FORMAT").as_deref());
+        Rc::new(Clock { zone: self.zone.clone(), style, now })
+    }
+
+    /// The cluster's name, or why it can't be asked.
+    pub(crate) fn cluster(&mut self, what: &str) -> Result<Rc<str>, Fail> {
+        match self.controller.cluster() {
+            Ok(name) => Ok(name.into()),
+            Err(e) => self.failed(what, &e),
+        }
+    }
+
+    /// `-M`: only this cluster is known. Prints Slurm's `CLUSTER:` line where there is a header.
+    pub(crate) fn check_cluster(&mut self, asked: Option<&str>, header: bool, what: &str) -> Result<(), Fail> {
+        let Some(asked) = asked else { return Ok(()) };
+        let here = self.cluster(what)?;
+        if let Some(other) = asked.split(',').find(|c| !c.is_empty() && *c != &*here && !c.eq_ignore_ascii_case("all"))
+        {
+            return self.fail(&format!(
+                "'{other}' can't be reached now, or it is an invalid entry for --cluster.  \
+                 The cluster here is '{here}'."
+            ));
+        }
+        if header {
+            self.print(&format!("CLUSTER: {here}\n"));
+        }
+        Ok(())
+    }
+
+    /// Names that do not exist in a format: said, and left out.
+    pub(crate) fn unknown_fields(&mut self, kind: &str, unknown: &[String]) {
+        for name in unknown {
+            self.complain(&format!("Invalid {kind} specification: {name}"));
+        }
+    }
+}
+
+/// The running cluster, connected to when it is first asked.
+struct Live {
+    command: &'static str,
+    client: OnceCell<Client>,
+}
+
+impl Live {
+    fn client(&mut self) -> Result<&mut Client, ClientError> {
+        if self.client.get().is_none() {
+            let client = Patience::new(self.command).connect()?;
+            drop(self.client.set(client));
+        }
+        self.client.get_mut().ok_or_else(unexpected)
+    }
+}
+
+impl Controller for Live {
+    fn cluster(&mut self) -> Result<String, ClientError> {
+        Ok(self.client()?.cluster().to_owned())
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.client()?.ask(request)
+    }
+
+    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+        self.client()?.jobs(jobs, ended, steps)
+    }
+
+    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
+        let client = self.client()?;
+        client.send(&Request::Accounting(Box::new(query)))?;
+        let mut all = Vec::new();
+        loop {
+            let Answer::Accounting { rows, more } = client.receive()? else { return Err(unexpected()) };
+            all.extend(rows);
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// The machine's users, by its name service.
+struct Machine;
+
+impl People for Machine {
+    fn me(&self) -> u32 {
+        rustix::process::getuid().as_raw()
+    }
+    fn uid(&self, name: &str) -> Option<u32> {
+        id(&["-u", "--", name])?.parse().ok()
+    }
+    fn user(&self, uid: u32) -> String {
+        if uid == 0 {
+            "root".to_owned()
+        } else {
+            id(&["-nu", "--", &uid.to_string()]).unwrap_or_else(|| uid.to_string())
+        }
+    }
+}
+
+/// What `id` says: it knows every name service that the machine has.
+fn id(args: &[&str]) -> Option<String> {
+    let output = std::process::Command::new("id").args(args).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+}
+
+/// Runs a command in the real surroundings.
+pub(crate) fn run(
+    name: &'static str,
+    args: Vec<OsString>,
+    command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
+) -> ExitCode {
+    let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let mut live = Live { command: name, client: OnceCell::new() };
+    let mut call = Call {
+        name,
+        controller: &mut live,
+        people: &Machine,
+        env: &|variable| std::env::var(variable).ok(),
+        zone: TimeZone::system(),
+        now: Time(u64::try_from(Timestamp::now().as_microsecond()).unwrap_or(0)),
+        out: &mut std::io::stdout(),
+        err: &mut std::io::stderr(),
+    };
+    match command(&mut call, &args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Fail(code)) => ExitCode::from(code),
+    }
+}

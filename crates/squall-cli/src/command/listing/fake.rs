@@ -1,0 +1,456 @@
+//! A controller without a cluster, and jobs, nodes and rows made by hand, for tests of the commands.
+
+use std::sync::Arc;
+
+use jiff::tz::TimeZone;
+use squall_model::config::{Config, PartitionConfig};
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{
+    ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
+};
+use squall_model::resource::Memory;
+use squall_model::set::IndexSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::info::{AccountingRow, Diag, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo};
+
+use crate::client::ClientError;
+use crate::command::listing::call::{Call, Controller, Fail, People};
+use crate::command::listing::select::id_of;
+use crate::format::node::tests::node;
+
+/// The present in all tests: 2026-11-21T08:00:00 UTC.
+pub(crate) const NOW: u64 = 1_795_248_000;
+
+/// What the cluster of the tests holds, and what it was asked.
+pub(crate) struct Fake {
+    pub(crate) page: JobsPage,
+    pub(crate) nodes: Vec<NodeInfo>,
+    pub(crate) partitions: Vec<PartitionInfo>,
+    pub(crate) rows: Vec<AccountingRow>,
+    pub(crate) diag: Diag,
+    pub(crate) asked: Vec<Request>,
+    pub(crate) queries: Vec<AccountingQuery>,
+    /// Answers to other requests, first come, first served.
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) down: bool,
+}
+
+impl Controller for Fake {
+    fn cluster(&mut self) -> Result<String, ClientError> {
+        if self.down { Err(ClientError::Connect("nobody listens".into())) } else { Ok("squall".into()) }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        if self.down {
+            return Err(ClientError::Connect("nobody listens".into()));
+        }
+        self.asked.push(request.clone());
+        let answer = match request {
+            Request::Nodes => Answer::Nodes(self.nodes.clone()),
+            Request::Partitions => Answer::Partitions(self.partitions.clone()),
+            Request::Config => Answer::Config(Box::new(Config::default())),
+            Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
+            _ if self.answers.is_empty() => Answer::Done,
+            _ => self.answers.remove(0),
+        };
+        if let Answer::Refused(refusal) = answer { Err(ClientError::Refused(refusal)) } else { Ok(answer) }
+    }
+
+    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+        if self.down {
+            return Err(ClientError::Connect("nobody listens".into()));
+        }
+        let mut page = self.page.clone();
+        page.unknown = jobs.ids.iter().map(id_of).filter(|id| page.jobs.iter().all(|j| !belongs(j, *id))).collect();
+        page.jobs.retain(|j| {
+            let over = matches!(j.state, JobState::Ended(_));
+            (jobs.ids.is_empty() || jobs.ids.iter().any(|r| belongs(j, id_of(r))))
+                && (ended || !over)
+                && (jobs.states.is_empty() || jobs.states.contains(&filter_of(j.state)))
+                && (jobs.partitions.is_empty() || jobs.partitions.contains(&j.partition))
+        });
+        if !steps {
+            page.jobs.iter_mut().for_each(|j| j.steps.clear());
+        }
+        self.asked.push(Request::Jobs { jobs, ended, steps });
+        Ok(page)
+    }
+
+    fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
+        if self.down {
+            return Err(ClientError::Connect("nobody listens".into()));
+        }
+        let mut rows = self.rows.clone();
+        rows.retain(|r| {
+            (query.ids.is_empty()
+                || query.ids.iter().any(|j| id_of(j) == r.id || r.task.is_some_and(|t| t.array == id_of(j))))
+                && !(query.allocations_only && r.step.is_some())
+        });
+        self.queries.push(query);
+        Ok(rows)
+    }
+}
+
+fn belongs(job: &JobInfo, id: JobId) -> bool {
+    job.id == id || job.task.is_some_and(|t| t.array == id)
+}
+
+fn filter_of(state: JobState) -> StateFilter {
+    match state {
+        JobState::Pending => StateFilter::Pending,
+        JobState::Running => StateFilter::Running,
+        JobState::Suspended => StateFilter::Suspended,
+        JobState::Completing(_) => StateFilter::Completing,
+        JobState::Ended(EndState::Completed) => StateFilter::Completed,
+        JobState::Ended(_) => StateFilter::Failed,
+    }
+}
+
+struct TestPeople;
+
+impl People for TestPeople {
+    fn me(&self) -> u32 {
+        1000
+    }
+    fn uid(&self, name: &str) -> Option<u32> {
+        match name {
+            "root" => Some(0),
+            "ann" => Some(1000),
+            _ => None,
+        }
+    }
+    fn user(&self, uid: u32) -> String {
+        match uid {
+            0 => "root".into(),
+            1000 => "ann".into(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// What a command did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) code: u8,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+type Main = fn(&mut Call<'_>, &[String]) -> Result<(), Fail>;
+
+/// Runs a command against a fake.
+pub(crate) fn run_with(fake: &mut Fake, name: &'static str, main: Main, args: &[&str], env: &[(&str, &str)]) -> Seen {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
+    let mut call = Call {
+        name,
+        controller: fake,
+        people: &TestPeople,
+        env: &|variable| env.iter().find(|(key, _)| *key == variable).map(|(_, value)| (*value).to_owned()),
+        zone: TimeZone::UTC,
+        now: Time::from_secs(NOW),
+        out: &mut out,
+        err: &mut err,
+    };
+    let code = main(&mut call, &args).map_or_else(|Fail(code)| code, |()| 0);
+    Seen { code, out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap() }
+}
+
+/// Runs a command against the usual cluster.
+pub(crate) fn run(name: &'static str, main: Main, args: &[&str]) -> Seen {
+    run_with(&mut fake(), name, main, args, &[])
+}
+
+fn at(seconds: i64) -> Time {
+    Time::from_secs(NOW.saturating_add_signed(seconds))
+}
+
+fn owner() -> Arc<Owner> {
+    Arc::new(Owner { uid: 1000, gid: 100, groups: vec![100], user: "ann".into(), group: "users".into() })
+}
+
+fn spec(name: &str) -> JobSpec {
+    JobSpec {
+        kind: JobKind::Batch,
+        name: name.into(),
+        need: Need { ntasks: Some(2), cpus_per_task: Some(1), memory: Memory::PerNodeMb(1024), ..Need::default() },
+        work_dir: "/home/ann".into(),
+        command: "/home/ann/run.sh".into(),
+        args: vec!["x".into()],
+        submit_line: format!("sbatch -J {name} run.sh x"),
+        comment: Some("for the paper".into()),
+        submit_host: "login".into(),
+        ..JobSpec::default()
+    }
+}
+
+fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
+    let held = state != JobState::Pending;
+    JobInfo {
+        id: JobId(id),
+        task: None,
+        pending_tasks: None,
+        array_limit: None,
+        spec,
+        owner: 0,
+        state,
+        reason: PendingReason::None,
+        outcome: None,
+        derived_exit: ExitCode::OK,
+        attempt: Attempt(u32::from(held)),
+        priority: 4_294_901_000 + id,
+        partition: "debug".into(),
+        account: "root".into(),
+        qos: "normal".into(),
+        submit: at(-600),
+        eligible: at(-600),
+        start: held.then(|| at(-90)),
+        end: held.then(|| at(3510)),
+        suspended: None,
+        time_limit_s: Some(3600),
+        nodes: if held { "n[1-2]".into() } else { String::new() },
+        batch_host: if held { "n1".into() } else { String::new() },
+        num_nodes: if held { 2 } else { 1 },
+        num_cpus: 2,
+        num_tasks: 2,
+        memory_mb: 2048,
+        per_node: if held { vec![("n[1-2]".into(), "0".into(), 1024)] } else { Vec::new() },
+        dependency: String::new(),
+        steps: Vec::new(),
+    }
+}
+
+fn jobs() -> JobsPage {
+    let array = ArraySpec { indices: IndexSet::range(1, 9), limit: Some(2), text: "1-9%2".into() };
+    let specs = vec![
+        Arc::new(spec("a-long-name")),
+        Arc::new(JobSpec { array: Some(array), ..spec("sweep") }),
+        Arc::new(JobSpec { need: Need { exclusive: true, ..Need::default() }, time_limit_s: None, ..spec("wide") }),
+    ];
+    let mut running = job(10, 0, JobState::Running);
+    running.steps = vec![StepInfo {
+        step: StepNo(0),
+        name: "hostname".into(),
+        nodes: "n[1-2]".into(),
+        num_nodes: 2,
+        num_cpus: 2,
+        num_tasks: 2,
+        start: at(-30),
+        end: None,
+    }];
+    let task = |id, index, state| JobInfo { task: Some(ArrayTask { array: JobId(20), index }), ..job(id, 1, state) };
+    let waiting = JobInfo {
+        pending_tasks: Some(IndexSet::range(2, 9)),
+        array_limit: Some(2),
+        reason: PendingReason::JobArrayTaskLimit,
+        ..job(20, 1, JobState::Pending)
+    };
+    let blocked = JobInfo {
+        reason: PendingReason::Dependency,
+        dependency: "afterok:10(unfulfilled)".into(),
+        time_limit_s: None,
+        ..job(30, 2, JobState::Pending)
+    };
+    let outcome = |state, code| Some(Outcome { state, exit: ExitCode { code, signal: 0 }, reason: None });
+    let over = |id, state, code| JobInfo {
+        outcome: outcome(state, code),
+        end: Some(at(-30)),
+        ..job(id, 0, JobState::Ended(state))
+    };
+    let ending = JobInfo {
+        outcome: outcome(EndState::Completed, 0),
+        end: Some(at(-1)),
+        ..job(33, 0, JobState::Completing(EndState::Completed))
+    };
+    JobsPage {
+        specs,
+        owners: vec![owner()],
+        jobs: vec![
+            running,
+            waiting,
+            task(21, 1, JobState::Running),
+            blocked,
+            over(31, EndState::Completed, 0),
+            over(32, EndState::Failed, 3),
+            ending,
+        ],
+        more: false,
+        unknown: Vec::new(),
+        now: at(0),
+    }
+}
+
+fn partition(name: &str, default: bool, nodes: &str, count: u32) -> PartitionInfo {
+    PartitionInfo {
+        config: PartitionConfig {
+            name: name.into(),
+            nodes: nodes.into(),
+            default,
+            max_time_s: (!default).then_some(7200),
+            ..PartitionConfig::default()
+        },
+        nodes: nodes.into(),
+        num_nodes: count,
+        num_cpus: count * 4,
+    }
+}
+
+/// A row of a job's accounting; with `step` one of its steps.
+pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> AccountingRow {
+    AccountingRow {
+        id: JobId(id),
+        task: None,
+        pending_tasks: None,
+        attempt: Attempt(1),
+        step,
+        spec: Arc::new(spec("wrap")),
+        owner: owner(),
+        name: match step {
+            None => "wrap".into(),
+            Some(StepNo::BATCH) => "batch".into(),
+            Some(_) => "hostname".into(),
+        },
+        partition: "debug".into(),
+        account: "root".into(),
+        qos: "normal".into(),
+        state,
+        exit: ExitCode::OK,
+        derived_exit: ExitCode::OK,
+        reason: None,
+        submit: at(-600),
+        eligible: at(-600),
+        start: Some(at(-90)),
+        end: Some(at(-30)),
+        suspended_s: 0,
+        time_limit_s: Some(3600),
+        nodes: "n[1-2]".into(),
+        num_nodes: 2,
+        num_cpus: 2,
+        req_cpus: 2,
+        num_tasks: 2,
+        memory_mb: 2048,
+        usage: Usage {
+            user: Span::from_millis(1500),
+            system: Span::from_millis(250),
+            max_rss_kb: 2048,
+            max_rss_task: 1,
+            total_rss_kb: 3000,
+            max_vm_kb: 10_000,
+            read_bytes: 4096,
+            write_bytes: 1 << 20,
+            major_faults: 3,
+        },
+        submit_line: "sbatch --wrap hostname".into(),
+    }
+}
+
+fn rows() -> Vec<AccountingRow> {
+    let done = JobState::Ended(EndState::Completed);
+    let failed = AccountingRow {
+        exit: ExitCode { code: 0, signal: 9 },
+        ..accounting(41, None, JobState::Ended(EndState::Failed))
+    };
+    let cancelled = JobState::Ended(EndState::Cancelled { by: 1000 });
+    let waiting = AccountingRow {
+        pending_tasks: Some(IndexSet::range(1, 4)),
+        attempt: Attempt(0),
+        start: None,
+        end: None,
+        nodes: String::new(),
+        num_cpus: 0,
+        ..accounting(50, None, JobState::Pending)
+    };
+    vec![
+        accounting(40, None, done),
+        accounting(40, Some(StepNo::BATCH), done),
+        accounting(40, Some(StepNo(0)), done),
+        failed,
+        accounting(42, None, cancelled),
+        waiting,
+        AccountingRow { task: Some(ArrayTask { array: JobId(50), index: 0 }), ..accounting(51, None, done) },
+    ]
+}
+
+/// The usual cluster: two partitions of four nodes, a few jobs of one user.
+pub(crate) fn fake() -> Fake {
+    let mut nodes: Vec<NodeInfo> = (1..=4).map(|i| node(&format!("n{i}"))).collect();
+    (nodes[0].cpus_used, nodes[0].memory_used_mb, nodes[0].jobs_running) = (1, 1024, 1);
+    (nodes[1].cpus_used, nodes[1].memory_used_mb, nodes[1].jobs_running) = (1, 1024, 1);
+    nodes[2].partitions.push("long".into());
+    nodes[3].partitions.push("long".into());
+    nodes[3].admin = squall_model::event::NodeAdmin::Drain;
+    nodes[3].reason = Some(("bad disk".into(), 0, at(-3600)));
+    let messages = vec![("Submit".to_owned(), 12, 2400), ("Jobs".to_owned(), 3, 900)];
+    Fake {
+        page: jobs(),
+        nodes,
+        partitions: vec![partition("debug", true, "n[1-4]", 4), partition("long", false, "n[3-4]", 2)],
+        rows: rows(),
+        diag: Diag {
+            since: at(-3600),
+            now: at(0),
+            jobs_submitted: 12,
+            jobs_started: 11,
+            jobs_completed: 9,
+            jobs_canceled: 1,
+            jobs_failed: 1,
+            jobs_pending: 8,
+            jobs_running: 2,
+            cycles: 20,
+            cycle_last_us: 50,
+            cycle_max_us: 400,
+            cycle_total_us: 2000,
+            cycle_depth_total: 100,
+            queue_length: 8,
+            messages,
+            users: vec![(1000, 15, 3300)],
+            clients: 1,
+            nodes: 4,
+            ..Diag::default()
+        },
+        asked: Vec::new(),
+        queries: Vec::new(),
+        answers: Vec::new(),
+        down: false,
+    }
+}
+
+/// An answer that says no.
+pub(crate) fn refused(refusal: Refusal) -> Answer {
+    Answer::Refused(refusal)
+}
+
+/// Several calls as one text: the command line, what it printed, what it complained, its exit code if not 0.
+pub(crate) fn transcript(name: &'static str, main: Main, lines: &[&[&str]]) -> String {
+    let mut text = String::new();
+    for args in lines {
+        let seen = run(name, main, args);
+        let args: Vec<String> = args
+            .iter()
+            .map(|a| {
+                if a.contains(|c: char| !c.is_ascii_alphanumeric() && !"-=,._/:@+".contains(c)) {
+                    format!("'{a}'")
+                } else {
+                    (*a).to_owned()
+                }
+            })
+            .collect();
+        text.push_str(&format!("$ {name} {}\n{}", args.join(" "), seen.out));
+        for line in seen.err.lines() {
+            text.push_str(&format!("! {line}\n"));
+        }
+        if seen.code != 0 {
+            text.push_str(&format!("exit {}\n", seen.code));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Compares with the stored snapshot of that name.
+pub(crate) fn check(name: &str, text: &str) {
+    insta::with_settings!({omit_expression => true, prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!(name, text);
+    });
+}

@@ -1,0 +1,8 @@
+//! What the commands that list and control share: their surroundings, their arguments, lists of names.
+
+pub(crate) mod arguments;
+pub(crate) mod call;
+pub(crate) mod select;
+
+#[cfg(test)]
+pub(crate) mod fake;

@@ -1,0 +1,188 @@
+//! Lists of jobs, users and states as they stand on command lines.
+
+use squall_model::id::{JobId, StepNo};
+use squall_model::set::IndexSet;
+use squall_model::wire::client::{JobRef, StateFilter};
+
+use crate::command::listing::call::{Call, Fail};
+use crate::format::words;
+
+/// Most indices that `123_[…]` may name.
+const INDEX_MAX: u32 = squall_model::limits::ARRAY_INDEX_MAX;
+
+/// A job, a task of an array, or a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// The job or the tasks.
+    pub(crate) job: JobRef,
+    /// The step.
+    pub(crate) step: Option<StepNo>,
+    /// As it was given.
+    pub(crate) text: String,
+}
+
+/// The parts of a list, separated by commas outside of brackets or white space.
+pub(crate) fn parts(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let (mut start, mut depth) = (0, 0_u32);
+    for (at, c) in text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            c if depth == 0 && (c == ',' || c.is_whitespace()) => {
+                out.push(&text[start..at]);
+                start = at + c.len_utf8();
+            }
+            _ => {}
+        }
+    }
+    out.push(&text[start..]);
+    out.retain(|part| !part.is_empty());
+    out
+}
+
+/// `123`, `123_4`, `123_[1-4,9]`, `123_*`, each with `.0`, `.batch`.
+pub(crate) fn target(text: &str) -> Option<Target> {
+    let (job, step) = match text.split_once('.') {
+        Some((job, "batch")) => (job, Some(StepNo::BATCH)),
+        Some((job, step)) => (job, Some(StepNo(number(step)?))),
+        None => (text, None),
+    };
+    Some(Target { job: job_ref(job)?, step, text: text.to_owned() })
+}
+
+/// `123`, `123_4`, `123_[1-4,9]`.
+pub(crate) fn job_ref(text: &str) -> Option<JobRef> {
+    let Some((array, tasks)) = text.split_once('_') else { return Some(JobRef::Job(JobId(job_number(text)?))) };
+    let array = JobId(job_number(array)?);
+    let inside = match tasks.strip_prefix('[') {
+        Some(inside) => inside.strip_suffix(']')?,
+        None => tasks,
+    };
+    // `[1-4%2]`: the limit says nothing about which tasks.
+    let inside = inside.split_once('%').map_or(inside, |(indices, _)| indices);
+    if inside == "*" { Some(JobRef::Job(array)) } else { Some(JobRef::Tasks(array, indices(inside)?)) }
+}
+
+fn job_number(text: &str) -> Option<u32> {
+    number(text).filter(|n| *n > 0)
+}
+
+fn number(text: &str) -> Option<u32> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) { None } else { text.parse().ok() }
+}
+
+/// `1-4,9`, `0-20:5`.
+fn indices(text: &str) -> Option<IndexSet> {
+    let mut all = IndexSet::new();
+    for item in text.split(',') {
+        let (range, step) = match item.split_once(':') {
+            Some((range, step)) => (range, number(step).filter(|s| *s > 0)?),
+            None => (item, 1),
+        };
+        let (low, high) = range.split_once('-').unwrap_or((range, range));
+        let (low, high) = (number(low)?, number(high)?);
+        if low > high || high >= INDEX_MAX {
+            return None;
+        }
+        if step == 1 {
+            all.union_with(&IndexSet::range(low, high));
+        } else {
+            let stepped: IndexSet = (low..=high).step_by(step as usize).collect();
+            all.union_with(&stepped);
+        }
+    }
+    Some(all)
+}
+
+/// The id that a job or an array was asked by.
+pub(crate) fn id_of(job: &JobRef) -> JobId {
+    match job {
+        JobRef::Job(id) | JobRef::Tasks(id, _) => *id,
+    }
+}
+
+impl Call<'_> {
+    /// Jobs of a list; what is none is an error.
+    pub(crate) fn targets(&mut self, text: &str) -> Result<Vec<Target>, Fail> {
+        let mut all = Vec::new();
+        for part in parts(text) {
+            match target(part) {
+                Some(target) => all.push(target),
+                None => return self.fail(&format!("Invalid job id: {part}")),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Users of a list, by name or number.
+    pub(crate) fn user_ids(&mut self, text: &str) -> Result<Vec<u32>, Fail> {
+        let mut all = Vec::new();
+        for part in parts(text) {
+            match part.parse().ok().or_else(|| self.people.uid(part)) {
+                Some(uid) => all.push(uid),
+                None => return self.fail(&format!("Invalid user: {part}")),
+            }
+        }
+        Ok(all)
+    }
+
+    /// States of a list by name or code. None: `all`.
+    pub(crate) fn states(&mut self, text: &str) -> Result<Option<Vec<StateFilter>>, Fail> {
+        let mut all = Vec::new();
+        for part in parts(text) {
+            if part.eq_ignore_ascii_case("all") {
+                return Ok(None);
+            }
+            match words::state_filter(part) {
+                Some(filter) => all.push(filter),
+                None => {
+                    let known: Vec<&str> = words::STATES.iter().map(|(long, _, _)| *long).collect();
+                    self.complain(&format!("Invalid job state specified: {part}"));
+                    return self.fail(&format!("Valid job states include: {}", known.join(",")));
+                }
+            }
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(Some(all))
+    }
+}
+
+/// Owned parts of a list of names.
+pub(crate) fn names(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|n| !n.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+    use squall_model::id::{JobId, StepNo};
+    use squall_model::set::IndexSet;
+    use squall_model::wire::client::JobRef;
+
+    use super::{parts, target};
+
+    #[test]
+    fn jobs_and_steps() {
+        let seen = |text: &str| target(text).map(|t| (t.job, t.step));
+        assert_eq!(seen("12"), Some((JobRef::Job(JobId(12)), None)));
+        assert_eq!(seen("12.batch"), Some((JobRef::Job(JobId(12)), Some(StepNo::BATCH))));
+        assert_eq!(seen("12_3.0"), Some((JobRef::Tasks(JobId(12), IndexSet::range(3, 3)), Some(StepNo(0)))));
+        let set: IndexSet = [1, 2, 9].into_iter().collect();
+        assert_eq!(seen("12_[1-2,9%3]"), Some((JobRef::Tasks(JobId(12), set), None)));
+        assert_eq!(seen("12_*"), Some((JobRef::Job(JobId(12)), None)));
+        for bad in ["", "x", "12_", "12_x", "12_[1", "12.x", "-1", "0", "12_[3-1]", "99999999999", "12_[0-4294967295]"]
+        {
+            assert_eq!(seen(bad), None, "{bad}");
+        }
+        assert_eq!(parts("1,2_[3,4] 5,,"), ["1", "2_[3,4]", "5"]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in any::<String>(), near in "[0-9_\\[\\],.:*%-]{0,20}") {
+            let _ = (target(&text), target(&near), parts(&text));
+        }
+    }
+}

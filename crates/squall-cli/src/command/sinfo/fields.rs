@@ -1,0 +1,258 @@
+//! What sinfo can print of nodes and partitions: one table for `-o` and `-O`.
+
+use std::rc::Rc;
+
+use squall_model::duration::{format_short, whole_minutes};
+use squall_model::hostlist;
+use squall_model::wire::info::{NodeInfo, PartitionInfo};
+
+use crate::format::Field;
+use crate::format::clock::Clock;
+use crate::format::node::{Base, NodeState};
+use crate::format::words;
+
+/// Nodes that are printed together.
+pub(crate) struct Group {
+    /// The partition; None: there is none.
+    pub(crate) partition: Option<Rc<PartitionInfo>>,
+    /// The nodes, alike in what is printed of them.
+    pub(crate) nodes: Vec<Rc<NodeInfo>>,
+    /// The present.
+    pub(crate) clock: Rc<Clock>,
+    /// The cluster's name.
+    pub(crate) cluster: Rc<str>,
+    /// Names of those who gave reasons.
+    pub(crate) reason_user: String,
+}
+
+/// Counts of something: in use, free, neither, all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// In use.
+    pub(crate) allocated: u64,
+    /// Free.
+    pub(crate) idle: u64,
+    /// Neither.
+    pub(crate) other: u64,
+    /// All.
+    pub(crate) total: u64,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.allocated, self.idle, self.other, self.total)
+    }
+}
+
+impl Group {
+    fn first(&self) -> Option<&NodeInfo> {
+        self.nodes.first().map(|n| &**n)
+    }
+
+    /// The state that all nodes have; None: there are no nodes.
+    pub(crate) fn state(&self) -> Option<NodeState> {
+        self.first().map(NodeState::of)
+    }
+
+    /// Names of the nodes.
+    pub(crate) fn names(&self) -> String {
+        hostlist::compress(self.nodes.iter().map(|n| n.name.as_str()))
+    }
+
+    /// CPUs.
+    pub(crate) fn cpus(&self) -> Counts {
+        let mut counts = Counts::default();
+        for node in &self.nodes {
+            let (all, used) = (u64::from(node.hardware.cpus), u64::from(node.cpus_used));
+            let free = all.saturating_sub(used);
+            counts.total += all;
+            counts.allocated += used;
+            *(if NodeState::of(node).usable() { &mut counts.idle } else { &mut counts.other }) += free;
+        }
+        counts
+    }
+
+    /// Nodes.
+    pub(crate) fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for node in &self.nodes {
+            let state = NodeState::of(node);
+            counts.total += 1;
+            let kind = if state.busy() || state.completing && state.base == Base::Idle {
+                &mut counts.allocated
+            } else if state.usable() {
+                &mut counts.idle
+            } else {
+                &mut counts.other
+            };
+            *kind += 1;
+        }
+        counts
+    }
+
+    /// A number of each node: `4`, or `4+` where some have more.
+    fn least(&self, of: fn(&NodeInfo) -> u64) -> String {
+        let low = self.nodes.iter().map(|n| of(n)).min().unwrap_or(0);
+        let high = self.nodes.iter().map(|n| of(n)).max().unwrap_or(0);
+        if low == high { low.to_string() } else { format!("{low}+") }
+    }
+
+    fn part(&self, of: impl Fn(&PartitionInfo) -> String) -> String {
+        self.partition.as_deref().map_or_else(|| "n/a".to_owned(), of)
+    }
+
+    fn node(&self, of: impl Fn(&NodeInfo) -> String, none: &str) -> String {
+        self.first().map_or_else(|| none.to_owned(), of)
+    }
+}
+
+fn limit(seconds: Option<u64>) -> String {
+    seconds.map_or_else(|| "infinite".to_owned(), |s| format_short(whole_minutes(s)))
+}
+
+fn job_size(p: &PartitionInfo) -> String {
+    let (min, max) = (p.config.min_nodes, p.config.max_nodes);
+    match max {
+        None => format!("{min}-infinite"),
+        Some(max) if max == min => min.to_string(),
+        Some(max) => format!("{min}-{max}"),
+    }
+}
+
+fn features(g: &Group) -> String {
+    let list = g.node(|n| n.hardware.features.join(","), "");
+    if list.is_empty() { "(null)".to_owned() } else { list }
+}
+
+fn reason(g: &Group) -> Option<&(String, u32, squall_model::time::Time)> {
+    g.first()?.reason.as_ref()
+}
+
+fn reason_user(g: &Group) -> String {
+    if reason(g).is_some() { g.reason_user.clone() } else { "Unknown".to_owned() }
+}
+
+fn load(n: &NodeInfo) -> String {
+    if n.up { format!("{:.2}", f64::from(n.load_centi) / 100.0) } else { "N/A".to_owned() }
+}
+
+type F = Field<Group>;
+
+/// Every field.
+pub(crate) static FIELDS: &[F] = &[
+    F::new(&["AllocMem"], '\0', "ALLOCMEM", |g| g.least(|n| n.memory_used_mb)),
+    F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),
+    F::new(&["Available"], 'a', "AVAIL", |g| g.part(|p| words::partition_state(p.config.state).to_owned())),
+    F::new(&["Cluster"], 'V', "CLUSTER", |g| g.cluster.to_string()),
+    F::new(&["Comment"], '\0', "COMMENT", |_| "(null)".to_owned()),
+    F::new(&["Cores"], 'Y', "CORES", |g| g.least(|n| u64::from(n.hardware.cores_per_socket))),
+    F::new(&["CPUs"], 'c', "CPUS", |g| g.least(|n| u64::from(n.hardware.cpus))),
+    F::new(&["CPUsLoad"], 'O', "CPU_LOAD", |g| g.node(load, "N/A")),
+    F::new(&["CPUsState"], 'C', "CPUS(A/I/O/T)", |g| g.cpus().to_string()),
+    F::new(&["DefaultTime"], 'L', "DEFAULTTIME", |g| {
+        g.part(|p| p.config.default_time_s.map_or_else(|| "n/a".to_owned(), |s| limit(Some(s))))
+    }),
+    F::new(&["Disk"], 'd', "TMP_DISK", |g| g.least(|n| n.hardware.tmp_disk_mb)),
+    F::new(&["Extra"], '\0', "EXTRA", |_| "(null)".to_owned()),
+    F::new(&["Features"], 'f', "AVAIL_FEATURES", features),
+    F::new(&["features_act"], 'b', "ACTIVE_FEATURES", features),
+    F::new(&["FreeMem"], 'e', "FREE_MEM", |g| {
+        g.node(|n| if n.up { n.free_mb.to_string() } else { "N/A".to_owned() }, "N/A")
+    }),
+    F::new(&["Gres"], 'G', "GRES", |_| "(null)".to_owned()),
+    F::new(&["GresUsed"], '\0', "GRES_USED", |_| "(null)".to_owned()),
+    F::new(&["Groups"], 'g', "GROUPS", |g| {
+        g.part(|p| if p.config.allow_groups.is_empty() { "all".to_owned() } else { p.config.allow_groups.join(",") })
+    }),
+    F::new(&["MaxCPUsPerNode"], 'B', "MAX_CPUS_PER_NODE", |g| g.part(|_| "UNLIMITED".to_owned())),
+    F::new(&["Memory"], 'm', "MEMORY", |g| g.least(|n| n.hardware.memory_mb)),
+    F::uncut(&["NodeAddr"], 'o', "NODE_ADDR", |g| {
+        hostlist::compress(g.nodes.iter().map(|n| n.hardware.address.as_str()).filter(|a| !a.is_empty()))
+    }),
+    F::new(&["NodeAI"], 'A', "NODES(A/I)", |g| format!("{}/{}", g.counts().allocated, g.counts().idle)),
+    F::new(&["NodeAIOT"], 'F', "NODES(A/I/O/T)", |g| g.counts().to_string()),
+    F::uncut(&["NodeHost"], 'n', "HOSTNAMES", Group::names),
+    F::uncut(&["NodeList"], 'N', "NODELIST", Group::names),
+    F::new(&["Nodes"], 'D', "NODES", |g| g.nodes.len().to_string()),
+    F::new(&["OverSubscribe", "Share"], 'h', "OVERSUBSCRIBE", |g| g.part(|_| "NO".to_owned())),
+    F::new(&["Partition"], 'P', "PARTITION", |g| {
+        g.part(|p| format!("{}{}", p.config.name, if p.config.default { "*" } else { "" }))
+    }),
+    F::new(&["PartitionName"], 'R', "PARTITION", |g| g.part(|p| p.config.name.clone())),
+    F::new(&["Port"], '\0', "PORT", |_| "6818".to_owned()),
+    F::new(&["PreemptMode"], 'M', "PREEMPT_MODE", |g| g.part(|_| "OFF".to_owned())),
+    F::new(&["PriorityJobFactor"], 'I', "PRIO_JOB_FACTOR", |g| g.part(|_| "1".to_owned())),
+    F::new(&["PriorityTier", "Priority"], 'p', "PRIO_TIER", |g| g.part(|p| p.config.priority_tier.to_string())),
+    F::new(&["Reason"], 'E', "REASON", |g| reason(g).map_or("none", |r| r.0.as_str()).to_owned()),
+    F::new(&["Reservation"], 'i', "RESERVATION", |_| String::new()),
+    F::new(&["Root"], 'r', "ROOT", |g| g.part(|_| "no".to_owned())),
+    F::new(&["Size"], 's', "JOB_SIZE", |g| g.part(job_size)),
+    F::new(&["Sockets"], 'X', "SOCKETS", |g| g.least(|n| u64::from(n.hardware.sockets))),
+    F::new(&["SocketCoreThread"], 'z', "S:C:T", |g| {
+        let sockets = g.least(|n| u64::from(n.hardware.sockets));
+        let cores = g.least(|n| u64::from(n.hardware.cores_per_socket));
+        format!("{sockets}:{cores}:{}", g.least(|n| u64::from(n.hardware.threads_per_core)))
+    }),
+    F::new(&["StateCompact"], 't', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::compact)),
+    F::new(&["StateComplete"], '\0', "STATECOMPLETE", |g| {
+        g.state().map_or_else(|| "n/a".to_owned(), |s| s.list().join("+").to_lowercase())
+    }),
+    F::new(&["StateLong"], 'T', "STATE", |g| g.state().map_or_else(|| "n/a".to_owned(), NodeState::long)),
+    F::new(&["Threads"], 'Z', "THREADS", |g| g.least(|n| u64::from(n.hardware.threads_per_core))),
+    F::new(&["Time"], 'l', "TIMELIMIT", |g| g.part(|p| limit(p.config.max_time_s))),
+    F::new(&["TimeStamp"], 'H', "TIMESTAMP", |g| g.clock.show_or(reason(g).map(|r| r.2), "Unknown")),
+    F::new(&["User"], 'u', "USER", reason_user),
+    F::new(&["UserLong"], 'U', "USER", |g| match reason(g) {
+        Some((_, uid, _)) => format!("{}({uid})", reason_user(g)),
+        None => "Unknown".to_owned(),
+    }),
+    F::new(&["Version"], 'v', "VERSION", |g| g.node(|n| n.version.clone(), "N/A")),
+    F::new(&["Weight"], 'w', "WEIGHT", |_| "1".to_owned()),
+];
+
+/// What a field belongs to: whether nodes must agree in it to be printed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To the partition.
+    Partition,
+    /// To each node: nodes that differ have rows of their own.
+    Node,
+    /// To each node, but `4+` is good enough without `--exact`.
+    Size,
+    /// To the whole group.
+    Sum,
+}
+
+/// What a field belongs to.
+pub(crate) fn kind(field: &Field<Group>) -> Kind {
+    match field.names[0] {
+        "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"
+        | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => Kind::Partition,
+        "AllocMem" | "Comment" | "CPUsLoad" | "Extra" | "Features" | "features_act" | "FreeMem" | "Gres"
+        | "GresUsed" | "NodeAddr" | "NodeHost" | "Port" | "Reason" | "Reservation" | "StateCompact"
+        | "StateComplete" | "StateLong" | "TimeStamp" | "User" | "UserLong" | "Version" => Kind::Node,
+        "Cores" | "CPUs" | "CPUsState" | "Disk" | "Memory" | "Sockets" | "SocketCoreThread" | "Threads" | "Weight" => {
+            Kind::Size
+        }
+        _ => Kind::Sum,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FIELDS;
+
+    #[test]
+    fn letters_and_names_are_given_once() {
+        let mut letters: Vec<char> = FIELDS.iter().map(|f| f.letter).filter(|l| *l != '\0').collect();
+        let count = letters.len();
+        letters.sort_unstable();
+        letters.dedup();
+        assert_eq!(letters.len(), count);
+        let mut names: Vec<String> = FIELDS.iter().flat_map(|f| f.names).map(|n| n.to_lowercase()).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

@@ -1,0 +1,137 @@
+//! Which nodes sinfo prints on one line: those that agree in all that the line shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use squall_model::wire::info::{NodeInfo, PartitionInfo};
+
+use crate::command::sinfo::fields::{FIELDS, Group, Kind, kind};
+use crate::format::clock::Clock;
+use crate::format::layout::Layout;
+use crate::format::{Field, by_letter};
+
+/// How to group.
+pub(crate) struct Grouping {
+    /// `--Node`: a line for each node.
+    pub(crate) each_node: bool,
+    /// `--exact`: `4+` is not good enough.
+    pub(crate) exact: bool,
+    /// Partitions without nodes are shown, too.
+    pub(crate) empty: bool,
+    /// The present.
+    pub(crate) clock: Rc<Clock>,
+    /// The cluster's name.
+    pub(crate) cluster: Rc<str>,
+}
+
+/// Groups nodes for a layout, in the order of the partitions.
+pub(crate) fn group(
+    layout: &Layout<Group>,
+    grouping: &Grouping,
+    partitions: &[Rc<PartitionInfo>],
+    nodes: &[Rc<NodeInfo>],
+    reason_user: &dyn Fn(u32) -> String,
+) -> Vec<Group> {
+    let keys: Vec<&'static Field<Group>> = layout
+        .fields()
+        .filter(|f| match kind(f) {
+            Kind::Partition => false,
+            Kind::Node => true,
+            Kind::Size => grouping.exact,
+            Kind::Sum => false,
+        })
+        .collect();
+    let by_partition: Vec<&'static Field<Group>> = layout.fields().filter(|f| kind(f) == Kind::Partition).collect();
+    let mut found: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut members: BTreeSet<(usize, &str)> = BTreeSet::new();
+    for partition in partitions {
+        let mut any = false;
+        for node in nodes.iter().filter(|n| n.partitions.contains(&partition.config.name)) {
+            any = true;
+            let one = Group {
+                partition: Some(partition.clone()),
+                nodes: vec![node.clone()],
+                clock: grouping.clock.clone(),
+                cluster: grouping.cluster.clone(),
+                reason_user: node.reason.as_ref().map(|r| reason_user(r.1)).unwrap_or_default(),
+            };
+            let mut key: Vec<String> = by_partition.iter().chain(&keys).map(|f| (f.get)(&one)).collect();
+            if grouping.each_node {
+                key.push(node.name.clone());
+            }
+            match found.get(&key) {
+                Some(at) => {
+                    // A node of several partitions counts once where the line does not name them.
+                    if members.insert((*at, node.name.as_str())) {
+                        groups[*at].nodes.push(node.clone());
+                    }
+                }
+                None => {
+                    members.insert((groups.len(), node.name.as_str()));
+                    found.insert(key, groups.len());
+                    groups.push(one);
+                }
+            }
+        }
+        if !any && grouping.empty && !grouping.each_node {
+            groups.push(Group {
+                partition: Some(partition.clone()),
+                nodes: Vec::new(),
+                clock: grouping.clock.clone(),
+                cluster: grouping.cluster.clone(),
+                reason_user: String::new(),
+            });
+        }
+    }
+    groups
+}
+
+/// Sorts by letters of `-o`, each with `-` for falling order; `#P` leaves the order of the partitions.
+/// The error names a letter that does not exist.
+pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<PartitionInfo>]) -> Result<(), String> {
+    let mut keys: Vec<(bool, char)> = Vec::new();
+    let mut bad = None;
+    for item in order.split(',').map(str::trim).filter(|i| !i.is_empty()) {
+        let (falling, rest) = match item.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, item.strip_prefix('+').unwrap_or(item)),
+        };
+        let natural = rest.starts_with('#');
+        match rest.trim_start_matches('#').chars().next() {
+            Some('P' | 'R') if natural => keys.push((falling, '#')),
+            Some(letter) if by_letter(FIELDS, letter).is_some() => keys.push((falling, letter)),
+            _ => bad = Some(item.to_owned()),
+        }
+    }
+    let place = |g: &Group| {
+        let name = g.partition.as_ref().map(|p| p.config.name.as_str());
+        partitions.iter().position(|p| Some(p.config.name.as_str()) == name)
+    };
+    groups.sort_by(|a, b| {
+        keys.iter()
+            .map(|(falling, letter)| {
+                let order = match letter {
+                    '#' => place(a).cmp(&place(b)),
+                    't' | 'T' => a.state().cmp(&b.state()),
+                    'D' => a.nodes.len().cmp(&b.nodes.len()),
+                    'N' | 'n' => first(a).cmp(&first(b)),
+                    other => {
+                        by_letter(FIELDS, *other).map_or(std::cmp::Ordering::Equal, |f| (f.get)(a).cmp(&(f.get)(b)))
+                    }
+                };
+                if *falling { order.reverse() } else { order }
+            })
+            .find(|order| order.is_ne())
+            .unwrap_or_else(|| first(a).cmp(&first(b)))
+    });
+    bad.map_or(Ok(()), Err)
+}
+
+/// The first node, so that n9 stands before n10.
+fn first(group: &Group) -> (String, u64) {
+    let name = group.nodes.first().map_or("", |n| n.name.as_str());
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(18);
+    let (prefix, number) = name.split_at(name.len() - digits);
+    (prefix.to_owned(), number.parse().unwrap_or(0))
+}

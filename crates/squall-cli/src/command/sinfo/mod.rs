@@ -1,0 +1,279 @@
+//! sinfo: partitions and nodes.
+
+pub(crate) mod fields;
+mod group;
+pub(crate) mod json;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use squall_model::hostlist;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::{NodeInfo, PartitionInfo};
+
+use crate::client::{ClientError, unexpected};
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::select::names;
+use crate::command::sinfo::fields::FIELDS;
+use crate::command::sinfo::group::{Grouping, group, sort};
+use crate::command::squeue::dialect;
+use crate::format::json::document;
+use crate::format::layout::Layout;
+use crate::format::node::NodeState;
+
+const WHAT: &str = "slurm_load_partitions error";
+
+const OPTIONS: &[Known] = &[
+    ("all", 'a', Value::None),
+    ("clusters", 'M', Value::Needed),
+    ("cluster", 'M', Value::Needed),
+    ("dead", 'd', Value::None),
+    ("exact", 'e', Value::None),
+    ("federation", '\0', Value::None),
+    ("format", 'o', Value::Needed),
+    ("Format", 'O', Value::Needed),
+    ("future", 'F', Value::None),
+    ("helpformat", '\0', Value::None),
+    ("helpstate", '\0', Value::None),
+    ("hide", '\0', Value::None),
+    ("iterate", 'i', Value::Needed),
+    ("json", '\0', Value::Maybe),
+    ("list-reasons", 'R', Value::None),
+    ("local", '\0', Value::None),
+    ("long", 'l', Value::None),
+    ("noconvert", '\0', Value::None),
+    ("Node", 'N', Value::None),
+    ("nodes", 'n', Value::Needed),
+    ("noheader", 'h', Value::None),
+    ("partition", 'p', Value::Needed),
+    ("reservation", 'T', Value::None),
+    ("responding", 'r', Value::None),
+    ("sort", 'S', Value::Needed),
+    ("states", 't', Value::Needed),
+    ("summarize", 's', Value::None),
+    ("verbose", 'v', Value::None),
+    ("yaml", '\0', Value::Maybe),
+];
+
+const HELP: &str = "\
+Usage: sinfo [OPTIONS]
+  -a, --all                  show all partitions
+  -d, --dead                 show only non-responding nodes
+  -e, --exact                group nodes only on exact match of configuration
+  -h, --noheader             no headers on output
+  -i, --iterate=seconds      specify an iteration period
+      --json                 produce JSON output
+  -l, --long                 long output - displays more information
+  -M, --clusters=names       clusters to issue commands to
+  -n, --nodes=NODES          report on specific node(s)
+  -N, --Node                 Node-centric format
+      --noconvert            don't convert units from their original type
+  -o, --format=format        format specification
+  -O, --Format=format        format specification by field names
+  -p, --partition=PARTITION  report on specific partition
+  -r, --responding           report only responding nodes
+  -R, --list-reasons         list reason nodes are down or drained
+  -s, --summarize            report state summary only
+  -S, --sort=fields          comma separated list of fields to sort on
+  -t, --states=node_state    specify the what states of nodes to view
+  -T, --reservation          show only reservation information
+  -V, --version              output version information and exit
+      --yaml                 produce YAML output
+";
+
+/// Runs sinfo.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    run("sinfo", args, sinfo)
+}
+
+fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("helpformat") {
+        let names: Vec<&str> = FIELDS.iter().map(|f| f.names[0]).collect();
+        call.print(&format!("{}\n", names.join("\n")));
+        return Ok(());
+    }
+    if let Some(extra) = given.operands.first() {
+        return call.fail(&format!("Unrecognized option: {extra}"));
+    }
+    let header = !given.has("noheader");
+    let dialect = dialect(&given);
+    call.check_cluster(given.last("clusters").or(given.last("cluster")), header && dialect.is_none(), WHAT)?;
+    if given.has("reservation") {
+        call.print("No reservations in the system\n");
+        return Ok(());
+    }
+    let every = match given.last("iterate").map(str::parse::<u64>) {
+        None => None,
+        Some(Ok(seconds)) if seconds > 0 => Some(seconds),
+        Some(_) => return call.fail(&format!("--iterate={}", given.last("iterate").unwrap_or_default())),
+    };
+    loop {
+        let result = show(call, &given, header, every.is_some());
+        let Some(seconds) = every else { return result };
+        call.print("\n");
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+/// All nodes.
+pub(crate) fn all_nodes(call: &mut Call<'_>) -> Result<Vec<NodeInfo>, ClientError> {
+    match call.controller.ask(&Request::Nodes)? {
+        Answer::Nodes(nodes) => Ok(nodes),
+        _ => Err(unexpected()),
+    }
+}
+
+/// All partitions.
+pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, ClientError> {
+    match call.controller.ask(&Request::Partitions)? {
+        Answer::Partitions(partitions) => Ok(partitions),
+        _ => Err(unexpected()),
+    }
+}
+
+fn show(call: &mut Call<'_>, given: &Arguments, header: bool, dated: bool) -> Result<(), Fail> {
+    let partitions = match all_partitions(call) {
+        Ok(partitions) => partitions,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let nodes = match all_nodes(call) {
+        Ok(nodes) => nodes,
+        Err(e) => return call.failed("slurm_load_nodes error", &e),
+    };
+    let wanted = given.last("partition").map(str::to_owned).or_else(|| call.variable("SINFO_PARTITION"));
+    let wanted = wanted.as_deref().map(names).unwrap_or_default();
+    let partitions: Vec<Rc<PartitionInfo>> =
+        partitions.into_iter().filter(|p| wanted.is_empty() || wanted.contains(&p.config.name)).map(Rc::new).collect();
+    let filter = Filter::new(call, given)?;
+    let nodes: Vec<Rc<NodeInfo>> = nodes.into_iter().filter(|n| filter.takes(n)).map(Rc::new).collect();
+    let now = nodes.iter().map(|n| n.heard).max().unwrap_or(call.now).max(call.now);
+    let layout = layout(call, given)?;
+    let people = call.people;
+    let grouping = Grouping {
+        each_node: given.has("Node"),
+        exact: given.has("exact") || given.has("Node"),
+        empty: filter.is_open(),
+        clock: call.clock(now),
+        cluster: call.cluster(WHAT)?,
+    };
+    let mut groups = group(&layout, &grouping, &partitions, &nodes, &|uid| people.user(uid));
+    let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SINFO_SORT"));
+    let order = order.unwrap_or_else(|| if given.has("Node") { "N" } else { "#P,-t" }.to_owned());
+    if let Err(bad) = sort(&mut groups, &order, &partitions) {
+        return call.fail(&format!("Invalid sort specification: {bad}"));
+    }
+    if let Some(dialect) = dialect(given) {
+        let cluster = &grouping.cluster;
+        let each: Vec<serde_json::Value> =
+            nodes.iter().map(|n| json::node(n, cluster, &|uid| people.user(uid))).collect();
+        let groups: Vec<serde_json::Value> = groups.iter().map(json::group).collect();
+        let text = document(dialect, cluster, &["sinfo"], vec![("sinfo", groups.into()), ("nodes", each.into())]);
+        call.print(&text);
+        return Ok(());
+    }
+    if dated || given.has("long") {
+        let text = format!("{}\n", grouping.clock.long_now());
+        call.print(&text);
+    }
+    let text = layout.lines(header, &groups);
+    call.print(&text);
+    Ok(())
+}
+
+/// Which nodes are wanted.
+struct Filter {
+    names: Option<Vec<String>>,
+    states: Vec<Vec<String>>,
+    dead: bool,
+    responding: bool,
+    reasons: bool,
+}
+
+impl Filter {
+    fn new(call: &mut Call<'_>, given: &Arguments) -> Result<Self, Fail> {
+        let names = match given.last("nodes").filter(|n| !n.eq_ignore_ascii_case("all")) {
+            None => None,
+            Some(list) => match hostlist::expand(list) {
+                Ok(names) => Some(names),
+                Err(e) => return call.fail(&format!("Invalid node name {list}: {e}")),
+            },
+        };
+        let mut states = Vec::new();
+        if let Some(list) = given.last("states") {
+            let probe =
+                NodeState { silent: false, drain: false, completing: false, base: crate::format::node::Base::Idle };
+            for item in list.split(',').map(str::trim).filter(|i| !i.is_empty()) {
+                let all: Vec<String> = item.split('&').map(str::to_owned).collect();
+                if let Some(bad) = all.iter().find(|word| probe.is(word).is_none()) {
+                    call.complain(&format!("Bad state string: \"{bad}\""));
+                    return call.fail(
+                        "Valid states are: alloc,allocated,comp,completing,down,drain,drained,draining,idle,mix,mixed,no_respond,unk,unknown",
+                    );
+                }
+                states.push(all);
+            }
+        }
+        Ok(Self {
+            names,
+            states,
+            dead: given.has("dead"),
+            responding: given.has("responding"),
+            reasons: given.has("list-reasons"),
+        })
+    }
+
+    fn takes(&self, node: &NodeInfo) -> bool {
+        let state = NodeState::of(node);
+        self.names.as_ref().is_none_or(|names| names.contains(&node.name))
+            && (self.states.is_empty()
+                || self.states.iter().any(|all| all.iter().all(|word| state.is(word) == Some(true))))
+            && (!self.dead || state.silent)
+            && (!self.responding || !state.silent)
+            && (!self.reasons || node.reason.is_some())
+    }
+
+    /// Whether it takes every node.
+    fn is_open(&self) -> bool {
+        self.names.is_none() && self.states.is_empty() && !self.dead && !self.responding && !self.reasons
+    }
+}
+
+/// The format in effect: the command line's, that of `-N`, `-s`, `-R`, `-l`, the environment's, the default.
+fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group>, Fail> {
+    let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
+    let long = given.has("long");
+    let layout = match chosen {
+        Some(option) if option.name == "Format" => Layout::long(option.text(), FIELDS),
+        Some(option) => Layout::short(option.text(), FIELDS),
+        None => {
+            let special = if given.has("summarize") {
+                Some("%#P %.5a %.10l %.16F %N")
+            } else if given.has("Node") {
+                Some(if long { "%#N %.6D %#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E" } else { "%#N %.6D %#P %6t" })
+            } else if given.has("list-reasons") {
+                Some(if long { "%20E %12U %19H %6t %N" } else { "%20E %9u %19H %N" })
+            } else if long {
+                Some("%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N")
+            } else {
+                None
+            };
+            match (special, call.variable("SINFO_FORMAT")) {
+                (Some(special), _) => Layout::short(special, FIELDS),
+                (None, Some(text)) => Layout::short(&text, FIELDS),
+                (None, None) => Layout::short("%#P %.5a %.10l %.6D %.6t %N", FIELDS),
+            }
+        }
+    };
+    call.unknown_fields("node format", &layout.unknown);
+    if layout.fields().next().is_none() && !layout.unknown.is_empty() {
+        return Err(Fail(1));
+    }
+    Ok(layout)
+}

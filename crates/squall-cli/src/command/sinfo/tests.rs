@@ -1,0 +1,117 @@
+//! Tests of sinfo: the tables that users see, and every call that clients make.
+
+use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
+
+use super::sinfo;
+use crate::command::listing::fake::{Seen, check, fake, run, run_with, transcript};
+
+fn seen(args: &[&str]) -> Seen {
+    run("sinfo", sinfo, args)
+}
+
+#[test]
+fn tables() {
+    check(
+        "sinfo_tables",
+        &transcript(
+            "sinfo",
+            sinfo,
+            &[
+                &[],
+                &["--summarize"],
+                &["--Node"],
+                &["--Node", "--long"],
+                &["--long"],
+                &["--list-reasons"],
+                &["-R", "-l"],
+                &["-t", "idle"],
+                &["-p", "long", "-h"],
+                &["-n", "n[1,4]"],
+                &["-d"],
+                &["-T"],
+                &["-M", "squall", "-t", "drain"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn every_field() {
+    let letters: String =
+        super::fields::FIELDS.iter().filter(|f| f.letter != '\0').map(|f| format!("{0}=%{0}|", f.letter)).collect();
+    check("sinfo_every_field", &transcript("sinfo", sinfo, &[&["-h", "-o", &letters], &["--helpformat"]]));
+    for field in super::fields::FIELDS {
+        let out = seen(&["-h", "-O", &format!("{}:;", field.names[0])]).out;
+        assert!(!out.is_empty() && out.lines().all(|l| l.ends_with(';')), "{}: {out}", field.names[0]);
+    }
+}
+
+#[test]
+fn calls_of_clients() {
+    check(
+        "sinfo_calls_of_clients",
+        &transcript(
+            "sinfo",
+            sinfo,
+            &[
+                &["-aho", "%F/%C"],
+                &["-ahNO", "nodehost:10,gres:8,gresused:8,statelong"],
+                &["-ho", "\u{1e}%c\u{1f}%n\u{1f}%f"],
+                &["-o", "%P"],
+                &["-h", "-o", "%C"],
+                &["-h", "-o", "%D,%T"],
+                &["-h", "-o%R,%C"],
+                &["-h", "-N", "-O", "NodeList,AllocMem,Memory,CPUsState,StateLong"],
+                &["-a", "-o", "%P %G %l %p %c %m"],
+                &["--format", "%P,%m", "--noconvert"],
+                &["-e", "-o", "%c %D"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn json() {
+    let seen = seen(&["--json", "-n", "n4"]);
+    check("sinfo_json", &seen.out);
+}
+
+#[test]
+fn unequal_nodes_show_the_least() {
+    let mut fake = fake();
+    fake.nodes[0].hardware.cpus = 8;
+    let out = |fake: &mut _, args: &[&str]| run_with(fake, "sinfo", sinfo, args, &[]).out;
+    assert_eq!(out(&mut fake, &["-h", "-o", "%c %D"]), "4+ 4\n");
+    assert_eq!(out(&mut fake, &["-h", "-e", "-o", "%c %D"]), "8 1\n4 3\n");
+    assert_eq!(run_with(&mut fake, "sinfo", sinfo, &["-h"], &[("SINFO_FORMAT", "%n")]).out, "n4\nn1\nn2\nn3\n");
+}
+
+#[test]
+fn what_fails_and_how() {
+    check(
+        "sinfo_what_fails_and_how",
+        &transcript(
+            "sinfo",
+            sinfo,
+            &[&["-t", "nosuch"], &["-n", "n[3"], &["-o", "%?"], &["-S", "?"], &["extra"], &["-V"]],
+        ),
+    );
+    let mut down = fake();
+    down.down = true;
+    let seen = run_with(&mut down, "sinfo", sinfo, &[], &[]);
+    assert_eq!((seen.code, seen.out.as_str()), (1, ""));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_argument_panics(text in any::<String>(), near in "[%a-zA-Z0-9.,:#-]{0,24}") {
+        for text in [text, near] {
+            for option in ["-o", "-O", "-S", "-n", "-t", "-p"] {
+                let seen = seen(&[option, &text]);
+                prop_assert!(seen.code == 0 || !seen.err.is_empty());
+            }
+        }
+    }
+}

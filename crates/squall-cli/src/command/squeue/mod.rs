@@ -1,0 +1,375 @@
+//! squeue: what waits and runs.
+
+pub(crate) mod fields;
+pub(crate) mod json;
+mod sort;
+mod steps;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use squall_model::set::IndexSet;
+use squall_model::time::Time;
+use squall_model::wire::client::{JobSelection, StateFilter};
+use squall_model::wire::info::JobsPage;
+
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::select::{Target, id_of, names};
+use crate::command::squeue::steps::StepRow;
+use crate::format::Field;
+use crate::format::job::{JobRow, rows};
+use crate::format::json::{Dialect, document};
+use crate::format::layout::Layout;
+
+const WHAT: &str = "slurm_load_jobs error";
+
+const OPTIONS: &[Known] = &[
+    ("accounts", 'A', Value::Needed),
+    ("all", 'a', Value::None),
+    ("array", 'r', Value::None),
+    ("array-unique", '\0', Value::None),
+    ("clusters", 'M', Value::Needed),
+    ("cluster", 'M', Value::Needed),
+    ("expand-patterns", '\0', Value::None),
+    ("federation", '\0', Value::None),
+    ("format", 'o', Value::Needed),
+    ("Format", 'O', Value::Needed),
+    ("helpformat", '\0', Value::None),
+    ("helpFormat", '\0', Value::None),
+    ("helpstate", '\0', Value::None),
+    ("hide", '\0', Value::None),
+    ("iterate", 'i', Value::Needed),
+    ("jobs", 'j', Value::Maybe),
+    ("json", '\0', Value::Maybe),
+    ("licenses", 'L', Value::Needed),
+    ("local", '\0', Value::None),
+    ("long", 'l', Value::None),
+    ("me", '\0', Value::None),
+    ("name", 'n', Value::Needed),
+    ("noconvert", '\0', Value::None),
+    ("nodelist", 'w', Value::Needed),
+    ("nodes", 'w', Value::Needed),
+    ("node", 'w', Value::Needed),
+    ("noheader", 'h', Value::None),
+    ("notme", '\0', Value::None),
+    ("only-job-state", '\0', Value::None),
+    ("partitions", 'p', Value::Needed),
+    ("priority", 'P', Value::None),
+    ("qos", 'q', Value::Needed),
+    ("reservation", 'R', Value::Needed),
+    ("sib", '\0', Value::None),
+    ("sibling", '\0', Value::None),
+    ("sort", 'S', Value::Needed),
+    ("start", '\0', Value::None),
+    ("states", 't', Value::Needed),
+    ("steps", 's', Value::Maybe),
+    ("user", 'u', Value::Needed),
+    ("users", 'u', Value::Needed),
+    ("verbose", 'v', Value::None),
+    ("yaml", '\0', Value::Maybe),
+];
+
+const HELP: &str = "\
+Usage: squeue [OPTIONS]
+  -A, --account=account(s)        comma separated list of accounts to view, default is all accounts
+  -a, --all                       display jobs in hidden partitions
+      --array-unique              display one unique pending job array element per line
+  -r, --array                     display one job array element per line
+      --helpformat                print a list of fields for --Format
+  -h, --noheader                  no headers on output
+  -i, --iterate=seconds           specify an interation period
+  -j, --jobs[=job(s)]             comma separated list of jobs IDs to view, default is all
+      --json                      produce JSON output
+  -l, --long                      long report
+      --me                        equivalent to --user=<my username>
+  -M, --clusters=cluster_name     cluster to issue commands to
+  -n, --name=job_name(s)          comma separated list of job names to view
+      --noconvert                 don't convert units from their original type
+  -o, --format=format             format specification
+  -O, --Format=format             format specification by field names
+  -p, --partition=partition(s)    comma separated list of partitions to view
+  -q, --qos=qos(s)                comma separated list of qos's to view
+  -R, --reservation=name          reservation to view
+  -s, --step[=step(s)]            display steps
+  -S, --sort=fields               comma separated list of fields to sort on
+      --start                     print expected start times of pending jobs
+  -t, --states=states             comma separated list of states to view, default is pending and running;
+                                  '--states=all' reports all states
+  -u, --user=user_name(s)         comma separated list of users to view
+  -w, --nodelist=hostlist         list of nodes to view
+  -V, --version                   output version information and exit
+      --yaml                      produce YAML output
+";
+
+/// Runs squeue.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    run("squeue", args, squeue)
+}
+
+/// What is listed, and how.
+struct Plan {
+    selection: JobSelection,
+    /// Also jobs that have ended.
+    ended: bool,
+    /// Steps asked for by `-s JOB.STEP`.
+    targets: Vec<Target>,
+    /// `--start`: pending jobs only, by their start.
+    start: bool,
+    header: bool,
+    reservation: Option<String>,
+    licenses: Vec<String>,
+    not_user: Option<u32>,
+}
+
+fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    take_operand(&mut given);
+    if given.has("helpformat") || given.has("helpFormat") {
+        let text = help_format(given.has("helpFormat"));
+        call.print(&text);
+        return Ok(());
+    }
+    if given.has("helpstate") {
+        let text: Vec<&str> = crate::format::words::STATES.iter().map(|(long, _, _)| *long).collect();
+        call.print(&format!("{}\n", text.join("\n")));
+        return Ok(());
+    }
+    if let Some(extra) = given.operands.first() {
+        return call.fail(&format!("Unrecognized option: {extra}\nTry \"squeue --help\" for more information"));
+    }
+    let plan = plan(call, &given)?;
+    let dialect = dialect(&given);
+    call.check_cluster(given.last("clusters").or(given.last("cluster")), plan.header && dialect.is_none(), WHAT)?;
+    let every = match given.last("iterate").map(str::parse::<u64>) {
+        None => None,
+        Some(Ok(seconds)) if seconds > 0 => Some(seconds),
+        Some(_) => return call.fail(&format!("--iterate={}", given.last("iterate").unwrap_or_default())),
+    };
+    loop {
+        let result = list(call, &given, &plan, dialect, every.is_some());
+        let Some(seconds) = every else { return result };
+        call.print("\n");
+        std::thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+/// `-j 12`: the value of these options may stand apart, where getopt takes it for an operand.
+fn take_operand(given: &mut Arguments) {
+    for option in given.options.iter_mut().filter(|o| matches!(o.name, "jobs" | "steps")) {
+        if option.value.is_none() && !given.operands.is_empty() {
+            option.value = Some(given.operands.remove(0));
+        }
+    }
+}
+
+/// `--json` or `--yaml`.
+pub(crate) fn dialect(given: &Arguments) -> Option<Dialect> {
+    if given.has("json") { Some(Dialect::Json) } else { given.has("yaml").then_some(Dialect::Yaml) }
+}
+
+fn help_format(letters: bool) -> String {
+    let mut out = String::new();
+    for field in fields::FIELDS.iter().filter(|f| !letters || f.letter != '\0') {
+        let name = field.names[0];
+        out.push_str(&if letters { format!("%{:<3}{name}\n", field.letter) } else { format!("{name}\n") });
+    }
+    out
+}
+
+fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
+    let mut plan = Plan {
+        selection: JobSelection::default(),
+        ended: false,
+        targets: Vec::new(),
+        start: given.has("start"),
+        header: !given.has("noheader"),
+        reservation: given.last("reservation").map(str::to_owned),
+        licenses: given.last("licenses").map(names).unwrap_or_default(),
+        not_user: given.has("notme").then(|| call.people.me()),
+    };
+    let from = |option: &str, variable: &str, call: &Call<'_>| {
+        given.last(option).map(str::to_owned).or_else(|| call.variable(variable))
+    };
+    if let Some(jobs) = given.last("jobs").filter(|j| !j.is_empty()) {
+        plan.selection.ids = call.targets(jobs)?.into_iter().map(|t| t.job).collect();
+    }
+    if let Some(steps) = given.last("steps").filter(|s| !s.is_empty()) {
+        plan.targets = call.targets(steps)?;
+        plan.selection.ids.extend(plan.targets.iter().map(|t| t.job.clone()));
+    }
+    if let Some(users) = given.last("user").or(given.last("users")).map(str::to_owned).or(call.variable("SQUEUE_USERS"))
+    {
+        plan.selection.users = call.user_ids(&users)?;
+    }
+    if given.has("me") {
+        plan.selection.users = vec![call.people.me()];
+    }
+    let list = |text: Option<String>| text.as_deref().map(names).unwrap_or_default();
+    plan.selection.partitions = list(from("partitions", "SQUEUE_PARTITION", call));
+    plan.selection.names = list(from("name", "SQUEUE_NAMES", call));
+    plan.selection.accounts = list(from("accounts", "SQUEUE_ACCOUNT", call));
+    plan.selection.qos = list(from("qos", "SQUEUE_QOS", call));
+    plan.selection.nodes = given.last("nodelist").or(given.last("nodes")).or(given.last("node")).map(str::to_owned);
+    if let Some(states) = from("states", "SQUEUE_STATES", call) {
+        match call.states(&states)? {
+            None => plan.ended = true,
+            Some(states) => {
+                plan.ended = true;
+                plan.selection.states = states;
+            }
+        }
+    }
+    if plan.start {
+        plan.selection.states = vec![StateFilter::Pending];
+    }
+    Ok(plan)
+}
+
+fn list(
+    call: &mut Call<'_>,
+    given: &Arguments,
+    plan: &Plan,
+    dialect: Option<Dialect>,
+    dated: bool,
+) -> Result<(), Fail> {
+    let steps = given.has("steps");
+    let page = match call.controller.jobs(plan.selection.clone(), plan.ended, steps || dialect.is_some()) {
+        Ok(page) => page,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    // As Slurm: only a single job that nobody knows is an error.
+    if let [only] = plan.selection.ids.as_slice() {
+        if page.unknown.contains(&id_of(only)) && page.jobs.is_empty() {
+            call.say("slurm_load_jobs error: Invalid job id specified");
+            return Err(Fail(1));
+        }
+    }
+    let now = page.now;
+    let mut rows = job_rows(call, page)?;
+    filter(&mut rows, plan);
+    if given.has("array") || call.variable("SQUEUE_ARRAY").is_some() || given.has("array-unique") {
+        rows = rows.into_iter().flat_map(one_each).collect();
+    }
+    if let Some(dialect) = dialect {
+        let cluster = call.cluster(WHAT)?;
+        let jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
+        let text = document(dialect, &cluster, &["squeue"], vec![("jobs", jobs.into())]);
+        call.print(&text);
+        return Ok(());
+    }
+    if dated || given.has("long") {
+        let text = format!("{}\n", call.clock(now).long_now());
+        call.print(&text);
+    }
+    if steps { print_steps(call, given, plan, rows) } else { print_jobs(call, given, plan, rows) }
+}
+
+/// Rows of a page in these surroundings.
+pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow>, Fail> {
+    let now = if page.now == Time::default() { call.now } else { page.now };
+    let clock = call.clock(now);
+    let cluster = call.cluster(WHAT)?;
+    let length = call.variable("SLURM_BITSTR_LEN").and_then(|v| v.parse().ok());
+    Ok(rows(page, &clock, &cluster, length))
+}
+
+fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
+    rows.retain(|row| {
+        let licensed = |wanted: &String| {
+            row.spec.need.licenses.as_ref().is_some_and(|l| l.split(',').any(|l| l.split(':').next() == Some(wanted)))
+        };
+        plan.reservation.as_ref().is_none_or(|r| row.spec.reservation.as_ref() == Some(r))
+            && (plan.licenses.is_empty() || plan.licenses.iter().any(licensed))
+            && plan.not_user.is_none_or(|me| row.owner.uid != me)
+    });
+}
+
+/// Pending tasks of an array, one row each.
+fn one_each(row: JobRow) -> Vec<JobRow> {
+    let (Some(tasks), Some(array)) = (row.info.pending_tasks.clone(), row.spec.array.clone()) else { return vec![row] };
+    let one = |index: u32| {
+        let mut info = row.info.clone();
+        let id = row.info.id;
+        info.pending_tasks = None;
+        info.task = Some(squall_model::job::ArrayTask { array: id, index });
+        info.id = if array.indices.contains(index) { array.task_id(id, array.indices.rank(index)) } else { id };
+        JobRow {
+            info,
+            spec: row.spec.clone(),
+            owner: row.owner.clone(),
+            clock: row.clock.clone(),
+            cluster: row.cluster.clone(),
+            task_list: row.task_list,
+        }
+    };
+    IndexSet::iter(&tasks).map(one).collect()
+}
+
+fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec<JobRow>) -> Result<(), Fail> {
+    let default = if plan.start {
+        "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
+    } else if given.has("long") {
+        "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+    } else {
+        "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+    };
+    let layout = layout(call, given, fields::FIELDS, default)?;
+    let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SQUEUE_SORT"));
+    let order = order.unwrap_or_else(|| if plan.start { "S".to_owned() } else { "P,t,-p".to_owned() });
+    if let Err(bad) = sort::sort(&mut rows, &order) {
+        call.complain(&format!("Invalid sort specification: {bad}"));
+    }
+    let text = layout.lines(plan.header, &rows);
+    call.print(&text);
+    Ok(())
+}
+
+fn print_steps(call: &mut Call<'_>, given: &Arguments, plan: &Plan, rows: Vec<JobRow>) -> Result<(), Fail> {
+    let layout = layout(call, given, steps::FIELDS, "%.15i %.8j %.9P %.8u %.9M %N")?;
+    let mut all = Vec::new();
+    for mut row in rows {
+        let steps = std::mem::take(&mut row.info.steps);
+        let job = Rc::new(row);
+        all.extend(
+            steps
+                .into_iter()
+                .filter(|s| s.end.is_none() || plan.ended)
+                .filter(|s| plan.targets.iter().all(|t| t.step.is_none_or(|n| n == s.step)))
+                .map(|step| StepRow { step, job: job.clone() }),
+        );
+    }
+    let text = layout.lines(plan.header, &all);
+    call.print(&text);
+    Ok(())
+}
+
+/// The format in effect: the command line's, the environment's, the default.
+fn layout<R>(
+    call: &mut Call<'_>,
+    given: &Arguments,
+    fields: &'static [Field<R>],
+    default: &str,
+) -> Result<Layout<R>, Fail> {
+    let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
+    let layout = match chosen {
+        Some(option) if option.name == "Format" => Layout::long(option.text(), fields),
+        Some(option) => Layout::short(option.text(), fields),
+        None if given.has("long") || given.has("start") => Layout::short(default, fields),
+        None => match (call.variable("SQUEUE_FORMAT"), call.variable("SQUEUE_FORMAT2")) {
+            (Some(short), _) => Layout::short(&short, fields),
+            (None, Some(long)) => Layout::long(&long, fields),
+            (None, None) => Layout::short(default, fields),
+        },
+    };
+    call.unknown_fields("job format", &layout.unknown);
+    if layout.fields().next().is_none() && !layout.unknown.is_empty() {
+        return Err(Fail(1));
+    }
+    Ok(layout)
+}

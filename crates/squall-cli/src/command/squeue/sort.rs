@@ -1,0 +1,76 @@
+//! `squeue --sort`: letters of `-o` or names of `-O`, each with `-` for falling order.
+
+use std::cmp::Ordering;
+
+use crate::command::squeue::fields::FIELDS;
+use crate::format::job::JobRow;
+use crate::format::words::state_order;
+use crate::format::{by_letter, by_name};
+
+/// Sorts rows; the error names a key that does not exist (the others are used).
+pub(crate) fn sort(rows: &mut [JobRow], order: &str) -> Result<(), String> {
+    let mut keys: Vec<(bool, char)> = Vec::new();
+    let mut bad = None;
+    for item in order.split(',').map(str::trim).filter(|i| !i.is_empty()) {
+        let (falling, name) = match item.strip_prefix('-') {
+            Some(name) => (true, name),
+            None => (false, item.strip_prefix('+').unwrap_or(item)),
+        };
+        let mut letters = name.chars();
+        let found = match (letters.next(), letters.next()) {
+            (Some(letter), None) => by_letter(FIELDS, letter),
+            _ => by_name(FIELDS, name).filter(|f| f.letter != '\0'),
+        };
+        match found {
+            Some(field) => keys.push((falling, field.letter)),
+            None => bad = Some(name.to_owned()),
+        }
+    }
+    rows.sort_by(|a, b| {
+        keys.iter()
+            .map(|(falling, letter)| {
+                let order = compare(a, b, *letter);
+                if *falling { order.reverse() } else { order }
+            })
+            .find(|order| order.is_ne())
+            .unwrap_or_else(|| compare(a, b, 'i'))
+    });
+    bad.map_or(Ok(()), Err)
+}
+
+/// By meaning where a text would mislead, else by the text.
+fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
+    match letter {
+        'i' | 'A' | 'F' => (a.array_job().unwrap_or(a.info.id.0), index(a), a.info.id).cmp(&(
+            b.array_job().unwrap_or(b.info.id.0),
+            index(b),
+            b.info.id,
+        )),
+        't' | 'T' => state_order(a.info.state).cmp(&state_order(b.info.state)),
+        'P' => a.info.partition.cmp(&b.info.partition),
+        'j' => a.spec.name.cmp(&b.spec.name),
+        'u' => a.owner.user.cmp(&b.owner.user),
+        'p' | 'Q' => a.info.priority.cmp(&b.info.priority),
+        'M' => a.time_used().cmp(&b.time_used()),
+        'l' => a.info.time_limit_s.unwrap_or(u64::MAX).cmp(&b.info.time_limit_s.unwrap_or(u64::MAX)),
+        'L' => left(a).cmp(&left(b)),
+        'D' => a.info.num_nodes.cmp(&b.info.num_nodes),
+        'C' => a.info.num_cpus.cmp(&b.info.num_cpus),
+        'm' => a.info.memory_mb.cmp(&b.info.memory_mb),
+        'S' => a.info.start.map_or(u64::MAX, |t| t.0).cmp(&b.info.start.map_or(u64::MAX, |t| t.0)),
+        'e' => a.info.end.map_or(u64::MAX, |t| t.0).cmp(&b.info.end.map_or(u64::MAX, |t| t.0)),
+        'V' => a.info.submit.cmp(&b.info.submit),
+        'U' => a.owner.uid.cmp(&b.owner.uid),
+        'G' => a.owner.gid.cmp(&b.owner.gid),
+        'y' => a.spec.nice.cmp(&b.spec.nice),
+        other => by_letter(FIELDS, other).map_or(Ordering::Equal, |f| (f.get)(a).cmp(&(f.get)(b))),
+    }
+}
+
+fn index(row: &JobRow) -> u32 {
+    row.info.task.map(|t| t.index).or_else(|| row.info.pending_tasks.as_ref()?.first()).unwrap_or(0)
+}
+
+fn left(row: &JobRow) -> u64 {
+    row.info.time_limit_s.map_or(u64::MAX, |limit| limit.saturating_sub(row.time_used()))
+}

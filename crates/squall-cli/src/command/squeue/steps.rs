@@ -1,0 +1,55 @@
+//! `squeue --steps`: what can be printed of a step.
+
+use std::rc::Rc;
+
+use squall_model::duration::format_short;
+use squall_model::wire::info::StepInfo;
+
+use crate::format::Field;
+use crate::format::job::JobRow;
+
+/// A step with its job.
+pub(crate) struct StepRow {
+    /// The step.
+    pub(crate) step: StepInfo,
+    /// Its job.
+    pub(crate) job: Rc<JobRow>,
+}
+
+impl StepRow {
+    /// `123.0`, `123_4.0`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}.{}", self.job.array_id(), self.step.step)
+    }
+
+    fn seconds(&self) -> u64 {
+        let until = self.step.end.as_ref().map_or(self.job.clock.now, |(at, _)| *at);
+        until.secs().saturating_sub(self.step.start.secs())
+    }
+}
+
+type F = Field<StepRow>;
+
+/// Every field.
+pub(crate) static FIELDS: &[F] = &[
+    F::new(&["ArrayJobId"], 'F', "ARRAY_JOB_ID", |s| s.job.array_job().unwrap_or(s.job.info.id.0).to_string()),
+    F::new(&["ArrayTaskId"], 'K', "ARRAY_TASK_ID", |s| s.job.array_task().unwrap_or_else(|| "N/A".to_owned())),
+    F::new(&["Cluster"], '\0', "CLUSTER", |s| s.job.cluster.to_string()),
+    F::new(&["JobId"], '\0', "JOB_ID", |s| s.job.info.id.to_string()),
+    F::uncut(&["Nodes"], 'N', "NODELIST", |s| s.step.nodes.clone()),
+    F::new(&["NumCPUs"], '\0', "NUM_CPUS", |s| s.step.num_cpus.to_string()),
+    F::new(&["NumTasks"], 'A', "TASKS", |s| s.step.num_tasks.to_string()),
+    F::new(&["Partition"], 'P', "PARTITION", |s| s.job.info.partition.clone()),
+    F::new(&["Runtime"], '\0', "RUNTIME", |s| format_short(s.seconds())),
+    F::new(&["StartTime"], 'S', "START_TIME", |s| s.job.clock.show(s.step.start)),
+    F::new(&["StepId"], 'i', "STEPID", StepRow::id),
+    F::new(&["StepName"], 'j', "NAME", |s| s.step.name.clone()),
+    F::new(&["StepState"], '\0', "STATE", |s| {
+        s.step.end.as_ref().map_or("RUNNING", |(_, how)| crate::format::words::end(how.state).0).to_owned()
+    }),
+    F::new(&["TimeLimit"], 'l', "TIME_LIMIT", |s| s.job.time_limit()),
+    F::new(&["TimeUsed"], 'M', "TIME", |s| format_short(s.seconds())),
+    F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |_| "N/A".to_owned()),
+    F::new(&["UserId"], 'U', "UID", |s| s.job.owner.uid.to_string()),
+    F::new(&["UserName"], 'u', "USER", |s| s.job.owner.user.clone()),
+];

@@ -1,0 +1,203 @@
+//! Tests of squeue: the tables that users see, and every call that clients make.
+
+use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
+use squall_model::wire::client::{JobSelection, Request, StateFilter};
+
+use super::squeue;
+use crate::command::listing::fake::{Seen, check, fake, run, run_with, transcript};
+
+fn seen(args: &[&str]) -> Seen {
+    run("squeue", squeue, args)
+}
+
+/// What the controller was asked for.
+fn asked(args: &[&str], env: &[(&str, &str)]) -> (JobSelection, bool) {
+    let mut fake = fake();
+    run_with(&mut fake, "squeue", squeue, args, env);
+    match fake.asked.into_iter().next() {
+        Some(Request::Jobs { jobs, ended, .. }) => (jobs, ended),
+        other => panic!("not a listing: {other:?}"),
+    }
+}
+
+#[test]
+fn tables() {
+    check(
+        "squeue_tables",
+        &transcript(
+            "squeue",
+            squeue,
+            &[
+                &[],
+                &["--long"],
+                &["--start"],
+                &["--steps"],
+                &["--array"],
+                &["-t", "all"],
+                &["-M", "squall", "-t", "CD"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn letters_and_names() {
+    let letters: String = ('A'..='Z').chain('a'..='z').map(|c| format!("{c}=%{c}|")).collect();
+    check(
+        "squeue_letters_and_names",
+        &transcript(
+            "squeue",
+            squeue,
+            &[
+                &["-h", "-j", "10", "-o", &letters],
+                &["-h", "-j", "20", "-o", &letters],
+                &["-h", "-j", "30", "-o", &letters],
+                &["-j", "10", "-O", "jobid,name:6,nodelist:.12,state:|,tres-alloc:,reasonlist"],
+                &["--helpformat"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn json() {
+    check("squeue_json", &seen(&["--json", "-j", "10"]).out);
+    check("squeue_json_2", &seen(&["--yaml", "-j", "20", "-t", "PD"]).out);
+}
+
+#[test]
+fn every_name_prints_something_for_every_job() {
+    for field in super::fields::FIELDS {
+        for name in field.names {
+            let out = seen(&["-h", "-t", "all", "-O", &format!("{name}:;")]).out;
+            assert_eq!(out.lines().count(), 7, "{name}: {out}");
+            assert!(out.lines().all(|l| l.ends_with(';')), "{name}: {out}");
+        }
+    }
+}
+
+#[test]
+fn open_ondemand() {
+    let fields = "Account JobID BatchHost MinCpus NumCPUs MinTmpDisk NumNodes EndTime Dependency Feature ArrayJobID \
+        GroupName GroupID OverSubscribe Sockets JobArrayID Cores Name Threads Comment ArrayTaskID TimeLimit TimeLeft \
+        MinMemory TimeUsed ReqNodes NodeList Command Contiguous QOS Partition PriorityLong Reason StartTime StateCompact \
+        State UserName UserID Reservation SubmitTime WCKey Licenses ExcNodes CoreSpec Nice SchedNodes SCT WorkDir \
+        tres-alloc tres-per-node";
+    let names: Vec<&str> = fields.split_whitespace().collect();
+    let format: Vec<String> = names.iter().map(|f| format!("{f}:\u{1f}")).collect();
+    let seen = seen(&["--all", "--states=all", "--noconvert", "-O", &format.join(",")]);
+    assert_eq!((seen.code, seen.err.as_str()), (0, ""));
+    let mut lines = seen.out.lines();
+    assert!(lines.next().unwrap().starts_with("ACCOUNT\u{1f}JOBID\u{1f}EXEC_HOST\u{1f}"));
+    for line in lines {
+        assert_eq!(line.split('\u{1f}').count(), names.len() + 1, "{line}");
+    }
+    check("squeue_open_ondemand", &seen.out.replace('\u{1f}', "|"));
+    let seen = run(
+        "squeue",
+        squeue,
+        &["--all", "--states=all", "--noconvert", "-O", "JobID:\u{1f}", "-u", "ann", "-j", "10", "-M", "squall"],
+    );
+    assert_eq!(seen.out, "CLUSTER: squall\nJOBID\u{1f}\n10\u{1f}\n");
+}
+
+#[test]
+fn calls_of_other_clients() {
+    check(
+        "squeue_calls_of_other_clients",
+        &transcript(
+            "squeue",
+            squeue,
+            &[
+                &["-h", "-j", "10", "-o", "%T %B"],
+                &["-h", "-j", "30", "-o", "%T %B"],
+                &["--noheader", "-o", "%i %t", "-t", "all"],
+                &["--noheader", "-o", "%i %t", "-t", "all", "-u", "ann", "-p", "debug"],
+                &["--noheader", "--format=%i %t", "--job", "10,30"],
+                &["-a", "-r", "-h", "-o", "%A|%a|%T|%C"],
+                &["-a", "-r", "-h", "-o", "%A|%u|%T|%C"],
+                &["-a", "-r", "-h", "-o", "%A,%T,%r", "--states=all"],
+                &["-a", "-r", "-h", "-o%P", "--states=PENDING"],
+                &["-O", "JobArrayID,StateCompact,Reason", "-t", "all", "--me"],
+                &["--me", "-o", "%i", "-h", "-r", "-t", "all"],
+                &["-h", "-o", "%2t%100j", "-j", "10"],
+                &["-h", "-O", "StateCompact:6,jobid", "-j", "10"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn what_is_asked() {
+    let (selection, ended) =
+        asked(&["-u", "ann,0", "-p", "a,b", "-n", "x,y", "-A", "acc", "-q", "high", "-w", "n[1-2]"], &[]);
+    assert!(!ended);
+    assert_eq!(selection.users, [1000, 0]);
+    assert_eq!((selection.partitions.len(), selection.names.len()), (2, 2));
+    assert_eq!((selection.accounts, selection.qos), (vec!["acc".into()], vec!["high".into()]));
+    assert_eq!(selection.nodes.as_deref(), Some("n[1-2]"));
+    let (selection, ended) = asked(&["--states=R,S,CG,RS,SI,SO,ST,PD,CF,RF,RH,RQ,SE"], &[]);
+    assert!(
+        ended && selection.states.contains(&StateFilter::Requeued) && selection.states.contains(&StateFilter::Never)
+    );
+    let (selection, ended) = asked(&[], &[("SQUEUE_STATES", "all"), ("SQUEUE_USERS", "ann")]);
+    assert!(ended && selection.states.is_empty() && selection.users == [1000]);
+    assert_eq!(asked(&["--me"], &[]).0.users, [1000]);
+}
+
+#[test]
+fn environment() {
+    let with = |args: &[&str], env: &[(&str, &str)]| run_with(&mut fake(), "squeue", squeue, args, env).out;
+    assert_eq!(with(&["-h", "-j", "10"], &[("SQUEUE_FORMAT", "%i")]), "10\n");
+    assert_eq!(with(&["-h", "-j", "10"], &[("SQUEUE_FORMAT2", "jobid:4")]), "10  \n");
+    assert_eq!(with(&["-h", "-j", "10", "-o", "%j"], &[("SQUEUE_FORMAT", "%i")]), "a-long-name\n");
+    assert_eq!(with(&["-h", "-o", "%A"], &[("SQUEUE_SORT", "-i")]), "33\n30\n20\n21\n10\n");
+    assert_eq!(with(&["-h", "-j", "10", "-o", "%S"], &[("SLURM_TIME_FORMAT", "standard")]), "2026-11-21T07:58:30\n");
+    assert_eq!(with(&["-h", "-j", "10", "-o", "%S"], &[("SLURM_TIME_FORMAT", "%H:%M")]), "07:58\n");
+    assert_eq!(with(&["-h", "-j", "20", "-o", "%i"], &[("SLURM_BITSTR_LEN", "2")]), "20_[...%2]\n20_1\n");
+}
+
+#[test]
+fn what_fails_and_how() {
+    check(
+        "squeue_what_fails_and_how",
+        &transcript(
+            "squeue",
+            squeue,
+            &[
+                &["-j", "99999"],
+                &["-h", "-j", "99999,99998"],
+                &["-h", "-j", "31"],
+                &["-j", "x"],
+                &["-t", "nosuch"],
+                &["-u", "nobody-here"],
+                &["-u", "-t", "all"],
+                &["-o", "%?"],
+                &["-O", "nosuch"],
+                &["-M", "other"],
+                &["--nosuch"],
+                &["-i", "0"],
+                &["--version"],
+            ],
+        ),
+    );
+    let mut down = fake();
+    down.down = true;
+    let seen = run_with(&mut down, "squeue", squeue, &["-h"], &[]);
+    assert_eq!(seen.code, 1);
+    assert!(seen.err.starts_with("slurm_load_jobs error: Unable to contact slurm controller"), "{}", seen.err);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_argument_panics(text in any::<String>(), near in "[%a-zA-Z0-9.,:#-]{0,24}") {
+        for text in [text, near] {
+            for option in ["-o", "-O", "-S", "-j", "-t", "-u", "-p"] {
+                let seen = seen(&[option, &text]);
+                prop_assert!(seen.code == 0 || !seen.err.is_empty());
+            }
+        }
+    }
+}

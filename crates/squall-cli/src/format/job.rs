@@ -1,0 +1,250 @@
+//! A job as a row, and the texts about it that several commands print.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
+use squall_model::resource::Memory;
+use squall_model::set::IndexSet;
+use squall_model::wire::info::{JobInfo, JobsPage};
+
+use crate::format::clock::Clock;
+use crate::format::{path, words};
+
+/// Characters of an array's list of tasks that are shown before it is cut (SLURM_BITSTR_LEN).
+const TASK_LIST_LENGTH: usize = 64;
+
+/// A job with what it takes to print it.
+pub(crate) struct JobRow {
+    /// The job.
+    pub(crate) info: JobInfo,
+    /// What was asked.
+    pub(crate) spec: Arc<JobSpec>,
+    /// Who.
+    pub(crate) owner: Arc<Owner>,
+    /// The present.
+    pub(crate) clock: Rc<Clock>,
+    /// The cluster's name.
+    pub(crate) cluster: Rc<str>,
+    /// Longest list of array tasks; 0: no limit.
+    pub(crate) task_list: usize,
+}
+
+/// Rows of a page. Jobs whose spec or owner is missing in the page are left out.
+pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_list: Option<usize>) -> Vec<JobRow> {
+    let JobsPage { specs, owners, jobs, .. } = page;
+    jobs.into_iter()
+        .filter_map(|info| {
+            Some(JobRow {
+                spec: specs.get(info.spec as usize)?.clone(),
+                owner: owners.get(info.owner as usize)?.clone(),
+                info,
+                clock: clock.clone(),
+                cluster: cluster.clone(),
+                task_list: task_list.unwrap_or(TASK_LIST_LENGTH),
+            })
+        })
+        .collect()
+}
+
+impl JobRow {
+    /// `123`, `123_4`, `123_[5-9%2]`.
+    pub(crate) fn array_id(&self) -> String {
+        if let Some(tasks) = &self.info.pending_tasks {
+            return format!("{}_[{}]", self.info.id, self.task_expression(tasks));
+        }
+        match self.info.task {
+            Some(task) => format!("{}_{}", task.array, task.index),
+            None => self.info.id.to_string(),
+        }
+    }
+
+    /// `5-9%2`, cut where it is long.
+    pub(crate) fn task_expression(&self, tasks: &IndexSet) -> String {
+        let mut text = tasks.to_string();
+        if self.task_list > 0 && text.len() > self.task_list {
+            let cut = text[..self.task_list.saturating_sub(3)].rfind(',').unwrap_or(0);
+            text.truncate(cut);
+            text.push_str(if cut > 0 { ",..." } else { "..." });
+        }
+        if let Some(limit) = self.info.array_limit {
+            text.push_str(&format!("%{limit}"));
+        }
+        text
+    }
+
+    /// The array's id, if it belongs to one.
+    pub(crate) fn array_job(&self) -> Option<u32> {
+        match (&self.info.pending_tasks, self.info.task) {
+            (Some(_), _) => Some(self.info.id.0),
+            (None, Some(task)) => Some(task.array.0),
+            (None, None) => None,
+        }
+    }
+
+    /// The index, or the list of pending tasks.
+    pub(crate) fn array_task(&self) -> Option<String> {
+        match (&self.info.pending_tasks, self.info.task) {
+            (Some(tasks), _) => Some(self.task_expression(tasks)),
+            (None, Some(task)) => Some(task.index.to_string()),
+            (None, None) => None,
+        }
+    }
+
+    /// Why it waits, or why it ended so; `None` where there is nothing to tell.
+    pub(crate) fn reason(&self) -> String {
+        match self.info.state {
+            JobState::Pending => words::pending_reason(&self.info.reason).to_owned(),
+            _ => words::end_reason(self.info.outcome.as_ref()),
+        }
+    }
+
+    /// Its nodes, or in parentheses why it has none.
+    pub(crate) fn nodes_or_reason(&self) -> String {
+        let explain = matches!(
+            self.info.state,
+            JobState::Pending
+                | JobState::Ended(EndState::Timeout | EndState::OutOfMemory | EndState::Deadline | EndState::Failed)
+        );
+        if explain { format!("({})", self.reason()) } else { self.info.nodes.clone() }
+    }
+
+    /// Seconds that it has run.
+    pub(crate) fn time_used(&self) -> u64 {
+        let Some(start) = self.info.start.filter(|_| self.info.state != JobState::Pending) else { return 0 };
+        let until = match self.info.state {
+            JobState::Suspended => self.info.suspended.unwrap_or(self.clock.now),
+            JobState::Ended(_) | JobState::Completing(_) => self.info.end.unwrap_or(self.clock.now),
+            _ => self.clock.now,
+        };
+        until.secs().saturating_sub(start.secs())
+    }
+
+    /// Its limit as squeue prints it.
+    pub(crate) fn time_limit(&self) -> String {
+        self.info.time_limit_s.map_or_else(|| "UNLIMITED".to_owned(), |s| format_short(whole_minutes(s)))
+    }
+
+    /// What is left of its limit.
+    pub(crate) fn time_left(&self) -> String {
+        match self.info.time_limit_s {
+            None => "UNLIMITED".to_owned(),
+            Some(limit) => match i128::from(limit) - i128::from(self.time_used()) {
+                left @ 0.. => format_short(left as u64),
+                over => format!("-{}", format_short(over.unsigned_abs() as u64)),
+            },
+        }
+    }
+
+    /// When it ends by its limit, or ended.
+    pub(crate) fn end_time(&self) -> String {
+        self.clock.show_or(self.info.end, "N/A")
+    }
+
+    /// Memory that it asks for, on a node or for a CPU.
+    pub(crate) fn min_memory(&self) -> String {
+        match self.spec.need.memory {
+            Memory::Unset => "0".to_owned(),
+            Memory::PerNodeMb(mb) | Memory::PerCpuMb(mb) => format_memory_mb(mb),
+        }
+    }
+
+    /// Least CPUs on a node.
+    pub(crate) fn min_cpus(&self) -> u32 {
+        let need = &self.spec.need;
+        need.cpus_min.unwrap_or(1).max(need.task_cpus() * need.ntasks_per_node.unwrap_or(1))
+    }
+
+    /// `cpu=4,mem=8G,node=2,billing=4`.
+    pub(crate) fn tres(&self) -> String {
+        tres(self.info.num_cpus, self.info.memory_mb, self.info.num_nodes)
+    }
+
+    /// Whether it holds resources or held them.
+    pub(crate) fn started(&self) -> bool {
+        self.info.state != JobState::Pending && !self.info.nodes.is_empty()
+    }
+
+    /// Its exit code; `0:0` as long as there is none.
+    pub(crate) fn exit(&self) -> ExitCode {
+        self.info.outcome.as_ref().map_or(ExitCode::OK, |o| o.exit)
+    }
+
+    /// `OK`, `NO` (whole nodes), `YES` (shared).
+    pub(crate) fn over_subscribe(&self) -> &'static str {
+        match (self.spec.need.exclusive, self.spec.need.oversubscribe) {
+            (true, _) => "NO",
+            (false, true) => "YES",
+            (false, false) => "OK",
+        }
+    }
+
+    /// How often it went back into the queue.
+    pub(crate) fn restarts(&self) -> u32 {
+        self.info.attempt.0.saturating_sub(1)
+    }
+
+    /// Whether a script is what runs.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.spec.kind == JobKind::Batch
+    }
+
+    /// Path of its output; empty: not a batch job.
+    pub(crate) fn stdout(&self) -> String {
+        let pattern = self.spec.stdout.as_deref().unwrap_or(if self.array_job().is_some() {
+            "slurm-%A_%a.out"
+        } else {
+            "slurm-%j.out"
+        });
+        self.path(pattern)
+    }
+
+    /// Path of its errors.
+    pub(crate) fn stderr(&self) -> String {
+        self.spec.stderr.as_deref().map_or_else(|| self.stdout(), |pattern| self.path(pattern))
+    }
+
+    /// Path of its input.
+    pub(crate) fn stdin(&self) -> String {
+        self.spec.stdin.as_deref().map_or_else(|| "/dev/null".to_owned(), |pattern| self.path(pattern))
+    }
+
+    fn path(&self, pattern: &str) -> String {
+        if !self.is_batch() {
+            return String::new();
+        }
+        let known = path::Known {
+            job: self.info.id.0,
+            array: self.info.task.map(|t| (t.array.0, t.index)).or_else(|| {
+                let first = self.info.pending_tasks.as_ref()?.first()?;
+                Some((self.info.id.0, first))
+            }),
+            user: &self.owner.user,
+            name: &self.spec.name,
+            host: &self.info.batch_host,
+        };
+        path::expand(pattern, &self.spec.work_dir, &known)
+    }
+
+    /// The command with its arguments.
+    pub(crate) fn command(&self) -> String {
+        let mut text = self.spec.command.clone();
+        for arg in &self.spec.args {
+            text.push(' ');
+            text.push_str(arg);
+        }
+        text
+    }
+
+    /// An option that is only handed on.
+    pub(crate) fn other(&self, name: &str) -> Option<&str> {
+        self.spec.others.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// `cpu=4,mem=8G,node=2,billing=4`.
+pub(crate) fn tres(cpus: u32, memory_mb: u64, nodes: u32) -> String {
+    let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
+    format!("cpu={cpus},{memory}node={nodes},billing={cpus}")
+}

@@ -1,0 +1,237 @@
+//! Output formats: `-o "%.18i %9P"` and `-O "jobid:12,state:|"` to lines of columns.
+
+use crate::format::{Field, by_letter, by_name};
+
+/// Width of a column of `-O` that names none.
+const LONG_WIDTH: usize = 20;
+/// Widest column.
+const WIDTH_MAX: usize = 65_536;
+
+/// A parsed format.
+pub(crate) struct Layout<R: 'static> {
+    parts: Vec<Part<R>>,
+    /// Fields that do not exist, as given.
+    pub(crate) unknown: Vec<String>,
+}
+
+enum Part<R: 'static> {
+    Text(String),
+    Column(Column<R>),
+}
+
+struct Column<R: 'static> {
+    field: &'static Field<R>,
+    width: Width,
+    right: bool,
+    suffix: String,
+}
+
+#[derive(Clone, Copy)]
+enum Width {
+    /// As wide as each text is.
+    Natural,
+    /// Filled up and cut to so many characters.
+    Cells(usize),
+    /// As wide as the widest text of the column.
+    Widest,
+}
+
+impl<R> Layout<R> {
+    /// `-o`: `%[[.]size]letter`, with any text between. `#` as the size: as wide as the widest.
+    pub(crate) fn short(text: &str, fields: &'static [Field<R>]) -> Self {
+        let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
+        let mut rest = text.chars().peekable();
+        let mut literal = String::new();
+        while let Some(c) = rest.next() {
+            if c != '%' {
+                literal.push(c);
+                continue;
+            }
+            let mut spec = String::new();
+            let right = rest.next_if_eq(&'.').is_some();
+            let fit = rest.next_if_eq(&'#').is_some();
+            let right = right || rest.next_if_eq(&'.').is_some();
+            while let Some(digit) = rest.next_if(char::is_ascii_digit) {
+                spec.push(digit);
+            }
+            let Some(letter) = rest.next() else { break };
+            match by_letter(fields, letter) {
+                Some(field) => {
+                    layout.text(&mut literal);
+                    let width = if fit { Width::Widest } else { cells(&spec) };
+                    layout.parts.push(Part::Column(Column { field, width, right, suffix: String::new() }));
+                }
+                None if letter == '%' => literal.push('%'),
+                None => {
+                    layout.unknown.push(letter.to_string());
+                    literal.push('%');
+                    literal.push(letter);
+                }
+            }
+        }
+        layout.text(&mut literal);
+        layout
+    }
+
+    /// `-O`: `name[:[.][size][suffix]]`, separated by commas. After a colon without a size the text is as wide as it is.
+    pub(crate) fn long(text: &str, fields: &'static [Field<R>]) -> Self {
+        let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
+        for item in text.split(',').filter(|item| !item.trim_matches(' ').is_empty()) {
+            let (name, spec) = item.split_once(':').map_or((item, None), |(name, spec)| (name, Some(spec)));
+            let name = name.trim();
+            let Some(field) = by_name(fields, name) else {
+                layout.unknown.push(name.to_owned());
+                continue;
+            };
+            let (width, right, suffix) = match spec {
+                None => (Width::Cells(LONG_WIDTH), false, ""),
+                Some(spec) => {
+                    let (right, spec) = spec.strip_prefix('.').map_or((false, spec), |spec| (true, spec));
+                    let digits = spec.bytes().take_while(u8::is_ascii_digit).count();
+                    (cells(&spec[..digits]), right, &spec[digits..])
+                }
+            };
+            layout.parts.push(Part::Column(Column { field, width, right, suffix: suffix.to_owned() }));
+        }
+        layout
+    }
+
+    fn text(&mut self, literal: &mut String) {
+        if !literal.is_empty() {
+            self.parts.push(Part::Text(std::mem::take(literal)));
+        }
+    }
+
+    /// The fields that are printed.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &'static Field<R>> + '_ {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Column(column) => Some(column.field),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// All lines: the titles if wanted, then one line for each row.
+    pub(crate) fn lines(&self, header: bool, rows: &[R]) -> String {
+        let widths = self.widths(rows);
+        let mut out = String::new();
+        if header {
+            self.line(&mut out, &widths, |field| field.title.to_owned());
+        }
+        for row in rows {
+            self.line(&mut out, &widths, |field| (field.get)(row));
+        }
+        out
+    }
+
+    fn widths(&self, rows: &[R]) -> Vec<Option<usize>> {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Text(_) | Part::Column(Column { width: Width::Natural, .. }) => None,
+                Part::Column(Column { width: Width::Cells(n), .. }) => Some(*n),
+                Part::Column(Column { width: Width::Widest, field, .. }) => {
+                    let widest = rows.iter().map(|row| (field.get)(row).chars().count()).max().unwrap_or(0);
+                    Some(widest.max(field.title.chars().count()))
+                }
+            })
+            .collect()
+    }
+
+    fn line(&self, out: &mut String, widths: &[Option<usize>], get: impl Fn(&Field<R>) -> String) {
+        for (part, width) in self.parts.iter().zip(widths) {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Column(column) => {
+                    cell(out, &get(column.field), *width, column.right, column.field.uncut);
+                    out.push_str(&column.suffix);
+                }
+            }
+        }
+        out.push('\n');
+    }
+}
+
+fn cells(digits: &str) -> Width {
+    match digits.parse::<usize>() {
+        Ok(n) if n > 0 => Width::Cells(n.min(WIDTH_MAX)),
+        Ok(_) => Width::Natural,
+        Err(_) if digits.is_empty() => Width::Natural,
+        Err(_) => Width::Cells(WIDTH_MAX),
+    }
+}
+
+/// A text filled up to a width, and cut to it unless `uncut`.
+fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: bool) {
+    let Some(width) = width else {
+        out.push_str(text);
+        return;
+    };
+    let length = text.chars().count();
+    let blanks = width.saturating_sub(length);
+    if right {
+        out.extend(std::iter::repeat_n(' ', blanks));
+    }
+    if length > width && !uncut {
+        out.extend(text.chars().take(width));
+    } else {
+        out.push_str(text);
+    }
+    if !right {
+        out.extend(std::iter::repeat_n(' ', blanks));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::Layout;
+    use crate::format::Field;
+
+    static FIELDS: &[Field<(u32, &'static str)>] = &[
+        Field::new(&["JobId"], 'i', "JOBID", |r| r.0.to_string()),
+        Field::new(&["Name"], 'j', "NAME", |r| r.1.to_owned()),
+        Field::uncut(&["NodeList"], 'N', "NODELIST", |r| r.1.to_owned()),
+    ];
+
+    fn short(text: &str) -> String {
+        Layout::short(text, FIELDS).lines(true, &[(7, "a long name")])
+    }
+
+    fn long(text: &str) -> String {
+        Layout::long(text, FIELDS).lines(true, &[(7, "a long name")])
+    }
+
+    #[test]
+    fn letters() {
+        assert_eq!(short("%.6i %4j|"), " JOBID NAME|\n     7 a lo|\n");
+        assert_eq!(short("%i,%j"), "JOBID,NAME\n7,a long name\n");
+        assert_eq!(short("%2N%%"), "NODELIST%\na long name%\n");
+        assert_eq!(short("\u{1e}%i\u{1f}%j"), "\u{1e}JOBID\u{1f}NAME\n\u{1e}7\u{1f}a long name\n");
+        assert_eq!(short("%#j|"), "NAME       |\na long name|\n");
+        let bad = Layout::short("%?%i", FIELDS);
+        assert_eq!(bad.unknown, ["?"]);
+    }
+
+    #[test]
+    fn names() {
+        assert_eq!(
+            long("jobid,NAME"),
+            "JOBID               NAME                \n7                   a long name         \n"
+        );
+        assert_eq!(long("jobid:.6,name:4"), " JOBIDNAME\n     7a lo\n");
+        assert_eq!(long("jobid:|,name:\u{1f}"), "JOBID|NAME\u{1f}\n7|a long name\u{1f}\n");
+        assert_eq!(long("jobid:3|x"), "JOB|x\n7  |x\n");
+        assert_eq!(Layout::long("nosuch,jobid", FIELDS).unknown, ["nosuch"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_format_panics(text in any::<String>(), near in "(%[.#0-9]{0,8}[a-zA-Z]?|[ ,:|]|jobid|name){0,12}") {
+            for text in [text, near] {
+                prop_assert!(Layout::short(&text, FIELDS).lines(true, &[(1, "é")]).ends_with('\n'));
+                prop_assert!(Layout::long(&text, FIELDS).lines(true, &[(1, "é")]).ends_with('\n'));
+            }
+        }
+    }
+}

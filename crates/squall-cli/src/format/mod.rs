@@ -1,0 +1,55 @@
+//! Listings: rows of a struct become columns, by one table of fields for each command.
+
+pub(crate) mod clock;
+pub(crate) mod job;
+pub(crate) mod json;
+pub(crate) mod layout;
+pub(crate) mod node;
+pub(crate) mod path;
+pub(crate) mod when;
+pub(crate) mod words;
+
+/// Something that can be printed of a row: its names, its title, how to get it.
+pub(crate) struct Field<R: 'static> {
+    /// Long names, as in `-O`; the first is the one shown in lists.
+    pub(crate) names: &'static [&'static str],
+    /// The letter, as in `-o`; `\0`: it has none.
+    pub(crate) letter: char,
+    /// What stands over the column.
+    pub(crate) title: &'static str,
+    /// The text of a row.
+    pub(crate) get: fn(&R) -> String,
+    /// Never cut to the column's width.
+    pub(crate) uncut: bool,
+}
+
+impl<R> Field<R> {
+    /// A field that is cut to its column's width.
+    pub(crate) const fn new(
+        names: &'static [&'static str],
+        letter: char,
+        title: &'static str,
+        get: fn(&R) -> String,
+    ) -> Self {
+        Self { names, letter, title, get, uncut: false }
+    }
+    /// A field that is printed whole, whatever the width: node lists.
+    pub(crate) const fn uncut(
+        names: &'static [&'static str],
+        letter: char,
+        title: &'static str,
+        get: fn(&R) -> String,
+    ) -> Self {
+        Self { names, letter, title, get, uncut: true }
+    }
+}
+
+/// The field of that long name, letter case aside.
+pub(crate) fn by_name<R>(fields: &'static [Field<R>], name: &str) -> Option<&'static Field<R>> {
+    fields.iter().find(|f| f.names.iter().any(|n| n.eq_ignore_ascii_case(name)))
+}
+
+/// The field of that letter.
+pub(crate) fn by_letter<R>(fields: &'static [Field<R>], letter: char) -> Option<&'static Field<R>> {
+    fields.iter().find(|f| f.letter == letter && letter != '\0')
+}

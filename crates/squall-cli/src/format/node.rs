@@ -1,0 +1,194 @@
+//! The state of a node in Slurm's words.
+
+use squall_model::event::NodeAdmin;
+use squall_model::wire::info::NodeInfo;
+
+/// What a node is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Base {
+    /// Never heard of.
+    Unknown,
+    /// Out of service.
+    Down,
+    /// No job.
+    Idle,
+    /// All CPUs held.
+    Allocated,
+    /// Some CPUs held.
+    Mixed,
+}
+
+/// A node's state: what it does, and the flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeState {
+    /// It does not answer.
+    pub(crate) silent: bool,
+    /// No job may start.
+    pub(crate) drain: bool,
+    /// Jobs on it are ending.
+    pub(crate) completing: bool,
+    /// What it does.
+    pub(crate) base: Base,
+}
+
+impl NodeState {
+    /// A node's state.
+    pub(crate) fn of(node: &NodeInfo) -> Self {
+        let base = if !node.known {
+            Base::Unknown
+        } else if !node.up || node.admin == NodeAdmin::Down {
+            Base::Down
+        } else if node.cpus_used >= node.hardware.cpus && node.cpus_used > 0 {
+            Base::Allocated
+        } else if node.cpus_used > 0 || node.jobs_running > 0 {
+            Base::Mixed
+        } else {
+            Base::Idle
+        };
+        Self { silent: !node.up, drain: node.admin == NodeAdmin::Drain, completing: node.jobs_completing > 0, base }
+    }
+
+    /// Whether jobs hold CPUs of it.
+    pub(crate) fn busy(self) -> bool {
+        matches!(self.base, Base::Allocated | Base::Mixed)
+    }
+
+    /// Whether a job could start on it.
+    pub(crate) fn usable(self) -> bool {
+        !self.drain && !matches!(self.base, Base::Down | Base::Unknown)
+    }
+
+    /// `idle`, `drained`, `down*`.
+    pub(crate) fn long(self) -> String {
+        self.with_star(self.words().0)
+    }
+
+    /// `idle`, `drain`, `down*`.
+    pub(crate) fn compact(self) -> String {
+        self.with_star(self.words().1)
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
+        match (self.drain, self.base) {
+            (true, _) if self.busy() || self.completing => ("draining", "drng"),
+            (true, _) => ("drained", "drain"),
+            (false, Base::Unknown) => ("unknown", "unk"),
+            (false, Base::Down) => ("down", "down"),
+            (false, Base::Allocated) => ("allocated", "alloc"),
+            (false, Base::Mixed) => ("mixed", "mix"),
+            (false, Base::Idle) if self.completing => ("completing", "comp"),
+            (false, Base::Idle) => ("idle", "idle"),
+        }
+    }
+
+    fn with_star(self, word: &str) -> String {
+        if self.silent { format!("{word}*") } else { word.to_owned() }
+    }
+
+    /// `IDLE`, `DOWN+DRAIN+NOT_RESPONDING`: base and flags, as scontrol and JSON have them.
+    pub(crate) fn list(self) -> Vec<&'static str> {
+        let mut out = vec![match self.base {
+            Base::Unknown => "UNKNOWN",
+            Base::Down => "DOWN",
+            Base::Idle => "IDLE",
+            Base::Allocated => "ALLOCATED",
+            Base::Mixed => "MIXED",
+        }];
+        if self.completing {
+            out.push("COMPLETING");
+        }
+        if self.drain {
+            out.push("DRAIN");
+        }
+        if self.silent {
+            out.push("NOT_RESPONDING");
+        }
+        out
+    }
+
+    /// Whether `sinfo -t WORD` means this state. None: no such word.
+    pub(crate) fn is(self, word: &str) -> Option<bool> {
+        Some(match word.trim_end_matches('*').to_ascii_lowercase().as_str() {
+            "all" => true,
+            "alloc" | "allocated" => self.base == Base::Allocated,
+            "mix" | "mixed" => self.base == Base::Mixed,
+            "idle" => self.base == Base::Idle && !self.drain && !self.completing,
+            "down" => self.base == Base::Down,
+            "unk" | "unknown" => self.base == Base::Unknown,
+            "comp" | "completing" => self.completing,
+            "drain" => self.drain,
+            "drained" => self.drain && !self.busy(),
+            "drng" | "draining" => self.drain && self.busy(),
+            "no_respond" | "not_responding" => self.silent,
+            "err" | "error" | "fail" | "failing" | "failg" | "future" | "futr" | "maint" | "reboot"
+            | "reboot_issued" | "reboot_requested" | "resv" | "res" | "reserved" | "power_down" | "powered_down"
+            | "power_up" | "powering_down" | "powering_up" | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned"
+            | "plnd" | "blocked" | "inval" | "invalid_reg" | "cloud" | "drain_" => false,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use squall_model::event::NodeAdmin;
+    use squall_model::resource::Hardware;
+    use squall_model::time::Time;
+    use squall_model::wire::info::NodeInfo;
+
+    use super::NodeState;
+
+    /// A node of 4 CPUs that is idle.
+    pub(crate) fn node(name: &str) -> NodeInfo {
+        NodeInfo {
+            name: name.into(),
+            up: true,
+            known: true,
+            admin: NodeAdmin::Resume,
+            reason: None,
+            hardware: Hardware {
+                cpus: 4,
+                sockets: 1,
+                cores_per_socket: 2,
+                threads_per_core: 2,
+                memory_mb: 8000,
+                tmp_disk_mb: 0,
+                arch: "x86_64".into(),
+                os: "Linux 6.1".into(),
+                boot_time_s: 1_795_000_000,
+                address: name.into(),
+                features: Vec::new(),
+            },
+            cpus_used: 0,
+            memory_used_mb: 0,
+            jobs_running: 0,
+            jobs_completing: 0,
+            load_centi: 12,
+            free_mb: 6000,
+            registered: Time::from_secs(1_795_240_000),
+            heard: Time::from_secs(1_795_248_000),
+            partitions: vec!["debug".into()],
+            version: "0.1.0".into(),
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_words() {
+        let words = |change: fn(&mut NodeInfo)| {
+            let mut n = node("n1");
+            change(&mut n);
+            let s = NodeState::of(&n);
+            format!("{} {} {}", s.long(), s.compact(), s.list().join("+"))
+        };
+        assert_eq!(words(|_| ()), "idle idle IDLE");
+        assert_eq!(words(|n| n.cpus_used = 2), "mixed mix MIXED");
+        assert_eq!(words(|n| n.cpus_used = 4), "allocated alloc ALLOCATED");
+        assert_eq!(words(|n| n.jobs_completing = 1), "completing comp IDLE+COMPLETING");
+        assert_eq!(words(|n| n.up = false), "down* down* DOWN+NOT_RESPONDING");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Down), "down down DOWN");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Drain), "drained drain IDLE+DRAIN");
+        let busy = |n: &mut NodeInfo| (n.admin, n.cpus_used) = (NodeAdmin::Drain, 1);
+        assert_eq!(words(busy), "draining drng MIXED+DRAIN");
+        assert_eq!(words(|n| (n.known, n.up) = (false, false)), "unknown* unk* UNKNOWN+NOT_RESPONDING");
+    }
+}

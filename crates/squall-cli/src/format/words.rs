@@ -1,0 +1,236 @@
+//! Slurm's words: states, codes, reasons, signals, versions.
+
+use squall_model::config::PartitionState;
+use squall_model::job::{Dependency, DependencyKind, EndState, ExitCode, JobState, Outcome, PendingReason};
+use squall_model::wire::client::StateFilter;
+
+/// The release of Slurm whose manners the commands have.
+pub(crate) const SLURM_VERSION: (u32, u32, u32) = (23, 2, 7);
+
+/// `23.02.7`.
+pub(crate) fn slurm_version() -> String {
+    let (major, minor, micro) = SLURM_VERSION;
+    format!("{major}.{minor:02}.{micro}")
+}
+
+/// Every state that a filter may name: long name, code, filter.
+pub(crate) const STATES: &[(&str, &str, StateFilter)] = &[
+    ("PENDING", "PD", StateFilter::Pending),
+    ("RUNNING", "R", StateFilter::Running),
+    ("SUSPENDED", "S", StateFilter::Suspended),
+    ("COMPLETED", "CD", StateFilter::Completed),
+    ("CANCELLED", "CA", StateFilter::Cancelled),
+    ("FAILED", "F", StateFilter::Failed),
+    ("TIMEOUT", "TO", StateFilter::Timeout),
+    ("NODE_FAIL", "NF", StateFilter::NodeFail),
+    ("PREEMPTED", "PR", StateFilter::Preempted),
+    ("BOOT_FAIL", "BF", StateFilter::BootFail),
+    ("DEADLINE", "DL", StateFilter::Deadline),
+    ("OUT_OF_MEMORY", "OOM", StateFilter::OutOfMemory),
+    ("COMPLETING", "CG", StateFilter::Completing),
+    ("REQUEUED", "RQ", StateFilter::Requeued),
+    ("CONFIGURING", "CF", StateFilter::Never),
+    ("POWER_UP_NODE", "PN", StateFilter::Never),
+    ("RECONFIG_FAIL", "RC", StateFilter::Never),
+    ("LAUNCH_FAILED", "LF", StateFilter::Never),
+    ("RESIZING", "RS", StateFilter::Never),
+    ("RESV_DEL_HOLD", "RD", StateFilter::Never),
+    ("REQUEUE_FED", "RF", StateFilter::Never),
+    ("REQUEUE_HOLD", "RH", StateFilter::Never),
+    ("REVOKED", "RV", StateFilter::Never),
+    ("SIGNALING", "SI", StateFilter::Never),
+    ("SPECIAL_EXIT", "SE", StateFilter::Never),
+    ("STAGE_OUT", "SO", StateFilter::Never),
+    ("STOPPED", "ST", StateFilter::Never),
+    ("UPDATE_DB", "UD", StateFilter::Never),
+    ("EXPEDITING", "EX", StateFilter::Never),
+];
+
+/// The filter of that name or code.
+pub(crate) fn state_filter(text: &str) -> Option<StateFilter> {
+    let text = if text.eq_ignore_ascii_case("CANCELED") { "CANCELLED" } else { text };
+    STATES
+        .iter()
+        .find(|(long, code, _)| long.eq_ignore_ascii_case(text) || code.eq_ignore_ascii_case(text))
+        .map(|(_, _, filter)| *filter)
+}
+
+/// Long name and code of an end.
+pub(crate) fn end(state: EndState) -> (&'static str, &'static str) {
+    match state {
+        EndState::Completed => ("COMPLETED", "CD"),
+        EndState::Failed => ("FAILED", "F"),
+        EndState::Cancelled { .. } => ("CANCELLED", "CA"),
+        EndState::Timeout => ("TIMEOUT", "TO"),
+        EndState::NodeFail => ("NODE_FAIL", "NF"),
+        EndState::OutOfMemory => ("OUT_OF_MEMORY", "OOM"),
+        EndState::Preempted => ("PREEMPTED", "PR"),
+        EndState::Deadline => ("DEADLINE", "DL"),
+        EndState::BootFail => ("BOOT_FAIL", "BF"),
+    }
+}
+
+/// Long name and code of a state, as squeue and scontrol print it.
+pub(crate) fn state(state: JobState) -> (&'static str, &'static str) {
+    match state {
+        JobState::Pending => ("PENDING", "PD"),
+        JobState::Running => ("RUNNING", "R"),
+        JobState::Suspended => ("SUSPENDED", "S"),
+        JobState::Completing(_) => ("COMPLETING", "CG"),
+        JobState::Ended(how) => end(how),
+    }
+}
+
+/// The state as a list of base state and flags, as JSON has it.
+pub(crate) fn state_list(of: JobState) -> Vec<&'static str> {
+    match of {
+        JobState::Completing(how) => vec![end(how).0, "COMPLETING"],
+        other => vec![state(other).0],
+    }
+}
+
+/// The state as sacct prints it: who cancelled it, and no COMPLETING.
+pub(crate) fn accounting_state(of: JobState) -> String {
+    match of {
+        JobState::Completing(EndState::Cancelled { by }) | JobState::Ended(EndState::Cancelled { by }) => {
+            format!("CANCELLED by {by}")
+        }
+        JobState::Completing(how) | JobState::Ended(how) => end(how).0.to_owned(),
+        other => state(other).0.to_owned(),
+    }
+}
+
+/// Where a state stands in sorted lists.
+pub(crate) fn state_order(of: JobState) -> u32 {
+    match of {
+        JobState::Pending => 0,
+        JobState::Running => 1,
+        JobState::Suspended => 2,
+        JobState::Completing(_) => 20,
+        JobState::Ended(how) => match how {
+            EndState::Completed => 3,
+            EndState::Cancelled { .. } => 4,
+            EndState::Failed => 5,
+            EndState::Timeout => 6,
+            EndState::NodeFail => 7,
+            EndState::Preempted => 8,
+            EndState::BootFail => 9,
+            EndState::Deadline => 10,
+            EndState::OutOfMemory => 11,
+        },
+    }
+}
+
+/// Slurm's name of a reason to wait.
+pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
+    match reason {
+        PendingReason::None => "None",
+        PendingReason::Priority => "Priority",
+        PendingReason::Resources => "Resources",
+        PendingReason::Dependency => "Dependency",
+        PendingReason::DependencyNeverSatisfied => "DependencyNeverSatisfied",
+        PendingReason::BeginTime => "BeginTime",
+        PendingReason::JobHeldUser => "JobHeldUser",
+        PendingReason::JobHeldAdmin => "JobHeldAdmin",
+        PendingReason::JobArrayTaskLimit => "JobArrayTaskLimit",
+        PendingReason::PartitionNodeLimit => "PartitionNodeLimit",
+        PendingReason::PartitionTimeLimit => "PartitionTimeLimit",
+        PendingReason::PartitionDown => "PartitionDown",
+        PendingReason::PartitionInactive => "PartitionInactive",
+        PendingReason::ReqNodeNotAvail => "ReqNodeNotAvail",
+        PendingReason::BadConstraints => "BadConstraints",
+        PendingReason::LaunchFailed(_) => "JobLaunchFailure",
+        PendingReason::JobHoldMaxRequeue => "JobHoldMaxRequeue",
+        PendingReason::Cleaning => "Cleaning",
+    }
+}
+
+/// Slurm's name of the reason behind an end.
+pub(crate) fn end_reason(outcome: Option<&Outcome>) -> String {
+    let Some(outcome) = outcome else { return "None".to_owned() };
+    if let Some(reason) = &outcome.reason {
+        return reason.clone();
+    }
+    match outcome.state {
+        EndState::Failed if outcome.exit.code != 0 => "NonZeroExitCode",
+        EndState::Failed if outcome.exit.signal != 0 => "RaisedSignal",
+        EndState::Timeout => "TimeLimit",
+        EndState::OutOfMemory => "OutOfMemory",
+        EndState::NodeFail => "NodeDown",
+        EndState::Deadline => "DeadLine",
+        EndState::BootFail => "JobLaunchFailure",
+        _ => "None",
+    }
+    .to_owned()
+}
+
+/// `0:0`.
+pub(crate) fn exit_code(exit: ExitCode) -> String {
+    format!("{}:{}", exit.code, exit.signal)
+}
+
+/// `afterok:12_*,singleton`.
+pub(crate) fn dependency(of: &Dependency) -> String {
+    let terms: Vec<String> = of
+        .terms
+        .iter()
+        .map(|term| {
+            let when = match term.when {
+                DependencyKind::After => "after",
+                DependencyKind::AfterAny => "afterany",
+                DependencyKind::AfterOk => "afterok",
+                DependencyKind::AfterNotOk => "afternotok",
+                DependencyKind::AfterCorr => "aftercorr",
+                DependencyKind::AfterBurstBuffer => "afterburstbuffer",
+                DependencyKind::Singleton => "singleton",
+            };
+            let Some(job) = term.job else { return when.to_owned() };
+            let mut text = format!("{when}:{}", job.id);
+            if let Some(index) = job.index {
+                text.push_str(&format!("_{index}"));
+            }
+            if job.delay_min > 0 {
+                text.push_str(&format!("+{}", job.delay_min));
+            }
+            text
+        })
+        .collect();
+    terms.join(if of.any { "?" } else { "," })
+}
+
+/// `up`, `down`, `drain`, `inact`.
+pub(crate) fn partition_state(state: PartitionState) -> &'static str {
+    match state {
+        PartitionState::Up => "up",
+        PartitionState::Down => "down",
+        PartitionState::Drain => "drain",
+        PartitionState::Inactive => "inact",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::job::{EndState, JobState};
+    use squall_model::wire::client::StateFilter;
+
+    use super::{STATES, accounting_state, slurm_version, state_filter, state_list};
+
+    #[test]
+    fn states_by_either_name() {
+        assert_eq!(state_filter("pd"), Some(StateFilter::Pending));
+        assert_eq!(state_filter("Out_Of_Memory"), Some(StateFilter::OutOfMemory));
+        assert_eq!(state_filter("CANCELED"), Some(StateFilter::Cancelled));
+        assert_eq!(state_filter("x"), None);
+        for code in "BF CA CD CF CG DL F NF OOM PD PR R RD RF RH RQ RS RV S SE SI SO ST TO".split(' ') {
+            assert!(state_filter(code).is_some(), "{code}");
+        }
+        assert!(STATES.iter().all(|(long, code, _)| state_filter(long) == state_filter(code)));
+    }
+
+    #[test]
+    fn texts() {
+        assert_eq!(slurm_version(), "23.02.7");
+        assert_eq!(accounting_state(JobState::Ended(EndState::Cancelled { by: 1000 })), "CANCELLED by 1000");
+        assert_eq!(state_list(JobState::Completing(EndState::Failed)), ["FAILED", "COMPLETING"]);
+    }
+}
