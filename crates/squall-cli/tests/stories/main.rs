@@ -5,6 +5,7 @@ mod cluster;
 mod control;
 mod ends;
 mod steps;
+mod users;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -19,7 +20,8 @@ fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;
     }
-    let stories: Vec<Story> = [batch::STORIES, steps::STORIES, ends::STORIES, control::STORIES].concat();
+    let stories: Vec<Story> =
+        [batch::STORIES, steps::STORIES, ends::STORIES, control::STORIES, users::STORIES].concat();
     let chosen = stories.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
     let cluster = Cluster::start(4);
     let (mut passed, mut failed) = (0, Vec::new());

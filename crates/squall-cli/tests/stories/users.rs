@@ -1,0 +1,167 @@
+//! Stories of several users: who may do what, and a cluster of one's own without root. Need root to become others.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::Story;
+use crate::cluster::{Cluster, Done};
+
+pub(crate) const STORIES: &[Story] = &[
+    ("jobs_run_as_their_submitter_with_all_groups", submitter),
+    ("nobody_touches_anothers_job", others),
+    ("a_cluster_of_ones_own_without_root", own_cluster),
+];
+
+/// Users that every Debian system has: name, uid, gid.
+const DAEMON: (&str, u32, u32) = ("daemon", 1, 1);
+const GAMES: (&str, u32, u32) = ("games", 5, 60);
+
+fn submitter(c: &Cluster) {
+    if !root() {
+        return;
+    }
+    open_work(c);
+    let done = as_user(
+        c,
+        DAEMON,
+        &[4, 29],
+        &["sbatch", "--wait", "-o", "id.out", "--wrap", "id -u; id -g; id -G; umask; test -w /root || echo cannot"],
+    );
+    assert_eq!(done.status, 0, "{done:?}");
+    let text = c.read("id.out");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines[1]), ("1", "1"), "{text}");
+    assert!(!lines[2].split(' ').any(|g| g == "0"), "root's groups leaked: {text}");
+    assert_eq!(*lines.last().unwrap(), "cannot", "{text}");
+    let done = as_user(c, DAEMON, &[], &["srun", "id", "-un"]);
+    assert_eq!(done.out, "daemon\n", "{done:?}");
+}
+
+fn others(c: &Cluster) {
+    if !root() {
+        return;
+    }
+    open_work(c);
+    let done = as_user(c, DAEMON, &[], &["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "echo secret"]);
+    let id = done.out.trim().to_owned();
+    assert!(!id.is_empty(), "{done:?}");
+    let refused = [
+        &["scontrol", "release", id.as_str()][..],
+        &["scontrol", "update", &format!("jobid={id}"), "timelimit=5"],
+        &["scontrol", "write", "batch_script", &id, "-"],
+        &["scontrol", "update", "nodename=n1", "state=drain", "reason=x"],
+        &["srun", &format!("--jobid={id}"), "true"],
+        &["scontrol", "shutdown"],
+    ];
+    for args in refused {
+        let done = as_user(c, GAMES, &[], args);
+        assert_ne!(done.status, 0, "{args:?}: {done:?}");
+        assert!(!done.out.contains("secret"), "{args:?}: {done:?}");
+    }
+    as_user(c, GAMES, &[], &["scancel", &id]);
+    as_user(c, GAMES, &[], &["scancel", "-u", "daemon"]);
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%t %r", "-j", &id]), "PD JobHeldUser");
+    assert!(as_user(c, DAEMON, &[], &["scontrol", "write", "batch_script", &id, "-"]).out.contains("echo secret"));
+    assert_eq!(as_user(c, DAEMON, &[], &["scancel", &id]).status, 0);
+    assert!(c.end_of(&id).starts_with("CANCELLED by 1|"), "{}", c.end_of(&id));
+}
+
+fn own_cluster(c: &Cluster) {
+    if !root() {
+        return;
+    }
+    // No HOME, no XDG variables, no SQUALL_STATE but for `up`: a bare environment, as some clients make it.
+    let folder = std::path::PathBuf::from(c.path("own"));
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_squall"), folder.join("bin/squall")).unwrap();
+    for path in [&folder, &folder.join("bin")] {
+        std::os::unix::fs::chown(path, Some(GAMES.1), Some(GAMES.2)).unwrap();
+    }
+    let run = |args: &[&str]| bare(&folder, GAMES, &[], args);
+    assert_eq!(run(&["squall", "links", &folder.join("bin").display().to_string()]).status, 0);
+    let start = Instant::now();
+    let done = run(&["squall", "up", "--state", &folder.join("state").display().to_string()]);
+    assert_eq!(done.status, 0, "{done:?}");
+    let done = run(&["sbatch", "--parsable", "-o", "own.out", "--wrap", "id -un"]);
+    assert_eq!(done.status, 0, "{done:?}");
+    let out = folder.join("own.out");
+    c.until("the first job's output is there", || std::fs::read_to_string(&out).is_ok_and(|t| t == "games\n"));
+    let took = start.elapsed();
+    assert!(took.as_secs_f64() < 3.0 * slack(), "first output after {took:?}");
+    let done = run(&["squall", "down", "--state", &folder.join("state").display().to_string()]);
+    assert_eq!(done.status, 0, "{done:?}");
+}
+
+/// Debug builds on a busy machine are given more time; the figure itself is a bench's.
+fn slack() -> f64 {
+    3.0
+}
+
+fn root() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    if !root {
+        println!("  (skipped: only root can become other users)");
+    }
+    root
+}
+
+/// Lets others work in the cluster's work folder.
+fn open_work(c: &Cluster) {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(c.path("work"), mode).unwrap();
+}
+
+fn as_user(c: &Cluster, user: (&str, u32, u32), groups: &[u32], args: &[&str]) -> Done {
+    // The test's binary may lie where others can't reach it: they get a copy.
+    let copy = std::path::PathBuf::from(c.path("others"));
+    if !copy.exists() {
+        std::fs::create_dir_all(&copy).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_squall"), copy.join("squall")).unwrap();
+        for name in ["sbatch", "srun", "scancel", "scontrol"] {
+            std::os::unix::fs::symlink("squall", copy.join(name)).unwrap();
+        }
+    }
+    let state = c.path("state");
+    let program = copy.join(args[0]).display().to_string();
+    become_user(user, groups)
+        .arg(program)
+        .args(&args[1..])
+        .env("SQUALL_STATE", state)
+        .current_dir(c.path("work"))
+        .output()
+        .map(done)
+        .unwrap()
+}
+
+fn bare(folder: &std::path::Path, user: (&str, u32, u32), groups: &[u32], args: &[&str]) -> Done {
+    become_user(user, groups)
+        .arg(folder.join("bin").join(args[0]))
+        .args(&args[1..])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir(folder)
+        .output()
+        .map(done)
+        .unwrap()
+}
+
+fn become_user(user: (&str, u32, u32), groups: &[u32]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user.1.to_string(), "--regid", &user.2.to_string()]);
+    let list: Vec<String> = groups.iter().map(u32::to_string).collect();
+    if list.is_empty() {
+        command.arg("--clear-groups");
+    } else {
+        command.args(["--groups", &list.join(",")]);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn done(output: std::process::Output) -> Done {
+    Done {
+        status: output.status.code().unwrap_or(255),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
