@@ -55,8 +55,8 @@ impl Cgroups {
             if let Some(v2) = v2.as_ref().filter(|v2| v2.has(controller)) {
                 return Some(v2.clone());
             }
-            let roots = mounts.candidates(Some(controller)).into_iter();
-            roots.filter_map(|root| Hierarchy::make(&root, &below, Version::V1)).next()
+            let mut roots = mounts.candidates(Some(controller)).into_iter();
+            roots.find_map(|root| Hierarchy::make(&root, &below, Version::V1))
         };
         let (memory, cpuset) = (of("memory"), of("cpuset").filter(|h| h.version == Version::V2 || h.fill_cpuset()));
         let track = v2.clone().or_else(|| memory.clone()).or_else(|| of("freezer")).or_else(|| of("pids"));
@@ -117,7 +117,7 @@ impl Cgroups {
                 make_dir(&parent)?;
                 hierarchy.delegate(&parent);
                 if hierarchy.version == Version::V1 && self.cpuset.as_ref() == Some(hierarchy) {
-                    self.set(hierarchy, &parent, limits)?;
+                    fill_cpuset(&parent);
                 }
                 make_dir(&dir)?;
             }
@@ -259,15 +259,18 @@ impl Hierarchy {
     /// On v1 a new cpuset is empty and can have no children with CPUs until it is filled like its parent.
     fn fill_cpuset(&self) -> bool {
         let levels: Vec<&Path> = self.base.ancestors().take(3).collect();
-        levels.into_iter().rev().all(|dir| {
-            let Some(parent) = dir.parent() else { return false };
-            ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
-                let now = fs::read_to_string(dir.join(name)).unwrap_or_default();
-                !now.trim().is_empty()
-                    || fs::read_to_string(parent.join(name)).is_ok_and(|text| write(dir, name, text.trim()).is_ok())
-            })
-        })
+        levels.into_iter().rev().all(fill_cpuset)
     }
+}
+
+/// Fills a v1 cpuset like its parent. False: that failed.
+fn fill_cpuset(dir: &Path) -> bool {
+    let Some(parent) = dir.parent() else { return false };
+    ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
+        let now = fs::read_to_string(dir.join(name)).unwrap_or_default();
+        !now.trim().is_empty()
+            || fs::read_to_string(parent.join(name)).is_ok_and(|text| write(dir, name, text.trim()).is_ok())
+    })
 }
 
 /// Hands the controllers that jobs use down to the children of `dir`, one by one: some may be missing.
@@ -328,9 +331,9 @@ impl StepGroups {
         self.join.iter().try_for_each(|dir| write(dir, "cgroup.procs", "0"))
     }
 
-    /// Whether the kernel enforces a memory limit.
-    pub fn limits_memory(&self) -> bool {
-        self.memory.is_some()
+    /// The folder of the group whose memory the kernel limits and counts.
+    pub fn memory_dir(&self) -> Option<&Path> {
+        self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }
 
     /// How many processes the kernel has killed for the memory limit of this step (or of its job, for a process of this step).

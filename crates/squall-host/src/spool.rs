@@ -223,6 +223,16 @@ impl Spool {
         Ok(())
     }
 
+    /// The folder of all steps' folders.
+    pub fn steps_dir(&self) -> PathBuf {
+        self.path.join(STEPS)
+    }
+
+    /// Makes sure that no other daemon serves this spool, for as long as this value lives.
+    pub fn lock(&self) -> io::Result<()> {
+        Ok(rustix::fs::flock(&self.root, rustix::fs::FlockOperation::NonBlockingLockExclusive)?)
+    }
+
     /// The folder of a step.
     pub fn step(&self, key: StepKey) -> PathBuf {
         self.path.join(STEPS).join(key.to_string())
@@ -239,18 +249,20 @@ impl Spool {
         self.open_file(key, file::PIDS).is_ok()
     }
 
+    /// The launch of a step.
+    pub fn launch(&self, key: StepKey) -> Option<Box<StepLaunch>> {
+        let mut bytes = Vec::new();
+        self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
+        one_frame::<Box<StepLaunch>>(&bytes).filter(|launch| launch.key == key)
+    }
+
     /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,
     /// which only a damaged disk makes.
     pub fn steps(&self) -> Vec<Box<StepLaunch>> {
         let names = names_in(self.steps.as_fd()).unwrap_or_default();
         let mut found = Vec::new();
         for name in names {
-            let launch = parse_key(&name).and_then(|key| {
-                let mut bytes = Vec::new();
-                self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
-                one_frame::<Box<StepLaunch>>(&bytes).filter(|launch| launch.key == key)
-            });
-            match launch {
+            match parse_key(&name).and_then(|key| self.launch(key)) {
                 Some(launch) => found.push(launch),
                 None => drop(self.remove_folder(&name)),
             }

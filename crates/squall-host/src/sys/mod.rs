@@ -6,3 +6,4 @@ pub mod pidfd;
 pub mod signals;
 pub mod spawn;
 pub mod wait;
+pub mod watch;

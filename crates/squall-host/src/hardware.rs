@@ -1,0 +1,206 @@
+//! What this machine has: CPUs that may be used, topology, memory, system.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use squall_model::config::{Config, NodeConfig};
+use squall_model::hostlist;
+use squall_model::resource::Hardware;
+
+/// A machine as one node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// What the node claims.
+    pub hardware: Hardware,
+    /// The kernel's numbers of the CPUs, by the node's own numbers 0, 1, 2 …
+    pub cpus: Vec<usize>,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub fn detect() -> Self {
+        let cpus = allowed_cpus();
+        let topology = topology(Path::new("/sys/devices/system/cpu"), &cpus);
+        let (sockets, cores_per_socket, threads_per_core) = topology.unwrap_or((1, cpus.len().max(1) as u32, 1));
+        let uname = rustix::system::uname();
+        let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+        let tmp = rustix::fs::statvfs("/tmp").map_or(0, |fs| (fs.f_bavail * fs.f_frsize) >> 20);
+        let hardware = Hardware {
+            cpus: cpus.len() as u32,
+            sockets,
+            cores_per_socket,
+            threads_per_core,
+            memory_mb: meminfo_mb(&read("/proc/meminfo"), "MemTotal").unwrap_or(0),
+            tmp_disk_mb: tmp,
+            arch: text(uname.machine()),
+            os: format!("{} {}", text(uname.sysname()), text(uname.release())),
+            boot_time_s: boot_time(&read("/proc/stat")).unwrap_or(0),
+            address: text(uname.nodename()),
+            features: Vec::new(),
+        };
+        Self { hardware, cpus }
+    }
+
+    /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`).
+    #[must_use]
+    pub fn configured(mut self, config: &Config, name: &str) -> Self {
+        let named =
+            |entry: &&NodeConfig| hostlist::expand(&entry.name).is_ok_and(|names| names.iter().any(|n| n == name));
+        if let Some(entry) = config.nodes.iter().find(named) {
+            self.apply(entry);
+        }
+        self
+    }
+
+    fn apply(&mut self, entry: &NodeConfig) {
+        let lower = |found: u64, asked: Option<u64>| match asked {
+            Some(asked) if entry.force || asked < found => asked,
+            _ => found,
+        };
+        let small = |found: u32, asked: Option<u32>| lower(u64::from(found), asked.map(u64::from)) as u32;
+        let hardware = &mut self.hardware;
+        let topology = [entry.sockets, entry.cores_per_socket, entry.threads_per_core];
+        hardware.sockets = small(hardware.sockets, entry.sockets).max(1);
+        hardware.cores_per_socket = small(hardware.cores_per_socket, entry.cores_per_socket).max(1);
+        hardware.threads_per_core = small(hardware.threads_per_core, entry.threads_per_core).max(1);
+        let product = hardware.sockets * hardware.cores_per_socket * hardware.threads_per_core;
+        let by_topology = topology.iter().any(Option::is_some).then_some(product);
+        hardware.cpus = small(hardware.cpus, entry.cpus.or(by_topology)).max(1);
+        if hardware.cpus != product && topology.iter().all(Option::is_none) {
+            (hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core) = (1, hardware.cpus, 1);
+        }
+        hardware.memory_mb = lower(hardware.memory_mb, entry.memory_mb);
+        hardware.features.clone_from(&entry.features);
+    }
+
+    /// The kernel's number of one of the node's CPUs; claimed CPUs that do not exist share those that do.
+    pub fn cpu(&self, number: usize) -> Option<usize> {
+        self.cpus.get(number % self.cpus.len().max(1)).copied()
+    }
+}
+
+/// Load average over one minute, in hundredths, and available memory, MiB.
+pub fn load() -> (u32, u64) {
+    let text = read("/proc/loadavg");
+    let load = text.split(' ').next().and_then(|first| first.parse::<f64>().ok()).unwrap_or(0.0);
+    ((load * 100.0) as u32, meminfo_mb(&read("/proc/meminfo"), "MemAvailable").unwrap_or(0))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The CPUs that this process may use, rising.
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+fn meminfo_mb(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? >> 10)
+}
+
+fn boot_time(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+}
+
+/// Sockets, cores of each, threads of each core. None: unknown, or not the same everywhere.
+fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
+    let number = |cpu: usize, name: &str| -> Option<u32> {
+        fs::read_to_string(root.join(format!("cpu{cpu}/topology/{name}"))).ok()?.trim().parse().ok()
+    };
+    let mut sockets = BTreeSet::new();
+    let mut cores = BTreeSet::new();
+    for &cpu in cpus {
+        let socket = number(cpu, "physical_package_id")?;
+        sockets.insert(socket);
+        cores.insert((socket, number(cpu, "core_id")?));
+    }
+    let (sockets, cores, threads) = (sockets.len(), cores.len(), cpus.len());
+    let even = sockets > 0 && cores % sockets == 0 && threads % cores == 0;
+    even.then(|| (sockets as u32, (cores / sockets) as u32, (threads / cores) as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(cpus: u32) -> Machine {
+        let hardware = Hardware {
+            cpus,
+            sockets: 2,
+            cores_per_socket: cpus / 4,
+            threads_per_core: 2,
+            memory_mb: 8000,
+            ..Hardware::default()
+        };
+        Machine { hardware, cpus: (0..cpus as usize).collect() }
+    }
+
+    fn config(text: &str) -> Config {
+        Config::from_toml(text).unwrap()
+    }
+
+    #[test]
+    fn this_machine_has_something() {
+        let found = Machine::detect();
+        assert!(found.hardware.cpus >= 1 && found.hardware.memory_mb > 0 && found.hardware.boot_time_s > 0);
+        assert_eq!(found.cpus.len(), found.hardware.cpus as usize);
+        assert!(found.hardware.os.starts_with("Linux "), "{}", found.hardware.os);
+        assert!(load().1 > 0);
+    }
+
+    #[test]
+    fn the_configuration_lowers_but_does_not_raise() {
+        let lowered = config("[[nodes]]\nname = \"n[1-4]\"\ncpus = 4\nmemory_mb = 999999\nfeatures = [\"fast\"]\n");
+        let hardware = machine(8).configured(&lowered, "n3").hardware;
+        assert_eq!((hardware.cpus, hardware.memory_mb), (4, 8000));
+        assert_eq!((hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core), (1, 4, 1));
+        assert_eq!(hardware.features, ["fast"]);
+        assert_eq!(machine(8).configured(&lowered, "n5"), machine(8), "it is of others");
+    }
+
+    #[test]
+    fn the_configuration_raises_if_forced() {
+        let forced = config("[[nodes]]\nname = \"n1\"\ncpus = 64\nmemory_mb = 9999\nforce = true\n");
+        let machine = machine(8).configured(&forced, "n1");
+        assert_eq!((machine.hardware.cpus, machine.hardware.memory_mb), (64, 9999));
+        assert_eq!((machine.cpu(3), machine.cpu(11)), (Some(3), Some(3)));
+    }
+
+    #[test]
+    fn topology_lowers_cpus() {
+        let text = "[[nodes]]\nname = \"n1\"\nsockets = 1\ncores_per_socket = 2\nthreads_per_core = 1\n";
+        let hardware = machine(8).configured(&config(text), "n1").hardware;
+        assert_eq!((hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core), (1, 2, 1));
+        assert_eq!(hardware.cpus, 2);
+    }
+
+    #[test]
+    fn texts_of_the_kernel() {
+        let text = "MemTotal:       24684084 kB\nMemFree:  1 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(meminfo_mb(text, "MemTotal"), Some(24105));
+        assert_eq!(meminfo_mb(text, "MemAvailable"), Some(2));
+        assert_eq!(meminfo_mb(text, "Mem"), None);
+        assert_eq!(boot_time("cpu 1 2\nbtime 1700000000\n"), Some(1_700_000_000));
+    }
+
+    #[test]
+    fn topology_is_read_from_the_folders_of_the_cpus() {
+        let root = std::env::temp_dir().join(format!("squall-topology-{}", std::process::id()));
+        for (cpu, (socket, core)) in [(0, 0), (0, 1), (0, 0), (0, 1), (1, 0), (1, 1), (1, 0), (1, 1)].iter().enumerate()
+        {
+            let dir = root.join(format!("cpu{cpu}/topology"));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("physical_package_id"), format!("{socket}\n")).unwrap();
+            fs::write(dir.join("core_id"), format!("{core}\n")).unwrap();
+        }
+        assert_eq!(topology(&root, &[0, 1, 2, 3, 4, 5, 6, 7]), Some((2, 2, 2)));
+        assert_eq!(topology(&root, &[0, 1]), Some((1, 2, 1)));
+        assert_eq!(topology(&root, &[0, 1, 2]), None, "uneven");
+        assert_eq!(topology(&root, &[9]), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

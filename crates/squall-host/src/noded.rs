@@ -1,0 +1,339 @@
+//! The node daemon: runs the node machine on this machine.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use squall_engine::machine::Machine as _;
+use squall_engine::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
+use squall_model::codec;
+use squall_model::config::Config;
+use squall_model::id::StepKey;
+use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::{Down, DownFrame};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::cgroup::{Cgroups, Limits, Mounts};
+use crate::hardware::{self, Machine};
+use crate::logging::say;
+use crate::place::Place;
+use crate::spool::Spool;
+use crate::sys::{clock, pidfd};
+
+mod adopt;
+mod link;
+mod steps;
+mod sweep;
+
+use adopt::Orphan;
+use link::Link;
+use steps::Served;
+use sweep::Sweep;
+
+/// What a node daemon is started with.
+#[derive(Clone, Debug)]
+pub struct NodeArgs {
+    /// The cluster.
+    pub place: Place,
+    /// The node's name.
+    pub name: String,
+    /// The program that serves steps when called as `PROGRAM step --spool FOLDER`: this one, as a rule.
+    pub program: PathBuf,
+}
+
+impl NodeArgs {
+    /// For the node of that name, whose steps this same program serves.
+    pub fn new(place: Place, name: &str) -> io::Result<Self> {
+        Ok(Self { place, name: name.to_owned(), program: std::env::current_exe()? })
+    }
+}
+
+/// How often it is tried to become the only daemon of the node, while another one may still be dying.
+const LOCK_TRIES: u32 = 40;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Exits of adopted processes that are kept until somebody asks for them.
+const REAPED_MAX: usize = 4096;
+
+/// Runs the node daemon until it is told to end (exit code 0), or can't go on (1, said in the log).
+pub fn run(args: &NodeArgs) -> std::process::ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.and_then(|runtime| {
+        let local = tokio::task::LocalSet::new();
+        local.block_on(&runtime, serve(args))
+    });
+    match result {
+        Ok(code) => std::process::ExitCode::from(code),
+        Err(e) => {
+            say(&format!("node {}: {e}", args.name));
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// What happens outside of the loop.
+enum Event {
+    /// The controller was reached and its greeting is fine.
+    Linked(Link),
+    /// A frame came over that link.
+    Frame(u64, Box<DownFrame>),
+    /// That link has ended.
+    Lost(u64),
+    /// A step daemon that is not our child has ended.
+    DaemonDied(StepKey),
+    /// A task in our charge has ended, that way if it could be learnt.
+    TaskDied(StepKey, u32, Option<ExitCode>, Option<Usage>),
+}
+
+/// The daemon's hands and eyes.
+struct Daemon {
+    name: String,
+    machine: NodeMachine,
+    spool: Spool,
+    cgroups: Cgroups,
+    hardware: Machine,
+    program: CString,
+    null: File,
+    events: UnboundedSender<Event>,
+    link: Option<Link>,
+    inputs: VecDeque<NodeInput>,
+    /// Steps with a living daemon.
+    served: BTreeMap<StepKey, Served>,
+    /// Which of our children is which step's daemon.
+    children: HashMap<u32, StepKey>,
+    /// Steps whose daemon died.
+    orphans: BTreeMap<StepKey, Orphan>,
+    /// Exits of children that are no step daemons.
+    reaped: VecDeque<(u32, ExitCode, Usage)>,
+    /// Steps that have a folder.
+    folders: BTreeSet<StepKey>,
+    sweeps: BTreeMap<JobAttempt, Sweep>,
+    /// Jobs all of whose steps' daemons, so far, were started in this life and cleared up after themselves.
+    clean: BTreeSet<JobAttempt>,
+    /// What came with the frame in hand.
+    blobs: Vec<Blob>,
+    began: (Time, Instant),
+}
+
+async fn serve(args: &NodeArgs) -> io::Result<u8> {
+    let (events, mut inbox) = unbounded_channel();
+    let mut children = signal(SignalKind::child())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut daemon = Daemon::begin(args, events.clone()).await?;
+    daemon.find();
+    daemon.turn();
+    tokio::task::spawn_local(link::keep(args.place.clone(), args.name.clone(), events));
+    loop {
+        let due = daemon.deadline().map(|due| daemon.instant(due));
+        let pause = tokio::time::sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(1)).into());
+        tokio::select! {
+            Some(event) = inbox.recv() => daemon.handle_all(event, &mut inbox),
+            _ = children.recv() => daemon.reap(),
+            () = pause => daemon.tick(),
+            _ = terminate.recv() => return Ok(0),
+            _ = interrupt.recv() => return Ok(0),
+        }
+        if let Some(code) = daemon.turn() {
+            return Ok(code);
+        }
+    }
+}
+
+impl Daemon {
+    async fn begin(args: &NodeArgs, events: UnboundedSender<Event>) -> io::Result<Self> {
+        pidfd::set_child_subreaper()?;
+        let path = args.place.node(&args.name);
+        let spool = Spool::open(&path)?;
+        lock(&spool).await?;
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let remembered = spool.begin(boot_id.trim(), random()?)?;
+        let (cgroups, notices) = open_cgroups(&args.place, &args.name);
+        for notice in notices {
+            say(&notice);
+        }
+        let config = match std::fs::read_to_string(args.place.config()) {
+            Ok(text) => Config::from_toml(&text).map_err(io::Error::other)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Config::default(),
+            Err(e) => return Err(e),
+        };
+        let hardware = Machine::detect().configured(&config, &args.name);
+        let boot = Boot {
+            name: args.name.clone(),
+            incarnation: remembered.incarnation,
+            life: remembered.life,
+            session: remembered.session,
+            hardware: hardware.hardware.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        say(&format!("node {} begins its life {}", args.name, remembered.life));
+        Ok(Self {
+            name: args.name.clone(),
+            machine: NodeMachine::new(boot),
+            spool,
+            cgroups,
+            hardware,
+            program: CString::new(args.program.as_os_str().as_bytes())?,
+            null: File::options().read(true).write(true).open("/dev/null")?,
+            events,
+            link: None,
+            inputs: VecDeque::new(),
+            served: BTreeMap::new(),
+            children: HashMap::new(),
+            orphans: BTreeMap::new(),
+            reaped: VecDeque::new(),
+            folders: BTreeSet::new(),
+            sweeps: BTreeMap::new(),
+            clean: BTreeSet::new(),
+            blobs: Vec::new(),
+            began: (clock::now(), Instant::now()),
+        })
+    }
+
+    /// The time of day as it was at the start plus what has passed since: it never goes back.
+    fn now(&self) -> Time {
+        self.began.0 + Span(self.began.1.elapsed().as_micros() as u64)
+    }
+
+    fn instant(&self, time: Time) -> Instant {
+        self.began.1 + Duration::from_micros(time.since(self.began.0).0)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let sweeps = self.sweeps.values().map(|sweep| sweep.next);
+        let orphans = self.orphans.values().filter_map(|orphan| orphan.kill_at);
+        self.machine.deadline().into_iter().chain(sweeps).chain(orphans).min()
+    }
+
+    fn handle_all(&mut self, first: Event, inbox: &mut UnboundedReceiver<Event>) {
+        self.handle(first);
+        // Each frame's blobs must be at hand when its acts are done.
+        while self.inputs.is_empty()
+            && let Ok(event) = inbox.try_recv()
+        {
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Linked(link) => {
+                self.link = Some(link);
+                self.inputs.push_back(NodeInput::Linked);
+            }
+            Event::Frame(number, frame) if self.link.as_ref().is_some_and(|link| link.number == number) => {
+                self.inputs.push_back(NodeInput::Frame(frame));
+            }
+            Event::Lost(number) if self.link.as_ref().is_some_and(|link| link.number == number) => {
+                self.link = None;
+                self.inputs.push_back(NodeInput::Unlinked);
+            }
+            Event::Frame(..) | Event::Lost(_) => {}
+            Event::DaemonDied(key) => self.daemon_died(key),
+            Event::TaskDied(key, rank, exit, usage) => self.task_died(key, rank, exit, usage),
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        self.advance_sweeps(now);
+        self.kill_orphans(now);
+        if self.machine.deadline().is_some_and(|due| due <= now) {
+            let (load_centi, free_mb) = hardware::load();
+            self.inputs.push_back(NodeInput::Tick { health: Health { load_centi, free_mb } });
+        }
+    }
+
+    /// Feeds the machine until nothing waits. Some: the daemon ends with this code.
+    fn turn(&mut self) -> Option<u8> {
+        while let Some(mut input) = self.inputs.pop_front() {
+            let mut refused = false;
+            if let NodeInput::Frame(frame) = &mut input {
+                self.blobs = std::mem::take(&mut frame.blobs);
+                refused = frame.messages.iter().any(|message| matches!(message, Down::Refused { .. }));
+            }
+            let mut out = NodeOut::default();
+            self.machine.step(self.now(), input, &mut out);
+            for act in out.acts {
+                self.act(act);
+            }
+            self.blobs.clear();
+            if let Some(link) = &self.link {
+                for frame in &out.sends {
+                    let mut bytes = Vec::new();
+                    match codec::encode(frame, &mut bytes) {
+                        Ok(()) => link.send(bytes),
+                        Err(e) => say(&format!("a frame for the controller could not be made: {e}")),
+                    }
+                }
+            }
+            if out.drop_link {
+                self.link = None;
+            }
+            if out.exit {
+                self.cgroups.close();
+                return Some(u8::from(refused));
+            }
+        }
+        None
+    }
+
+    fn act(&mut self, act: NodeAct) {
+        match act {
+            NodeAct::SaveSession(session) => {
+                if let Err(e) = self.spool.save_session(session) {
+                    say(&format!("the session could not be noted: {e}"));
+                }
+            }
+            NodeAct::OpenJob { facts, batch } => self.open_job(&facts, batch),
+            NodeAct::Spawn(launch) => self.spawn(launch),
+            NodeAct::Tell { key, message } => self.tell(key, message),
+            NodeAct::KillStep { key } => self.kill_step(key),
+            NodeAct::Sweep { job } => self.sweep(job),
+            NodeAct::Forget { key } => self.forget(key),
+            NodeAct::ForgetJob { job } => self.forget_job(job),
+            NodeAct::Say(text) => say(&text),
+        }
+    }
+
+    /// Content that came with the frame in hand.
+    fn blob(&self, digest: Digest) -> Option<&[u8]> {
+        self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
+    }
+
+    /// What a step may use, as the kernel counts.
+    fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>) -> Limits {
+        Limits { memory_mb, cpus: cores.filter_map(|core| self.hardware.cpu(core)).collect() }
+    }
+}
+
+fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {
+    let cluster = Digest::of(place.dir().as_os_str().as_bytes()).to_string();
+    match Mounts::read() {
+        Ok(mounts) => Cgroups::open(&mounts, &cluster[..16], name),
+        Err(e) => (Cgroups::default(), vec![format!("no cgroups: {e}")]),
+    }
+}
+
+async fn lock(spool: &Spool) -> io::Result<()> {
+    for _ in 1..LOCK_TRIES {
+        match spool.lock() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(LOCK_PAUSE).await,
+            other => return other,
+        }
+    }
+    spool.lock().map_err(|e| io::Error::new(e.kind(), "another daemon serves this node"))
+}
+
+fn random() -> io::Result<u128> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(u128::from_le_bytes(bytes))
+}

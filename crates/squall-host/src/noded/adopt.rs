@@ -1,0 +1,241 @@
+//! Tasks whose step daemon died: they run on, and their end is told all the same.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use squall_engine::node::{NodeInput, attempt_of};
+use squall_engine::step::StepSetup;
+use squall_model::id::StepKey;
+use squall_model::job::{ExitCode, Usage};
+use squall_model::report::StepEnd;
+use squall_model::time::{Span, Time};
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+
+use super::{Daemon, Event};
+use crate::cgroup::StepGroups;
+use crate::logging::say;
+use crate::processes::{self, Stat};
+use crate::spool::TaskPid;
+use crate::sys::pidfd;
+use crate::sys::watch::Watched;
+
+/// How often what must die is killed again.
+const KILL_PAUSE: Span = Span::from_millis(100);
+
+/// How often, and for how long in all, a parent is waited for that has yet to reap a task.
+const REAP_PAUSE: Duration = Duration::from_millis(5);
+const REAP_TRIES: u32 = 200;
+
+/// A step whose daemon died.
+pub(super) struct Orphan {
+    began: Time,
+    /// Tasks that live, by rank.
+    living: BTreeMap<u32, TaskPid>,
+    /// How the others ended, as far as it could be learnt.
+    exits: Vec<(u32, Option<ExitCode>)>,
+    usage: Usage,
+    /// Whether everything is to be killed, and when next.
+    pub(super) kill_at: Option<Time>,
+}
+
+impl Daemon {
+    /// Takes charge of a step whose daemon died without a result.
+    pub(super) fn adopt(&mut self, key: StepKey) {
+        let Some(launch) = self.spool.launch(key) else { return say(&format!("the launch of step {key} is gone")) };
+        let mut tasks: BTreeMap<u32, TaskPid> =
+            self.spool.tasks(key).into_iter().map(|task| (task.rank, task)).collect();
+        let missing = |tasks: &BTreeMap<u32, TaskPid>| {
+            let ranks = StepSetup::of(&launch).ranks;
+            ranks.into_iter().filter(|rank| !tasks.contains_key(rank)).collect::<Vec<u32>>()
+        };
+        if !missing(&tasks).is_empty() {
+            tasks.extend(self.unnoted_tasks(key, launch.facts.owner.uid));
+        }
+        let exits = missing(&tasks).into_iter().map(|rank| (rank, None)).collect();
+        let began = self.now();
+        let orphan = Orphan { began, living: tasks.clone(), exits, usage: Usage::default(), kill_at: None };
+        self.orphans.insert(key, orphan);
+        for task in tasks.into_values() {
+            self.watch_task(key, task);
+        }
+        self.finish_orphan(key);
+    }
+
+    /// Tasks that the step daemon started and did not come to note: marked processes by the rank in their
+    /// environment, the oldest of each.
+    fn unnoted_tasks(&self, key: StepKey, user: u32) -> BTreeMap<u32, TaskPid> {
+        let name = key.to_string();
+        let mut found: BTreeMap<u32, TaskPid> = BTreeMap::new();
+        let marked = processes::marked(&self.spool.steps_dir()).into_iter();
+        for (pid, _) in marked.filter(|(pid, of)| *of == name && processes::may_belong(*pid, user)) {
+            let rank = processes::variable(pid, "SLURM_PROCID").and_then(|value| String::from_utf8(value).ok());
+            let Some((rank, stat)) = rank.and_then(|text| text.parse().ok()).zip(Stat::of(pid)) else { continue };
+            let task = TaskPid { rank, pid, start: stat.start };
+            if found.get(&rank).is_none_or(|older| (task.start, task.pid) < (older.start, older.pid)) {
+                found.insert(rank, task);
+            }
+        }
+        found
+    }
+
+    fn watch_task(&mut self, key: StepKey, task: TaskPid) {
+        if let Some(at) = self.reaped.iter().position(|(pid, ..)| *pid == task.pid) {
+            let (_, exit, usage) = self.reaped.remove(at).expect("its position was just found");
+            return self.task_died(key, task.rank, Some(exit), Some(usage));
+        }
+        let fd = pidfd::open(task.pid).ok();
+        let same = Stat::of(task.pid).is_some_and(|stat| stat.start == task.start);
+        let watched = fd.filter(|_| same).and_then(|fd| Watched::new(fd).ok());
+        let Some(watched) = watched else { return self.task_died(key, task.rank, None, None) };
+        let events = self.events.clone();
+        tokio::task::spawn_local(async move {
+            watched.readable().await;
+            let (exit, usage) = learn_exit(&watched).await;
+            let _ = events.send(Event::TaskDied(key, task.rank, exit, usage));
+        });
+    }
+
+    pub(super) fn task_died(&mut self, key: StepKey, rank: u32, exit: Option<ExitCode>, usage: Option<Usage>) {
+        let Some(orphan) = self.orphans.get_mut(&key) else { return };
+        let Some(task) = orphan.living.remove(&rank) else { return };
+        // It may have been reaped with all the other children.
+        let at = self.reaped.iter().position(|(pid, ..)| *pid == task.pid);
+        let reaped = at.and_then(|at| self.reaped.remove(at)).map(|(_, exit, usage)| (exit, usage));
+        orphan.exits.push((rank, exit.or(reaped.map(|(exit, _)| exit))));
+        if let Some(usage) = usage.or(reaped.map(|(_, usage)| usage)) {
+            orphan.usage.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
+        }
+        self.finish_orphan(key);
+    }
+
+    /// Tells the end of an orphaned step when none of its tasks is left, and kills what they left.
+    fn finish_orphan(&mut self, key: StepKey) {
+        if self.orphans.get(&key).is_none_or(|orphan| !orphan.living.is_empty()) {
+            return;
+        }
+        let Some(orphan) = self.orphans.remove(&key) else { return };
+        self.kill_all_of(key);
+        let end = match self.spool.result(key) {
+            Some(FromStepd::Ended(end)) => end,
+            _ => self.end_of(key, &orphan),
+        };
+        if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end.clone())) {
+            say(&format!("the result of step {key} could not be noted: {e}"));
+        }
+        self.inputs.push_back(NodeInput::Ended { key, end });
+        if self.sweeps.contains_key(&attempt_of(key)) {
+            self.advance_sweeps(self.now());
+        }
+    }
+
+    fn end_of(&self, key: StepKey, orphan: &Orphan) -> StepEnd {
+        let launch = self.spool.launch(key);
+        let groups = StepGroups::read(&self.spool.step(key)).unwrap_or_default();
+        let lost = orphan.exits.iter().any(|(_, exit)| exit.is_none());
+        let known = orphan.exits.iter().filter_map(|(_, exit)| *exit);
+        let killed = ExitCode { code: 0, signal: libc::SIGKILL as u8 };
+        let exit = known.chain(lost.then_some(killed)).max_by_key(|exit| exit.shell_status()).unwrap_or_default();
+        let note = if lost {
+            "the step daemon died, and how its tasks ended could not be learnt"
+        } else {
+            "the step daemon died while its tasks ran on"
+        };
+        StepEnd {
+            exit,
+            oom: groups.oom_kills() > 0,
+            lost,
+            usage: orphan.usage,
+            started: launch.map_or(orphan.began, |launch| launch.facts.start),
+            ended: self.now(),
+            note: Some(note.to_owned()),
+        }
+    }
+
+    /// What would be told to the step daemon.
+    pub(super) fn tell_orphan(&mut self, key: StepKey, message: &ToStepd) {
+        match *message {
+            ToStepd::Signal { signal, all: false } => self.signal_tasks(key, signal),
+            ToStepd::Signal { signal, all: true } => self.signal_all_of(key, signal),
+            ToStepd::End { kill_wait_s: 0, .. } => self.kill_orphan(key),
+            ToStepd::End { .. } => {
+                self.signal_all_of(key, libc::SIGCONT);
+                self.signal_all_of(key, libc::SIGTERM);
+            }
+            ToStepd::Usage => {}
+        }
+    }
+
+    /// Kills an orphaned step, again and again until it is gone.
+    pub(super) fn kill_orphan(&mut self, key: StepKey) {
+        let next = self.now() + KILL_PAUSE;
+        if let Some(orphan) = self.orphans.get_mut(&key) {
+            orphan.kill_at = Some(next);
+            self.signal_tasks(key, libc::SIGKILL);
+            self.kill_all_of(key);
+        }
+    }
+
+    pub(super) fn kill_orphans(&mut self, now: Time) {
+        let due = self.orphans.iter().filter(|(_, orphan)| orphan.kill_at.is_some_and(|at| at <= now));
+        for key in due.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.kill_orphan(key);
+        }
+    }
+
+    fn signal_tasks(&self, key: StepKey, signal: i32) {
+        let tasks = self.orphans.get(&key).into_iter().flat_map(|orphan| orphan.living.values());
+        for task in tasks {
+            if let Some(fd) = open_same(*task) {
+                let _ = pidfd::signal(fd.as_fd(), signal);
+            }
+        }
+    }
+
+    fn kill_all_of(&self, key: StepKey) {
+        self.signal_all_of(key, libc::SIGKILL);
+    }
+
+    /// Signals all processes of a step: tasks, members of its group, bearers of its mark.
+    fn signal_all_of(&self, key: StepKey, signal: i32) {
+        self.signal_tasks(key, signal);
+        let folder = self.spool.step(key);
+        let members = self.cgroups.members_of_step(key);
+        let marked = processes::marked(&self.spool.steps_dir()).into_iter();
+        let marked = marked.filter(|(_, name)| folder.ends_with(name)).map(|(pid, _)| pid);
+        let noted: Vec<u32> =
+            self.orphans.get(&key).map(|o| o.living.values().map(|t| t.pid).collect()).unwrap_or_default();
+        for pid in members.into_iter().chain(marked).filter(|pid| !noted.contains(pid)) {
+            let Ok(fd) = pidfd::open(pid) else { continue };
+            let meant = processes::mark(pid).is_some_and(|mark| mark == folder)
+                || self.cgroups.members_of_step(key).contains(&pid);
+            if meant {
+                let _ = pidfd::signal(fd.as_fd(), signal);
+            }
+        }
+    }
+}
+
+/// A descriptor of the process that was noted, not of another with the same id.
+fn open_same(task: TaskPid) -> Option<OwnedFd> {
+    let fd = pidfd::open(task.pid).ok()?;
+    Stat::of(task.pid).is_some_and(|stat| stat.start == task.start).then_some(fd)
+}
+
+/// How a process ended that may be our child (and reaped with the others already) or somebody else's.
+async fn learn_exit(watched: &Watched) -> (Option<ExitCode>, Option<Usage>) {
+    let fd = watched.as_fd();
+    for _ in 0..REAP_TRIES {
+        if let Ok(Some(exit)) = pidfd::reap(fd, false) {
+            return (Some(exit), None);
+        }
+        let gone = pidfd::signal(fd, 0).is_err();
+        let exit = pidfd::exit_info(fd);
+        if gone || exit.is_some() {
+            return (exit, None);
+        }
+        // Its parent has yet to reap it.
+        tokio::time::sleep(REAP_PAUSE).await;
+    }
+    (None, None)
+}

@@ -1,0 +1,356 @@
+//! Step daemons: started, found again, told, mourned.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use squall_engine::node::{FoundStep, NodeInput, attempt_of};
+use squall_model::codec;
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::step::{JobFacts, Program, StepLaunch};
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::link::read_frame;
+use super::{Daemon, Event, REAPED_MAX};
+use crate::logging::say;
+use crate::place::SocketPath;
+use crate::processes;
+use crate::spool::{BatchFiles, file};
+use crate::sys::spawn::{Session, Spawn};
+use crate::sys::wait::{self, Waited};
+use crate::sys::watch::Watched;
+use crate::sys::{pidfd, signals};
+
+/// First and longest pause between two tries to reach a step daemon.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// A step with a living daemon.
+pub(super) struct Served {
+    /// The daemon's process.
+    pub(super) pid: u32,
+    /// Its descriptor, where it is not our child: as a child its id is its own until we reap it.
+    pub(super) pidfd: Option<OwnedFd>,
+    /// Messages for it, once there was one.
+    tells: Option<UnboundedSender<ToStepd>>,
+}
+
+impl Served {
+    fn kill(&self) {
+        // It may have ended by itself.
+        let _ = match &self.pidfd {
+            Some(fd) => pidfd::signal(fd.as_fd(), libc::SIGKILL),
+            None => signals::kill(self.pid, libc::SIGKILL),
+        };
+    }
+}
+
+/// At the start.
+impl Daemon {
+    /// Tells the machine what earlier lives left, and clears what they should not have left.
+    pub(super) fn find(&mut self) {
+        for facts in self.spool.jobs() {
+            self.inputs.push_back(NodeInput::FoundJob { facts: Box::new(facts) });
+        }
+        let mut daemons: HashMap<String, Vec<u32>> = HashMap::new();
+        for (pid, name) in processes::step_daemons(&self.spool.steps_dir()) {
+            daemons.entry(name).or_default().push(pid);
+        }
+        let serving = |name: &str| daemons.get(name).map_or(&[][..], Vec::as_slice);
+        let mut orphans = Vec::new();
+        for launch in self.spool.steps() {
+            let key = launch.key;
+            self.folders.insert(key);
+            let state = match self.last_word(key) {
+                Some(state) => state,
+                None if self.watch(key, launch.facts.owner.uid, serving(&key.to_string())) => FoundStep::Alive,
+                // It may have ended between the two looks.
+                None => match self.last_word(key) {
+                    Some(state) => state,
+                    None if !self.spool.has_started(key) => FoundStep::Unstarted,
+                    None => {
+                        orphans.push(key);
+                        FoundStep::Orphaned
+                    }
+                },
+            };
+            self.inputs.push_back(NodeInput::FoundStep { launch, state });
+        }
+        for key in orphans {
+            self.adopt(key);
+        }
+        self.clear_leftovers();
+    }
+
+    /// What the step daemon wrote as its last word.
+    fn last_word(&self, key: StepKey) -> Option<FoundStep> {
+        match self.spool.result(key)? {
+            FromStepd::Ended(end) => Some(FoundStep::Ended(end)),
+            FromStepd::Failed { error, node_fault } => Some(FoundStep::Failed { error, node_fault }),
+            _ => None,
+        }
+    }
+
+    /// Watches the one of `pids` that is the step's daemon and not our child. False: none is.
+    fn watch(&mut self, key: StepKey, user: u32, pids: &[u32]) -> bool {
+        let folder = self.spool.step(key);
+        let serves = |pid: u32| processes::serves(pid, &folder) && processes::may_belong(pid, user);
+        // That it serves is believed only with its descriptor in hand.
+        let mut opened = pids.iter().filter_map(|pid| Some((*pid, pidfd::open(*pid).ok()?)));
+        let Some((pid, fd)) = opened.find(|(pid, _)| serves(*pid)) else { return false };
+        let Ok(watched) = fd.try_clone().and_then(Watched::new) else { return false };
+        let events = self.events.clone();
+        tokio::task::spawn_local(async move {
+            watched.readable().await;
+            let _ = events.send(Event::DaemonDied(key));
+        });
+        self.served.insert(key, Served { pid, pidfd: Some(fd), tells: None });
+        true
+    }
+
+    /// Kills processes and removes groups of steps that nobody knows any more.
+    fn clear_leftovers(&mut self) {
+        let steps = self.spool.steps_dir();
+        let known: BTreeSet<String> = self.folders.iter().map(StepKey::to_string).collect();
+        for (pid, name) in processes::step_daemons(&steps).into_iter().filter(|(_, name)| !known.contains(name)) {
+            say(&format!("killing process {pid}, the daemon of the forgotten step {name}"));
+            processes::kill_if(pid, |pid| processes::serves(pid, &steps.join(&name)));
+        }
+        for (pid, name) in processes::marked(&steps).into_iter().filter(|(_, name)| !known.contains(name)) {
+            say(&format!("killing process {pid} of the forgotten step {name}"));
+            processes::kill_if(pid, |pid| processes::mark(pid) == Some(steps.join(&name)));
+        }
+        let known: BTreeSet<JobAttempt> = self.folders.iter().map(|key| attempt_of(*key)).collect();
+        for job in self.cgroups.jobs().into_iter().filter(|job| !known.contains(job)) {
+            self.sweep(job);
+        }
+    }
+}
+
+/// Acts.
+impl Daemon {
+    pub(super) fn open_job(&mut self, facts: &JobFacts, batch: bool) {
+        let job = attempt_of(facts.key);
+        self.clean.insert(job);
+        let index = facts.nodes.iter().position(|node| *node == self.name);
+        let memory_mb = index.and_then(|at| facts.memory_mb.get(at)).copied().unwrap_or(0);
+        let limits = self.limits(memory_mb, std::iter::empty());
+        if let Err(e) = self.cgroups.open_job(job, &limits) {
+            say(&format!("job {}: no cgroup: {e}", job.job));
+        }
+        if !batch && let Err(e) = self.spool.add_job(facts) {
+            say(&format!("job {} could not be noted: {e}", job.job));
+        }
+    }
+
+    pub(super) fn spawn(&mut self, launch: Box<StepLaunch>) {
+        let key = launch.key;
+        if let Err(e) = self.try_spawn(*launch) {
+            say(&format!("step {key} could not be started: {e}"));
+            self.folders.remove(&key);
+            self.cgroups.close_step(key);
+            self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
+        }
+    }
+
+    fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
+        let key = launch.key;
+        if !self.folders.contains(&key) {
+            // From here on cores have the kernel's numbers.
+            let limits = self.limits(launch.memory_mb, launch.cores.iter());
+            launch.cores.clone_from(&limits.cpus);
+            let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
+                say(&format!("step {key}: no cgroup: {e}"));
+                crate::cgroup::StepGroups::default()
+            });
+            let spec = &launch.facts.spec;
+            let batch = match launch.program {
+                Program::Batch => {
+                    let missing = || io::Error::other("the controller did not send the script");
+                    let script = spec.script.and_then(|digest| self.blob(digest)).ok_or_else(missing)?;
+                    Some(BatchFiles { script, environment: self.blob(spec.env).ok_or_else(missing)? })
+                }
+                _ => None,
+            };
+            let added = self.spool.add_step(&launch, batch, &groups.to_text());
+            added.map_err(|e| io::Error::new(e.kind(), format!("spool: {e}")))?;
+            self.folders.insert(key);
+        }
+        let folder = self.spool.step(key);
+        let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
+        let argv = argv.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let log = self.spool.open_file(key, file::LOG)?;
+        let spawn = Spawn {
+            program: &self.program,
+            argv: &argv,
+            env: &[],
+            env_pid: None,
+            dir: Some(c"/"),
+            stdio: [self.null.as_fd(), self.null.as_fd(), log.as_fd()],
+            session: Session::New,
+            umask: None,
+            rlimits: &[],
+            cpus: &[],
+        };
+        match spawn.start() {
+            Ok(child) => {
+                self.children.insert(child.pid, key);
+                self.served.insert(key, Served { pid: child.pid, pidfd: None, tells: None });
+                Ok(())
+            }
+            Err(e) => {
+                let _ = self.spool.remove_step(key);
+                Err(io::Error::other(format!("step daemon: {e}")))
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, key: StepKey, message: ToStepd) {
+        if self.orphans.contains_key(&key) {
+            return self.tell_orphan(key, &message);
+        }
+        let Some(served) = self.served.get_mut(&key) else { return };
+        let path = self.spool.step(key).join(file::SOCK);
+        let tells = served.tells.get_or_insert_with(|| {
+            let (tells, queue) = unbounded_channel();
+            tokio::task::spawn_local(talk(path, queue));
+            tells
+        });
+        // If the talk has ended the step daemon is about to end too.
+        let _ = tells.send(message);
+    }
+
+    pub(super) fn kill_step(&mut self, key: StepKey) {
+        say(&format!("step {key} did not end in its time: killing it"));
+        self.clean.remove(&attempt_of(key));
+        if let Some(served) = self.served.get(&key) {
+            served.kill();
+        }
+        self.kill_orphan(key);
+    }
+
+    pub(super) fn forget(&mut self, key: StepKey) {
+        self.folders.remove(&key);
+        match self.spool.remove_step(key) {
+            Ok(log) => log.lines().for_each(|line| say(&format!("step {key}: {line}"))),
+            Err(e) => say(&format!("the folder of step {key} could not be removed: {e}")),
+        }
+    }
+
+    pub(super) fn forget_job(&mut self, job: JobAttempt) {
+        self.clean.remove(&job);
+        for key in self.steps_of(job) {
+            self.forget(key);
+        }
+        if let Err(e) = self.spool.remove_job(job) {
+            say(&format!("the mark of job {} could not be removed: {e}", job.job));
+        }
+    }
+
+    /// Steps of a job that have a folder.
+    fn steps_of(&self, job: JobAttempt) -> Vec<StepKey> {
+        let key = |step| StepKey { job: job.job, attempt: job.attempt, step };
+        self.folders.range(key(StepNo(0))..=key(StepNo(u32::MAX))).copied().collect()
+    }
+
+    /// Steps of a job that have a daemon or orphaned tasks.
+    pub(super) fn busy_steps(&self, job: JobAttempt) -> Vec<StepKey> {
+        let busy = |key: &StepKey| self.served.contains_key(key) || self.orphans.contains_key(key);
+        self.steps_of(job).into_iter().filter(busy).collect()
+    }
+
+    /// Kills the daemons of these steps.
+    pub(super) fn kill_daemons(&self, steps: &[StepKey]) {
+        steps.iter().filter_map(|key| self.served.get(key)).for_each(Served::kill);
+    }
+}
+
+/// Ends.
+impl Daemon {
+    /// Some child has ended.
+    pub(super) fn reap(&mut self) {
+        loop {
+            match wait::reap() {
+                Ok(Waited::Reaped(child)) => {
+                    if let Some(key) = self.children.remove(&child.pid) {
+                        self.daemon_died(key);
+                        continue;
+                    }
+                    self.reaped.push_back((child.pid, child.exit, child.usage));
+                    if self.reaped.len() > REAPED_MAX {
+                        self.reaped.pop_front();
+                    }
+                }
+                Ok(Waited::Running | Waited::None) => return,
+                Err(e) => return say(&format!("waiting for children: {e}")),
+            }
+        }
+    }
+
+    /// A step daemon has ended: it has left its last word, or its tasks.
+    pub(super) fn daemon_died(&mut self, key: StepKey) {
+        if self.served.remove(&key).is_none() {
+            return;
+        }
+        let input = match self.spool.result(key) {
+            Some(FromStepd::Ended(end)) => NodeInput::Ended { key, end },
+            Some(FromStepd::Failed { error, node_fault }) => NodeInput::Failed { key, error, node_fault },
+            _ if !self.spool.has_started(key) => {
+                let error = "the step daemon died before it started anything".to_owned();
+                NodeInput::Failed { key, error, node_fault: true }
+            }
+            _ => {
+                // Another daemon of the same step lives if the one that died came second and saw that.
+                let owner = self.spool.launch(key).map_or(0, |launch| launch.facts.owner.uid);
+                if self.watch(key, owner, &processes::all()) {
+                    return;
+                }
+                say(&format!("the daemon of step {key} died; its tasks are in this daemon's charge"));
+                self.clean.remove(&attempt_of(key));
+                self.inputs.push_back(NodeInput::Orphaned { key });
+                return self.adopt(key);
+            }
+        };
+        self.cgroups.close_step(key);
+        self.inputs.push_back(input);
+    }
+}
+
+/// Brings messages to a step daemon. Ends when it can't be reached any more or the step is forgotten.
+async fn talk(path: PathBuf, mut queue: UnboundedReceiver<ToStepd>) {
+    let mut pause = PAUSE.0;
+    let mut stream = loop {
+        let connected = match SocketPath::new(&path) {
+            Ok(path) => UnixStream::connect(path.as_path()).await,
+            Err(e) => Err(e),
+        };
+        match connected {
+            Ok(stream) => break stream,
+            Err(_) if queue.is_closed() => return,
+            // It has yet to listen, or has ended, of which its process tells.
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(PAUSE.1);
+    };
+    let (mut reader, mut writer) = stream.split();
+    let listen = async { while let Ok(Some(_)) = read_frame::<FromStepd>(&mut reader).await {} };
+    let speak = async {
+        while let Some(message) = queue.recv().await {
+            let mut bytes = Vec::new();
+            if codec::encode(&message, &mut bytes).is_err() || writer.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = listen => {}
+        () = speak => {}
+    }
+}

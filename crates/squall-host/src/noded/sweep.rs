@@ -1,0 +1,96 @@
+//! Clearing what is left of a job: nothing of it may live on.
+
+use squall_engine::node::NodeInput;
+use squall_model::job::JobAttempt;
+use squall_model::time::{Span, Time};
+
+use super::Daemon;
+use crate::logging::say;
+use crate::processes;
+
+/// Pauses between two looks: short at first, for processes that are just ending.
+const PAUSES: [Span; 4] = [Span::from_millis(2), Span::from_millis(10), Span::from_millis(50), Span::from_millis(200)];
+
+/// How long step daemons may take to hand over their results when their tasks are killed under them.
+const DAEMON_WAIT: Span = Span::from_millis(500);
+
+/// After so long without success the log is told.
+const COMPLAINT: Span = Span::from_secs(10);
+
+/// A job that is being cleared.
+pub(super) struct Sweep {
+    began: Time,
+    looks: usize,
+    complained: bool,
+    /// When to look again.
+    pub(super) next: Time,
+}
+
+impl Daemon {
+    /// Begins to clear a job; done at once where nothing is left.
+    pub(super) fn sweep(&mut self, job: JobAttempt) {
+        if self.sweeps.contains_key(&job) {
+            return;
+        }
+        let now = self.now();
+        self.sweeps.insert(job, Sweep { began: now, looks: 0, complained: false, next: now });
+        self.advance(job, now);
+    }
+
+    pub(super) fn advance_sweeps(&mut self, now: Time) {
+        let due: Vec<JobAttempt> =
+            self.sweeps.iter().filter(|(_, sweep)| sweep.next <= now).map(|(job, _)| *job).collect();
+        for job in due {
+            self.advance(job, now);
+        }
+    }
+
+    fn advance(&mut self, job: JobAttempt, now: Time) {
+        let Some(age) = self.sweeps.get(&job).map(|sweep| now.since(sweep.began)) else { return };
+        if self.clear(job, age) {
+            self.sweeps.remove(&job);
+            self.inputs.push_back(NodeInput::Swept { job });
+            return;
+        }
+        let Some(sweep) = self.sweeps.get_mut(&job) else { return };
+        sweep.next = now + PAUSES[sweep.looks.min(PAUSES.len() - 1)];
+        sweep.looks += 1;
+        if age > COMPLAINT && !sweep.complained {
+            sweep.complained = true;
+            say(&format!("something of job {} can't be killed; going on", job.job));
+        }
+    }
+
+    /// Kills what is there; true if nothing was and the job's groups are gone.
+    fn clear(&mut self, job: JobAttempt, age: Span) -> bool {
+        let busy = self.busy_steps(job);
+        let daemons: Vec<u32> = busy.iter().filter_map(|key| self.served.get(key)).map(|served| served.pid).collect();
+        if age >= DAEMON_WAIT {
+            self.kill_daemons(&busy);
+            self.cgroups.kill_job(job);
+        }
+        for key in &busy {
+            self.kill_orphan(*key);
+        }
+        let members = self.cgroups.members_of_job(job);
+        let is_member = |pid: u32| self.cgroups.members_of_job(job).contains(&pid);
+        for pid in members.iter().filter(|pid| !daemons.contains(pid)) {
+            processes::kill_if(*pid, is_member);
+        }
+        // Where every step daemon of the job was our own and said that it left nothing, nobody need look further.
+        let trusted = self.clean.contains(&job) && busy.is_empty();
+        let marked = if trusted { Vec::new() } else { self.marked_of(job) };
+        for (pid, folder) in &marked {
+            processes::kill_if(*pid, |pid| processes::mark(pid).is_some_and(|mark| mark == *folder));
+        }
+        busy.is_empty() && members.is_empty() && marked.is_empty() && self.cgroups.close_job(job)
+    }
+
+    /// Processes that bear the mark of a step of the job.
+    fn marked_of(&self, job: JobAttempt) -> Vec<(u32, std::path::PathBuf)> {
+        let steps = self.spool.steps_dir();
+        let prefix = format!("{}.{}.", job.job, job.attempt);
+        let marked = processes::marked(&steps).into_iter().filter(|(_, name)| name.starts_with(&prefix));
+        marked.map(|(pid, name)| (pid, steps.join(name))).collect()
+    }
+}

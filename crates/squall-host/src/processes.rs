@@ -1,0 +1,160 @@
+//! Processes of jobs, found in /proc: by the mark in their environment, and step daemons by their command line.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::spool::TASK_MARK;
+use crate::sys::pidfd;
+
+const SIGKILL: i32 = 9;
+
+/// What the kernel says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// R, S, D, Z …
+    pub state: u8,
+    /// Its parent.
+    pub parent: u32,
+    /// When it was started, in ticks since boot.
+    pub start: u64,
+}
+
+impl Stat {
+    /// Of the process with that id, if there is one.
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in field 2 may contain anything; what counts comes after its last parenthesis.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let at = text.iter().rposition(|&b| b == b')')?;
+        let rest = std::str::from_utf8(&text[at + 1..]).ok()?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let state = *fields.first()?.as_bytes().first()?;
+        Some(Self { state, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+    }
+
+    /// Whether it has ended and only waits to be reaped.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// The ids of all processes.
+pub fn all() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A variable of a process's environment as it was when it was started. None also if it may not be read.
+pub fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
+    variable_in(&fs::read(format!("/proc/{pid}/environ")).ok()?, name)
+}
+
+fn variable_in(environ: &[u8], name: &str) -> Option<Vec<u8>> {
+    let entries = environ.split(|&b| b == 0);
+    let mut values = entries.filter_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    values.next().map(<[u8]>::to_vec)
+}
+
+/// The spool folder of the step that a process belongs to, if it bears the mark.
+pub fn mark(pid: u32) -> Option<PathBuf> {
+    variable(pid, TASK_MARK).map(|value| PathBuf::from(OsStr::from_bytes(&value)))
+}
+
+/// Every living process that bears a mark below `steps`, with the name of its step's folder.
+pub fn marked(steps: &Path) -> Vec<(u32, String)> {
+    let found = all().into_iter().filter_map(|pid| {
+        let name = mark(pid)?.strip_prefix(steps).ok()?.to_str()?.to_owned();
+        let alive = Stat::of(pid).is_some_and(|stat| !stat.is_dead());
+        alive.then_some((pid, name))
+    });
+    found.collect()
+}
+
+/// Every step daemon that serves a folder below `steps`: its process and the name of the folder.
+pub fn step_daemons(steps: &Path) -> Vec<(u32, String)> {
+    let found = all().into_iter().filter_map(|pid| {
+        let folder = served_folder(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)?;
+        Some((pid, folder.strip_prefix(steps).ok()?.to_str()?.to_owned()))
+    });
+    found.collect()
+}
+
+/// Whether a process is the step daemon of that folder.
+pub fn serves(pid: u32, folder: &Path) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|cmdline| served_folder(&cmdline).is_some_and(|of| of == folder))
+}
+
+/// The folder in the command line `squall step --spool FOLDER`.
+fn served_folder(cmdline: &[u8]) -> Option<PathBuf> {
+    let words: Vec<&[u8]> = cmdline.split(|&b| b == 0).collect();
+    let at = words.windows(2).position(|pair| pair == [b"step", &b"--spool"[..]])?;
+    words.get(at + 2).map(|folder| PathBuf::from(OsStr::from_bytes(folder)))
+}
+
+/// Whether a process can belong to a job of that user: it runs as the user, as root, or as we do. Command lines and
+/// environments can be made up by anybody for their own processes.
+pub fn may_belong(pid: u32, user: u32) -> bool {
+    let of = fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
+    of.is_ok_and(|uid| uid == user || uid == 0 || uid == rustix::process::geteuid().as_raw())
+}
+
+/// Kills a process if, with its descriptor in hand, it still is the one that is meant.
+pub fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
+    if let Ok(fd) = pidfd::open(pid)
+        && meant(pid)
+    {
+        // It may have ended by itself.
+        let _ = pidfd::signal(fd.as_fd(), SIGKILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_lines_with_wild_names() {
+        let mut line = b"42 (a) b (c)) S 7 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 98765 0 0".to_vec();
+        assert_eq!(Stat::parse(&line), Some(Stat { state: b'S', parent: 7, start: 98765 }));
+        line.truncate(20);
+        assert_eq!(Stat::parse(&line), None);
+        let own = Stat::of(std::process::id()).unwrap();
+        assert!(!own.is_dead() && own.start > 0);
+    }
+
+    #[test]
+    fn variables_are_found_whole() {
+        let environ = b"A=1\0SQUALL_STEP=/x/1.1.0\0SQUALL_STEPS=/y\0";
+        assert_eq!(variable_in(environ, TASK_MARK), Some(b"/x/1.1.0".to_vec()));
+        assert_eq!(variable_in(environ, "SQUALL"), None);
+    }
+
+    #[test]
+    fn step_daemons_are_known_by_their_command_line() {
+        assert_eq!(served_folder(b"/usr/bin/squall\0step\0--spool\0/x/1.1.0\0"), Some("/x/1.1.0".into()));
+        assert_eq!(served_folder(b"sh\0squall\0step\0--spool\0/x/1.1.0\0"), Some("/x/1.1.0".into()));
+        assert_eq!(served_folder(b"vi\0step\0x\0"), None);
+        assert_eq!(served_folder(b""), None);
+    }
+
+    #[test]
+    fn a_marked_process_is_found_and_killed() {
+        let steps = std::env::temp_dir().join(format!("squall-marks-{}", std::process::id()));
+        let mut child =
+            std::process::Command::new("sleep").arg("60").env(TASK_MARK, steps.join("5.1.0")).spawn().unwrap();
+        // The environment is the parent's until exec is done; spawn waits for that.
+        assert_eq!(marked(&steps), [(child.id(), "5.1.0".to_owned())]);
+        assert!(marked(Path::new("/nowhere")).is_empty());
+        kill_if(child.id(), |_| false);
+        assert_eq!(child.try_wait().unwrap(), None);
+        kill_if(child.id(), |pid| mark(pid).is_some_and(|path| path.starts_with(&steps)));
+        assert!(!child.wait().unwrap().success());
+        assert!(marked(&steps).is_empty());
+    }
+}

@@ -1,0 +1,31 @@
+//! Waiting for a descriptor within the async runtime.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A descriptor that can be waited for.
+#[derive(Debug)]
+pub struct Watched(AsyncFd<OwnedFd>);
+
+impl Watched {
+    /// Registers it with the runtime.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        // SAFETY: an OwnedFd gives the same open descriptor for as long as it lives, and AsyncFd owns it.
+        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE).map(Self).map_err(io::Error::from) }
+    }
+
+    /// Waits until it is readable; for a pidfd: until its process has ended.
+    pub async fn readable(&self) {
+        // An error would mean that the runtime ends: nothing is waited for any more.
+        drop(self.0.readable().await);
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
+    }
+}
