@@ -167,3 +167,6 @@ fn singleton(state: &State, waiter: Waiter<'_>) -> Standing {
     let waits = ahead.any(|(_, array)| same(array.owner.uid, &array.spec) && !array.tally.untouched.is_empty());
     if holds || waits { Standing::Waits(None) } else { Standing::Holds }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,10 +20,10 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
-use squall_model::id::NodeId;
-use squall_model::job::{Blob, Owner};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{Blob, Digest, Owner};
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::{Down, DownFrame, UpFrame};
 
@@ -153,6 +153,11 @@ impl Controller {
     /// The counters, for the host's own figures.
     pub fn diag_mut(&mut self) -> &mut Diag {
         &mut self.diag
+    }
+
+    /// The script of a job, for its owner or an operator. The content is the host's to find.
+    pub fn script_of(&self, who: &Who, job: JobId) -> Result<Digest, Refusal> {
+        request::script_of(&self.state, who, job)
     }
 
     /// Makes an event happen: applied at once, journaled before anything else leaves.

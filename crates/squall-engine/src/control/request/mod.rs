@@ -18,6 +18,7 @@ mod suspend;
 mod update_job;
 mod update_nodes;
 
+pub(crate) use query::script_of;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
@@ -86,3 +87,6 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
 fn not_yet(verb: &str) -> Reply {
     Err(Refusal::NotSupported(verb.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,7 @@
 use squall_model::config::NodeConfig;
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
+use squall_model::job::Digest;
 use squall_model::wire::client::{Answer, JobSelection, Refusal};
 
 use super::rights::{Deed, can};
@@ -10,8 +11,8 @@ use super::select::select_to_show;
 use super::{Ask, Reply};
 use crate::control::info::page::Pages;
 use crate::control::info::{cluster, job};
-use crate::control::state::Found;
-use crate::control::{Controller, Out, facts};
+use crate::control::state::{Found, State};
+use crate::control::{Controller, Out, Who, facts};
 
 /// Jobs, in pages. `ended`: those that have ended, too; `steps`: with their steps.
 pub(crate) fn jobs(
@@ -62,6 +63,19 @@ pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         (None, Some(facts)) => Ok(Some(Answer::Allocated(Box::new(facts)))),
         (refusal, _) => Err(refusal.unwrap_or(Refusal::NotRunning)),
     }
+}
+
+/// The digest of a job's script, for its owner or an operator.
+pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, Refusal> {
+    let (owner, spec) = match (state.arrays.get(&id), state.find(id)) {
+        (Some(array), _) | (None, Some(Found::Untouched(array, _))) => (&array.owner, &array.spec),
+        (None, Some(Found::Job(job))) => (&job.owner, &job.spec),
+        (None, None) => return Err(Refusal::InvalidJobId),
+    };
+    if !can(who, Deed::Job(owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    spec.script.ok_or_else(|| Refusal::WrongState("not a batch job".into()))
 }
 
 /// Every node.

@@ -1,0 +1,209 @@
+//! What each verb does, refuses and answers, on a small cluster without a scheduler.
+
+mod changes;
+mod lists;
+mod rights;
+mod steps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::event::Event;
+use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepKey};
+use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner};
+use squall_model::report::StepEnd;
+use squall_model::resource::{Alloc, Hardware};
+use squall_model::set::{CoreSet, IndexSet, NodeSet};
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::node::Down;
+
+use crate::control::state::job::Hold;
+use crate::control::{CallerId, Controller, LinkId, Out, Who, steps as desk};
+
+const ADA: u32 = 1000;
+const BOB: u32 = 1001;
+
+/// Four nodes of four CPUs and 4000 MiB. Jobs start when the test says so.
+pub(super) struct World {
+    pub(super) c: Controller,
+    pub(super) now: Time,
+    callers: u64,
+    keys: u128,
+}
+
+pub(super) fn user(uid: u32) -> Who {
+    let owner = Owner { uid, gid: 100, groups: vec![100], user: format!("u{uid}"), group: "users".into() };
+    Who { owner: Arc::new(owner), operator: false }
+}
+
+pub(super) fn operator() -> Who {
+    Who { operator: true, ..user(0) }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let now = Time::from_secs(1_800_000_000);
+        let mut world = Self { c: Controller::default(), now, callers: 0, keys: 0 };
+        let mut config = Config::default();
+        config.complete();
+        world.commit(Event::Configured { config: Arc::new(config) });
+        for at in 0..4 {
+            let hardware = Hardware { cpus: 4, memory_mb: 4000, ..Hardware::default() };
+            let (node, name) = (NodeId(at), format!("n{}", at + 1));
+            world.commit(Event::NodeRegistered { node, name, incarnation: Incarnation(1), hardware });
+            let epoch = world.c.state.epoch;
+            world.c.links.open(node, LinkId(u64::from(at)), epoch, now, "1".into());
+        }
+        world
+    }
+
+    pub(super) fn commit(&mut self, event: Event) {
+        self.c.commit(self.now, event, &mut Out::default());
+    }
+
+    pub(super) fn submit(&mut self, uid: u32, spec: JobSpec) -> JobId {
+        let id = JobId(self.c.state.last_id.0 + 1);
+        let key = self.key();
+        self.commit(Event::JobSubmitted { id, key, owner: user(uid).owner, spec: Arc::new(spec) });
+        id
+    }
+
+    pub(super) fn array(&mut self, uid: u32, last: u32) -> JobId {
+        let array = ArraySpec { indices: IndexSet::range(0, last), limit: None, text: format!("0-{last}") };
+        self.submit(uid, JobSpec { array: Some(array), ..JobSpec::default() })
+    }
+
+    /// The job holds so many cores on each of so many nodes.
+    pub(super) fn start(&mut self, id: JobId, nodes: u32, cores: usize) {
+        let mut alloc = Alloc::default();
+        (0..nodes).for_each(|node| alloc.push(NodeId(node), CoreSet::first(cores), 1000));
+        let attempt = Attempt(self.c.state.jobs.get(&id).map_or(0, |job| job.attempt.0) + 1);
+        self.commit(Event::JobStarted { id, attempt, partition: "debug".into(), alloc });
+    }
+
+    pub(super) fn running(&mut self, uid: u32) -> JobId {
+        let id = self.submit(uid, JobSpec::default());
+        self.start(id, 1, 1);
+        id
+    }
+
+    pub(super) fn release(&mut self, id: JobId) {
+        let job = &self.c.state.jobs[&id];
+        let (attempt, nodes) = (job.attempt, job.run().map(|run| run.left.clone()).unwrap_or_default());
+        self.commit(Event::NodesReleased { id, attempt, nodes });
+    }
+
+    pub(super) fn ended(&mut self, uid: u32) -> JobId {
+        let id = self.running(uid);
+        let outcome = Outcome { state: squall_model::job::EndState::Completed, exit: ExitCode::OK, reason: None };
+        self.commit(Event::JobEnding { id, outcome, requeue: None });
+        self.release(id);
+        id
+    }
+
+    pub(super) fn key(&mut self) -> ClientKey {
+        self.keys += 1;
+        ClientKey(self.keys)
+    }
+
+    /// Asks on a connection of its own.
+    pub(super) fn ask(&mut self, who: &Who, request: Request) -> Turn {
+        self.callers += 1;
+        self.ask_on(CallerId(self.callers), who, request)
+    }
+
+    pub(super) fn ask_on(&mut self, caller: CallerId, who: &Who, request: Request) -> Turn {
+        let mut out = Out::default();
+        super::ask(&mut self.c, self.now, caller, who, request, &mut out);
+        self.turn(caller, out)
+    }
+
+    /// One answer, where just one is due.
+    pub(super) fn answer(&mut self, who: &Who, request: Request) -> Answer {
+        let mut turn = self.ask(who, request);
+        assert_eq!(turn.answers.len(), 1, "{:?}", turn.answers);
+        turn.answers.remove(0).1
+    }
+
+    pub(super) fn refusal(&mut self, who: &Who, request: Request) -> Refusal {
+        match self.answer(who, request) {
+            Answer::Refused(refusal) => refusal,
+            Answer::Affected { mut refused, .. } if refused.len() == 1 => refused.remove(0).1,
+            answer => panic!("not refused: {answer:?}"),
+        }
+    }
+
+    pub(super) fn turn(&mut self, caller: CallerId, mut out: Out) -> Turn {
+        self.c.links.flush(&mut out);
+        let sends = out
+            .sends
+            .into_iter()
+            .flat_map(|(link, frame)| frame.messages.into_iter().map(move |message| (NodeId(link.0 as u32), message)));
+        Turn { caller, events: out.events, sends: sends.collect(), answers: out.answers }
+    }
+
+    /// A node's share of a step ends; what follows for the job's steps.
+    pub(super) fn end_step_on(&mut self, key: StepKey, node: NodeId, code: u8) -> Turn {
+        let end = StepEnd {
+            exit: ExitCode { code, signal: 0 },
+            oom: false,
+            lost: false,
+            usage: Default::default(),
+            started: self.now,
+            ended: self.now,
+            note: None,
+        };
+        let (job, attempt, step) = (key.job, key.attempt, key.step);
+        self.commit(Event::StepNodeEnded { job, attempt, step, node, end });
+        self.settle(job)
+    }
+
+    pub(super) fn settle(&mut self, job: JobId) -> Turn {
+        let mut out = Out::default();
+        desk::settle(&mut self.c, self.now, job, &mut out);
+        self.turn(CallerId(0), out)
+    }
+
+    pub(super) fn hold_of(&self, id: JobId) -> Hold {
+        self.c.state.jobs[&id].queue.hold
+    }
+}
+
+/// What one request led to.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) caller: CallerId,
+    pub(super) events: Vec<Event>,
+    pub(super) sends: Vec<(NodeId, Down)>,
+    pub(super) answers: Vec<(CallerId, Answer)>,
+}
+
+/// Jobs by id.
+pub(super) fn these(ids: &[JobId]) -> JobSelection {
+    JobSelection { ids: ids.iter().map(|&id| JobRef::Job(id)).collect(), ..JobSelection::default() }
+}
+
+pub(super) fn tasks(array: JobId, first: u32, last: u32) -> JobSelection {
+    JobSelection { ids: vec![JobRef::Tasks(array, IndexSet::range(first, last))], ..JobSelection::default() }
+}
+
+pub(super) fn cancel(jobs: JobSelection) -> Request {
+    Request::Cancel { jobs, signal: None, step: None, verbose: true }
+}
+
+/// The names in an `Affected`, and the refusals by name.
+pub(super) fn affected(answer: Answer) -> (Vec<String>, BTreeMap<String, Refusal>) {
+    let Answer::Affected { jobs, refused } = answer else { panic!("{answer:?}") };
+    let refused = refused.into_iter().map(|(name, refusal)| (name.to_string(), refusal)).collect();
+    (jobs.iter().map(ToString::to_string).collect(), refused)
+}
+
+pub(super) fn attempt(job: JobId, attempt: u32) -> JobAttempt {
+    JobAttempt { job, attempt: Attempt(attempt) }
+}
+
+pub(super) fn nodes(ids: &[u32]) -> NodeSet {
+    ids.iter().map(|&id| NodeId(id)).collect()
+}
