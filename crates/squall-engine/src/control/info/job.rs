@@ -80,7 +80,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         start: None,
         end: None,
         suspended: None,
-        time_limit_s: limit(waits.queue, spec).unwrap_or_else(|| facts::default_limit_s(state, first_partition)),
+        time_limit_s: limit_s(state, waits.queue, spec, first_partition),
         partition,
         nodes: String::new(),
         batch_host: String::new(),
@@ -94,8 +94,9 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
     }
 }
 
-fn limit(queue: &Queue, spec: &JobSpec) -> Option<Option<u64>> {
-    queue.time_limit_s.or(spec.time_limit_s.map(Some))
+fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Option<u64> {
+    let set = queue.time_limit_s.or(spec.time_limit_s.map(Some));
+    set.unwrap_or_else(|| facts::default_limit_s(state, partition))
 }
 
 fn open_dependency(state: &State, waits: &Waits<'_>, now: Time) -> String {

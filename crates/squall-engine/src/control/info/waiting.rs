@@ -40,12 +40,11 @@ pub(crate) fn priority(queue: &Queue, spec: &JobSpec) -> u32 {
 /// The first reason that keeps the job from running.
 pub(crate) fn reason(c: &Controller, waits: &Waits<'_>, now: Time) -> PendingReason {
     match waits.queue.hold {
-        Hold::User => return PendingReason::JobHeldUser,
         Hold::Admin => return PendingReason::JobHeldAdmin,
         Hold::Requeue if waits.job.is_some_and(|job| job.launch_failures > 0) => {
             return PendingReason::JobHoldMaxRequeue;
         }
-        Hold::Requeue => return PendingReason::JobHeldUser,
+        Hold::User | Hold::Requeue => return PendingReason::JobHeldUser,
         Hold::No => {}
     }
     match standing(&c.state, waits.waiter(), now) {

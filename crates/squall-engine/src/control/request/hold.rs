@@ -52,12 +52,16 @@ fn over_pending(
             let owner = array.owner.uid;
             if !tasks.all {
                 let ids: Vec<JobId> = tasks.indices.iter().filter_map(|i| array.task_id(tasks.array, i)).collect();
-                ids.into_iter().for_each(|id| c.commit(ask.now, event(id, false, owner), out));
+                for id in ids {
+                    c.commit(ask.now, event(id, false, owner), out);
+                }
                 return Ok(());
             }
             let kept = held_apart(&c.state, tasks.array, &check);
             c.commit(ask.now, event(tasks.array, true, owner), out);
-            kept.into_iter().for_each(|id| c.commit(ask.now, Event::JobHeld { id, admin: true, whole: false }, out));
+            for id in kept {
+                c.commit(ask.now, Event::JobHeld { id, admin: true, whole: false }, out);
+            }
             Ok(())
         },
         |c, id, out| {

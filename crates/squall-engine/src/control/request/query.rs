@@ -79,30 +79,30 @@ pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, R
 }
 
 /// Every node.
-pub(crate) fn nodes(c: &Controller) -> Reply {
-    Ok(Some(Answer::Nodes(cluster::nodes(c))))
+pub(crate) fn nodes(c: &Controller) -> Answer {
+    Answer::Nodes(cluster::nodes(c))
 }
 
 /// Every partition.
-pub(crate) fn partitions(c: &Controller) -> Reply {
-    Ok(Some(Answer::Partitions(cluster::partitions(&c.state))))
+pub(crate) fn partitions(c: &Controller) -> Answer {
+    Answer::Partitions(cluster::partitions(&c.state))
 }
 
 /// The configuration in force.
-pub(crate) fn config(c: &Controller) -> Reply {
-    Ok(Some(Answer::Config(Box::new((*c.state.config).clone()))))
+pub(crate) fn config(c: &Controller) -> Answer {
+    Answer::Config(Box::new((*c.state.config).clone()))
 }
 
 /// Whether the controller lives and takes jobs.
-pub(crate) fn ping(c: &Controller) -> Reply {
+pub(crate) fn ping(c: &Controller) -> Answer {
     let expected = |entry: &NodeConfig| expand(&entry.name).map_or(0, |names| names.len() as u32);
-    Ok(Some(Answer::Pong {
+    Answer::Pong {
         host: c.host.clone(),
         version: c.version.clone(),
         nodes_up: c.state.nodes.iter().filter(|node| node.up).count() as u32,
         nodes_expected: c.state.config.nodes.iter().map(expected).sum(),
         trouble: c.disk_full.then(|| "the disk of the state directory is full".to_owned()),
-    }))
+    }
 }
 
 /// The counters; only an operator may set them back.

@@ -157,21 +157,21 @@ impl Meant {
                     selected.whole.push(id);
                 }
                 selected.jobs.extend(state.touched(id).map(|(id, _)| id).filter(fits));
-                selected.add_untouched(state, filter, id, array.tally.untouched.clone());
+                selected.add_untouched(state, filter, id, &array.tally.untouched);
             }
             Self::Tasks(id, indices) => {
                 let touched = state.touched(id).filter(|(_, job)| job.task.is_some_and(|t| indices.contains(t.index)));
                 selected.jobs.extend(touched.map(|(id, _)| id).filter(fits));
-                selected.add_untouched(state, filter, id, indices);
+                selected.add_untouched(state, filter, id, &indices);
             }
         }
     }
 }
 
 impl Selected {
-    fn add_untouched(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: IndexSet) {
+    fn add_untouched(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
         let Some(array) = state.arrays.get(&id) else { return };
-        let indices = array.tally.untouched.intersection(&indices);
+        let indices = array.tally.untouched.intersection(indices);
         if indices.is_empty() || !filter.takes_untouched(state, array) {
             return;
         }

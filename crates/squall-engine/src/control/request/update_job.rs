@@ -46,7 +46,7 @@ pub(crate) fn update_job(
                 owner: array.owner.uid,
                 spec: &array.spec,
                 queue: &array.queue,
-                running_limit_s: None,
+                stage: Stage::Waits,
             };
             let decided = target.decide(&c.state, update, ask.who)?;
             if tasks.all {
@@ -54,17 +54,19 @@ pub(crate) fn update_job(
                 return Ok(());
             }
             let ids: Vec<JobId> = tasks.indices.iter().filter_map(|i| array.task_id(tasks.array, i)).collect();
-            ids.into_iter().for_each(|id| decided.commit(c, ask.now, id, false, out));
+            for id in ids {
+                decided.commit(c, ask.now, id, false, out);
+            }
             Ok(())
         },
         |c, id, out| {
             let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
-            let running_limit_s = match &job.phase {
-                Phase::Pending => None,
-                Phase::Running(run) => Some(facts::time_limit_s(&c.state, job, &run.partition)),
+            let stage = match &job.phase {
+                Phase::Pending => Stage::Waits,
+                Phase::Running(run) => Stage::Runs(facts::time_limit_s(&c.state, job, &run.partition)),
                 Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             };
-            let target = Target { id, owner: job.owner.uid, spec: &job.spec, queue: &job.queue, running_limit_s };
+            let target = Target { id, owner: job.owner.uid, spec: &job.spec, queue: &job.queue, stage };
             let decided = target.decide(&c.state, update, ask.who)?;
             decided.commit(c, ask.now, id, false, out);
             Ok(())
@@ -79,8 +81,16 @@ struct Target<'a> {
     owner: u32,
     spec: &'a Arc<JobSpec>,
     queue: &'a Queue,
-    /// The time limit in force of a running job; None: it is pending.
-    running_limit_s: Option<Option<u64>>,
+    /// Whether it waits or runs.
+    stage: Stage,
+}
+
+/// Where a job is in its life, as far as an update minds.
+#[derive(Clone, Copy)]
+enum Stage {
+    Waits,
+    /// With this time limit, seconds; None: unlimited.
+    Runs(Option<u64>),
 }
 
 /// What a new priority means for the hold: 0 holds, any other releases.
@@ -112,14 +122,13 @@ impl Decided {
 impl Target<'_> {
     fn decide(&self, state: &State, update: &JobUpdate, who: &Who) -> Result<Decided, Refusal> {
         let operator = who.operator;
-        if self.running_limit_s.is_some() && wants_pending(update) {
-            return Err(Refusal::NotPending);
-        }
-        if let (Some(limit), Some(current)) = (update.time_limit_s, self.running_limit_s)
-            && is_longer(limit, current)
-            && !operator
-        {
-            return Err(Refusal::AccessDenied);
+        if let Stage::Runs(current) = self.stage {
+            if wants_pending(update) {
+                return Err(Refusal::NotPending);
+            }
+            if update.time_limit_s.is_some_and(|limit| is_longer(limit, current)) && !operator {
+                return Err(Refusal::AccessDenied);
+            }
         }
         if update.nice.is_some_and(|nice| nice < self.spec.nice.min(0)) && !operator {
             return Err(Refusal::AccessDenied);

@@ -1,5 +1,8 @@
 //! Cancel, hold, release, requeue, suspend, update: effects, answers, races.
 
+use std::collections::BTreeMap;
+
+use squall_model::config::PartitionState;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{
@@ -66,7 +69,7 @@ fn tasks_of_an_array_end_together() {
     assert_eq!(affected(only_answer(turn)).0, ["1_5"]);
     let turn = world.ask(&user(ADA), cancel(these(&[array])));
     assert_eq!(turn.events.len(), 2, "all that waits, and the one that runs");
-    assert_eq!(affected(only_answer(turn)), (vec!["1".to_owned()], Default::default()));
+    assert_eq!(affected(only_answer(turn)), (vec!["1".to_owned()], BTreeMap::new()));
     world.release(JobId(array.0 + 1));
     assert!(world.c.state.arrays[&array].is_ended());
     let refusal = world.refusal(&user(ADA), cancel(these(&[array])));
@@ -88,7 +91,7 @@ fn cancel_by_filter() {
     let (a, b, c) = (world.submit(ADA, named("a")), world.submit(ADA, named("b")), world.submit(ADA, named("b")));
     world.start(c, 2, 1);
     let by = |wanted: JobSelection| cancel(wanted);
-    let state = JobSelection { states: vec![StateFilter::Pending], names: vec!["b".into()], ..Default::default() };
+    let state = JobSelection { states: vec![StateFilter::Pending], names: vec!["b".into()], ..JobSelection::default() };
     assert_eq!(affected(world.answer(&user(ADA), by(state))).0, [b.to_string()]);
     let node = JobSelection { nodes: Some("n[2-4]".into()), ..Default::default() };
     assert_eq!(affected(world.answer(&user(ADA), by(node))).0, [c.to_string()]);
@@ -337,7 +340,7 @@ fn nodes_and_partitions() {
     assert_eq!(world.refusal(&operator(), ask("n[4-5]")), Refusal::InvalidNode("n5".into()));
     assert!(matches!(world.refusal(&operator(), ask("n[")), Refusal::InvalidValue { .. }));
     assert!(matches!(world.refusal(&operator(), ask("")), Refusal::InvalidNode(_)));
-    let unknown = Request::UpdatePartition { name: "x".into(), state: Default::default() };
+    let unknown = Request::UpdatePartition { name: "x".into(), state: PartitionState::Up };
     assert_eq!(world.refusal(&operator(), unknown), Refusal::InvalidPartition("x".into()));
     let same = Request::Reconfigure { config: Some(Box::new((*world.c.state.config).clone())) };
     assert_eq!(world.ask(&operator(), same).events, [], "an equal configuration is not journaled again");

@@ -9,6 +9,8 @@ use squall_model::resource::Memory;
 use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::info::{JobInfo, JobsPage};
 
+use DependencyKind::{AfterAny, AfterNotOk, AfterOk};
+
 use super::{ADA, BOB, World, these, user};
 
 fn pages(world: &mut World, jobs: JobSelection, ended: bool) -> Vec<JobsPage> {
@@ -123,7 +125,6 @@ fn reasons_and_dependencies() {
         let dependency = Some(Dependency { terms, any: false });
         JobSpec { dependency, ..JobSpec::default() }
     };
-    use DependencyKind::{AfterAny, AfterNotOk, AfterOk};
     let waits = world.submit(ADA, on(vec![term(AfterOk, ended), term(AfterOk, runs), term(AfterAny, runs)]));
     let never = world.submit(ADA, on(vec![term(AfterNotOk, ended)]));
     let met = world.submit(ADA, on(vec![term(AfterOk, ended)]));

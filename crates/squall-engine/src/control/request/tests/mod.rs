@@ -11,7 +11,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepKey};
-use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner};
+use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner, Usage};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
@@ -150,7 +150,7 @@ impl World {
             exit: ExitCode { code, signal: 0 },
             oom: false,
             lost: false,
-            usage: Default::default(),
+            usage: Usage::default(),
             started: self.now,
             ended: self.now,
             note: None,

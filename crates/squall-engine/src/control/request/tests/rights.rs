@@ -3,7 +3,8 @@
 use squall_model::config::PartitionState;
 use squall_model::event::NodeAdmin;
 use squall_model::id::{ClientKey, JobId, StepNo};
-use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
+use squall_model::job::JobSpec;
+use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request};
 use squall_model::wire::node::SignalTarget;
 
 use super::{ADA, BOB, World, cancel, operator, these, user};
@@ -69,7 +70,7 @@ fn the_matrix_holds() {
     for (verb, make, expected) in MATRIX {
         for (who, may) in [user(ADA), user(BOB), operator()].iter().zip(expected) {
             let mut world = World::new();
-            let id = world.submit(ADA, squall_model::job::JobSpec { time_limit_s: Some(600), ..Default::default() });
+            let id = world.submit(ADA, JobSpec { time_limit_s: Some(600), ..Default::default() });
             world.start(id, 1, 1);
             let turn = world.ask(who, make(id));
             let answers: Vec<Answer> = turn.answers.into_iter().map(|(_, answer)| answer).collect();
@@ -84,12 +85,12 @@ fn the_matrix_holds() {
 #[test]
 fn filters_find_only_ones_own_jobs() {
     let mut world = World::new();
-    let (a, b) = (world.running(ADA), world.submit(BOB, Default::default()));
+    let (a, b) = (world.running(ADA), world.submit(BOB, JobSpec::default()));
     let array = world.array(BOB, 9);
-    let answer = world.answer(&user(ADA), cancel(Default::default()));
+    let answer = world.answer(&user(ADA), cancel(JobSelection::default()));
     assert_eq!(super::affected(answer).0, [a.to_string()]);
     assert!(world.c.state.jobs[&b].is_pending());
-    let answer = world.answer(&operator(), cancel(Default::default()));
+    let answer = world.answer(&operator(), cancel(JobSelection::default()));
     assert_eq!(super::affected(answer).0, [b.to_string(), array.to_string()]);
 }
 
@@ -108,7 +109,7 @@ fn a_denied_array_is_left_alone() {
 fn scripts_are_read_by_owner_and_operator() {
     let mut world = World::new();
     let digest = squall_model::job::Digest([7; 32]);
-    let id = world.submit(ADA, squall_model::job::JobSpec { script: Some(digest), ..Default::default() });
+    let id = world.submit(ADA, JobSpec { script: Some(digest), ..Default::default() });
     assert_eq!(world.c.script_of(&user(ADA), id), Ok(digest));
     assert_eq!(world.c.script_of(&operator(), id), Ok(digest));
     assert_eq!(world.c.script_of(&user(BOB), id), Err(Refusal::AccessDenied));

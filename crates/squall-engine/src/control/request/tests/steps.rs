@@ -140,8 +140,12 @@ fn five_hundred_steps_on_four_cores() {
             assert!(live.values().all(|held| held.is_disjoint(&launch.cores)), "cores are shared");
             live.insert(launch.key.step.0, launch.cores);
         }
-        created(turn).into_iter().for_each(|(caller, _)| *starts.entry(caller).or_insert(0) += 1);
-        done(turn).into_iter().for_each(|(caller, _)| *ends.entry(caller).or_insert(0) += 1);
+        for (caller, _) in created(turn) {
+            *starts.entry(caller).or_insert(0) += 1;
+        }
+        for (caller, _) in done(turn) {
+            *ends.entry(caller).or_insert(0) += 1;
+        }
     };
     for _ in 0..500 {
         let turn = run(&mut world, id, exact());
@@ -297,7 +301,7 @@ fn after_a_restart_the_client_brings_the_program_again_or_the_step_ends() {
     let (back, gone) = (world.key(), world.key());
     world.ask(&user(ADA), create(id, exact(), back));
     world.ask(&user(ADA), create(id, exact(), gone));
-    world.c.steps = Default::default();
+    world.c.steps = desk::Desk::default();
     desk::started(&mut world.c, world.now);
     assert_eq!(registered(&mut world, 0, &[]).sends, [], "nothing to send before the program is back");
     let turn = world.ask(&user(ADA), create(id, exact(), back));
