@@ -1,0 +1,263 @@
+//! The node daemon on this machine, with a controller played by the test and a shell script as step daemon.
+//! One test in a process of its own: the daemon reaps every child that it finds.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use squall_host::noded::{self, NodeArgs};
+use squall_host::place::Place;
+use squall_host::spool::TASK_MARK;
+use squall_host::sys::signals::kill;
+use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::job::{Blob, ExitCode, JobAttempt, JobSpec, Owner};
+use squall_model::report::Report;
+use squall_model::set::CoreSet;
+use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::time::Time;
+use squall_model::wire::node::{Down, DownFrame, EndReason, Registration, UpFrame};
+use squall_model::wire::{Hello, Proof, Role};
+
+/// Starts the task, which waits for the file `go` and ends with the code in it; notes it; writes the result that
+/// lies ready as `word` if the task ended under its eyes. Ignores its socket's absence: nobody connects.
+const STEP_DAEMON: &str = r#"#!/bin/sh
+export PATH=/usr/bin:/bin SLURM_PROCID=0 SQUALL_STEP="$3"
+cd "$3" || exit 1
+set -C; : > pids || exit 0; set +C
+sh -c 'while [ ! -e go ]; do sleep 0.01; done; exit $(cat go)' &
+echo "0 $! $(cut -d" " -f22 /proc/$!/stat)" >> pids
+echo $$ > daemon
+wait $!
+"#;
+
+struct Bed {
+    dir: PathBuf,
+    program: PathBuf,
+    listener: UnixListener,
+    epoch: u64,
+}
+
+struct Node {
+    thread: JoinHandle<std::process::ExitCode>,
+    stream: UnixStream,
+    session: Session,
+    seq: u64,
+    registration: Registration,
+    taken: u64,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("squall-noded-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("run")).unwrap();
+        let program = dir.join("squall");
+        fs::write(&program, STEP_DAEMON).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let listener = UnixListener::bind(dir.join("run/controller.sock")).unwrap();
+        Self { dir, program, listener, epoch: 0 }
+    }
+
+    /// A life of the daemon, up to its registration and the welcome.
+    fn start(&mut self, program: &Path) -> Node {
+        let args = NodeArgs { place: Place::at(&self.dir).unwrap(), name: "n1".into(), program: program.into() };
+        let thread = std::thread::spawn(move || noded::run(&args));
+        let (mut stream, _) = self.listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let hello: Hello = receive(&mut stream);
+        assert_eq!(hello.role, Role::Node("n1".into()));
+        let (protocol, role) = (PROTOCOL_VERSION, Role::Controller);
+        send(&mut stream, &Hello { protocol, cluster: String::new(), role, proof: Proof::Peer });
+        let UpFrame::Register(registration) = receive(&mut stream) else { panic!("it must register first") };
+        self.epoch += 1;
+        let session = Session { epoch: Epoch(self.epoch), number: 1 };
+        let mut node = Node { thread, stream, session, seq: 0, registration: *registration, taken: 0 };
+        node.tell(vec![Down::Welcome { heartbeat_s: 60 }], Vec::new());
+        node
+    }
+
+    fn folder(&self, job: u32) -> PathBuf {
+        self.dir.join(format!("node/n1/steps/{job}.1.batch"))
+    }
+
+    /// Waits for the step daemon to have started its task, and kills it.
+    fn kill_step_daemon(&self, job: u32) {
+        let path = self.folder(job).join("daemon");
+        wait_for(|| fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n')));
+        kill(fs::read_to_string(path).unwrap().trim().parse().unwrap(), 9).unwrap();
+    }
+
+    fn let_go(&self, job: u32, code: u8) {
+        let folder = self.folder(job);
+        fs::write(folder.join("going"), format!("{code}\n")).unwrap();
+        fs::rename(folder.join("going"), folder.join("go")).unwrap();
+    }
+}
+
+impl Node {
+    fn tell(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) {
+        self.seq += 1;
+        let frame = DownFrame { session: self.session, seq: self.seq, messages, blobs };
+        send(&mut self.stream, &frame);
+    }
+
+    fn start_job(&mut self, job: u32) {
+        let (script, env) = (Blob::new(b"#!/bin/sh\n".to_vec()), Blob::new(b"A=1\0".to_vec()));
+        let key = StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH };
+        let spec = JobSpec { script: Some(script.digest), env: env.digest, ..JobSpec::default() };
+        let uid = fs::metadata("/proc/self").map(|m| std::os::unix::fs::MetadataExt::uid(&m)).unwrap();
+        let facts = JobFacts {
+            key,
+            array: None,
+            owner: Owner { uid, ..Owner::default() },
+            spec,
+            partition: "debug".into(),
+            account: String::new(),
+            qos: String::new(),
+            cluster: String::new(),
+            nodes: vec!["n1".into()],
+            cpus: vec![1],
+            memory_mb: vec![0],
+            tasks: vec![1],
+            start: Time::from_secs(1),
+            end: None,
+            restarts: 0,
+        };
+        let launch = StepLaunch {
+            key,
+            facts: facts.clone(),
+            layout: Layout { nodes: vec!["n1".into()], ranks: vec![vec![0]], cpus_per_task: 1 },
+            node_index: 0,
+            job_node_index: 0,
+            cores: [0].into_iter().collect::<CoreSet>(),
+            memory_mb: 0,
+            program: Program::Batch,
+            kill_wait_s: 1,
+        };
+        let start = Down::StartJob { facts: Box::new(facts), batch: Some(Box::new(launch)) };
+        self.tell(vec![start], vec![script, env]);
+    }
+
+    /// The next reports that were not seen before; acknowledged.
+    fn reports(&mut self) -> Vec<Report> {
+        loop {
+            let UpFrame::Reports { first, reports, .. } = receive(&mut self.stream) else { continue };
+            let last = first + reports.len() as u64 - 1;
+            let fresh: Vec<Report> = (first..).zip(reports).filter(|(n, _)| *n > self.taken).map(|(_, r)| r).collect();
+            if !fresh.is_empty() {
+                self.taken = last;
+                self.tell(vec![Down::Ack { up_to: last }], Vec::new());
+                return fresh;
+            }
+        }
+    }
+
+    /// Reports until the job is gone.
+    fn until_gone(&mut self, job: u32) -> Vec<Report> {
+        let gone = Report::JobGone { job: JobAttempt { job: JobId(job), attempt: Attempt(1) } };
+        let mut all = Vec::new();
+        while !all.contains(&gone) {
+            all.extend(self.reports());
+        }
+        all
+    }
+
+    fn shut_down(mut self) {
+        self.tell(vec![Down::ShutDown { keep_jobs: true }], Vec::new());
+        self.thread.join().unwrap();
+    }
+}
+
+fn send<T: serde::Serialize>(stream: &mut UnixStream, message: &T) {
+    let mut bytes = Vec::new();
+    codec::encode(message, &mut bytes).unwrap();
+    stream.write_all(&bytes).unwrap();
+}
+
+fn receive<T: serde::de::DeserializeOwned>(stream: &mut UnixStream) -> T {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).unwrap();
+    let (length, crc) = codec::header(head).unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    codec::decode(&body, crc).unwrap()
+}
+
+fn wait_for(what: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !what() {
+        assert!(Instant::now() < until, "waited too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn exit_in(reports: &[Report]) -> (ExitCode, bool) {
+    let ends = reports.iter().filter_map(|report| match report {
+        Report::StepEnded { end, .. } => Some((end.exit, end.lost)),
+        _ => None,
+    });
+    ends.last().unwrap_or_else(|| panic!("no end in {reports:?}"))
+}
+
+fn code(code: u8) -> ExitCode {
+    ExitCode { code, signal: 0 }
+}
+
+#[test]
+fn tasks_outlive_their_daemons_and_end_with_their_own_exit_code() {
+    let mut bed = Bed::new();
+    let program = bed.program.clone();
+
+    // A step daemon is killed: its task runs on, and its exit code is right.
+    let mut node = bed.start(&program);
+    let incarnation: Incarnation = node.registration.incarnation;
+    node.start_job(1);
+    bed.kill_step_daemon(1);
+    bed.let_go(1, 7);
+    assert_eq!(exit_in(&node.until_gone(1)), (code(7), false));
+    wait_for(|| !bed.folder(1).exists());
+
+    // Node daemon and step daemon are replaced and killed: the task is found again.
+    node.start_job(2);
+    node.start_job(3);
+    bed.kill_step_daemon(2);
+    wait_for(|| bed.folder(3).join("daemon").exists());
+    node.shut_down();
+    let mut stray = Command::new("sleep").arg("60").env(TASK_MARK, bed.folder(77)).spawn().unwrap();
+    let mut node = bed.start(&program);
+    assert_eq!(node.registration.incarnation, incarnation);
+    let jobs: Vec<u32> = node.registration.jobs.iter().map(|job| job.job.0).collect();
+    assert_eq!((jobs, node.registration.steps.len()), (vec![2, 3], 2));
+    assert!(stray.wait().is_err() || !bed.folder(77).exists(), "a process of a forgotten step is killed");
+    bed.let_go(2, 0);
+    assert_eq!(exit_in(&node.until_gone(2)), (code(0), false));
+
+    // The step daemon that was found again dies too.
+    bed.kill_step_daemon(3);
+    bed.let_go(3, 9);
+    assert_eq!(exit_in(&node.until_gone(3)), (code(9), false));
+
+    // An orphan that does not want to end is ended.
+    node.start_job(4);
+    bed.kill_step_daemon(4);
+    let job = JobAttempt { job: JobId(4), attempt: Attempt(1) };
+    node.tell(vec![Down::EndJob { job, kill_wait_s: 0, cont: true, why: EndReason::Cancelled }], Vec::new());
+    assert_eq!(exit_in(&node.until_gone(4)), (ExitCode { code: 0, signal: 9 }, false));
+    wait_for(|| fs::read_dir(bed.dir.join("node/n1/steps")).unwrap().next().is_none());
+    node.shut_down();
+
+    // Without a step daemon there is no start, and nothing is left of the attempt.
+    let mut node = bed.start(Path::new("/nonexistent/squall"));
+    node.start_job(5);
+    let reports = node.until_gone(5);
+    assert!(matches!(&reports[0], Report::LaunchFailed { node_fault: true, error, .. } if error.contains("execve")));
+    assert!(!bed.folder(5).exists());
+    node.shut_down();
+    fs::remove_dir_all(&bed.dir).unwrap();
+}
