@@ -1,5 +1,6 @@
 //! The node daemon on this machine, with a controller played by the test and a shell script as step daemon.
 //! One test in a process of its own: the daemon reaps every child that it finds.
+#![cfg(test)]
 
 use std::fs;
 use std::io::{Read, Write};
@@ -198,11 +199,11 @@ fn wait_for(what: impl Fn() -> bool) {
 }
 
 fn exit_in(reports: &[Report]) -> (ExitCode, bool) {
-    let ends = reports.iter().filter_map(|report| match report {
+    let mut ends = reports.iter().rev().filter_map(|report| match report {
         Report::StepEnded { end, .. } => Some((end.exit, end.lost)),
         _ => None,
     });
-    ends.last().unwrap_or_else(|| panic!("no end in {reports:?}"))
+    ends.next().unwrap_or_else(|| panic!("no end in {reports:?}"))
 }
 
 fn code(code: u8) -> ExitCode {

@@ -61,7 +61,7 @@ impl NodeMachine {
             name: self.boot.name.clone(),
             incarnation: self.boot.incarnation,
             hardware: self.boot.hardware.clone(),
-            jobs: self.jobs.keys().copied().collect(),
+            jobs: self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt).collect(),
             steps: steps.collect(),
             version: self.boot.version.clone(),
         })));

@@ -6,13 +6,17 @@
 //! the next life. Step daemons and their tasks live on while the node daemon is away.
 //!
 //! Reports are numbered `life << 32 | n`, so no number is ever used twice within an incarnation although
-//! unacknowledged reports are made anew after a restart; the controller takes any number above the last it
-//! took (there are gaps between lives) and must find a report of something that it has already recorded
-//! harmless. A launch that failed leaves no trace in the spool, so if its report is lost with the daemon the controller
-//! must start again what it believes running: a job that the registration does not list, and a batch script
-//! whose step it does not list (even if its job is listed). Starting what is known here is always harmless. Every `Reports` frame begins with the oldest report that is not acknowledged, so a lost frame
-//! never makes a hole. After a minute without any frame from the controller the node registers anew, which makes up for
-//! frames lost on the way; a controller that answers each heartbeat by an empty frame is never silent.
+//! unacknowledged reports are made anew after a restart. The controller takes any number above the last it took
+//! (there are gaps between lives) and finds a report of something that it has already recorded harmless. Every
+//! `Reports` frame begins with the oldest report that is not acknowledged, so a lost frame never makes a hole.
+//!
+//! A launch that failed leaves no trace in the spool. So the controller starts again what it believes running and the
+//! registration does not list: a job, or a batch script whose step is missing although its job is listed. Starting
+//! what is known here is always harmless. A job whose `JobGone` was reported is not listed any more even if that is
+//! not acknowledged: the controller may have recorded it already.
+//!
+//! After a minute without any frame from the controller the node registers anew, which makes up for frames lost on
+//! the way; a controller that answers each heartbeat by an empty frame is never silent.
 
 mod link;
 mod reports;
