@@ -1,5 +1,9 @@
 //! Asking the controller for as long as it may be restarting: the same request with the same key is harmless.
 
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use squall_host::place::Place;
@@ -96,4 +100,36 @@ pub(crate) fn random() -> [u8; 16] {
         bytes = (now << 32 | u128::from(std::process::id())).to_le_bytes();
     }
     bytes
+}
+
+/// A connection that a thread looks for, so that nothing else has to wait.
+#[derive(Debug)]
+pub(crate) struct Search {
+    found: Receiver<Result<Client, ClientError>>,
+    wake: UnixStream,
+}
+
+impl Search {
+    /// Begins to look, for as long as an interrupted request is worth.
+    pub(crate) fn begin(command: &'static str) -> io::Result<Self> {
+        let (wake, waker) = UnixStream::pair()?;
+        let (sender, found) = channel();
+        std::thread::spawn(move || {
+            // Nobody listens any more if the command has ended meanwhile.
+            drop(sender.send(Patience::interrupted(command).connect()));
+            drop(waker);
+        });
+        Ok(Self { found, wake })
+    }
+
+    /// The result; it waits for it. The descriptor of this is readable when there is one.
+    pub(crate) fn found(self) -> Result<Client, ClientError> {
+        self.found.recv().unwrap_or_else(|_| Err(ClientError::Lost("the search ended".into())))
+    }
+}
+
+impl AsFd for Search {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
 }

@@ -29,6 +29,8 @@ const COMMANDS: &[Command] = &[
     slurm("sbatch", "queue a batch script", command::sbatch::run),
     slurm("squeue", "show what waits and runs", command::squeue::main),
     slurm("sinfo", "show partitions and nodes", command::sinfo::main),
+    slurm("salloc", "get an allocation for a command on this host", command::salloc::run),
+    slurm("srun", "run tasks in an allocation, or in one of its own", command::srun::run),
 ];
 
 type Run = fn(Vec<OsString>) -> ExitCode;

@@ -37,7 +37,7 @@ impl Script {
             return Err(Stop::bad(format!("Unable to open file {}", name.display())));
         };
         let body = read(file, &path.display().to_string())?;
-        Ok(Self { path: Some(path), body }.checked()?)
+        Self { path: Some(path), body }.checked()
     }
 
     /// From standard input.
@@ -137,7 +137,7 @@ fn too_large(name: &str) -> Stop {
 }
 
 /// Splits a line into words: quotes group, a backslash takes the next character as it is, `#` begins a comment.
-fn words(line: &str) -> Result<Vec<String>, String> {
+pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -146,14 +146,13 @@ fn words(line: &str) -> Result<Vec<String>, String> {
         match (c, quote) {
             ('\\', _) => word.get_or_insert_default().extend(chars.next()),
             (c, Some(q)) if c == q => quote = None,
-            (c, Some(_)) => word.get_or_insert_default().push(c),
             ('"' | '\'', None) => {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
             ('#', None) => break,
             (c, None) if c.is_whitespace() => words.extend(word.take()),
-            (c, None) => word.get_or_insert_default().push(c),
+            (c, _) => word.get_or_insert_default().push(c),
         }
     }
     if let Some(q) = quote {

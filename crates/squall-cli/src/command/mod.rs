@@ -1,9 +1,12 @@
 //! The commands, one file (or folder) each.
 
+pub(crate) mod allocation;
 pub(crate) mod bench;
 pub(crate) mod listing;
+pub(crate) mod salloc;
 pub(crate) mod sbatch;
 pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod squeue;
+pub(crate) mod srun;
 pub(crate) mod submission;

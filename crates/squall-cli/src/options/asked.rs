@@ -114,11 +114,6 @@ impl Asked {
         self.sources.get(long) == Some(&Source::Line)
     }
 
-    /// Whether the option was given anywhere.
-    pub(crate) fn has(&self, long: &str) -> bool {
-        self.sources.contains_key(long)
-    }
-
     /// The options without a field of their own, for the spec.
     pub(crate) fn other_pairs(&self) -> Vec<(String, String)> {
         self.others.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()

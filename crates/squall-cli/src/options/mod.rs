@@ -190,6 +190,8 @@ pub(crate) enum Stop {
         /// The exit code.
         exit: u8,
     },
+    /// Everything was said already.
+    Silent(u8),
 }
 
 impl Stop {
@@ -209,7 +211,7 @@ impl Stop {
                 Self::Bad { lines, exit }
             }
             Self::Usage(line) => Self::Usage(format!("{line} ({place})")),
-            show @ Self::Show(_) => show,
+            other => other,
         }
     }
 
@@ -217,9 +219,15 @@ impl Stop {
     pub(crate) fn complaint(&self, tool: Tool) -> String {
         let name = tool.name();
         match self {
-            Self::Show(_) => String::new(),
+            Self::Show(_) | Self::Silent(_) => String::new(),
             Self::Usage(line) => format!("{name}: {line}\nTry \"{name} --help\" for more information\n"),
-            Self::Bad { lines, .. } => lines.iter().map(|line| format!("{name}: error: {line}\n")).collect(),
+            Self::Bad { lines, .. } => {
+                let whole = |line: &String| match line.strip_prefix("fatal: ") {
+                    Some(fatal) => format!("{name}: fatal: {fatal}\n"),
+                    None => format!("{name}: error: {line}\n"),
+                };
+                lines.iter().map(whole).collect::<Vec<_>>().concat()
+            }
         }
     }
 
@@ -228,7 +236,7 @@ impl Stop {
         match self {
             Self::Show(_) => 0,
             Self::Usage(_) => 255,
-            Self::Bad { exit, .. } => *exit,
+            Self::Bad { exit, .. } | Self::Silent(exit) => *exit,
         }
     }
 }

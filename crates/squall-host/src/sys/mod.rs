@@ -1,6 +1,7 @@
 //! The only place with `unsafe`: system calls that no safe crate offers.
 
 pub mod clock;
+pub mod command;
 pub mod identity;
 pub mod pidfd;
 pub mod signals;

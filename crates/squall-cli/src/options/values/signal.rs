@@ -72,7 +72,7 @@ pub(crate) fn signal_spec(text: &str) -> Option<SignalSpec> {
         return None;
     }
     let (name, before_s) = match rest.split_once('@') {
-        Some((name, seconds)) => (name, seconds.parse().ok().filter(|s| *s <= u32::from(u16::MAX))?),
+        Some((name, seconds)) => (name, seconds.parse::<u16>().ok()?.into()),
         None => (rest, BEFORE_DEFAULT_S),
     };
     Some(SignalSpec { signal: signal_number(name)?, before_s, batch_only: flags.contains(['B', 'b']) })

@@ -117,10 +117,8 @@ fn clock_of(word: &str) -> Option<Clock> {
         }
     }
     let mut fields = [0i8; 3];
-    let mut count = 0;
-    for part in word.split(':') {
-        *fields.get_mut(count)? = number(part)?;
-        count += 1;
+    for (at, part) in word.split(':').enumerate() {
+        *fields.get_mut(at)? = number(part)?;
     }
     Clock::new(fields[0], fields[1], fields[2], 0).ok()
 }

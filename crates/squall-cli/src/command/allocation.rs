@@ -1,0 +1,185 @@
+//! Getting an allocation and giving it back, for salloc and srun.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_bytes::ByteBuf;
+use squall_host::sys::signals::SignalFd;
+use squall_model::id::JobId;
+use squall_model::job::{ExitCode, JobSpec};
+use squall_model::step::JobFacts;
+use squall_model::wire::client::{Answer, Refusal, Request};
+
+use crate::client::{Client, ClientError, unexpected};
+use crate::contact::{Patience, fresh_key, may_pass};
+use crate::options::{Stop, Tool};
+use crate::refusal;
+
+/// An allocation that starts within this time was not worth a word on waiting.
+const QUEUED: Duration = Duration::from_millis(150);
+
+/// Signals that end a wait.
+const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM];
+
+/// A running allocation.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// The connection with which it lives.
+    pub(crate) client: Client,
+    /// What it is.
+    pub(crate) facts: JobFacts,
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    /// By whom.
+    pub(crate) tool: Tool,
+    /// What.
+    pub(crate) spec: JobSpec,
+    /// With which environment.
+    pub(crate) env: Vec<u8>,
+    /// How long at most.
+    pub(crate) immediate_s: Option<u32>,
+    /// Without a word.
+    pub(crate) quiet: bool,
+}
+
+/// Waits for an allocation, across restarts of the controller. A signal gives the request up.
+pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
+    let Ask { tool, spec, env, immediate_s, quiet } = ask;
+    let request = Request::Allocate { spec: Box::new(spec), env: ByteBuf::from(env), key: fresh_key(), immediate_s };
+    let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
+    let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
+    let waiting = Waiting { tool, job, quiet, client, told: false };
+    if let Some(note) = note {
+        waiting.say(&note);
+    }
+    waiting.granted(signals)
+}
+
+struct Waiting {
+    tool: Tool,
+    job: JobId,
+    quiet: bool,
+    client: Client,
+    told: bool,
+}
+
+impl Waiting {
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{}: {text}", self.tool.name());
+        }
+    }
+
+    fn granted(mut self, signals: &SignalFd) -> Result<Granted, Stop> {
+        let due = Instant::now() + QUEUED;
+        loop {
+            let timeout = if self.told { None } else { Some(due.saturating_duration_since(Instant::now())) };
+            let ready =
+                ready(&[(self.client.stream().as_fd(), PollFlags::IN), (signals.as_fd(), PollFlags::IN)], timeout);
+            if ready[1] && signals.take().is_some_and(|signal| ENDING.contains(&signal)) {
+                return Err(self.give_up());
+            }
+            if ready[0] {
+                match self.client.receive() {
+                    Ok(Answer::Allocated(facts)) => {
+                        if self.told {
+                            self.say(&format!("job {} has been allocated resources", self.job));
+                        }
+                        return Ok(Granted { client: self.client, facts: *facts });
+                    }
+                    Ok(Answer::JobDone { .. }) | Err(ClientError::Refused(Refusal::Revoked | Refusal::AlreadyDone)) => {
+                        return Err(self.revoked());
+                    }
+                    Ok(_) => {}
+                    Err(error) if may_pass(&error) => self.client = attach(self.tool, self.job)?,
+                    Err(error) => return Err(failed(self.tool, &error)),
+                }
+            } else if !self.told && Instant::now() >= due {
+                self.told = true;
+                if self.tool == Tool::Salloc {
+                    self.say(&format!("Pending job allocation {}", self.job));
+                }
+                self.say(&format!("job {} queued and waiting for resources", self.job));
+            }
+        }
+    }
+
+    fn revoked(&self) -> Stop {
+        self.say(&format!("Job allocation {} has been revoked.", self.job));
+        Stop::Silent(1)
+    }
+
+    fn give_up(mut self) -> Stop {
+        // If the controller does not hear it, the end of the connection says the same.
+        drop(self.client.send(&Request::Finish { job: self.job, exit: ExitCode { code: 0, signal: 15 } }));
+        drop(self.client.receive());
+        if self.tool == Tool::Salloc {
+            self.say(&format!("Job allocation {} has been revoked.", self.job));
+            self.say("Job aborted due to signal");
+        } else {
+            self.say(&format!("Job allocation {} has been revoked", self.job));
+        }
+        Stop::Silent(1)
+    }
+}
+
+fn failed(tool: Tool, error: &ClientError) -> Stop {
+    Stop::Bad { lines: refusal::lines(refusal::failed(tool), error), exit: 1 }
+}
+
+/// A new connection to which the allocation belongs from now on.
+fn attach(tool: Tool, job: JobId) -> Result<Client, Stop> {
+    let mut patience = Patience::interrupted(tool.name());
+    loop {
+        let attached = patience.connect().and_then(|mut client| {
+            client.send(&Request::Attach { job })?;
+            Ok(client)
+        });
+        match attached {
+            Err(error) if patience.wait(&error) => {}
+            result => return result.map_err(|e| failed(tool, &e)),
+        }
+    }
+}
+
+/// Gives an allocation back. True: the controller knows.
+pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: ExitCode) -> bool {
+    let request = Request::Finish { job, exit };
+    let finished = |client: &mut Client| {
+        client.send(&request)?;
+        loop {
+            match client.receive() {
+                Ok(Answer::Done) | Err(ClientError::Refused(_)) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    if let Some(mut client) = client
+        && finished(&mut client).is_ok()
+    {
+        return true;
+    }
+    let mut patience = Patience::interrupted(tool.name());
+    loop {
+        match patience.connect().and_then(|mut client| finished(&mut client)) {
+            Ok(()) => return true,
+            Err(error) if patience.wait(&error) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Which of these descriptors have something, after waiting until one does or the time is up.
+pub(crate) fn ready(sources: &[(BorrowedFd<'_>, PollFlags)], timeout: Option<Duration>) -> Vec<bool> {
+    let mut fds: Vec<PollFd<'_>> = sources.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+    let limit = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
+    match poll(&mut fds, limit.as_ref()) {
+        Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
+        Err(_) => vec![false; sources.len()],
+    }
+}

@@ -1,0 +1,347 @@
+//! salloc: an allocation for a command on this host.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::process::{Pid, Signal, getpgrp, kill_process_group};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+use squall_engine::environment::{is_output, job_env};
+use squall_host::sys::command::unblock_signals;
+use squall_host::sys::signals::SignalFd;
+use squall_model::id::JobId;
+use squall_model::job::{EndState, ExitCode as JobExit, Outcome};
+use squall_model::step::JobFacts;
+use squall_model::wire::client::{Answer, Request};
+
+use crate::capture::{self, Vars};
+use crate::client::{Client, ClientError};
+use crate::command::allocation::{self, Ask, Granted, ready};
+use crate::command::submission;
+use crate::contact::{Search, may_pass};
+use crate::options::asked::Asked;
+use crate::options::{Stop, Tool, collect};
+
+const SALLOC: Tool = Tool::Salloc;
+
+/// Who waited longer than this hears a bell.
+const BELL_AFTER: Duration = Duration::from_secs(10);
+
+const SIGNALS: [i32; 10] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGCHLD,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
+/// Runs the command.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of every command")]
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    submission::ended(SALLOC, start(&args))
+}
+
+fn start(args: &[OsString]) -> Result<u8, Stop> {
+    let vars: Vars = std::env::vars_os().collect();
+    let (mut asked, command) = gather(args, &vars)?;
+    submission::known_cluster(SALLOC, asked.clusters.as_deref())?;
+    let terminal = Terminal::open(asked.alloc.no_shell)?;
+    let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
+    let ask = Ask {
+        tool: SALLOC,
+        spec: std::mem::take(&mut asked.spec),
+        env: capture::export(SALLOC, &vars, None)?.env,
+        immediate_s: asked.immediate_s,
+        quiet: asked.quiet,
+    };
+    let begun = Instant::now();
+    let Granted { client, facts } = allocation::allocate(ask, &signals)?;
+    if !asked.quiet {
+        eprintln!("salloc: Granted job allocation {}", facts.key.job);
+    }
+    if asked.alloc.bell.unwrap_or(begun.elapsed() > BELL_AFTER) && isatty(std::io::stdout()) {
+        // A terminal that is gone hears nothing.
+        drop(std::io::stdout().write_all(b"\x07"));
+    }
+    if asked.alloc.no_shell {
+        return Ok(0);
+    }
+    Hold { job: facts.key.job, asked, terminal, signals, client: Some(client), search: None, revoked: false }
+        .run(&command, &vars, &facts)
+}
+
+/// Variables and command line into one request, and the command to run.
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
+    let line = collect::line(SALLOC, args)?;
+    let mut asked = Asked::new(SALLOC);
+    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
+    collect::obey_variables(&mut asked, SALLOC, &lookup)?;
+    collect::obey_line(&mut asked, SALLOC, &line)?;
+    collect::verify(&asked)?;
+    if line.operands.iter().any(|word| word == ":") {
+        return Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"));
+    }
+    submission::place(&mut asked, SALLOC, args)?;
+    let command = if line.operands.is_empty() { vec![shell(vars)] } else { line.operands.to_vec() };
+    if asked.spec.name.is_empty() {
+        let base = || std::path::Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
+        let named = if line.operands.is_empty() { None } else { base() };
+        asked.spec.name = named.unwrap_or_else(|| "interactive".to_owned());
+    }
+    if asked.alloc.no_shell {
+        asked.others.insert("no-shell", String::new());
+    }
+    asked.spec.command = command.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    asked.spec.others = asked.other_pairs();
+    Ok((asked, command))
+}
+
+/// The user's shell.
+fn shell(vars: &Vars) -> OsString {
+    let named = vars.iter().find(|(name, value)| name == "SHELL" && !value.is_empty());
+    named.map_or_else(|| OsString::from("/bin/sh"), |(_, value)| value.clone())
+}
+
+/// The terminal of an interactive session, given back as it was.
+struct Terminal {
+    before: Option<Termios>,
+}
+
+impl Terminal {
+    fn open(no_shell: bool) -> Result<Self, Stop> {
+        let stdin = rustix::stdio::stdin();
+        let Ok(attributes) = tcgetattr(stdin) else { return Ok(Self { before: None }) };
+        match tcgetpgrp(stdin) {
+            Err(_) if !no_shell => Err(Stop::bad("no controlling terminal: please set --no-shell")),
+            Ok(group) if !no_shell && group == getpgrp() => Ok(Self { before: Some(attributes) }),
+            _ => Ok(Self { before: None }),
+        }
+    }
+
+    /// Puts a process group into the foreground.
+    fn give_to(&self, group: Pid) {
+        if self.before.is_some() {
+            // Without the terminal there is no foreground to be in.
+            let _ = tcsetpgrp(rustix::stdio::stdin(), group);
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = tcsetpgrp(rustix::stdio::stdin(), getpgrp());
+            let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, before);
+        }
+    }
+}
+
+/// An allocation while its command runs.
+struct Hold {
+    job: JobId,
+    asked: Asked,
+    terminal: Terminal,
+    signals: SignalFd,
+    client: Option<Client>,
+    /// A connection that is being looked for.
+    search: Option<Search>,
+    revoked: bool,
+}
+
+impl Hold {
+    fn say(&self, text: &str) {
+        if !self.asked.quiet {
+            eprintln!("salloc: {text}");
+        }
+    }
+
+    fn run(mut self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<u8, Stop> {
+        self.watch();
+        let spawned = self.spawn(command, vars, facts);
+        let status = spawned.and_then(|child| self.wait_for(child));
+        let exit = match &status {
+            Ok(status) => {
+                JobExit { code: status.code().unwrap_or(0) as u8, signal: status.signal().unwrap_or(0) as u8 }
+            }
+            Err(_) => JobExit { code: 1, signal: 0 },
+        };
+        if !self.revoked {
+            self.say(&format!("Relinquishing job allocation {}", self.job));
+            if !allocation::release(SALLOC, self.client.take(), self.job, exit) {
+                eprintln!("salloc: error: the controller does not answer: job {} ends when it does", self.job);
+            }
+        }
+        status.map(code_of)
+    }
+
+    /// Asks to be told of the allocation's end.
+    fn watch(&mut self) {
+        let asked = self.client.as_mut().map(|client| client.send(&Request::AwaitJob { job: self.job }));
+        if !matches!(asked, Some(Ok(()))) {
+            self.client = None;
+            self.search = Search::begin("salloc").ok();
+        }
+    }
+
+    fn spawn(&self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<Child, Stop> {
+        let mut program = Command::new(&command[0]);
+        program.args(&command[1..]).env_clear().current_dir(&facts.spec.work_dir).process_group(0);
+        // What an outer job set must not be mixed with what this one has.
+        let own = vars.iter().filter(|(name, _)| name.to_str().is_none_or(|name| !is_output(name)));
+        program.envs(own.map(|(name, value)| (name.as_os_str(), value.as_os_str())));
+        program.envs(job_env(facts));
+        let name = command[0].to_string_lossy();
+        let child = unblock_signals(&mut program).spawn().map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound if std::path::Path::new(&facts.spec.work_dir).is_dir() => {
+                Stop::bad(format!("Unable to find command \"{name}\""))
+            }
+            _ => Stop::bad(format!("Unable to exec command \"{name}\": {e}")),
+        })?;
+        if let Some(group) = group_of(&child) {
+            self.terminal.give_to(group);
+            if self.terminal.before.is_some() {
+                // It may have stopped for want of the foreground before it got it.
+                let _ = kill_process_group(group, Signal::CONT);
+            }
+        }
+        Ok(child)
+    }
+
+    fn wait_for(&mut self, mut child: Child) -> Result<ExitStatus, Stop> {
+        loop {
+            if let Some(status) = child.try_wait().map_err(|e| Stop::bad(format!("waitpid: {e}")))? {
+                return Ok(status);
+            }
+            let mut sources = vec![(self.signals.as_fd(), PollFlags::IN)];
+            if let Some(client) = &self.client {
+                sources.push((client.stream().as_fd(), PollFlags::IN));
+            } else if let Some(search) = &self.search {
+                sources.push((search.as_fd(), PollFlags::IN));
+            }
+            let ready = ready(&sources, None);
+            while let Some(signal) = self.signals.take() {
+                pass_on(&child, signal);
+            }
+            if ready.get(1) == Some(&true) {
+                if self.client.is_some() { self.hear(&child) } else { self.returned() }
+            }
+        }
+    }
+
+    fn hear(&mut self, child: &Child) {
+        let Some(client) = &mut self.client else { return };
+        match client.receive() {
+            Ok(Answer::JobDone { outcome, .. }) => self.revoke(child, Some(&outcome)),
+            Ok(_) => {}
+            Err(error) if may_pass(&error) => {
+                self.client = None;
+                self.search = Search::begin("salloc").ok();
+            }
+            Err(ClientError::Refused(_)) => self.revoke(child, None),
+            Err(_) => self.client = None,
+        }
+    }
+
+    fn returned(&mut self) {
+        let Some(search) = self.search.take() else { return };
+        let Ok(mut client) = search.found() else {
+            // Still not there: the command goes on, and its end tries again.
+            return;
+        };
+        if client.send(&Request::Attach { job: self.job }).is_ok() {
+            self.client = Some(client);
+        }
+        self.watch();
+    }
+
+    /// The allocation ended before the command, which is left alone unless `--kill-command` says otherwise.
+    fn revoke(&mut self, child: &Child, outcome: Option<&Outcome>) {
+        if std::mem::replace(&mut self.revoked, true) {
+            return;
+        }
+        self.client = None;
+        if outcome.is_some_and(|outcome| outcome.state == EndState::Timeout) {
+            self.say(&format!("Job {} has exceeded its time limit and its allocation has been revoked.", self.job));
+        } else {
+            self.say(&format!("Job allocation {} has been revoked.", self.job));
+        }
+        let front = tcgetpgrp(rustix::stdio::stdin()).ok().filter(|_| self.terminal.before.is_some());
+        if let Some(front) = front
+            && Some(front) != group_of(child)
+            && front != getpgrp()
+        {
+            let _ = kill_process_group(front, Signal::HUP);
+        }
+        if let Some(signal) = self.asked.alloc.kill_command {
+            signal_group(child, signal);
+        }
+    }
+}
+
+/// What asks salloc to end asks its command; keys of an interactive terminal go there by themselves.
+fn pass_on(child: &Child, signal: i32) {
+    let forwarded = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+    if forwarded.contains(&signal) {
+        signal_group(child, signal);
+    }
+}
+
+fn group_of(child: &Child) -> Option<Pid> {
+    Pid::from_raw(child.id() as i32)
+}
+
+fn signal_group(child: &Child, signal: i32) {
+    if let (Some(group), Some(signal)) = (group_of(child), Signal::from_named_raw(signal)) {
+        // Nobody there: it has just ended.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// salloc's exit status by its command's. What a user does to end a session is no failure.
+fn code_of(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => code as u8,
+        (None, Some(libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGKILL)) => 0,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::{code_of, gather};
+
+    #[test]
+    fn the_command_decides_the_exit_status() {
+        for (raw, code) in [(0, 0), (9 << 8, 9), (2, 0), (9, 0), (15, 1), (11, 1)] {
+            assert_eq!(code_of(ExitStatus::from_raw(raw)), code, "{raw:#x}");
+        }
+    }
+
+    #[test]
+    fn names_and_commands() {
+        let vars = vec![("SHELL".into(), "/bin/zsh".into())];
+        let case = |args: &[&str]| {
+            let args: Vec<_> = args.iter().map(Into::into).collect();
+            let (asked, command) = gather(&args, &vars).expect("it is well formed");
+            (asked.spec.name, command.join(" ".as_ref()).into_string().expect("text"))
+        };
+        assert_eq!(case(&["-n2"]), ("interactive".into(), "/bin/zsh".into()));
+        assert_eq!(
+            case(&["-n2", "/usr/bin/mpirun", "-n", "2", "x"]),
+            ("mpirun".into(), "/usr/bin/mpirun -n 2 x".into())
+        );
+        assert_eq!(case(&["-J", "me", "true"]), ("me".into(), "true".into()));
+    }
+}

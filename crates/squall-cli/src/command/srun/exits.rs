@@ -1,0 +1,158 @@
+//! How tasks ended: the messages that srun prints of it, and its exit status.
+
+use std::time::{Duration, Instant};
+
+use squall_model::hostlist::compress;
+use squall_model::job::ExitCode;
+use squall_model::set::IndexSet;
+use squall_model::step::Layout;
+
+use crate::options::values::signal::signal_text;
+
+/// Ends of tasks are told together if they come within this time.
+const GATHER: Duration = Duration::from_millis(50);
+
+const KILL: u8 = 9;
+const TERM: u8 = 15;
+
+/// Collects ends of tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Exits {
+    waiting: Vec<(How, IndexSet)>,
+    since: Option<Instant>,
+    worst: ExitCode,
+    oom: bool,
+    oom_told: bool,
+    any: bool,
+    /// Some task was ended by KILL or TERM.
+    pub(crate) killed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Memory,
+    Code(u8),
+    Signal(u8),
+}
+
+impl Exits {
+    /// A task has ended.
+    pub(crate) fn add(&mut self, now: Instant, rank: u32, exit: ExitCode, oom: bool) {
+        self.any = true;
+        self.oom |= oom;
+        self.killed |= !oom && [KILL, TERM].contains(&exit.signal);
+        // A signal weighs more than any code, and of two the higher counts.
+        if (exit.signal, exit.code) > (self.worst.signal, self.worst.code) {
+            self.worst = exit;
+        }
+        let how = match exit {
+            _ if oom => How::Memory,
+            ExitCode { signal: 0, code: 0 } => return,
+            ExitCode { signal: 0, code } => How::Code(code),
+            ExitCode { signal, .. } => How::Signal(signal),
+        };
+        self.since.get_or_insert(now);
+        match self.waiting.iter_mut().find(|(known, _)| *known == how) {
+            Some((_, ranks)) => {
+                ranks.insert(rank);
+            }
+            None => self.waiting.push((how, [rank].into_iter().collect())),
+        }
+    }
+
+    /// When [`Exits::messages`] must be called.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.since.map(|since| since + GATHER)
+    }
+
+    /// The messages that are due (all of them at the end), without `srun: error: `.
+    pub(crate) fn messages(&mut self, now: Instant, end: bool, layout: &Layout) -> Vec<String> {
+        if self.deadline().is_none_or(|due| due > now && !end) {
+            return Vec::new();
+        }
+        self.since = None;
+        let mut messages = Vec::new();
+        for (how, ranks) in std::mem::take(&mut self.waiting) {
+            let what = match how {
+                How::Memory if std::mem::replace(&mut self.oom_told, true) => continue,
+                How::Memory => "Out Of Memory".to_owned(),
+                How::Code(code) => format!("Exited with exit code {code}"),
+                How::Signal(signal) => signal_text(i32::from(signal)),
+            };
+            let word = if ranks.len() == 1 { "task" } else { "tasks" };
+            messages.push(format!("{}: {word} {ranks}: {what}", hosts(&ranks, layout)));
+        }
+        messages
+    }
+
+    /// Whether the end of any task is known.
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// The worst end, for the record.
+    pub(crate) fn worst(&self) -> ExitCode {
+        self.worst
+    }
+
+    /// srun's exit status by what its tasks did.
+    pub(crate) fn status(&self) -> u8 {
+        if self.oom { 1 } else { self.worst.shell_status() as u8 }
+    }
+}
+
+/// Names of the nodes of some ranks: `n[1-4]`.
+fn hosts(ranks: &IndexSet, layout: &Layout) -> String {
+    let on = |node: &usize| layout.ranks[*node].iter().any(|rank| ranks.contains(*rank));
+    let nodes = 0..layout.nodes.len().min(layout.ranks.len());
+    let names = compress(nodes.filter(on).map(|node| layout.nodes[node].as_str()));
+    if names.is_empty() { "Unknown".to_owned() } else { names }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use squall_model::job::ExitCode;
+    use squall_model::step::Layout;
+
+    use super::Exits;
+
+    fn told(ends: &[(u32, u8, u8, bool)]) -> (Vec<String>, u8) {
+        let layout = Layout {
+            nodes: (1..=4).map(|n| format!("n{n}")).collect(),
+            ranks: vec![vec![0], vec![1], vec![2], vec![3, 4]],
+            cpus_per_task: 1,
+        };
+        let now = Instant::now();
+        let mut exits = Exits::default();
+        for (rank, code, signal, oom) in ends {
+            exits.add(now, *rank, ExitCode { code: *code, signal: *signal }, *oom);
+        }
+        assert!(exits.messages(now, false, &layout).is_empty());
+        (exits.messages(now + Duration::from_millis(60), false, &layout), exits.status())
+    }
+
+    #[test]
+    fn messages_are_slurms() {
+        assert_eq!(told(&[(0, 5, 0, false)]), (vec!["n1: task 0: Exited with exit code 5".into()], 5));
+        assert_eq!(told(&[(3, 0, 9, false)]), (vec!["n4: task 3: Killed".into()], 137));
+        assert_eq!(
+            told(&[(0, 1, 0, false), (1, 1, 0, false), (2, 1, 0, false), (3, 1, 0, false)]),
+            (vec!["n[1-4]: tasks 0-3: Exited with exit code 1".into()], 1)
+        );
+        assert_eq!(told(&[(0, 0, 0, false)]), (vec![], 0));
+        assert_eq!(
+            told(&[(0, 3, 0, false), (3, 0, 15, false), (4, 0, 15, false), (1, 200, 0, false)]),
+            (
+                vec![
+                    "n1: task 0: Exited with exit code 3".into(),
+                    "n4: tasks 3-4: Terminated".into(),
+                    "n2: task 1: Exited with exit code 200".into()
+                ],
+                143
+            )
+        );
+        assert_eq!(told(&[(2, 0, 9, true)]), (vec!["n3: task 2: Out Of Memory".into()], 1));
+    }
+}

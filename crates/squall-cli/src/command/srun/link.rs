@@ -1,0 +1,270 @@
+//! Where step daemons connect: a socket without a name in the file system, and one link for each node.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use rustix::net::sockopt::socket_peercred;
+use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::step::{ClientAddress, FromStep, ToStep};
+use squall_model::wire::{Hello, Proof, Role};
+
+use crate::contact::random;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+/// Input that may wait for a slow node before no more is read.
+const BACKLOG_BYTES_MAX: usize = 1 << 20;
+
+/// The socket on which the step daemons of one step call.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: UnixListener,
+    name: String,
+    cookie: [u8; 16],
+    /// Whom to believe besides root: this user, and who runs the controller.
+    users: Vec<u32>,
+}
+
+impl Listener {
+    /// Opens it under a name that nobody can guess. `runner` runs the cluster.
+    pub(crate) fn open(runner: u32) -> io::Result<Self> {
+        let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
+        let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw(), runner] })
+    }
+
+    /// Its address, for the step's program.
+    pub(crate) fn address(&self) -> ClientAddress {
+        ClientAddress::Abstract(self.name.clone())
+    }
+
+    /// What a step daemon must show.
+    pub(crate) fn cookie(&self) -> [u8; 16] {
+        self.cookie
+    }
+
+    /// A step daemon that calls, if one does. Strangers are turned away.
+    pub(crate) fn accept(&self) -> Option<Link> {
+        loop {
+            let (stream, _) = self.socket.accept().ok()?;
+            let known = socket_peercred(&stream).is_ok_and(|peer| self.users.contains(&peer.uid.as_raw()));
+            if known && stream.set_nonblocking(true).is_ok() {
+                let mut link = Link::new(stream);
+                let hello = Hello {
+                    protocol: PROTOCOL_VERSION,
+                    cluster: String::new(),
+                    role: Role::Client("srun".into()),
+                    proof: Proof::Peer,
+                };
+                link.put(&hello);
+                link.put(&ToStep::Hello { cookie: self.cookie });
+                return Some(link);
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// How far a step daemon has introduced itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its protocol is not known yet.
+    Called,
+    /// Its cookie is not known yet.
+    Version,
+    /// It serves that node of the layout.
+    Known(u32),
+}
+
+/// The link to one step daemon. It never blocks.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: UnixStream,
+    stage: Stage,
+    unread: Vec<u8>,
+    unsent: Vec<u8>,
+    open: bool,
+    /// Its last frame came.
+    pub(crate) done: bool,
+}
+
+impl Link {
+    fn new(stream: UnixStream) -> Self {
+        Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
+    }
+
+    /// The node's place in the layout, once the step daemon has shown its cookie.
+    pub(crate) fn node(&self) -> Option<u32> {
+        if let Stage::Known(node) = self.stage { Some(node) } else { None }
+    }
+
+    /// Whether more may come.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open && !self.done
+    }
+
+    /// Whether so much waits to be sent that no more should be produced.
+    pub(crate) fn is_full(&self) -> bool {
+        self.open && self.unsent.len() > BACKLOG_BYTES_MAX
+    }
+
+    /// Whether anything waits to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.open && !self.unsent.is_empty()
+    }
+
+    /// Sends a frame to a step daemon that has introduced itself.
+    pub(crate) fn send(&mut self, message: &ToStep) {
+        if self.node().is_some() && self.is_open() {
+            self.put(message);
+        }
+    }
+
+    fn put<T: serde::Serialize>(&mut self, message: &T) {
+        if codec::encode(message, &mut self.unsent).is_ok() {
+            self.flush();
+        }
+    }
+
+    /// Sends what the other side takes now.
+    pub(crate) fn flush(&mut self) {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match self.stream.write(&self.unsent[sent..]) {
+                Ok(n) => sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    // What it said before it went is still to be read.
+                    sent = self.unsent.len();
+                }
+            }
+        }
+        self.unsent.drain(..sent);
+    }
+
+    /// Reads what has come. Frames are handed over in order; a stranger or nonsense ends the link.
+    pub(crate) fn read(&mut self, cookie: [u8; 16], frames: &mut Vec<FromStep>) {
+        let before = self.unread.len();
+        self.unread.resize(before + READ_BYTES, 0);
+        let got = match self.stream.read(&mut self.unread[before..]) {
+            Ok(0) => {
+                self.open = false;
+                0
+            }
+            Ok(n) => n,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
+            Err(_) => {
+                self.open = false;
+                0
+            }
+        };
+        self.unread.truncate(before + got);
+        while let Some(more) = self.take(cookie, frames) {
+            if !more {
+                self.open = false;
+                self.unread.clear();
+            }
+        }
+    }
+
+    /// One frame. None: not whole yet; false: the link is to be ended.
+    fn take(&mut self, cookie: [u8; 16], frames: &mut Vec<FromStep>) -> Option<bool> {
+        if self.unread.is_empty() {
+            return None;
+        }
+        if self.stage == Stage::Called {
+            return match codec::take::<Hello>(&self.unread) {
+                Ok(None) => None,
+                Ok(Some((hello, length))) => {
+                    self.unread.drain(..length);
+                    self.stage = Stage::Version;
+                    Some(hello.protocol == PROTOCOL_VERSION)
+                }
+                Err(_) => Some(false),
+            };
+        }
+        match codec::take::<FromStep>(&self.unread) {
+            Ok(None) => None,
+            Ok(Some((frame, length))) => {
+                self.unread.drain(..length);
+                Some(self.accept_frame(frame, cookie, frames))
+            }
+            Err(_) => Some(false),
+        }
+    }
+
+    fn accept_frame(&mut self, frame: FromStep, cookie: [u8; 16], frames: &mut Vec<FromStep>) -> bool {
+        match frame {
+            FromStep::Hello { cookie: shown, node_index } if self.stage == Stage::Version && shown == cookie => {
+                self.stage = Stage::Known(node_index);
+            }
+            FromStep::Hello { .. } => return false,
+            _ if self.node().is_none() => return false,
+            FromStep::Done => self.done = true,
+            frame => frames.push(frame),
+        }
+        true
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixStream};
+
+    use squall_model::codec::{self, PROTOCOL_VERSION};
+    use squall_model::step::{ClientAddress, FromStep};
+    use squall_model::wire::{Hello, Proof, Role};
+
+    use super::Listener;
+
+    fn call(listener: &Listener, cookie: [u8; 16], after: &[u8]) -> (Vec<FromStep>, Option<u32>, bool) {
+        let ClientAddress::Abstract(name) = listener.address() else { panic!("no address") };
+        let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        let mut bytes = Vec::new();
+        let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer };
+        codec::encode(&hello, &mut bytes).unwrap();
+        codec::encode(&FromStep::Hello { cookie, node_index: 3 }, &mut bytes).unwrap();
+        bytes.extend_from_slice(after);
+        stream.write_all(&bytes).unwrap();
+        let mut link = listener.accept().unwrap();
+        let mut frames = Vec::new();
+        link.read(listener.cookie(), &mut frames);
+        (frames, link.node(), link.is_open())
+    }
+
+    #[test]
+    fn a_step_daemon_with_the_cookie_is_heard() {
+        let listener = Listener::open(0).unwrap();
+        let mut after = Vec::new();
+        codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
+        assert_eq!(call(&listener, listener.cookie(), &after), (vec![FromStep::Started(vec![(0, 7)])], Some(3), true));
+    }
+
+    #[test]
+    fn without_the_cookie_or_with_nonsense_it_is_not() {
+        let listener = Listener::open(0).unwrap();
+        let mut after = Vec::new();
+        codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
+        let (frames, _, open) = call(&listener, [0; 16], &after);
+        assert!(frames.is_empty() && !open);
+        let (frames, _, open) = call(&listener, listener.cookie(), &[0xff; 64]);
+        assert!(frames.is_empty() && !open);
+    }
+}

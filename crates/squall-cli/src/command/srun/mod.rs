@@ -1,0 +1,181 @@
+//! srun: runs tasks in an allocation, or in one of its own.
+
+mod exits;
+mod input;
+mod link;
+mod multi_prog;
+mod output;
+mod prepare;
+mod request;
+mod session;
+mod streams;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use squall_host::sys::signals::SignalFd;
+use squall_model::id::JobId;
+use squall_model::job::ExitCode as JobExit;
+use squall_model::wire::client::Request;
+
+use self::link::Listener;
+use self::prepare::Prepared;
+use self::request::StepRequest;
+use self::session::{Manners, Session};
+use self::terminal::Raw;
+use crate::capture::{self, Vars};
+use crate::client::Client;
+use crate::command::allocation::{self, Ask, Granted};
+use crate::command::submission;
+use crate::contact::{Patience, fresh_key};
+use crate::options::asked::Asked;
+use crate::options::{Stop, Tool, collect};
+use crate::refusal;
+
+const SRUN: Tool = Tool::Srun;
+
+/// Signals that srun takes for itself or for its tasks. The others do what they always do (STOP, CHLD, ...).
+const SIGNALS: [i32; 14] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGURG,
+    libc::SIGPIPE,
+    libc::SIGXCPU,
+];
+
+/// Runs the command.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of every command")]
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    submission::ended(SRUN, start(&args))
+}
+
+fn start(args: &[OsString]) -> Result<u8, Stop> {
+    let vars: Vars = std::env::vars_os().collect();
+    let (mut asked, command) = gather(args, &vars)?;
+    if asked.test_only {
+        let line = submission::would_start(SRUN, asked.spec)
+            .map_err(|e| Stop::Bad { lines: refusal::lines("allocation failure", &e), exit: 1 })?;
+        eprintln!("srun: {line}");
+        return Ok(0);
+    }
+    submission::known_cluster(SRUN, asked.clusters.as_deref())?;
+    if asked.run.pty && !terminal::on_terminal() {
+        eprintln!("srun: error: Not using a pseudo-terminal, disregarding --pty option");
+        asked.run.pty = false;
+    }
+    let step = request::step(&asked, &command, &vars, asked.run.job.is_some())?;
+    let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
+    match asked.run.job {
+        Some(job) => {
+            let what = format!("Unable to create step for job {job}");
+            let client =
+                Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 })?;
+            run_step(&asked, step, JobId(job), false, client, &signals).0.map(|(status, _)| status)
+        }
+        None => in_own_allocation(&mut asked, step, &vars, &signals),
+    }
+}
+
+/// Variables and command line into one request, and the command.
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
+    let line = collect::line(SRUN, args)?;
+    let mut asked = Asked::new(SRUN);
+    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
+    collect::obey_variables(&mut asked, SRUN, &lookup)?;
+    collect::obey_line(&mut asked, SRUN, &line)?;
+    collect::verify(&asked)?;
+    if line.operands.iter().any(|word| word == ":") {
+        return Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"));
+    }
+    let Some(program) = line.operands.first() else {
+        return Err(Stop::bad("fatal: No command given to execute."));
+    };
+    if asked.run.pty && (asked.on_line("input") || asked.on_line("output") || asked.on_line("error")) {
+        return Err(Stop::bad("--error/--input/--output are incompatible with --pty"));
+    }
+    if asked.run.job.is_none() && asked.run.relative.is_some() {
+        return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
+    }
+    submission::place(&mut asked, SRUN, args)?;
+    if asked.spec.name.is_empty() || (asked.run.job.is_none() && !asked.on_line("job-name")) {
+        asked.spec.name = request::base_name(program);
+    }
+    asked.spec.command = line.operands.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    asked.spec.others = asked.other_pairs();
+    Ok((asked, line.operands.to_vec()))
+}
+
+/// Gets an allocation, runs the step in it, gives it back.
+fn in_own_allocation(asked: &mut Asked, step: StepRequest, vars: &Vars, signals: &SignalFd) -> Result<u8, Stop> {
+    let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
+    let ask = Ask {
+        tool: SRUN,
+        spec: std::mem::take(&mut asked.spec),
+        env,
+        immediate_s: asked.immediate_s,
+        quiet: asked.quiet,
+    };
+    let Granted { client, facts } = allocation::allocate(ask, signals)?;
+    let job = facts.key.job;
+    let (result, client) = run_step(asked, step, job, true, client, signals);
+    let exit = match &result {
+        Ok((_, exit)) => *exit,
+        Err(stop) => JobExit { code: stop.exit(), signal: 0 },
+    };
+    if !allocation::release(SRUN, client, job, exit) {
+        eprintln!("srun: error: the controller does not answer: job {job} ends when it does");
+    }
+    result.map(|(status, _)| status)
+}
+
+/// Runs the step in a running allocation.
+fn run_step(
+    asked: &Asked,
+    step: StepRequest,
+    job: JobId,
+    owner: bool,
+    client: Client,
+    signals: &SignalFd,
+) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
+    let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
+    let listener = match Listener::open(runner) {
+        Ok(listener) => listener,
+        Err(e) => {
+            return (Err(Stop::bad(format!("unable to open a socket for the tasks' streams: {e}"))), Some(client));
+        }
+    };
+    let StepRequest { spec, mut program, input, output, error } = step;
+    program.client = listener.address();
+    program.cookie = listener.cookie();
+    let prepared = Prepared {
+        input,
+        output,
+        error,
+        label: asked.run.label,
+        unbuffered: asked.run.unbuffered,
+        append: program.append,
+    };
+    let manners = Manners {
+        quiet: asked.quiet,
+        kill_on_bad_exit: asked.run.kill_on_bad_exit,
+        wait: Duration::from_secs(u64::from(asked.run.wait_s)),
+        disable_status: asked.run.disable_status,
+        quit_on_interrupt: asked.run.quit_on_interrupt,
+        immediate: asked.immediate_s.filter(|s| *s > 1).map(|s| Duration::from_secs(u64::from(s))),
+        terminal: if asked.run.pty { Raw::enter().ok() } else { None },
+    };
+    let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key: fresh_key() };
+    Session::new(job, owner, request, prepared, manners, listener, signals).run(client)
+}

@@ -1,0 +1,176 @@
+//! What tasks write: to this srun's own streams or files, line by line where several tasks write.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// A line that does not end is passed on after so long.
+const PARTIAL: Duration = Duration::from_millis(250);
+/// A line that does not end is passed on at this length.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Where one of the two streams goes.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// This srun's standard output.
+    Stdout,
+    /// This srun's standard error.
+    Stderr,
+    /// A file that it opened.
+    File(File),
+}
+
+impl Sink {
+    /// A file of the user.
+    pub(crate) fn open(path: &str, append: bool) -> io::Result<Self> {
+        let mut how = OpenOptions::new();
+        how.create(true);
+        if append {
+            how.append(true)
+        } else {
+            how.write(true).truncate(true)
+        };
+        how.open(path).map(Self::File)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes)?;
+                out.flush()
+            }
+            Self::Stderr => io::stderr().lock().write_all(bytes),
+            Self::File(file) => file.write_all(bytes),
+        }
+    }
+}
+
+/// Puts the output of all tasks together.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Standard output's.
+    out: Sink,
+    /// Standard error's; None: the same.
+    err: Option<Sink>,
+    /// Digits of the label; None: no labels.
+    label: Option<usize>,
+    /// Hold back what is not yet a line.
+    lines: bool,
+    partial: BTreeMap<(u32, bool), (Instant, Vec<u8>)>,
+}
+
+impl Output {
+    /// For that many tasks.
+    pub(crate) fn new(out: Sink, err: Option<Sink>, ntasks: u32, label: bool, unbuffered: bool) -> Self {
+        let digits = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
+        let lines = label || (ntasks > 1 && !unbuffered);
+        Self { out, err, label: label.then_some(digits), lines, partial: BTreeMap::new() }
+    }
+
+    /// Takes what a task wrote; nothing: its stream has ended.
+    pub(crate) fn take(&mut self, now: Instant, rank: u32, stderr: bool, bytes: &[u8]) -> io::Result<()> {
+        if !self.lines {
+            return self.put(stderr, bytes);
+        }
+        let (_, mut held) = self.partial.remove(&(rank, stderr)).unwrap_or((now, Vec::new()));
+        held.extend_from_slice(bytes);
+        let whole = match held.iter().rposition(|b| *b == b'\n') {
+            _ if bytes.is_empty() || held.len() > LINE_BYTES_MAX => held.len(),
+            Some(at) => at + 1,
+            None => 0,
+        };
+        let rest = held.split_off(whole);
+        if !rest.is_empty() {
+            self.partial.insert((rank, stderr), (now, rest));
+        }
+        self.lines_of(rank, stderr, &held)
+    }
+
+    /// When [`Output::flush`] must be called.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.partial.values().map(|(since, _)| *since + PARTIAL).min()
+    }
+
+    /// Passes on beginnings of lines that have waited long enough; all of them at the end.
+    pub(crate) fn flush(&mut self, now: Instant, end: bool) -> io::Result<()> {
+        let due: Vec<(u32, bool)> =
+            self.partial.iter().filter(|(_, (since, _))| end || *since + PARTIAL <= now).map(|(key, _)| *key).collect();
+        for key in due {
+            if let Some((_, held)) = self.partial.remove(&key) {
+                self.lines_of(key.0, key.1, &held)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines_of(&mut self, rank: u32, stderr: bool, bytes: &[u8]) -> io::Result<()> {
+        let Some(width) = self.label else { return self.put(stderr, bytes) };
+        let mut text = Vec::with_capacity(bytes.len() + 16);
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            write!(text, "{rank:>width$}: ")?;
+            text.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+        }
+        self.put(stderr, &text)
+    }
+
+    fn put(&mut self, stderr: bool, bytes: &[u8]) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match (&mut self.err, stderr) {
+            (Some(err), true) => err.write(bytes),
+            _ => self.out.write(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::{Duration, Instant};
+
+    use super::{Output, Sink};
+
+    /// Feeds frames (rank, bytes), then the end; what stands in the file before and after it.
+    fn written(name: &str, ntasks: u32, label: bool, unbuffered: bool, frames: &[(u32, &str)]) -> (String, String) {
+        let path = std::env::temp_dir().join(format!("squall-output-{}-{name}", std::process::id()));
+        let path = path.to_str().unwrap();
+        let sink = Sink::open(path, false).unwrap();
+        let mut output = Output::new(sink, None, ntasks, label, unbuffered);
+        let now = Instant::now();
+        for (rank, bytes) in frames {
+            output.take(now, *rank, false, bytes.as_bytes()).unwrap();
+        }
+        let before = fs::read_to_string(path).unwrap();
+        output.flush(now + Duration::from_secs(1), false).unwrap();
+        let after = fs::read_to_string(path).unwrap();
+        fs::remove_file(path).unwrap();
+        (before, after)
+    }
+
+    #[test]
+    fn labels_stand_before_every_line() {
+        let frames = [(0, "a\nb"), (11, "x\ny\n"), (0, "c\n"), (3, "end")];
+        assert_eq!(
+            written("label", 12, true, false, &frames),
+            (" 0: a\n11: x\n11: y\n 0: bc\n".into(), " 0: a\n11: x\n11: y\n 0: bc\n 3: end\n".into())
+        );
+        assert_eq!(written("one", 10, true, false, &[(9, "z\n")]).0, "9: z\n");
+    }
+
+    #[test]
+    fn lines_of_several_tasks_are_not_mixed() {
+        assert_eq!(written("lines", 2, false, false, &[(0, "a"), (1, "b\n"), (0, "c\n")]).0, "b\nac\n");
+    }
+
+    #[test]
+    fn one_task_and_unbuffered_output_pass_at_once() {
+        assert_eq!(written("raw", 1, false, false, &[(0, "prompt> ")]).0, "prompt> ");
+        assert_eq!(written("unbuffered", 2, false, true, &[(0, "a"), (1, "b")]).0, "ab");
+    }
+}

@@ -1,0 +1,135 @@
+//! From options to what the controller and the step daemons are asked.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use serde_bytes::ByteBuf;
+use squall_model::resource::Memory;
+use squall_model::step::{RankSet, StepSpec, Stream, TaskProgram};
+
+use super::streams::Route;
+use super::{multi_prog, terminal};
+use crate::capture::{self, Vars};
+use crate::options::asked::Asked;
+use crate::options::{Source, Stop, Tool};
+
+/// A step as srun asks for it, but for where it listens.
+#[derive(Debug)]
+pub(crate) struct StepRequest {
+    /// For the controller.
+    pub(crate) spec: StepSpec,
+    /// For the step daemons.
+    pub(crate) program: TaskProgram,
+    /// Standard input's way.
+    pub(crate) input: Route,
+    /// Standard output's way.
+    pub(crate) output: Route,
+    /// Standard error's way.
+    pub(crate) error: Route,
+}
+
+/// The base name of the command, which is also the name of its step.
+pub(crate) fn base_name(command: &OsStr) -> String {
+    let name = std::path::Path::new(command).file_name().unwrap_or(command);
+    name.to_string_lossy().into_owned()
+}
+
+/// Makes the request for a step. `inside`: in an allocation that was there before.
+pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
+    let spec = spec(asked, command, vars, inside);
+    let pty = asked.run.pty;
+    let text = |value: &Option<String>| if pty { Some("0".to_owned()) } else { value.clone() };
+    let input = Route::of(text(&asked.spec.stdin).as_deref());
+    let output = Route::of(text(&asked.spec.stdout).as_deref());
+    let error = Route::of_error(text(&asked.spec.stderr).as_deref(), &output);
+    let exported = capture::export(Tool::Srun, vars, asked.export.as_deref())?;
+    let program = TaskProgram {
+        commands: commands(asked, command, spec.ntasks)?,
+        env: ByteBuf::from(exported.env),
+        work_dir: ByteBuf::from(asked.spec.work_dir.clone().into_bytes()),
+        umask: asked.spec.umask,
+        rlimits: asked.spec.rlimits.clone(),
+        stdin: input.stream.clone(),
+        stdout: output.stream.clone(),
+        stderr: if error.stream == output.stream && pty { Stream::Joined } else { error.stream.clone() },
+        append: asked.spec.append.unwrap_or(false),
+        pty: pty.then(terminal::size),
+        kill_on_bad_exit: asked.run.kill_on_bad_exit,
+        wait_s: asked.run.wait_s,
+        cpu_bind: asked.run.cpu_bind.clone(),
+        export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
+        others: asked.other_pairs(),
+        ..TaskProgram::default()
+    };
+    Ok(StepRequest { spec, program, input, output, error })
+}
+
+fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
+    let words = |words: &[OsString]| words.iter().map(|w| ByteBuf::from(w.clone().into_vec())).collect::<Vec<_>>();
+    let Some((first, rest)) = command.split_first() else {
+        return Err(Stop::bad("fatal: No command given to execute."));
+    };
+    if asked.run.multi_prog {
+        return multi_prog::read(&first.to_string_lossy(), &words(rest), ntasks);
+    }
+    if first.as_bytes().contains(&0) || rest.iter().any(|w| w.as_bytes().contains(&0)) {
+        return Err(Stop::bad("the command contains a NUL byte"));
+    }
+    Ok(vec![(RankSet::All, words(command))])
+}
+
+fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepSpec {
+    let need = &asked.spec.need;
+    // What the job has is a default for its steps; only what this srun was told goes beyond.
+    let own = |option: &str| !inside || asked.on_line(option);
+    let mut spec = StepSpec {
+        name: if asked.on_line("job-name") { asked.spec.name.clone() } else { step_name(command) },
+        nodes_min: need.nodes_min.filter(|_| inside && asked.on_line("nodes")),
+        nodes_max: need.nodes_max.filter(|_| inside && asked.on_line("nodes")),
+        ntasks: need.ntasks,
+        ntasks_per_node: need.ntasks_per_node.filter(|_| need.ntasks.is_none() || own("ntasks-per-node")),
+        cpus_per_task: need.cpus_per_task,
+        memory: if inside && (asked.on_line("mem") || asked.on_line("mem-per-cpu")) {
+            need.memory
+        } else {
+            Memory::Unset
+        },
+        nodelist: need.nodelist.clone().filter(|_| inside),
+        exclude: need.exclude.clone().filter(|_| inside),
+        relative: asked.run.relative,
+        exact: !asked.run.whole
+            && (asked.run.exact || asked.on_line("exclusive") || (inside && asked.on_line("cpus-per-task"))),
+        overlap: asked.run.overlap,
+        overcommit: need.overcommit,
+        immediate: asked.immediate_s.is_some_and(|seconds| seconds <= 1),
+        distribution: asked.run.distribution,
+        time_limit_s: asked.spec.time_limit_s.filter(|s| inside && asked.on_line("time") && *s != u64::MAX),
+        submit_line: asked.spec.submit_line.clone(),
+    };
+    if inside {
+        fit_nodes(&mut spec, asked, vars);
+    }
+    spec
+}
+
+fn step_name(command: &[OsString]) -> String {
+    command.first().map(|first| base_name(first)).unwrap_or_default()
+}
+
+/// Fewer tasks than nodes need fewer nodes, and Slurm says so.
+fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) {
+    let of_job = || {
+        let value = vars.iter().find(|(name, _)| name == "SLURM_JOB_NUM_NODES").map(|(_, v)| v)?;
+        value.to_str()?.parse::<u32>().ok()
+    };
+    let same_job = matches!(asked.sources.get("jobid"), Some(Source::Variable(_)));
+    let nodes = spec.nodes_min.or_else(|| of_job().filter(|_| same_job));
+    let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return };
+    if ntasks < nodes && spec.nodelist.is_none() {
+        if !asked.quiet {
+            eprintln!("srun: Warning: can't run {ntasks} processes on {nodes} nodes, setting nnodes to {ntasks}");
+        }
+        spec.nodes_min = Some(ntasks);
+        spec.nodes_max = Some(ntasks);
+    }
+}
