@@ -326,9 +326,17 @@ impl StepGroups {
     }
 
     /// Moves the calling process into all groups; what it starts afterwards is born there. To be called once, by the
-    /// step daemon, before it drops privileges and before it starts anything.
+    /// step daemon, before it drops privileges and before it starts anything. Only the group that limits memory is
+    /// indispensable: the others are done without, with a notice on standard error.
     pub fn join(&self) -> io::Result<()> {
-        self.join.iter().try_for_each(|dir| write(dir, "cgroup.procs", "0"))
+        for dir in &self.join {
+            match write(dir, "cgroup.procs", "0") {
+                Err(e) if self.memory_dir() == Some(dir) => return Err(e),
+                Err(e) => eprintln!("cgroup {} can't be joined: {e}", dir.display()),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 
     /// The folder of the group whose memory the kernel limits and counts.

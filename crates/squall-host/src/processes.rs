@@ -21,6 +21,8 @@ pub struct Stat {
     pub parent: u32,
     /// When it was started, in ticks since boot.
     pub start: u64,
+    /// Its wait status, if it has ended and we may know.
+    pub status: i32,
 }
 
 impl Stat {
@@ -35,7 +37,8 @@ impl Stat {
         let rest = std::str::from_utf8(&text[at + 1..]).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let state = *fields.first()?.as_bytes().first()?;
-        Some(Self { state, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+        let status = fields.get(49).and_then(|field| field.parse().ok()).unwrap_or(0);
+        Some(Self { state, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()?, status })
     }
 
     /// Whether it has ended and only waits to be reaped.
@@ -121,7 +124,7 @@ mod tests {
     #[test]
     fn stat_lines_with_wild_names() {
         let mut line = b"42 (a) b (c)) S 7 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 98765 0 0".to_vec();
-        assert_eq!(Stat::parse(&line), Some(Stat { state: b'S', parent: 7, start: 98765 }));
+        assert_eq!(Stat::parse(&line), Some(Stat { state: b'S', parent: 7, start: 98765, status: 0 }));
         line.truncate(20);
         assert_eq!(Stat::parse(&line), None);
         let own = Stat::of(std::process::id()).unwrap();

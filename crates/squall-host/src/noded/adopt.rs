@@ -18,6 +18,7 @@ use crate::logging::say;
 use crate::processes::{self, Stat};
 use crate::spool::TaskPid;
 use crate::sys::pidfd;
+use crate::sys::wait::exit_of;
 use crate::sys::watch::Watched;
 
 /// How often what must die is killed again.
@@ -91,7 +92,7 @@ impl Daemon {
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
-            let (exit, usage) = learn_exit(&watched).await;
+            let (exit, usage) = learn_exit(task, &watched).await;
             let _ = events.send(Event::TaskDied(key, task.rank, exit, usage));
         });
     }
@@ -223,9 +224,9 @@ fn open_same(task: TaskPid) -> Option<OwnedFd> {
 }
 
 /// How a process ended that may be our child (and reaped with the others already) or somebody else's.
-async fn learn_exit(watched: &Watched) -> (Option<ExitCode>, Option<Usage>) {
+async fn learn_exit(task: TaskPid, watched: &Watched) -> (Option<ExitCode>, Option<Usage>) {
     let fd = watched.as_fd();
-    for _ in 0..REAP_TRIES {
+    for unreaped in 0..REAP_TRIES {
         if let Ok(Some(exit)) = pidfd::reap(fd, false) {
             return (Some(exit), None);
         }
@@ -234,7 +235,11 @@ async fn learn_exit(watched: &Watched) -> (Option<ExitCode>, Option<Usage>) {
         if gone || exit.is_some() {
             return (exit, None);
         }
-        // Its parent has yet to reap it.
+        // Its parent has yet to reap it, which the first process of a container may never do.
+        let dead = Stat::of(task.pid).filter(|stat| stat.is_dead() && stat.start == task.start);
+        if let Some(stat) = dead.filter(|_| unreaped == REAP_TRIES - 1) {
+            return (Some(exit_of(stat.status)), None);
+        }
         tokio::time::sleep(REAP_PAUSE).await;
     }
     (None, None)
