@@ -1,1 +1,13 @@
-//! x
+//! Policies: `plan` looks at a borrowed view of cluster and queue and says what starts where. It touches nothing.
+#![forbid(unsafe_code)]
+
+mod constraint;
+mod fifo;
+mod place;
+mod request;
+mod view;
+
+pub use constraint::Constraint;
+pub use fifo::{feasible, plan};
+pub use request::Request;
+pub use view::{Candidate, Group, Head, Item, NodeView, PartitionView, Plan, Scratch, Skip, Start, View};

@@ -1,0 +1,178 @@
+//! First in, first out: in each partition strictly by priority and age; who can't start holds up those behind.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{Need, PendingReason};
+use squall_model::resource::Alloc;
+use squall_model::set::CoreSet;
+
+use crate::place::{Condition, place};
+use crate::request::Request;
+use crate::view::{Candidate, Head, Item, PartitionView, Plan, Scratch, Skip, Start, View};
+
+/// What starts now. Costs what it starts and skips, and one look at the first job that can't start in each
+/// partition; the length of the queue behind it costs nothing.
+pub fn plan(view: &impl View, scratch: &mut Scratch) -> Plan {
+    scratch.reset(view.open());
+    let mut plan = Plan::default();
+    let mut done = Done::default();
+    let mut queues = Vec::new();
+    for at in 0..view.partition_count() {
+        let partition = view.partition(at);
+        if partition.starts {
+            queues.push((at, partition, view.queue(at).peekable()));
+        }
+    }
+    loop {
+        // The next job over all partitions; few partitions, so a look at each is cheap.
+        let next = queues.iter_mut().enumerate().filter_map(|(slot, (_, partition, queue))| {
+            let job = queue.peek()?;
+            Some(((Reverse(partition.tier), Reverse(job.priority), job.item, slot), slot))
+        });
+        let Some((_, slot)) = next.min() else { break };
+        let (at, partition, queue) = &mut queues[slot];
+        let Some(job) = queue.next() else { break };
+        if !consider(view, scratch, &mut plan, &mut done, (*at, partition), &job) {
+            withhold(scratch, &mut queues, slot);
+        }
+    }
+    plan
+}
+
+/// Nodes of a blocked partition are kept from partitions of a lower tier; nobody behind in it is looked at.
+fn withhold<T>(scratch: &mut Scratch, queues: &mut Vec<(usize, PartitionView<'_>, T)>, slot: usize) {
+    let (_, blocked, _) = queues.remove(slot);
+    if queues.iter().any(|(_, other, _)| other.tier < blocked.tier) {
+        scratch.withheld.union_with(blocked.nodes);
+    }
+}
+
+/// Jobs that this plan has dealt with.
+#[derive(Default)]
+struct Done {
+    /// Jobs in several partitions that have started in one.
+    started: BTreeSet<Item>,
+    /// Starts by array.
+    groups: BTreeMap<JobId, u32>,
+}
+
+/// Starts one candidate as often as may be. False: it waits for resources.
+fn consider(
+    view: &impl View,
+    scratch: &mut Scratch,
+    plan: &mut Plan,
+    done: &mut Done,
+    (at, partition): (usize, &PartitionView<'_>),
+    job: &Candidate<'_>,
+) -> bool {
+    if done.started.contains(&job.item) {
+        return true;
+    }
+    plan.looked_at += 1;
+    let request = match fitting(view, partition, job) {
+        Ok(request) => request,
+        Err(reason) => {
+            plan.skips.push(Skip { item: job.item, partition: at, reason });
+            return true;
+        }
+    };
+    for _ in 0..job.copies {
+        if let Some(group) = job.group {
+            let started = done.groups.entry(group.id).or_default();
+            if *started >= group.room {
+                break;
+            }
+            *started += 1;
+        }
+        let elsewhere = job.avoid.and_then(|avoid| {
+            let mut request = request.clone();
+            request.excluded.union_with(avoid);
+            place(view, scratch, &request, partition.nodes, Condition::Now)
+        });
+        let alloc = elsewhere.or_else(|| place(view, scratch, &request, partition.nodes, Condition::Now));
+        let Some(alloc) = alloc else {
+            if let Some(group) = job.group {
+                done.groups.entry(group.id).and_modify(|started| *started -= 1);
+            }
+            return wait_or_skip(view, scratch, plan, &request, (at, partition), job);
+        };
+        book(view, scratch, &alloc);
+        plan.starts.push(Start { item: job.item, partition: at, alloc });
+        done.started.insert(job.item);
+    }
+    true
+}
+
+/// It does not fit now. False: it waits for its turn; true: it never can as the cluster is.
+fn wait_or_skip(
+    view: &impl View,
+    scratch: &mut Scratch,
+    plan: &mut Plan,
+    request: &Request,
+    (at, partition): (usize, &PartitionView<'_>),
+    job: &Candidate<'_>,
+) -> bool {
+    if place(view, scratch, request, partition.nodes, Condition::Empty).is_some() {
+        plan.heads.push(Head { item: job.item, partition: at });
+        return false;
+    }
+    let reason = match place(view, scratch, request, partition.nodes, Condition::Ideal) {
+        Some(_) => PendingReason::ReqNodeNotAvail,
+        None if request.nodes_min > partition.nodes.len() as u32 => PendingReason::PartitionNodeLimit,
+        None if partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
+        None => PendingReason::BadConstraints,
+    };
+    plan.skips.push(Skip { item: job.item, partition: at, reason });
+    true
+}
+
+/// The request of a job that respects the partition's limits, or why it does not.
+fn fitting(
+    view: &impl View,
+    partition: &PartitionView<'_>,
+    job: &Candidate<'_>,
+) -> Result<Request, PendingReason> {
+    let over_time = match (job.time_limit_s, partition.time_max_s) {
+        (Some(Some(limit)), Some(max)) => limit > max,
+        (Some(None), Some(_)) => true,
+        _ => false,
+    };
+    if over_time {
+        return Err(PendingReason::PartitionTimeLimit);
+    }
+    let mut request = Request::of(job.need, view).ok_or(PendingReason::BadConstraints)?;
+    let most = partition.nodes_max.unwrap_or(u32::MAX);
+    if request.nodes_min > most {
+        return Err(PendingReason::PartitionNodeLimit);
+    }
+    request.nodes_max = request.nodes_max.min(most);
+    if request.nodes_max < partition.nodes_min {
+        return Err(PendingReason::PartitionNodeLimit);
+    }
+    request.nodes_min = request.nodes_min.max(partition.nodes_min);
+    Ok(request)
+}
+
+/// Notes in the scratch what an allocation takes.
+fn book(view: &impl View, scratch: &mut Scratch, alloc: &Alloc) {
+    for group in &alloc.groups {
+        for id in group.nodes.iter() {
+            let node = view.node(id);
+            let (cores, memory_mb): &mut (CoreSet, u64) =
+                scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+            cores.union_with(&group.cores);
+            *memory_mb += group.memory_mb;
+            if cores.len() >= node.hardware.cpus as usize {
+                scratch.open.remove(NodeId(id.0));
+            }
+        }
+    }
+}
+
+/// Where a job would run on empty nodes of a partition, all of them up; None: nowhere.
+pub fn feasible(view: &impl View, scratch: &mut Scratch, need: &Need, partition: usize) -> Option<Alloc> {
+    let request = Request::of(need, view)?;
+    place(view, scratch, &request, view.partition(partition).nodes, Condition::Ideal)
+}

@@ -1,0 +1,244 @@
+//! Where one job fits: first fit over nodes in the order of their ids, on few nodes rather than many.
+
+use squall_model::id::NodeId;
+use squall_model::resource::{Alloc, Memory};
+use squall_model::set::{CoreSet, NodeSet};
+
+use crate::request::Request;
+use crate::view::{NodeView, Scratch, View};
+
+/// Which nodes count, and in what condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// As they are: usable, with what is free now.
+    Now,
+    /// Usable nodes as if nothing ran.
+    Empty,
+    /// All nodes as if nothing ran and all were up.
+    Ideal,
+}
+
+/// Finds room for a job among `nodes`.
+pub(crate) fn place(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    condition: Condition,
+) -> Option<Alloc> {
+    if !request.required.is_subset(nodes) || !request.required.0.is_disjoint(&request.excluded.0) {
+        return None;
+    }
+    let mut fits = std::mem::take(&mut scratch.fits);
+    let found = find(view, scratch, request, nodes, condition, &mut fits);
+    scratch.fits = fits;
+    found.map(|chosen| share_out(view, scratch, request, &chosen, condition))
+}
+
+/// Chooses nodes: (node, most tasks there).
+fn find(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    condition: Condition,
+    fits: &mut Vec<(NodeId, u32)>,
+) -> Option<Vec<(NodeId, u32)>> {
+    fits.clear();
+    let wanted = request.tasks.unwrap_or(1);
+    let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread;
+    let among = if condition == Condition::Now { &scratch.open } else { nodes };
+    for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
+        if condition == Condition::Now && scratch.withheld.contains(id) {
+            continue;
+        }
+        let tasks = capacity(view, scratch, request, id, condition);
+        if tasks == 0 {
+            continue;
+        }
+        if one_is_enough && tasks >= wanted {
+            return Some(vec![(id, tasks)]);
+        }
+        fits.push((id, tasks));
+        // Without contiguity or choice, the first that suffice are as good as any.
+        if request.tasks.is_none() && request.required.is_empty() && !request.contiguous {
+            let enough = if request.spread { usize::MAX } else { request.nodes_max as usize };
+            if fits.len() >= enough {
+                break;
+            }
+        }
+    }
+    if request.contiguous { contiguous(request, fits) } else { gather(request, fits) }
+}
+
+/// Most tasks of the job that a node can take; 0: none.
+fn capacity(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId, condition: Condition) -> u32 {
+    let node = view.node(id);
+    let fine = (node.usable || condition == Condition::Ideal)
+        && node.hardware.tmp_disk_mb >= request.tmp_disk_mb
+        && request.constraint.as_ref().is_none_or(|c| c.holds(&node.hardware.features));
+    if !fine {
+        return 0;
+    }
+    let (cpus, memory_mb) = free(scratch, id, node, condition);
+    if cpus == 0 || cpus < request.cpus_min || (request.exclusive && cpus < node.hardware.cpus) {
+        return 0;
+    }
+    let most = request.tasks_per_node.unwrap_or(u32::MAX);
+    let by_cpus = if request.overcommit { most } else { cpus / request.task_cpus };
+    let by_memory = match request.memory {
+        Memory::Unset => u32::MAX,
+        Memory::PerNodeMb(0) if memory_mb < node.hardware.memory_mb => 0,
+        Memory::PerNodeMb(mb) if mb > memory_mb => 0,
+        Memory::PerNodeMb(_) => u32::MAX,
+        Memory::PerCpuMb(mb) => tasks_by_memory(request, mb, memory_mb),
+    };
+    let tasks = most.min(by_cpus).min(by_memory);
+    let exactly = request.tasks_per_node.filter(|_| request.tasks.is_none());
+    if exactly.is_some_and(|n| tasks < n) { 0 } else { tasks }
+}
+
+/// How many tasks memory suffices for if each CPU brings `mb`.
+fn tasks_by_memory(request: &Request, mb: u64, free_mb: u64) -> u32 {
+    let cpus = free_mb.checked_div(mb).unwrap_or(u64::MAX);
+    if cpus < u64::from(request.cpus_min) {
+        return 0;
+    }
+    if request.overcommit { u32::MAX } else { u32::try_from(cpus / u64::from(request.task_cpus)).unwrap_or(u32::MAX) }
+}
+
+/// CPUs and memory that are free on a node.
+fn free(scratch: &Scratch, id: NodeId, node: NodeView<'_>, condition: Condition) -> (u32, u64) {
+    if condition != Condition::Now {
+        return (node.hardware.cpus, node.hardware.memory_mb);
+    }
+    let (cores, memory_mb) = match scratch.taken.get(&id) {
+        Some((cores, memory_mb)) => (cores, *memory_mb),
+        None => (node.cores, node.memory_mb),
+    };
+    let cpus = node.hardware.cpus.saturating_sub(cores.len() as u32);
+    (cpus, node.hardware.memory_mb.saturating_sub(memory_mb))
+}
+
+/// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.
+fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
+    let (required, others): (Vec<_>, Vec<_>) =
+        fits.iter().copied().partition(|(id, _)| request.required.contains(*id));
+    if required.len() < request.required.len() {
+        return None;
+    }
+    let mut chosen = required;
+    if request.spread {
+        chosen.extend(others.iter().take(request.nodes_max as usize - chosen.len()));
+        return enough(request, &chosen).then_some(chosen);
+    }
+    let must = (request.nodes_min as usize).saturating_sub(chosen.len());
+    if request.tasks.is_none() {
+        let may = request.nodes_max as usize - chosen.len();
+        chosen.extend(others.iter().take(may));
+        return enough(request, &chosen).then_some(chosen);
+    }
+    let first: Vec<_> = chosen.iter().chain(others.iter().take(must)).copied().collect();
+    if enough(request, &first) {
+        return Some(first);
+    }
+    let mut roomy = others;
+    roomy.sort_by_key(|(id, tasks)| (std::cmp::Reverse(*tasks), *id));
+    for fit in roomy {
+        if enough(request, &chosen) || chosen.len() == request.nodes_max as usize {
+            break;
+        }
+        chosen.push(fit);
+    }
+    enough(request, &chosen).then_some(chosen)
+}
+
+/// The first run of neighbours that suffices.
+fn contiguous(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
+    for from in 0..fits.len() {
+        let mut chosen = Vec::new();
+        for &(id, tasks) in &fits[from..] {
+            let broken = chosen.last().is_some_and(|(last, _): &(NodeId, u32)| last.0 + 1 != id.0);
+            if broken || chosen.len() == request.nodes_max as usize {
+                break;
+            }
+            chosen.push((id, tasks));
+            let all = chosen.iter().filter(|(id, _)| request.required.contains(*id)).count() == request.required.len();
+            if all && enough(request, &chosen) {
+                return Some(chosen);
+            }
+        }
+    }
+    None
+}
+
+/// Whether these nodes are enough nodes for enough tasks.
+fn enough(request: &Request, chosen: &[(NodeId, u32)]) -> bool {
+    let room: u64 = chosen.iter().map(|(_, tasks)| u64::from(*tasks)).sum();
+    chosen.len() >= request.nodes_min as usize
+        && chosen.len() <= request.nodes_max as usize
+        && request.tasks.is_none_or(|tasks| room >= u64::from(tasks))
+}
+
+/// Gives tasks to the chosen nodes in turn, and to each node the cores and memory that its tasks need.
+fn share_out(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    chosen: &[(NodeId, u32)],
+    condition: Condition,
+) -> Alloc {
+    let mut chosen = chosen.to_vec();
+    chosen.sort_unstable_by_key(|(id, _)| *id);
+    let tasks = deal(request, &chosen);
+    let mut alloc = Alloc::default();
+    for (&(id, _), tasks) in chosen.iter().zip(tasks) {
+        let node = view.node(id);
+        let used = match scratch.taken.get(&id) {
+            _ if condition != Condition::Now => CoreSet::new(),
+            Some((cores, _)) => cores.clone(),
+            None => node.cores.clone(),
+        };
+        let mut free = CoreSet::first(node.hardware.cpus as usize);
+        free.subtract(&used);
+        let cpus = if request.exclusive {
+            free.len() as u32
+        } else {
+            let for_tasks = if request.overcommit { 1 } else { tasks.saturating_mul(request.task_cpus) };
+            for_tasks.max(request.cpus_min).max(1)
+        };
+        let memory_mb = match request.memory {
+            Memory::Unset => 0,
+            Memory::PerNodeMb(0) => node.hardware.memory_mb,
+            Memory::PerNodeMb(mb) => mb,
+            Memory::PerCpuMb(mb) => (mb * u64::from(cpus)).min(node.hardware.memory_mb),
+        };
+        let cores = free.take(cpus as usize).unwrap_or(free);
+        alloc.push(id, cores, memory_mb);
+    }
+    alloc
+}
+
+/// Tasks of each chosen node: one each in turn until all are dealt, none over what it can take.
+fn deal(request: &Request, chosen: &[(NodeId, u32)]) -> Vec<u32> {
+    let Some(total) = request.tasks else {
+        let each = request.tasks_per_node.unwrap_or(1);
+        return vec![each; chosen.len()];
+    };
+    let mut tasks = vec![0_u32; chosen.len()];
+    let mut left = total;
+    while left > 0 {
+        let open = chosen.iter().zip(&tasks).filter(|((_, most), has)| *has < most).count() as u32;
+        if open == 0 {
+            break;
+        }
+        let room = chosen.iter().zip(&tasks).filter_map(|((_, most), has)| (most > has).then_some(most - has));
+        let round = (left / open).clamp(1, room.min().unwrap_or(1).max(1));
+        for ((_, most), has) in chosen.iter().zip(&mut tasks) {
+            let more = round.min(left).min(most - *has);
+            *has += more;
+            left -= more;
+        }
+    }
+    tasks
+}

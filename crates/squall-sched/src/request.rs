@@ -1,0 +1,96 @@
+//! A job's need, read once: numbers instead of options, node sets instead of names.
+
+use squall_model::hostlist;
+use squall_model::job::Need;
+use squall_model::resource::Memory;
+use squall_model::set::NodeSet;
+
+use crate::constraint::Constraint;
+use crate::view::View;
+
+/// What to look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Least nodes.
+    pub nodes_min: u32,
+    /// Most nodes.
+    pub nodes_max: u32,
+    /// Tasks over all nodes; None: `tasks_per_node` on each.
+    pub tasks: Option<u32>,
+    /// Most tasks of a node; without `tasks`: exactly so many.
+    pub tasks_per_node: Option<u32>,
+    /// CPUs for one task.
+    pub task_cpus: u32,
+    /// Least CPUs of a node.
+    pub cpus_min: u32,
+    /// Memory.
+    pub memory: Memory,
+    /// Scratch space, MiB.
+    pub tmp_disk_mb: u64,
+    /// Whole nodes.
+    pub exclusive: bool,
+    /// More tasks than CPUs.
+    pub overcommit: bool,
+    /// Neighbouring nodes.
+    pub contiguous: bool,
+    /// As many nodes as possible.
+    pub spread: bool,
+    /// Nodes that must be part of it.
+    pub required: NodeSet,
+    /// Nodes that must not.
+    pub excluded: NodeSet,
+    /// What nodes must have.
+    pub constraint: Option<Constraint>,
+}
+
+impl Request {
+    /// Reads a need. None: it names nodes that don't exist, or says something that can't be understood.
+    pub fn of(need: &Need, view: &impl View) -> Option<Self> {
+        let required = names(need.nodelist.as_deref(), view, true)?;
+        let excluded = names(need.exclude.as_deref(), view, false)?;
+        let constraint = match need.constraint.as_deref() {
+            Some(text) => Some(Constraint::parse(text)?),
+            None => None,
+        };
+        let nodes_min = need.nodes_min.unwrap_or(1).max(required.len() as u32).max(1);
+        let open_ended = if need.nodes_min.is_some() { nodes_min } else { u32::MAX };
+        // Without a number of tasks, more nodes would only mean more tasks than were asked for.
+        let open_ended = if need.ntasks.is_none() { nodes_min } else { open_ended };
+        let memory = match need.memory {
+            Memory::Unset if view.memory_per_cpu_mb() > 0 => Memory::PerCpuMb(view.memory_per_cpu_mb()),
+            memory => memory,
+        };
+        Some(Self {
+            nodes_min,
+            nodes_max: need.nodes_max.unwrap_or(open_ended).max(nodes_min),
+            tasks: need.ntasks,
+            tasks_per_node: need.ntasks_per_node.filter(|n| *n > 0),
+            task_cpus: need.cpus_per_task.unwrap_or(1).max(1),
+            cpus_min: need.cpus_min.unwrap_or(1).max(1),
+            memory,
+            tmp_disk_mb: need.tmp_disk_mb,
+            exclusive: need.exclusive,
+            overcommit: need.overcommit,
+            contiguous: need.contiguous,
+            spread: need.spread,
+            required,
+            excluded,
+            constraint,
+        })
+    }
+}
+
+fn names(list: Option<&str>, view: &impl View, all: bool) -> Option<NodeSet> {
+    let Some(list) = list else { return Some(NodeSet::new()) };
+    let mut set = NodeSet::new();
+    for name in hostlist::expand(list).ok()? {
+        match view.node_id(&name) {
+            Some(id) => {
+                set.insert(id);
+            }
+            None if all => return None,
+            None => {}
+        }
+    }
+    Some(set)
+}
