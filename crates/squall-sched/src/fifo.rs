@@ -71,6 +71,9 @@ fn consider(
         return true;
     }
     plan.looked_at += 1;
+    if job.group.is_some_and(|group| group.room <= done.groups.get(&group.id).copied().unwrap_or_default()) {
+        return true;
+    }
     let request = match fitting(view, partition, job) {
         Ok(request) => request,
         Err(reason) => {
@@ -129,11 +132,7 @@ fn wait_or_skip(
 }
 
 /// The request of a job that respects the partition's limits, or why it does not.
-fn fitting(
-    view: &impl View,
-    partition: &PartitionView<'_>,
-    job: &Candidate<'_>,
-) -> Result<Request, PendingReason> {
+fn fitting(view: &impl View, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Result<Request, PendingReason> {
     let over_time = match (job.time_limit_s, partition.time_max_s) {
         (Some(Some(limit)), Some(max)) => limit > max,
         (Some(None), Some(_)) => true,
@@ -169,6 +168,13 @@ fn book(view: &impl View, scratch: &mut Scratch, alloc: &Alloc) {
             }
         }
     }
+}
+
+/// Where a job could run now if nobody were ahead of it; None: nowhere.
+pub fn fits_now(view: &impl View, scratch: &mut Scratch, need: &Need, partition: usize) -> Option<Alloc> {
+    scratch.reset(view.open());
+    let request = Request::of(need, view)?;
+    place(view, scratch, &request, view.partition(partition).nodes, Condition::Now)
 }
 
 /// Where a job would run on empty nodes of a partition, all of them up; None: nowhere.

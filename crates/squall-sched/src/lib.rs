@@ -8,6 +8,6 @@ mod request;
 mod view;
 
 pub use constraint::Constraint;
-pub use fifo::{feasible, plan};
+pub use fifo::{feasible, fits_now, plan};
 pub use request::Request;
 pub use view::{Candidate, Group, Head, Item, NodeView, PartitionView, Plan, Scratch, Skip, Start, View};

@@ -122,8 +122,7 @@ fn free(scratch: &Scratch, id: NodeId, node: NodeView<'_>, condition: Condition)
 
 /// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.
 fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
-    let (required, others): (Vec<_>, Vec<_>) =
-        fits.iter().copied().partition(|(id, _)| request.required.contains(*id));
+    let (required, others): (Vec<_>, Vec<_>) = fits.iter().copied().partition(|(id, _)| request.required.contains(*id));
     if required.len() < request.required.len() {
         return None;
     }

@@ -55,12 +55,12 @@ impl Links {
             old
         })
     }
-    /// The connection has ended.
-    pub(crate) fn lost(&mut self, link: LinkId) {
-        if let Some(node) = self.by_link.remove(&link) {
-            self.by_node.remove(&node);
-            self.outbox.remove(&node);
-        }
+    /// The connection has ended; returns the node that it was.
+    pub(crate) fn lost(&mut self, link: LinkId) -> Option<NodeId> {
+        let node = self.by_link.remove(&link)?;
+        self.by_node.remove(&node);
+        self.outbox.remove(&node);
+        Some(node)
     }
     /// The node on a connection, if it has registered and nobody took over.
     pub(crate) fn node(&self, link: LinkId) -> Option<NodeId> {
@@ -82,6 +82,12 @@ impl Links {
     pub(crate) fn push(&mut self, node: NodeId, message: Down) {
         if self.by_node.contains_key(&node) {
             self.outbox.entry(node).or_default().push(message);
+        }
+    }
+    /// Queues a message if there is one.
+    pub(crate) fn extend(&mut self, node: NodeId, message: Option<Down>) {
+        if let Some(message) = message {
+            self.push(node, message);
         }
     }
     /// Turns what is queued into one frame for each node.

@@ -5,7 +5,6 @@
 //! a crash and rebuilt from `State` at [`Input::Start`].
 
 mod apply;
-pub(crate) mod depend;
 pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod info;
@@ -16,18 +15,23 @@ pub mod state;
 pub(crate) mod steps;
 pub(crate) mod waits;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{JobId, NodeId};
-use squall_model::job::{Blob, Digest, Owner};
+use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::{Down, DownFrame, UpFrame};
 
 use crate::machine::Machine;
+use drive::Todo;
+use drive::queue::Queue;
+use drive::shutdown::Leaving;
+use drive::timers::Timers;
 use links::Links;
 use state::State;
 use waits::Waits;
@@ -133,6 +137,20 @@ pub struct Controller {
     pub(crate) waits: Waits,
     /// Steps that wait or run.
     pub(crate) steps: steps::Desk,
+    /// What waits to start.
+    pub(crate) queue: Queue,
+    /// What has to happen at a time.
+    pub(crate) timers: Timers,
+    /// What this turn has to do.
+    pub(crate) todo: Todo,
+    /// Jobs that nodes have and should not, until they are rid of them.
+    pub(crate) strays: BTreeMap<NodeId, BTreeSet<JobAttempt>>,
+    /// A shutdown under way.
+    pub(crate) leaving: Option<Leaving>,
+    /// When ended jobs were looked at last, to be forgotten.
+    pub(crate) forget_checked: Time,
+    /// The policy's memory.
+    pub(crate) scratch: squall_sched::Scratch,
     /// Counters.
     pub(crate) diag: Diag,
 }
@@ -162,7 +180,9 @@ impl Controller {
 
     /// Makes an event happen: applied at once, journaled before anything else leaves.
     pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
+        drive::notice::before(self, &event);
         self.state.apply(now, &event);
+        drive::notice::after(self, now, &event);
         out.events.push(event);
     }
 
@@ -181,9 +201,18 @@ impl Machine for Controller {
         match input {
             Input::Start { config, version, host } => drive::start(self, now, *config, version, host, out),
             Input::Ask { caller, who, request } => request::ask(self, now, caller, &who, *request, out),
-            Input::Hangup { caller } => drive::hangup(self, now, caller, out),
-            Input::Frame { link, frame } => drive::frame(self, now, link, *frame, out),
-            Input::Lost { link } => self.links.lost(link),
+            Input::Hangup { caller } => {
+                for job in self.waits.hangup(caller) {
+                    drive::work::abandon(self, now, job, out);
+                }
+                steps::hangup(self, now, caller, out);
+            }
+            Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
+            Input::Lost { link } => {
+                if let Some(node) = self.links.lost(link) {
+                    drive::notice::refresh(self, node);
+                }
+            }
             Input::Disk { full } => self.disk_full = full,
             Input::Tick => {}
         }
@@ -194,3 +223,6 @@ impl Machine for Controller {
         drive::deadline(self)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,47 +1,134 @@
 //! From state to effects: sends, answers and the events that time and nodes bring about.
 
+pub(crate) mod depend;
+pub(crate) mod nodes;
+pub(crate) mod notice;
+pub(crate) mod queue;
+pub(crate) mod shutdown;
+pub(crate) mod timers;
+pub(crate) mod view;
+pub(crate) mod work;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::Event;
-use squall_model::id::Epoch;
-use squall_model::time::Time;
-use squall_model::wire::node::UpFrame;
+use squall_model::id::{Epoch, JobId, NodeId};
+use squall_model::job::JobKind;
+use squall_model::limits::OWNER_GRACE_S;
+use squall_model::time::{Span, Time};
 
-use super::{CallerId, Controller, LinkId, Out};
+use super::{Controller, Out, steps};
+use crate::control::state::job::Job;
+use timers::Timer;
 
-/// A new life begins: the epoch rises, a changed configuration is journaled.
+/// Seconds between looks for jobs to be forgotten.
+const FORGET_S: u64 = 10;
+
+/// What this turn has to do when all its events are decided.
+#[derive(Debug, Default)]
+pub(crate) struct Todo {
+    /// Jobs that started: their nodes are to be told.
+    pub(crate) starting: Vec<JobId>,
+    /// Jobs whose end was decided while they ran: their nodes are to be told.
+    pub(crate) ending: BTreeSet<JobId>,
+    /// Jobs and arrays to which something happened: who waits for it is to be told.
+    pub(crate) touched: BTreeSet<JobId>,
+    /// Suspended jobs whose processes on a node may run.
+    pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
+    /// Nodes that the operator set down: their jobs are lost.
+    pub(crate) condemned: BTreeSet<NodeId>,
+}
+
+/// A new life begins: the epoch rises, a changed configuration is journaled, soft state is made from state.
 pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: String, host: String, out: &mut Out) {
     c.host = host;
     c.version.clone_from(&version);
     c.diag.since = now;
+    c.forget_checked = now;
     let epoch = Epoch(c.state.epoch.0 + 1);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     let mut config = config;
     config.complete();
     if *c.state.config != config || c.state.partitions.is_empty() {
         c.commit(now, Event::Configured { config: Arc::new(config) }, out);
+    } else {
+        notice::cluster_changed(c, now);
     }
-}
-
-/// A client's connection has ended.
-pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
-    let _ = (c, now, caller, out);
-}
-
-/// A frame from a node.
-pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame, out: &mut Out) {
-    let _ = (c, now, link, frame, out);
+    let unfinished = c.state.jobs.iter().filter(|(_, job)| !job.is_ended());
+    let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind != JobKind::Batch);
+    let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind != JobKind::Batch)).collect();
+    for (id, owned) in active {
+        notice::arm_limit(c, id);
+        if owned && !c.state.jobs.get(&id).is_some_and(|job| job.outcome().is_some()) {
+            c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
+        }
+    }
+    nodes::watch_all(c, now);
+    steps::started(c, now);
 }
 
 /// Makes it so: what state asks for and was not done yet. Called after every input.
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
-    let _ = now;
+    if c.state.epoch == Epoch(0) {
+        return;
+    }
+    while let Some(timer) = c.timers.pop(now) {
+        work::fire(c, now, timer, out);
+    }
+    steps::timers(c, now, out);
+    forget(c, now, out);
+    loop {
+        work::enter_all(c, now, out);
+        while let Some(node) = c.todo.condemned.pop_first() {
+            nodes::condemn(c, now, node, out);
+        }
+        if !c.queue.dirty.is_empty() {
+            continue;
+        }
+        if std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
+            work::schedule(c, now, out);
+            continue;
+        }
+        let Some(job) = c.todo.touched.pop_first() else { break };
+        work::tell(c, job, out);
+        steps::settle(c, now, job, out);
+    }
+    work::send_starts(c);
+    work::send_ends(c);
+    work::send_stops(c);
+    shutdown::proceed(c, now, out);
     c.links.flush(out);
 }
 
 /// When [`settle`] must be called again.
 pub(crate) fn deadline(c: &Controller) -> Option<Time> {
-    let _ = c;
-    None
+    let first = c.state.index.ended.first().into_iter().chain(c.state.index.ended_arrays.first());
+    let first = first.map(|(time, _)| *time).min();
+    let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
+    let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
+    [c.timers.next(), forget, steps::deadline(c)].into_iter().flatten().min()
+}
+
+/// Ended jobs are forgotten some time after their end, every few seconds.
+fn forget(c: &mut Controller, now: Time, out: &mut Out) {
+    if now < c.forget_checked + Span::from_secs(FORGET_S) {
+        return;
+    }
+    c.forget_checked = now;
+    let ended_before = now - Span::from_secs(c.state.config.min_job_age_s);
+    let index = &c.state.index;
+    let old = |set: &BTreeSet<(Time, JobId)>| {
+        let mut old = set.range(..(ended_before, JobId(0)));
+        old.any(|(_, id)| !index.wanted.contains_key(id))
+    };
+    if old(&index.ended) || old(&index.ended_arrays) {
+        c.commit(now, Event::Forgotten { ended_before }, out);
+    }
+}
+
+/// Whether a job may run again after a failure that was not its own.
+pub(crate) fn may_requeue(c: &Controller, job: &Job) -> bool {
+    job.spec.kind == JobKind::Batch && job.spec.requeue.unwrap_or(c.state.config.job_requeue)
 }

@@ -6,11 +6,11 @@ use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet};
 use squall_model::time::Time;
 use squall_model::wire::info::{JobInfo, StepInfo};
+use squall_sched::Item;
 
 use super::cluster::names;
 use super::waiting::{self, Waits};
 use crate::control::Controller;
-use crate::control::depend::{Waiter, open_terms};
 use crate::control::facts;
 use crate::control::state::State;
 use crate::control::state::array::Array;
@@ -20,7 +20,7 @@ use crate::dependency::dependency_status;
 /// A job of its own.
 pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now: Time) -> JobInfo {
     let state = &c.state;
-    let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
+    let waits = Waits { id, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
     let mut info = waiting_info(c, &waits, job.submit, job.is_pending(), now);
     info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
     info.state = job.state();
@@ -43,7 +43,7 @@ pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now
 
 /// Tasks of an array that nothing happened to yet, as one entry.
 pub(crate) fn of_untouched(c: &Controller, id: JobId, array: &Array, tasks: IndexSet, now: Time) -> JobInfo {
-    let waits = Waits { id, owner: &array.owner, spec: &array.spec, queue: &array.queue, task: None, job: None };
+    let waits = Waits { id, spec: &array.spec, queue: &array.queue, task: None, job: None };
     let mut info = waiting_info(c, &waits, array.submit, true, now);
     info.pending_tasks = Some(tasks);
     info.array_limit = array.limit;
@@ -72,7 +72,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         outcome: None,
         derived_exit: ExitCode::OK,
         attempt: Attempt(0),
-        priority: waiting::priority(waits.queue, spec),
+        priority: waiting::priority(waits.id, waits.queue, spec),
         account: spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
         qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         submit,
@@ -89,7 +89,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         num_tasks: size.tasks,
         memory_mb: size.memory_mb,
         per_node: Vec::new(),
-        dependency: if pending { open_dependency(state, waits, now) } else { String::new() },
+        dependency: if pending { open_dependency(c, waits, now) } else { String::new() },
         steps: Vec::new(),
     }
 }
@@ -99,9 +99,9 @@ fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Opt
     set.unwrap_or_else(|| facts::default_limit_s(state, partition))
 }
 
-fn open_dependency(state: &State, waits: &Waits<'_>, now: Time) -> String {
+fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
     let Some(dependency) = &waits.spec.dependency else { return String::new() };
-    dependency_status(dependency, open_terms(state, waits.waiter(), dependency, now))
+    dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()))
 }
 
 /// What a job will take at least.
@@ -173,9 +173,9 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
     }
 }
 
-impl<'a> Waits<'a> {
-    /// The job as its dependency looks at it.
-    pub(crate) fn waiter(&self) -> Waiter<'a> {
-        Waiter { id: self.id, uid: self.owner.uid, spec: self.spec, task: self.task }
+impl Waits<'_> {
+    /// As it stands in the queue.
+    pub(crate) fn item(&self) -> Item {
+        Item { id: self.id, array: self.job.is_none() }
     }
 }

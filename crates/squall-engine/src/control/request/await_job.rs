@@ -18,21 +18,30 @@ pub(crate) fn await_job(c: &mut Controller, ask: &Ask<'_>, job: JobId) -> Reply 
     if let Some(outcome) = outcome_of(&c.state, job) {
         return Ok(Some(Answer::JobDone { job, outcome }));
     }
-    c.waits.ends.entry(job).or_default().push(ask.caller);
+    c.waits.await_end(job, ask.caller);
     Ok(None)
 }
 
 fn owner_of(state: &State, id: JobId) -> Option<&Owner> {
-    match (state.arrays.get(&id), state.find(id)?) {
-        (Some(array), _) | (None, Found::Untouched(array, _)) => Some(&array.owner),
-        (None, Found::Job(job)) => Some(&job.owner),
+    if let Some(array) = state.arrays.get(&id) {
+        return Some(&array.owner);
+    }
+    match state.find(id)? {
+        Found::Untouched(array, _) => Some(&array.owner),
+        Found::Job(job) => Some(&job.owner),
     }
 }
 
-/// How a job has ended, or an array with all of its tasks; None: it has not.
+/// How a job or a task has ended, or an array with all of its tasks; None: it has not.
 pub(crate) fn outcome_of(state: &State, id: JobId) -> Option<Outcome> {
     if let Some(array) = state.arrays.get(&id) {
         return array.outcome();
     }
-    state.jobs.get(&id).filter(|job| job.is_ended())?.outcome().cloned()
+    if let Some(job) = state.jobs.get(&id) {
+        return job.outcome().filter(|_| job.is_ended()).cloned();
+    }
+    // A task that ended without ever being touched.
+    let (array_id, array) = state.array_of(id)?;
+    let ended = array.tally.bad.contains(array.index_of(array_id, id)?);
+    ended.then(|| array.tally.worst.clone()).flatten()
 }

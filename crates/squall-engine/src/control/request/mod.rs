@@ -5,15 +5,20 @@
 //! commits them with [`Controller::commit`] and returns `Ok(Some(answer))`, or `Ok(None)` if it has noted the
 //! caller and will answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
 
-mod await_job;
+mod admit;
+mod allocate;
+pub(crate) mod await_job;
 mod cancel;
 mod create_step;
 mod each;
 mod hold;
 mod query;
+mod register;
+pub(crate) mod reports;
 mod requeue;
 pub(crate) mod rights;
 mod select;
+mod submit;
 mod suspend;
 mod update_job;
 mod update_nodes;
@@ -50,14 +55,19 @@ pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, re
 
 fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
     match request {
-        Request::Submit { .. } => not_yet("Submit"),
-        Request::TestSubmit { .. } => not_yet("TestSubmit"),
-        Request::Allocate { .. } => not_yet("Allocate"),
-        Request::Attach { .. } => not_yet("Attach"),
-        Request::Finish { .. } => not_yet("Finish"),
-        Request::AwaitJob { job } => await_job::await_job(c, ask, job),
-        Request::ShutDown { .. } => not_yet("ShutDown"),
+        Request::Submit { spec, script, env, key } => {
+            let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };
+            submit::submit(c, ask, *spec, contents, key, out)
+        }
+        Request::TestSubmit { spec } => submit::test(c, ask, &spec),
+        Request::Allocate { spec, env, key, immediate_s } => {
+            allocate::allocate(c, ask, *spec, env.into_vec(), (key, immediate_s), out)
+        }
+        Request::Attach { job } => allocate::attach(c, ask, job),
+        Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
         Request::Facts { job } => query::facts_of(c, ask, job),
+        Request::AwaitJob { job } => await_job::await_job(c, ask, job),
+        Request::ShutDown { keep_jobs } => shut_down(c, ask, keep_jobs, out),
         Request::CreateStep { job, spec, program, key } => {
             create_step::create_step(c, ask, job, *spec, *program, key, out)
         }
@@ -81,6 +91,15 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
     }
+}
+
+/// `squall down`, `scontrol shutdown`. The answer comes when running jobs were dealt with.
+fn shut_down(c: &mut Controller, ask: &Ask<'_>, keep_jobs: bool, out: &mut Out) -> Reply {
+    if !rights::can(ask.who, rights::Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    super::drive::shutdown::begin(c, ask.now, ask.caller, ask.who.owner.uid, keep_jobs, out);
+    Ok(None)
 }
 
 /// A verb that this controller does not serve.

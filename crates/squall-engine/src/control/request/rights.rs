@@ -7,8 +7,6 @@ use crate::control::Who;
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed<'a> {
-    /// Submit jobs for oneself, ask for lists, ping: everybody.
-    Use,
     /// Change, signal, end a job, or read its script: its owner or an operator.
     Job(&'a Owner),
     /// Run steps in an allocation, attach to it: its owner alone (they run as the owner).
@@ -20,7 +18,6 @@ pub(crate) enum Deed<'a> {
 /// Whether `who` may do `deed`.
 pub(crate) fn can(who: &Who, deed: Deed<'_>) -> bool {
     match deed {
-        Deed::Use => true,
         Deed::Job(owner) => who.operator || who.owner.uid == owner.uid,
         Deed::Enter(owner) => who.owner.uid == owner.uid,
         Deed::Operate => who.operator,

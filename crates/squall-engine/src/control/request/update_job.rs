@@ -159,7 +159,7 @@ impl Target<'_> {
             Hold::No => {}
             Hold::User | Hold::Admin | Hold::Requeue => return Ok(Some(HoldChange::Release)),
         }
-        if wanted > priority(self.queue, self.spec) && !who.operator {
+        if wanted > priority(self.id, self.queue, self.spec) && !who.operator {
             return Err(Refusal::AccessDenied);
         }
         Ok(None)

@@ -93,8 +93,19 @@ impl Recent {
     }
 }
 
+impl State {
+    /// The copy of an equal owner that others share, or this one.
+    pub(crate) fn shared_owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {
+        self.index.recent.owner(owner)
+    }
+    /// The copy of an equal spec that others share, or this one.
+    pub(crate) fn shared_spec(&mut self, spec: Arc<JobSpec>) -> Arc<JobSpec> {
+        self.index.recent.spec(&spec)
+    }
+}
+
 fn share<T: PartialEq>(recent: &mut VecDeque<Arc<T>>, value: &Arc<T>) -> Arc<T> {
-    if let Some(known) = recent.iter().find(|known| *known == value) {
+    if let Some(known) = recent.iter().find(|known| Arc::ptr_eq(known, value) || *known == value) {
         return Arc::clone(known);
     }
     if recent.len() == Recent::KEPT {

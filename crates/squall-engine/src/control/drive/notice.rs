@@ -1,0 +1,236 @@
+//! What soft state learns of each event: before it is applied, and after.
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{EndState, JobState};
+use squall_model::resource::Alloc;
+use squall_model::time::Time;
+use squall_model::wire::node::{Down, SignalTarget};
+use squall_sched::Item;
+
+use super::queue::item_of;
+use super::timers::Timer;
+use crate::control::Controller;
+use crate::control::facts;
+use crate::control::state::job::{Job, Phase};
+
+/// SIGSTOP on Linux.
+pub(super) const STOP: i32 = 19;
+
+/// While state is still as it was: what the event moves leaves its place in the queue.
+pub(crate) fn before(c: &mut Controller, event: &Event) {
+    match event {
+        Event::JobStarted { id, .. } | Event::JobEnding { id, .. } => withdraw(c, *id, false),
+        Event::JobHeld { id, whole, .. } | Event::JobReleased { id, whole } => withdraw(c, *id, *whole),
+        Event::JobUpdated { id, whole, .. } => {
+            withdraw(c, *id, *whole);
+            c.queue.names.remove(&c.state, *id);
+        }
+        Event::TasksEnded { array, .. } => withdraw(c, *array, true),
+        _ => {}
+    }
+}
+
+/// Takes what an id stands for out of the queue and has it looked at again.
+fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
+    let mut items: Vec<Item> = Vec::new();
+    if whole {
+        items.push(Item { id, array: true });
+        items.extend(c.state.touched(id).filter(|(_, job)| job.is_pending()).map(|(id, _)| Item { id, array: false }));
+    } else {
+        let Some(item) = item_of(&c.state, id) else { return };
+        items.push(item);
+        if item.array {
+            // The event splits the task off.
+            c.queue.dirty.insert(Item { id, array: false });
+        }
+    }
+    for item in items {
+        c.queue.withdraw(&c.state, &mut c.timers, item);
+        c.queue.dirty.insert(item);
+    }
+}
+
+/// State has changed: timers, wake-ups and what is to be sent follow.
+pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
+    match event {
+        Event::ControllerStarted { .. } | Event::ReportsTaken { .. } | Event::Forgotten { .. } => {}
+        Event::Configured { .. } | Event::PartitionSet { .. } => cluster_changed(c, now),
+        Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
+            refresh(c, *node);
+            c.queue.wake_parked();
+        }
+        Event::NodesSet { nodes, admin, .. } => {
+            for node in nodes.iter() {
+                refresh(c, node);
+                if *admin == NodeAdmin::Down {
+                    c.todo.condemned.insert(node);
+                }
+            }
+            c.queue.wake_parked();
+        }
+        Event::JobSubmitted { id, .. } => submitted(c, *id),
+        Event::JobStarted { id, alloc, .. } => started(c, *id, alloc),
+        Event::StepStarted { job, .. } | Event::StepNodeEnded { job, .. } | Event::StepAbandoned { job, .. } => {
+            c.todo.touched.insert(*job);
+        }
+        Event::JobEnding { id, .. } => ending(c, *id),
+        Event::NodesReleased { id, nodes, .. } => {
+            nodes.iter().for_each(|node| refresh(c, node));
+            c.queue.kick = true;
+            released(c, *id);
+        }
+        Event::TasksEnded { array, .. } => ended(c, *array),
+        Event::JobHeld { .. } | Event::JobReleased { .. } => {}
+        Event::JobUpdated { id, .. } => updated(c, *id),
+        Event::JobRequeued { id, .. } => {
+            c.queue.dirty.insert(Item { id: *id, array: false });
+            c.queue.names.note(&c.state, *id);
+            c.queue.wake_watchers(&c.state, *id);
+        }
+        Event::JobSuspended { id, .. } => {
+            arm_limit(c, *id);
+            c.todo.touched.insert(*id);
+        }
+    }
+}
+
+fn submitted(c: &mut Controller, id: JobId) {
+    let array = c.state.arrays.get(&id);
+    c.diag.jobs_submitted += array.map_or(1, |array| u64::from(array.size()));
+    c.queue.dirty.insert(Item { id, array: array.is_some() });
+    c.queue.names.note(&c.state, id);
+}
+
+fn started(c: &mut Controller, id: JobId, alloc: &Alloc) {
+    c.diag.jobs_started += 1;
+    for group in &alloc.groups {
+        group.nodes.iter().for_each(|node| refresh(c, node));
+    }
+    c.todo.starting.push(id);
+    c.todo.touched.insert(id);
+    arm_limit(c, id);
+    c.queue.wake_watchers(&c.state, id);
+}
+
+fn ending(c: &mut Controller, id: JobId) {
+    c.timers.clear(Timer::Limit(id));
+    c.timers.clear(Timer::Warn(id));
+    match c.state.jobs.get(&id).map(Job::state) {
+        Some(JobState::Completing(_)) => {
+            c.todo.ending.insert(id);
+            c.todo.touched.insert(id);
+        }
+        Some(JobState::Ended(_)) => ended(c, id),
+        _ => released(c, id),
+    }
+}
+
+/// A node let go of a job: it may have ended, or wait again.
+fn released(c: &mut Controller, id: JobId) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    c.todo.touched.insert(id);
+    match &job.phase {
+        Phase::Running(_) | Phase::Completing(..) => {}
+        Phase::Ended(_) => ended(c, id),
+        Phase::Pending => {
+            if let Some(task) = job.task {
+                c.queue.wake_throttled(task.array);
+            }
+            c.queue.dirty.insert(Item { id, array: false });
+        }
+    }
+}
+
+/// A job, a task or tasks of an array ended.
+fn ended(c: &mut Controller, id: JobId) {
+    c.todo.touched.insert(id);
+    let job = c.state.jobs.get(&id);
+    let task = job.and_then(|job| job.task);
+    if let Some(state) = job.and_then(Job::outcome).map(|outcome| outcome.state) {
+        match state {
+            EndState::Completed => c.diag.jobs_completed += 1,
+            EndState::Cancelled { .. } => c.diag.jobs_canceled += 1,
+            _ => c.diag.jobs_failed += 1,
+        }
+    }
+    if let Some(task) = task {
+        c.queue.wake_throttled(task.array);
+        c.todo.touched.insert(task.array);
+    }
+    let whole = task.map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
+    c.queue.wake_watchers(&c.state, whole);
+    let singletons = c.queue.names.singletons_like(&c.state, whole);
+    c.queue.dirty.extend(singletons);
+    c.queue.avoid.remove(&id);
+    c.timers.clear(Timer::Owner(id));
+    c.timers.clear(Timer::Immediate(id));
+}
+
+fn updated(c: &mut Controller, id: JobId) {
+    c.queue.names.note(&c.state, id);
+    c.queue.wake_throttled(id);
+    let singletons = c.queue.names.singletons_like(&c.state, id);
+    c.queue.dirty.extend(singletons);
+    arm_limit(c, id);
+}
+
+/// Sends a signal to a running job on each of its nodes.
+pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, signal: i32) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let Some(run) = job.run() else { return };
+    let attempt = squall_model::job::JobAttempt { job: id, attempt: job.attempt };
+    for node in run.left.iter() {
+        c.links.push(node, Down::Signal { job: attempt, target, signal });
+    }
+}
+
+/// Sets the timers of a running job's time limit, or clears them while it has none.
+pub(crate) fn arm_limit(c: &mut Controller, id: JobId) {
+    let job = c.state.jobs.get(&id);
+    let running = job.and_then(|job| match &job.phase {
+        Phase::Running(run) if run.suspended.is_none() => Some((job, run)),
+        _ => None,
+    });
+    let Some((job, run)) = running else {
+        c.timers.clear(Timer::Limit(id));
+        c.timers.clear(Timer::Warn(id));
+        return;
+    };
+    let end = facts::end_time(&c.state, job, run);
+    let warn = job.spec.signal.zip(end);
+    let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
+    match end {
+        Some(end) => c.timers.set(Timer::Limit(id), end),
+        None => c.timers.clear(Timer::Limit(id)),
+    }
+    match warn {
+        Some(warn) => c.timers.set(Timer::Warn(id), warn),
+        None => c.timers.clear(Timer::Warn(id)),
+    }
+}
+
+/// Partitions changed: the queue is put together anew.
+pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
+    for node in 0..c.state.nodes.len() {
+        refresh(c, NodeId(node as u32));
+    }
+    for item in c.queue.rebuild(&c.state) {
+        if c.queue.enter(&c.state, &mut c.timers, now, item) == super::queue::Entered::Hopeless {
+            c.queue.dirty.insert(item);
+        }
+    }
+}
+
+/// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.
+pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
+    let open = c.state.node(id).is_some_and(|node| node.usable() && node.free_cpus() > 0)
+        && c.links.get(id).is_some()
+        && !c.strays.contains_key(&id);
+    if open {
+        c.queue.open.insert(id);
+    } else {
+        c.queue.open.remove(id);
+    }
+}

@@ -1,0 +1,502 @@
+//! The queue: which pending jobs may start, in which order, and why the others wait. Rebuilt from state.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use squall_model::id::JobId;
+use squall_model::job::{ArrayTask, EndState, JobSpec, Outcome, Owner, PendingReason};
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::time::Time;
+use squall_sched::{Group, Item, Skip};
+
+use super::depend::{self, Dependent, Verdict};
+use super::timers::{Timer, Timers};
+use crate::control::state::State;
+use crate::control::state::array::Array;
+use crate::control::state::job::{Hold, Queue as Standing};
+
+/// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
+const PRIORITY_FIRST: u32 = 4_294_901_760;
+
+/// Soft state of everything that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// What may start, by partition.
+    ready: Vec<BTreeSet<Place>>,
+    /// The first in each partition that had to wait for resources at the last pass.
+    heads: Vec<Option<Place>>,
+    /// What can't start as the cluster is, and why.
+    parked: BTreeMap<Item, PendingReason>,
+    /// What waits for another task of its array to end.
+    throttled: BTreeSet<(JobId, Item)>,
+    /// Who depends on a job or array.
+    watchers: BTreeMap<JobId, BTreeSet<Item>>,
+    /// Jobs by user and name.
+    pub(crate) names: Names,
+    /// Nodes on which launches of a job failed.
+    pub(crate) avoid: BTreeMap<JobId, NodeSet>,
+    /// Nodes with free cores where jobs may start now.
+    pub(crate) open: NodeSet,
+    /// Items to be looked at in this turn.
+    pub(crate) dirty: BTreeSet<Item>,
+    /// Something may be able to start.
+    pub(crate) kick: bool,
+}
+
+/// A place in a partition's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    priority: Reverse<u32>,
+    item: Item,
+}
+
+/// Jobs that have not ended, by user and name (a hash of it), for `singleton`.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeSet<(u32, u64, Item)>);
+
+/// A pending job, or the untouched tasks of an array, alike.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending<'a> {
+    /// What it is.
+    pub(crate) item: Item,
+    /// Whose it is.
+    pub(crate) owner: &'a Arc<Owner>,
+    /// What was asked.
+    pub(crate) spec: &'a Arc<JobSpec>,
+    /// Hold, priority and so on.
+    pub(crate) standing: &'a Standing,
+    /// Which array task it is.
+    pub(crate) task: Option<ArrayTask>,
+    /// The array, if it stands for its untouched tasks.
+    pub(crate) array: Option<&'a Array>,
+    /// How the attempt before ended.
+    pub(crate) last: Option<&'a Outcome>,
+}
+
+/// What becomes of an item that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// It is where it belongs.
+    Settled,
+    /// Its dependency never can come true.
+    Hopeless,
+}
+
+/// The item that an id stands for as long as it waits.
+pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
+    if state.jobs.contains_key(&id) {
+        return Some(Item { id, array: false });
+    }
+    state.array_of(id).map(|(array, _)| Item { id: array, array: true })
+}
+
+/// The item if it is pending.
+pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
+    if item.array {
+        let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
+        let Array { owner, spec, queue, .. } = array;
+        return Some(Pending { item, owner, spec, standing: queue, task: None, array: Some(array), last: None });
+    }
+    let job = state.jobs.get(&item.id).filter(|job| job.is_pending())?;
+    Some(Pending {
+        item,
+        owner: &job.owner,
+        spec: &job.spec,
+        standing: &job.queue,
+        task: job.task,
+        array: None,
+        last: job.last.as_ref(),
+    })
+}
+
+impl<'a> Pending<'a> {
+    /// Its priority: as set, or by age and `--nice`. At least 1.
+    pub(crate) fn priority(&self) -> u32 {
+        priority(self.item.id, self.spec, self.standing)
+    }
+    /// For the judgement of its dependency.
+    pub(crate) fn dependent(&self) -> Dependent<'a> {
+        Dependent {
+            item: self.item,
+            task: self.task,
+            untouched: self.array.map(|array| &array.tally.untouched),
+            uid: self.owner.uid,
+            name: &self.spec.name,
+        }
+    }
+    /// How its dependency stands.
+    pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
+        let dependency = self.spec.dependency.as_ref();
+        dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
+    }
+    /// Before this time it does not start, whatever its dependency says.
+    pub(crate) fn not_before(&self) -> Option<Time> {
+        self.spec.begin.max(self.standing.not_before)
+    }
+    /// How much room its array's limit leaves.
+    pub(crate) fn group(&self, state: &State) -> Option<Group> {
+        let (id, array) = match (self.array, self.task) {
+            (Some(array), _) => (self.item.id, array),
+            (None, Some(task)) => (task.array, state.arrays.get(&task.array)?),
+            (None, None) => return None,
+        };
+        array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
+    }
+    /// How many of it may start, but for the array's limit.
+    pub(crate) fn copies(&self, state: &State) -> u32 {
+        let Some(array) = self.array else { return 1 };
+        match depend::corresponding_tasks(state, array) {
+            Some((ready, _)) => ready.len() as u32,
+            None => array.tally.untouched.len() as u32,
+        }
+    }
+}
+
+/// The priority of a job or array.
+pub(crate) fn priority(id: JobId, spec: &JobSpec, standing: &Standing) -> u32 {
+    let set = standing.priority.or(spec.priority).filter(|set| *set > 0);
+    let aged = i64::from(PRIORITY_FIRST) - i64::from(id.0) - i64::from(spec.nice);
+    set.unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
+}
+
+/// The next task of an array to start.
+pub(crate) fn next_task(state: &State, id: JobId) -> Option<JobId> {
+    let array = state.arrays.get(&id)?;
+    let index = match depend::corresponding_tasks(state, array) {
+        Some((ready, _)) => ready.first(),
+        None => array.tally.untouched.first(),
+    };
+    array.task_id(id, index?)
+}
+
+/// Indices of an array's tasks that `aftercorr` has condemned.
+pub(crate) fn condemned_tasks(state: &State, id: JobId) -> IndexSet {
+    let array = state.arrays.get(&id);
+    array.and_then(|array| depend::corresponding_tasks(state, array)).map(|(_, never)| never).unwrap_or_default()
+}
+
+impl Queue {
+    /// Forgets everything that follows from state; returns every pending item, to be entered anew.
+    pub(crate) fn rebuild(&mut self, state: &State) -> Vec<Item> {
+        let partitions = state.partitions.len();
+        self.ready = vec![BTreeSet::new(); partitions];
+        self.heads = vec![None; partitions];
+        self.parked.clear();
+        self.throttled.clear();
+        self.watchers.clear();
+        let jobs = state.jobs.iter().filter(|(_, job)| job.is_pending()).map(|(&id, _)| Item { id, array: false });
+        let arrays = state.arrays.iter().filter(|(_, array)| !array.tally.untouched.is_empty());
+        self.dirty.clear();
+        self.names.rebuild(state);
+        self.kick = true;
+        jobs.chain(arrays.map(|(&id, _)| Item { id, array: true })).collect()
+    }
+
+    /// Takes an item out of wherever it stands. To be called while state still says what put it there.
+    pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
+        let Some(pending) = pending(state, item) else { return };
+        let place = Place { priority: Reverse(pending.priority()), item };
+        for at in partitions_of(state, pending.spec) {
+            if let Some(ready) = self.ready.get_mut(at)
+                && ready.remove(&place)
+                && self.heads[at] == Some(place)
+            {
+                self.heads[at] = None;
+                self.kick = true;
+            }
+        }
+        self.parked.remove(&item);
+        if let Some(task) = pending.task {
+            self.throttled.remove(&(task.array, item));
+        } else if item.array {
+            self.throttled.remove(&(item.id, item));
+        }
+        if pending.spec.dependency.is_some() {
+            for target in depend::targets(state, pending.spec) {
+                if let Some(watchers) = self.watchers.get_mut(&target) {
+                    watchers.remove(&item);
+                    if watchers.is_empty() {
+                        self.watchers.remove(&target);
+                    }
+                }
+            }
+        }
+        if pending.not_before().is_some() || pending.spec.dependency.is_some() {
+            timers.clear(Timer::Ready(item));
+        }
+        if pending.spec.deadline.is_some() {
+            timers.clear(Timer::Deadline(item));
+        }
+    }
+
+    /// Looks at a pending item and puts it where it belongs.
+    pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
+        let Some(pending) = pending(state, item) else { return Entered::Settled };
+        self.parked.remove(&item);
+        if let Some(deadline) = pending.spec.deadline {
+            timers.set(Timer::Deadline(item), deadline);
+        }
+        let mut earliest = pending.not_before();
+        let mut verdict = Verdict::Holds;
+        if pending.spec.dependency.is_some() {
+            for target in depend::targets(state, pending.spec) {
+                self.watchers.entry(target).or_default().insert(item);
+            }
+            verdict = pending.verdict(state, &self.names);
+            if let Verdict::At(time) = verdict {
+                earliest = earliest.max(Some(time));
+            }
+        }
+        let later = earliest.filter(|time| *time > now);
+        if let Some(time) = later {
+            timers.set(Timer::Ready(item), time);
+        }
+        let full = pending.group(state).filter(|group| group.room == 0);
+        let waits = matches!(verdict, Verdict::Waits | Verdict::Never) || pending.standing.hold != Hold::No;
+        if let Some(group) = full {
+            self.throttled.insert((group.id, item));
+        }
+        self.put(state, &pending, !waits && later.is_none() && full.is_none());
+        if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled }
+    }
+
+    /// Into the queues of its partitions, or out of them.
+    fn put(&mut self, state: &State, pending: &Pending<'_>, ready: bool) {
+        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        for at in partitions_of(state, pending.spec) {
+            let (Some(queue), Some(head)) = (self.ready.get_mut(at), self.heads.get_mut(at)) else { continue };
+            if ready {
+                // Behind a job that waits for resources nothing starts.
+                if queue.insert(place) && head.is_none_or(|head| place < head) {
+                    self.kick = true;
+                }
+            } else if queue.remove(&place) && *head == Some(place) {
+                *head = None;
+                self.kick = true;
+            }
+        }
+    }
+
+    /// A job or array started, ended or lives again: those who depend on it are looked at.
+    pub(crate) fn wake_watchers(&mut self, state: &State, id: JobId) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let target = state.array_of(id).map_or(id, |(array, _)| array);
+        if let Some(watchers) = self.watchers.get(&target) {
+            self.dirty.extend(watchers.iter().copied());
+        }
+    }
+    /// A task of an array ended, or its limit changed: others may go.
+    pub(crate) fn wake_throttled(&mut self, array: JobId) {
+        let from = (array, Item { id: JobId(0), array: false });
+        let woken: Vec<_> = self.throttled.range(from..).take_while(|(id, _)| *id == array).copied().collect();
+        for throttled in woken {
+            self.throttled.remove(&throttled);
+            self.dirty.insert(throttled.1);
+        }
+    }
+    /// The cluster changed: what could not start on it is looked at again.
+    pub(crate) fn wake_parked(&mut self) {
+        self.dirty.extend(self.parked.keys().copied());
+        self.kick = true;
+    }
+    /// What may start in a partition, in order.
+    pub(crate) fn ready(&self, partition: usize) -> impl Iterator<Item = Item> {
+        self.ready.get(partition).into_iter().flatten().map(|place| place.item)
+    }
+    /// Notes which job holds up each partition.
+    pub(crate) fn set_heads(&mut self, state: &State, heads: &[squall_sched::Head]) {
+        self.heads.iter_mut().for_each(|head| *head = None);
+        for head in heads {
+            let Some(pending) = pending(state, head.item) else { continue };
+            let place = Place { priority: Reverse(pending.priority()), item: head.item };
+            if let Some(slot) = self.heads.get_mut(head.partition) {
+                *slot = Some(place);
+            }
+        }
+    }
+    /// Takes a job that can't start in a partition out of its queue.
+    pub(crate) fn park(&mut self, state: &State, skip: Skip) {
+        let Some(pending) = pending(state, skip.item) else { return };
+        let place = Place { priority: Reverse(pending.priority()), item: skip.item };
+        if let Some(ready) = self.ready.get_mut(skip.partition) {
+            ready.remove(&place);
+        }
+        self.parked.insert(skip.item, skip.reason);
+    }
+
+    /// Why a pending item waits.
+    pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
+        let Some(pending) = pending(state, item) else { return PendingReason::None };
+        match pending.standing.hold {
+            Hold::No => {}
+            Hold::User => return PendingReason::JobHeldUser,
+            Hold::Admin => return PendingReason::JobHeldAdmin,
+            Hold::Requeue if pending.last.is_some_and(|last| last.state == EndState::BootFail) => {
+                return PendingReason::JobHoldMaxRequeue;
+            }
+            Hold::Requeue => return PendingReason::JobHeldUser,
+        }
+        match pending.verdict(state, &self.names) {
+            Verdict::Never => return PendingReason::DependencyNeverSatisfied,
+            Verdict::Waits => return PendingReason::Dependency,
+            Verdict::At(time) if time > now => return PendingReason::Dependency,
+            Verdict::At(_) | Verdict::Holds => {}
+        }
+        if pending.not_before().is_some_and(|time| time > now) {
+            let failed = pending.last.filter(|last| last.state == EndState::BootFail);
+            return match failed.and_then(|last| last.reason.clone()) {
+                Some(reason) if pending.spec.begin.is_none_or(|begin| begin <= now) => {
+                    PendingReason::LaunchFailed(reason)
+                }
+                _ => PendingReason::BeginTime,
+            };
+        }
+        if pending.group(state).is_some_and(|group| group.room == 0) {
+            return PendingReason::JobArrayTaskLimit;
+        }
+        self.place_reason(state, &pending)
+    }
+
+    /// The terms of a pending item's dependency that do not hold, and whether they never can.
+    pub(crate) fn open_terms<'a>(
+        &self,
+        state: &'a State,
+        now: Time,
+        item: Item,
+    ) -> Vec<(&'a squall_model::job::DependencyTerm, bool)> {
+        let Some(pending) = pending(state, item) else { return Vec::new() };
+        let who = pending.dependent();
+        let terms = pending.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+        let open = terms.filter_map(|term| match depend::term_verdict(state, &self.names, &who, term) {
+            Verdict::Holds => None,
+            Verdict::At(time) => (time > now).then_some((term, false)),
+            Verdict::Waits => Some((term, false)),
+            Verdict::Never => Some((term, true)),
+        });
+        open.collect()
+    }
+
+    fn place_reason(&self, state: &State, pending: &Pending<'_>) -> PendingReason {
+        use squall_model::config::PartitionState;
+        let indices: Vec<usize> = partitions_of(state, pending.spec).collect();
+        let states: Vec<PartitionState> = indices.iter().map(|&at| state.partitions[at].config.state).collect();
+        if !states.is_empty() && states.iter().all(|s| matches!(s, PartitionState::Down | PartitionState::Inactive)) {
+            let inactive = states.contains(&PartitionState::Inactive);
+            return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
+        }
+        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        let standing = indices.iter().filter_map(|&at| Some((self.ready.get(at)?, self.heads.get(at)?)));
+        let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
+        for (_, head) in standing.filter(|(ready, _)| ready.contains(&place)) {
+            match head {
+                Some(head) if *head == place => return PendingReason::Resources,
+                Some(head) if *head < place => reason = PendingReason::Priority,
+                _ => {}
+            }
+        }
+        reason
+    }
+}
+
+/// Places in `State::partitions` of the partitions that a job names, or of the default one.
+pub(crate) fn partitions_of<'a>(state: &'a State, spec: &'a JobSpec) -> impl Iterator<Item = usize> + 'a {
+    let named = spec.partition.as_deref();
+    state.partitions.iter().enumerate().filter_map(move |(at, partition)| {
+        let wanted = match named {
+            Some(names) => names.split(',').any(|name| name == partition.config.name),
+            None => partition.config.default,
+        };
+        wanted.then_some(at)
+    })
+}
+
+impl Names {
+    fn rebuild(&mut self, state: &State) {
+        let jobs = state.jobs.iter().filter(|(_, job)| job.task.is_none() && !job.is_ended());
+        let jobs = jobs.map(|(&id, job)| key(Item { id, array: false }, job.owner.uid, &job.spec.name));
+        let arrays = state.arrays.iter().filter(|(_, array)| !array.is_ended());
+        let arrays = arrays.map(|(&id, array)| key(Item { id, array: true }, array.owner.uid, &array.spec.name));
+        self.0 = jobs.chain(arrays).collect();
+    }
+    /// Notes whether a job or whole array has ended or not.
+    pub(crate) fn note(&mut self, state: &State, id: JobId) {
+        if let Some(array) = state.arrays.get(&id) {
+            self.set(key(Item { id, array: true }, array.owner.uid, &array.spec.name), !array.is_ended());
+        } else if let Some(job) = state.jobs.get(&id).filter(|job| job.task.is_none()) {
+            self.set(key(Item { id, array: false }, job.owner.uid, &job.spec.name), !job.is_ended());
+        }
+    }
+    /// Takes a job or array out whatever its state, before its name changes.
+    pub(crate) fn remove(&mut self, state: &State, id: JobId) {
+        if let Some(array) = state.arrays.get(&id) {
+            self.0.remove(&key(Item { id, array: true }, array.owner.uid, &array.spec.name));
+        } else if let Some(job) = state.jobs.get(&id) {
+            self.0.remove(&key(Item { id, array: false }, job.owner.uid, &job.spec.name));
+        }
+    }
+    fn set(&mut self, key: (u32, u64, Item), there: bool) {
+        if there {
+            self.0.insert(key);
+        } else {
+            self.0.remove(&key);
+        }
+    }
+    /// Other jobs and arrays of the same user and name that have not ended, by rising id.
+    fn others<'a>(&'a self, state: &'a State, uid: u32, name: &'a str, own: Item) -> impl Iterator<Item = Item> + 'a {
+        let hash = hash(name);
+        let from = (uid, hash, Item { id: JobId(0), array: false });
+        let same = self.0.range(from..).take_while(move |(u, h, _)| (*u, *h) == (uid, hash)).map(|(_, _, item)| *item);
+        same.filter(move |item| *item != own && name_of(state, *item) == Some(name))
+    }
+    /// Whether nothing of the same user and name runs or is ahead.
+    pub(crate) fn first_of_name(&self, state: &State, who: &Dependent<'_>) -> bool {
+        let own = match who.task {
+            Some(task) => Item { id: task.array, array: true },
+            None => who.item,
+        };
+        !self.others(state, who.uid, who.name, own).any(|other| other.id < own.id || runs(state, other))
+    }
+    /// Those of the same user and name as a job that wait to be the only one.
+    pub(crate) fn singletons_like(&self, state: &State, id: JobId) -> Vec<Item> {
+        let id = state.array_of(id).map_or(id, |(array, _)| array);
+        let (uid, name) = match (state.arrays.get(&id), state.jobs.get(&id)) {
+            (Some(array), _) => (array.owner.uid, &array.spec.name),
+            (None, Some(job)) => (job.owner.uid, &job.spec.name),
+            (None, None) => return Vec::new(),
+        };
+        let own = Item { id, array: state.arrays.contains_key(&id) };
+        let singleton = |item: &Item| {
+            let spec = pending(state, *item).map(|pending| pending.spec);
+            spec.and_then(|spec| spec.dependency.as_ref()).is_some_and(|d| d.terms.iter().any(|t| t.job.is_none()))
+        };
+        self.others(state, uid, name, own).filter(singleton).take(1).collect()
+    }
+}
+
+fn runs(state: &State, item: Item) -> bool {
+    if item.array {
+        state.arrays.get(&item.id).is_some_and(|array| array.tally.active > 0)
+    } else {
+        state.jobs.get(&item.id).is_some_and(|job| job.run().is_some())
+    }
+}
+
+fn name_of(state: &State, item: Item) -> Option<&str> {
+    if item.array {
+        state.arrays.get(&item.id).map(|array| array.spec.name.as_str())
+    } else {
+        state.jobs.get(&item.id).map(|job| job.spec.name.as_str())
+    }
+}
+
+fn key(item: Item, uid: u32, name: &str) -> (u32, u64, Item) {
+    (uid, hash(name), item)
+}
+
+/// FNV-1a.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,68 @@
+//! Going down: running jobs are left alone, or ended and put back into the queue first.
+
+use squall_model::event::Requeue;
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::EndState;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
+use squall_model::wire::node::Down;
+
+use super::timers::Timer;
+use super::{may_requeue, work};
+use crate::control::{CallerId, Controller, Out};
+
+/// Seconds beyond KillWait that nodes get to end their jobs.
+const PATIENCE_S: u64 = 5;
+
+/// A shutdown under way.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    /// Who asked.
+    pub(crate) callers: Vec<CallerId>,
+    /// Running jobs are left alone.
+    pub(crate) keep_jobs: bool,
+    /// No more waiting.
+    pub(crate) hurry: bool,
+}
+
+/// Begins to shut down.
+pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, keep_jobs: bool, out: &mut Out) {
+    if let Some(leaving) = &mut c.leaving {
+        leaving.callers.push(caller);
+        return;
+    }
+    c.leaving = Some(Leaving { callers: vec![caller], keep_jobs, hurry: false });
+    if keep_jobs {
+        return;
+    }
+    c.timers.set(Timer::ShutDown, now + Span::from_secs(c.state.config.kill_wait_s + PATIENCE_S));
+    let running = c.state.nodes.iter().flat_map(|node| node.jobs.iter().copied());
+    let running: std::collections::BTreeSet<JobId> = running.collect();
+    for id in running {
+        let Some(job) = c.state.jobs.get(&id) else { continue };
+        let requeue = may_requeue(c, job).then_some(Requeue { hold: false, not_before: None });
+        work::end_running(c, now, id, EndState::Cancelled { by }, requeue, out);
+    }
+}
+
+/// Waited long enough.
+pub(super) fn hurry(c: &mut Controller) {
+    if let Some(leaving) = &mut c.leaving {
+        leaving.hurry = true;
+    }
+}
+
+/// Leaves when nothing is left to wait for.
+pub(super) fn proceed(c: &mut Controller, _now: Time, out: &mut Out) {
+    let Some(leaving) = &mut c.leaving else { return };
+    let idle = c.state.index.active == 0;
+    if leaving.callers.is_empty() || !(leaving.keep_jobs || idle || leaving.hurry) {
+        return;
+    }
+    let keep_jobs = leaving.keep_jobs;
+    out.answers.extend(leaving.callers.drain(..).map(|caller| (caller, Answer::Done)));
+    for at in 0..c.state.nodes.len() {
+        c.links.push(NodeId(at as u32), Down::ShutDown { keep_jobs });
+    }
+    out.exit = true;
+}

@@ -1,0 +1,62 @@
+//! What the scheduling policy sees of state and queue.
+
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+use squall_sched::{Candidate, NodeView, PartitionView, View};
+
+use super::queue::{Queue, pending};
+use crate::control::state::State;
+
+/// State and queue, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    /// The journaled state.
+    pub(crate) state: &'a State,
+    /// The queue.
+    pub(crate) queue: &'a Queue,
+}
+
+impl View for Sight<'_> {
+    fn partition_count(&self) -> usize {
+        self.state.partitions.len()
+    }
+    fn partition(&self, at: usize) -> PartitionView<'_> {
+        let partition = &self.state.partitions[at];
+        PartitionView {
+            nodes: &partition.nodes,
+            tier: partition.config.priority_tier,
+            nodes_min: partition.config.min_nodes.max(1),
+            nodes_max: partition.config.max_nodes,
+            time_max_s: partition.config.max_time_s,
+            starts: partition.starts_jobs(),
+        }
+    }
+    fn queue(&self, partition: usize) -> impl Iterator<Item = Candidate<'_>> {
+        self.queue.ready(partition).filter_map(|item| {
+            let pending = pending(self.state, item)?;
+            Some(Candidate {
+                item,
+                priority: pending.priority(),
+                need: &pending.spec.need,
+                time_limit_s: pending.standing.time_limit_s.or(pending.spec.time_limit_s.map(Some)),
+                copies: pending.copies(self.state),
+                group: pending.group(self.state),
+                avoid: if item.array { None } else { self.queue.avoid.get(&item.id) },
+            })
+        })
+    }
+    fn node(&self, id: NodeId) -> NodeView<'_> {
+        // Ids come from partitions, which name nodes that exist.
+        let node = &self.state.nodes[id.index()];
+        NodeView { hardware: &node.hardware, cores: &node.cores, memory_mb: node.memory_mb, usable: node.usable() }
+    }
+    fn open(&self) -> &NodeSet {
+        &self.queue.open
+    }
+    fn node_id(&self, name: &str) -> Option<NodeId> {
+        self.state.node_id(name)
+    }
+    fn memory_per_cpu_mb(&self) -> u64 {
+        self.state.config.def_mem_per_cpu_mb
+    }
+}

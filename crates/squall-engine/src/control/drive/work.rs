@@ -1,0 +1,296 @@
+//! The steps of a turn: timers, the queue, the scheduling pass, what nodes and callers are told.
+
+use std::collections::BTreeSet;
+
+use squall_model::event::{Event, Requeue};
+use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
+use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::node::{Down, EndReason, SignalTarget};
+use squall_sched::{Item, Start};
+
+use super::queue::{self, Entered};
+use super::timers::Timer;
+use super::view::Sight;
+use super::{nodes, notice, shutdown};
+use crate::control::request::await_job::outcome_of;
+use crate::control::state::array::Array;
+use crate::control::state::job::Phase;
+use crate::control::state::node::Partition;
+use crate::control::{Controller, Out, facts};
+
+/// A timer's time has come.
+pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
+    match timer {
+        Timer::Ready(item) => {
+            c.queue.dirty.insert(item);
+        }
+        Timer::Deadline(item) => end_pending(c, now, item, EndState::Deadline, None, out),
+        Timer::Limit(id) => end_running(c, now, id, EndState::Timeout, None, out),
+        Timer::Warn(id) => warn(c, id),
+        Timer::Immediate(id) => {
+            let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_pending()) else { return };
+            let by = job.owner.uid;
+            if let Some(owning) = c.waits.disown(id) {
+                out.answers.push((owning.caller, Answer::Refused(Refusal::Busy)));
+            }
+            end_pending(c, now, Item { id, array: false }, EndState::Cancelled { by }, None, out);
+        }
+        Timer::Owner(id) => abandon(c, now, id, out),
+        Timer::Silent(node) => nodes::silent(c, now, node, out),
+        Timer::Lost(node) => nodes::lost(c, now, node, out),
+        Timer::ShutDown => shutdown::hurry(c),
+    }
+}
+
+/// The owner of an allocation is gone: so is the allocation.
+pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let state = EndState::Cancelled { by: job.owner.uid };
+    match job.phase {
+        Phase::Pending => end_pending(c, now, Item { id, array: false }, state, None, out),
+        Phase::Running(_) => end_running(c, now, id, state, None, out),
+        Phase::Completing(..) | Phase::Ended(_) => {}
+    }
+}
+
+/// `--signal`: some time before the limit.
+fn warn(c: &mut Controller, id: JobId) {
+    let Some(signal) = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| job.spec.signal) else {
+        return;
+    };
+    let target = if signal.batch_only { SignalTarget::Batch } else { SignalTarget::Steps };
+    notice::signal_all(c, id, target, signal.signal);
+}
+
+/// Ends an item that waits.
+pub(super) fn end_pending(
+    c: &mut Controller,
+    now: Time,
+    item: Item,
+    state: EndState,
+    reason: Option<String>,
+    out: &mut Out,
+) {
+    let Some(pending) = queue::pending(&c.state, item) else { return };
+    let outcome = Outcome { state, exit: ExitCode::OK, reason };
+    let event = match pending.array {
+        Some(array) => Event::TasksEnded { array: item.id, tasks: array.tally.untouched.clone(), outcome },
+        None => Event::JobEnding { id: item.id, outcome, requeue: None },
+    };
+    c.commit(now, event, out);
+}
+
+/// Decides the end of a running job.
+pub(crate) fn end_running(
+    c: &mut Controller,
+    now: Time,
+    id: JobId,
+    state: EndState,
+    requeue: Option<Requeue>,
+    out: &mut Out,
+) {
+    if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
+        let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
+        c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
+    }
+}
+
+/// Puts every item that something happened to where it belongs.
+pub(super) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
+    while let Some(item) = c.queue.dirty.pop_first() {
+        let entered = c.queue.enter(&c.state, &mut c.timers, now, item);
+        let Some(pending) = queue::pending(&c.state, item) else { continue };
+        if pending.spec.dependency.is_none() {
+            continue;
+        }
+        if !pending.spec.kill_on_invalid_dep.unwrap_or(c.state.config.kill_invalid_depend) {
+            continue;
+        }
+        let state = EndState::Cancelled { by: pending.owner.uid };
+        let why = Some("DependencyNeverSatisfied".to_owned());
+        if entered == Entered::Hopeless {
+            end_pending(c, now, item, state, why, out);
+        } else if item.array {
+            let tasks = queue::condemned_tasks(&c.state, item.id);
+            if !tasks.is_empty() {
+                let outcome = Outcome { state, exit: ExitCode::OK, reason: why };
+                c.commit(now, Event::TasksEnded { array: item.id, tasks, outcome }, out);
+            }
+        }
+    }
+}
+
+/// One scheduling pass.
+pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
+    let plan = squall_sched::plan(&Sight { state: &c.state, queue: &c.queue }, &mut c.scratch);
+    c.diag.cycles += 1;
+    c.diag.cycle_depth_total += plan.looked_at;
+    for skip in plan.skips {
+        c.queue.park(&c.state, skip);
+    }
+    c.queue.set_heads(&c.state, &plan.heads);
+    for start in plan.starts {
+        begin(c, now, start, out);
+    }
+    // What was started or freed by this pass is no reason for another; what becomes ready by it is.
+    c.queue.kick = false;
+}
+
+fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
+    let Item { id, array } = start.item;
+    let id = if array { queue::next_task(&c.state, id) } else { Some(id) };
+    let Some(id) = id else { return };
+    let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
+    let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
+    let partition = config.name.clone();
+    c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc: start.alloc }, out);
+}
+
+/// Tells the nodes of jobs that started in this turn.
+pub(super) fn send_starts(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.starting) {
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        let Some(run) = job.run() else { continue };
+        let nodes: Vec<_> = run.left.iter().filter(|node| c.links.get(*node).is_some()).collect();
+        let Some(facts) = facts::facts(&c.state, id) else { continue };
+        for node in nodes {
+            let message = start_message(c, &facts, id, node);
+            c.links.extend(node, message);
+        }
+    }
+}
+
+/// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
+pub(crate) fn start_message(
+    c: &Controller,
+    facts: &JobFacts,
+    id: JobId,
+    node: squall_model::id::NodeId,
+) -> Option<Down> {
+    let job = c.state.jobs.get(&id)?;
+    let run = job.run()?;
+    let batch = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
+    let batch = batch.then(|| batch_launch(c, facts, run.alloc.on(node))).flatten();
+    Some(Down::StartJob { facts: Box::new(facts.clone()), batch })
+}
+
+/// The launch of a batch script: one task on the first node, with all that the job has there.
+fn batch_launch(
+    c: &Controller,
+    facts: &JobFacts,
+    share: Option<&squall_model::resource::AllocGroup>,
+) -> Option<Box<StepLaunch>> {
+    let share = share?;
+    let layout = Layout {
+        nodes: facts.nodes.iter().take(1).cloned().collect(),
+        ranks: vec![vec![0]],
+        cpus_per_task: share.cores.len() as u32,
+    };
+    Some(Box::new(StepLaunch {
+        key: StepKey { step: StepNo::BATCH, ..facts.key },
+        facts: facts.clone(),
+        layout,
+        node_index: 0,
+        job_node_index: 0,
+        cores: share.cores.clone(),
+        memory_mb: share.memory_mb,
+        program: Program::Batch,
+        kill_wait_s: c.state.config.kill_wait_s,
+    }))
+}
+
+/// Tells the nodes of jobs whose end was decided in this turn.
+pub(super) fn send_ends(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.ending) {
+        let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
+        let nodes: Vec<_> = run.left.iter().collect();
+        for node in nodes {
+            let message = end_message(c, id);
+            c.links.extend(node, message);
+        }
+    }
+}
+
+/// Stops the processes of suspended jobs on nodes that have come back.
+pub(super) fn send_stops(c: &mut Controller) {
+    while let Some((id, node)) = c.todo.stopping.pop_first() {
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        let job = JobAttempt { job: id, attempt: job.attempt };
+        c.links.push(node, Down::Signal { job, target: SignalTarget::Full, signal: notice::STOP });
+    }
+}
+
+/// What a node is told of a job that completes. Stopped processes are always woken: only so they hear the TERM.
+pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
+    let job = c.state.jobs.get(&id)?;
+    let Phase::Completing(_, ending) = &job.phase else { return None };
+    let why = if ending.requeue.is_some() { EndReason::Requeued } else { end_reason(ending.outcome.state) };
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why })
+}
+
+fn end_reason(state: EndState) -> EndReason {
+    match state {
+        EndState::Cancelled { .. } => EndReason::Cancelled,
+        EndState::Timeout => EndReason::TimeLimit,
+        EndState::NodeFail | EndState::BootFail => EndReason::NodeFail,
+        EndState::Preempted => EndReason::Preempted,
+        EndState::Completed | EndState::Failed | EndState::OutOfMemory | EndState::Deadline => EndReason::None,
+    }
+}
+
+/// Answers those who wait for a job or array.
+pub(super) fn tell(c: &mut Controller, id: JobId, out: &mut Out) {
+    tell_owner(c, id, out);
+    if c.waits.ends.is_empty() {
+        return;
+    }
+    let size = c.state.arrays.get(&id).map_or(1, Array::size);
+    let waited: Vec<JobId> = c.waits.ends.range(id..JobId(id.0.saturating_add(size))).map(|(&id, _)| id).collect();
+    for id in waited {
+        let Some(outcome) = outcome_of(&c.state, id) else { continue };
+        for caller in c.waits.ends.remove(&id).unwrap_or_default() {
+            out.answers.push((caller, Answer::JobDone { job: id, outcome: outcome.clone() }));
+        }
+    }
+}
+
+/// Tells the owner of an allocation that it runs, or that it has ended without their doing.
+fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
+    let Some(owning) = c.waits.owners.get_mut(&id) else { return };
+    let caller = owning.caller;
+    let told = owning.told;
+    let Some(job) = c.state.jobs.get(&id) else {
+        c.waits.disown(id);
+        return;
+    };
+    match &job.phase {
+        Phase::Running(_) if !told => {
+            owning.told = true;
+            c.timers.clear(Timer::Immediate(id));
+            let answer = facts::facts(&c.state, id).map(|facts| Answer::Allocated(Box::new(facts)));
+            out.answers.extend(answer.map(|answer| (caller, answer)));
+        }
+        Phase::Completing(_, ending) => {
+            let outcome = ending.outcome.clone();
+            c.waits.disown(id);
+            let answer = if told { Answer::JobDone { job: id, outcome } } else { Answer::Refused(Refusal::Revoked) };
+            out.answers.push((caller, answer));
+        }
+        Phase::Ended(ended) => {
+            let outcome = ended.outcome.clone();
+            c.waits.disown(id);
+            let answer = if told { Answer::JobDone { job: id, outcome } } else { Answer::Refused(Refusal::Revoked) };
+            out.answers.push((caller, answer));
+        }
+        Phase::Running(_) | Phase::Pending => {}
+    }
+}
+
+/// Every job that holds a node.
+pub(crate) fn jobs_on(c: &Controller, node: squall_model::id::NodeId) -> BTreeSet<JobId> {
+    c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default()
+}

@@ -1,0 +1,245 @@
+//! Whether a job can be accepted at all: what is wrong is said at once, what only has to wait is accepted.
+
+use squall_model::config::PartitionConfig;
+use squall_model::hostlist;
+use squall_model::id::JobId;
+use squall_model::job::{Dependency, DependencyJob, DependencyKind, JobKind, JobSpec, Need, Owner};
+use squall_model::limits::{DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX};
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::client::Refusal;
+use squall_sched::Constraint;
+
+use super::rights::{Deed, can};
+use crate::control::Who;
+use crate::control::state::State;
+use crate::control::state::node::{Node, Partition};
+
+/// Checks a spec in Slurm's order: identity of things named, sizes, resources, array, dependency.
+pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
+    strings(spec)?;
+    privileges(who, spec)?;
+    let partitions = partitions(state, &who.owner, spec)?;
+    times(now, spec)?;
+    counts(&spec.need)?;
+    names(state, &spec.need)?;
+    resources(state, &partitions, &spec.need)?;
+    array(state, spec)?;
+    if let Some(dependency) = &spec.dependency {
+        dependable(state, dependency)?;
+    }
+    let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u64);
+    let most = state.config.max_job_count;
+    let full = state.index.pending + state.index.active + size > u64::from(most);
+    let ids_end = u64::from(state.last_id.0) + size >= u64::from(u32::MAX);
+    if full || ids_end { Err(Refusal::QueueFull(most)) } else { Ok(()) }
+}
+
+/// Checks the sizes of script and environment.
+pub(super) fn contents(kind: JobKind, script: &[u8], env: &[u8]) -> Result<(), Refusal> {
+    if script.len() > SCRIPT_BYTES_MAX {
+        return Err(Refusal::TooLarge("batch script".to_owned(), SCRIPT_BYTES_MAX as u64));
+    }
+    if env.len() > ENV_BYTES_MAX {
+        return Err(Refusal::TooLarge("environment".to_owned(), ENV_BYTES_MAX as u64));
+    }
+    if kind == JobKind::Batch && script.is_empty() {
+        return Err(invalid("script", "", "a batch job needs a script"));
+    }
+    Ok(())
+}
+
+fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
+    Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
+}
+
+fn strings(spec: &JobSpec) -> Result<(), Refusal> {
+    let need = &spec.need;
+    let optional = [
+        &spec.partition,
+        &spec.account,
+        &spec.qos,
+        &spec.reservation,
+        &spec.wckey,
+        &spec.comment,
+        &spec.stdin,
+        &spec.stdout,
+        &spec.stderr,
+        &spec.mail_type,
+        &spec.mail_user,
+        &need.nodelist,
+        &need.exclude,
+        &need.constraint,
+        &need.gres,
+        &need.licenses,
+    ];
+    let plain = [&spec.name, &spec.work_dir, &spec.command, &spec.submit_line, &spec.submit_host];
+    let long = optional.into_iter().flatten().chain(plain).any(|text| text.len() > STRING_BYTES_MAX);
+    let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();
+    let others: usize = spec.others.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if long || args > ENV_BYTES_MAX || others > STRING_BYTES_MAX || spec.rlimits.len() > 64 {
+        return Err(Refusal::TooLarge("option".to_owned(), STRING_BYTES_MAX as u64));
+    }
+    Ok(())
+}
+
+fn privileges(who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
+    let raised = spec.priority.is_some_and(|priority| priority != 0);
+    if raised && !can(who, Deed::Operate) { Err(Refusal::AccessDenied) } else { Ok(()) }
+}
+
+fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec<&'a Partition>, Refusal> {
+    let named: Vec<&str> = match &spec.partition {
+        Some(names) => names.split(',').collect(),
+        None => state.default_partition().map(|p| p.config.name.as_str()).into_iter().collect(),
+    };
+    let mut found = Vec::new();
+    for name in named {
+        let partition = state.partition(name).ok_or_else(|| Refusal::InvalidPartition(name.to_owned()))?;
+        if !allowed(&partition.config, owner) {
+            return Err(Refusal::AccessDenied);
+        }
+        if !partition.takes_jobs() {
+            return Err(Refusal::PartitionNotAvailable(name.to_owned()));
+        }
+        found.push(partition);
+    }
+    if found.is_empty() { Err(Refusal::InvalidPartition(String::new())) } else { Ok(found) }
+}
+
+fn allowed(partition: &PartitionConfig, owner: &Owner) -> bool {
+    let user = partition.allow_users.is_empty() || partition.allow_users.contains(&owner.user);
+    let group = partition.allow_groups.is_empty() || partition.allow_groups.contains(&owner.group);
+    owner.uid == 0 || (user && group)
+}
+
+fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+    if let (Some(least), Some(limit)) = (spec.time_min_s, spec.time_limit_s)
+        && least > limit
+    {
+        return Err(invalid("time-min", "", "it is longer than --time"));
+    }
+    if spec.deadline.is_some_and(|deadline| deadline <= now) {
+        return Err(invalid("deadline", "", "it has passed"));
+    }
+    if spec.reservation.is_some() {
+        return Err(invalid(
+            "reservation",
+            spec.reservation.as_deref().unwrap_or_default(),
+            "there is none of that name",
+        ));
+    }
+    Ok(())
+}
+
+fn counts(need: &Need) -> Result<(), Refusal> {
+    let zero = |count: Option<u32>| count == Some(0);
+    if zero(need.nodes_min)
+        || zero(need.nodes_max)
+        || need.nodes_max.is_some_and(|most| most < need.nodes_min.unwrap_or(1))
+    {
+        return Err(invalid("nodes", "", "the least number must be at least 1, the most at least the least"));
+    }
+    let tasks = u64::from(need.ntasks.unwrap_or(1));
+    let per_node = u64::from(need.ntasks_per_node.unwrap_or(1)) * u64::from(need.nodes_min.unwrap_or(1));
+    if zero(need.ntasks) || zero(need.ntasks_per_node) || tasks.max(per_node) > u64::from(TASKS_MAX) {
+        return Err(invalid("ntasks", "", "must be at least 1 and at most 1048576"));
+    }
+    if zero(need.cpus_per_task) {
+        return Err(invalid("cpus-per-task", "0", "must be at least 1"));
+    }
+    Ok(())
+}
+
+fn names(state: &State, need: &Need) -> Result<(), Refusal> {
+    for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
+        let names = hostlist::expand(list).map_err(|_| Refusal::InvalidNode(list.clone()))?;
+        if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
+            return Err(Refusal::InvalidNode(unknown));
+        }
+    }
+    if let Some(text) = &need.constraint {
+        let Some(constraint) = Constraint::parse(text) else {
+            return Err(invalid("constraint", text, "feature names with & and | are understood"));
+        };
+        let known = |feature: &str| state.nodes.iter().any(|node| node.hardware.features.iter().any(|f| f == feature));
+        if !constraint.features().all(known) {
+            return Err(invalid("constraint", text, "no node has such a feature"));
+        }
+    }
+    if let Some(gres) = need.gres.as_ref().filter(|gres| !gres.is_empty() && *gres != "none") {
+        return Err(invalid("gres", gres, "no node has such resources"));
+    }
+    if let Some(licenses) = need.licenses.as_ref().filter(|licenses| !licenses.is_empty()) {
+        return Err(invalid("licenses", licenses, "there are no licenses of that name"));
+    }
+    Ok(())
+}
+
+/// What no node has by itself is refused; more nodes or tasks than there are only wait.
+fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<(), Refusal> {
+    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
+    let known: Vec<&Node> = nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0).collect();
+    if known.is_empty() {
+        return Ok(());
+    }
+    let task_cpus = if need.overcommit { 1 } else { need.cpus_per_task.unwrap_or(1) };
+    let tasks = need.ntasks_per_node.unwrap_or(1);
+    let cpus = task_cpus.saturating_mul(if need.overcommit { 1 } else { tasks }).max(need.cpus_min.unwrap_or(1));
+    let memory_mb = match need.memory {
+        Memory::Unset => 0,
+        Memory::PerNodeMb(mb) => mb,
+        Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(cpus)),
+    };
+    if known.iter().all(|node| node.hardware.memory_mb < memory_mb) {
+        return Err(Refusal::NodeConfigNotAvailable("memory".to_owned()));
+    }
+    if known.iter().all(|node| node.hardware.cpus < cpus) {
+        return Err(Refusal::NodeConfigNotAvailable("CPUs".to_owned()));
+    }
+    if known.iter().all(|node| node.hardware.tmp_disk_mb < need.tmp_disk_mb) {
+        return Err(Refusal::NodeConfigNotAvailable("tmp disk".to_owned()));
+    }
+    Ok(())
+}
+
+fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(array) = &spec.array else { return Ok(()) };
+    let highest = state.config.max_array_size.saturating_sub(1);
+    match array.indices.last() {
+        None => Err(invalid("array", &array.text, "it names no task")),
+        Some(last) if last > highest => Err(Refusal::ArrayTooLarge { highest }),
+        Some(_) if spec.kind != JobKind::Batch => Err(invalid("array", &array.text, "only batch jobs have arrays")),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Checks that every job that a dependency names exists, or is known to have ended if that is all that counts.
+pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), Refusal> {
+    if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
+        return Err(Refusal::TooLarge("dependency".to_owned(), DEPENDENCY_TERMS_MAX as u64));
+    }
+    let fine = dependency.terms.iter().all(|term| match term.job {
+        None => term.when == DependencyKind::Singleton,
+        Some(job) => exists(state, job) || (was(state, job.id) && only_its_end_counts(term.when)),
+    });
+    if fine { Ok(()) } else { Err(Refusal::DependencyProblem) }
+}
+
+fn exists(state: &State, job: DependencyJob) -> bool {
+    match (job.index, state.arrays.get(&job.id)) {
+        (Some(index), Some(array)) => array.tasks.indices.contains(index),
+        (Some(_), None) => false,
+        (None, Some(_)) => true,
+        (None, None) => state.jobs.contains_key(&job.id) || state.array_of(job.id).is_some(),
+    }
+}
+
+/// It was given once, and is forgotten.
+fn was(state: &State, id: JobId) -> bool {
+    id.0 > 0 && id <= state.last_id
+}
+
+fn only_its_end_counts(when: DependencyKind) -> bool {
+    matches!(when, DependencyKind::After | DependencyKind::AfterAny | DependencyKind::AfterBurstBuffer)
+}

@@ -1,0 +1,78 @@
+//! `salloc` and `srun` outside of an allocation: resources that live as long as the connection that asked.
+
+use squall_model::event::Event;
+use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Outcome};
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Refusal};
+
+use super::rights::{Deed, can};
+use super::submit::{Contents, accept};
+use super::{Ask, Reply};
+use crate::control::drive::timers::Timer;
+use crate::control::state::State;
+use crate::control::state::job::{Job, Phase};
+use crate::control::{Controller, Out};
+
+/// Asks for an allocation. The answer is its id; another follows when it has started.
+pub(crate) fn allocate(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    spec: JobSpec,
+    env: Vec<u8>,
+    (key, immediate_s): (ClientKey, Option<u32>),
+    out: &mut Out,
+) -> Reply {
+    if spec.kind == JobKind::Batch {
+        return Err(Refusal::NotSupported("batch jobs are submitted".to_owned()));
+    }
+    let (job, fresh) = accept(c, ask, spec, Contents { script: Vec::new(), env }, key, out)?;
+    c.waits.own(job, ask.caller);
+    c.timers.clear(Timer::Owner(job));
+    c.todo.touched.insert(job);
+    if let Some(seconds) = immediate_s.filter(|_| fresh) {
+        // One microsecond: the scheduler has its turn first.
+        let patience = Span(Span::from_secs(u64::from(seconds)).0.max(1));
+        c.timers.set(Timer::Immediate(job), ask.now + patience);
+    }
+    Ok(Some(Answer::Submitted { job, note: None }))
+}
+
+/// The owner is back on a new connection.
+pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
+    let job = entered(&c.state, ask, id)?;
+    if job.spec.kind == JobKind::Batch {
+        return Err(Refusal::WrongState("it is a batch job".to_owned()));
+    }
+    if job.outcome().is_some() {
+        return Err(Refusal::Revoked);
+    }
+    c.waits.own(id, ask.caller);
+    c.timers.clear(Timer::Owner(id));
+    c.todo.touched.insert(id);
+    Ok(None)
+}
+
+/// The owner is done.
+pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCode, out: &mut Out) -> Reply {
+    let job = entered(&c.state, ask, id)?;
+    if job.spec.kind == JobKind::Batch {
+        return Err(Refusal::WrongState("it is a batch job".to_owned()));
+    }
+    let state = match &job.phase {
+        Phase::Pending => EndState::Cancelled { by: ask.who.owner.uid },
+        Phase::Running(_) if exit.is_ok() => EndState::Completed,
+        Phase::Running(_) => EndState::Failed,
+        Phase::Completing(..) | Phase::Ended(_) => return Ok(Some(Answer::Done)),
+    };
+    c.waits.disown(id);
+    let outcome = Outcome { state, exit, reason: None };
+    c.commit(ask.now, Event::JobEnding { id, outcome, requeue: None }, out);
+    Ok(Some(Answer::Done))
+}
+
+/// A job in which the caller may run things.
+fn entered<'a>(state: &'a State, ask: &Ask<'_>, id: JobId) -> Result<&'a Job, Refusal> {
+    let job = state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    if can(ask.who, Deed::Enter(&job.owner)) { Ok(job) } else { Err(Refusal::AccessDenied) }
+}

@@ -1,0 +1,114 @@
+//! A node registers: it and the controller compare what each believes to run there.
+
+use std::collections::BTreeSet;
+
+use squall_model::event::Event;
+use squall_model::id::{NodeId, Session};
+use squall_model::job::JobAttempt;
+use squall_model::limits::HEARTBEAT_S;
+use squall_model::time::Time;
+use squall_model::wire::node::{Down, EndReason, Registration};
+
+use crate::control::drive::{nodes, notice, work};
+use crate::control::state::State;
+use crate::control::state::job::Phase;
+use crate::control::{Controller, LinkId, Out, facts, steps};
+use crate::session::Sender;
+
+/// Most CPUs that a node may claim.
+const CPUS_MAX: u32 = 1 << 16;
+
+/// Takes a registration: a new session begins, jobs of an earlier life of the node are dead.
+pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Registration, out: &mut Out) {
+    let id = match admit(&c.state, said) {
+        Ok(id) => id,
+        Err(reason) => {
+            let mut sender = Sender::new(Session { epoch: c.state.epoch, number: u64::MAX });
+            out.sends.push((link, sender.frame(vec![Down::Refused { reason }])));
+            return;
+        }
+    };
+    bury_earlier_life(c, now, id, said, out);
+    let known = c.state.node(id);
+    let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
+    if !same {
+        let (name, hardware) = (said.name.clone(), said.hardware.clone());
+        let incarnation = said.incarnation;
+        c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
+    }
+    let old = c.links.open(id, link, c.state.epoch, now, said.version.clone());
+    out.drops.extend(old);
+    nodes::heard(c, now, id, out);
+    nodes::watch(c, now, id);
+    c.send(id, Down::Welcome { heartbeat_s: HEARTBEAT_S });
+    reconcile(c, id, said);
+    steps::registered(c, now, id, &said.steps, out);
+    notice::refresh(c, id);
+    c.queue.kick = true;
+}
+
+/// The id of the node, or why it may not join.
+fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
+    if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
+        return Err("a node needs a name".to_owned());
+    }
+    if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
+        return Err(format!("{} CPUs can't be", said.hardware.cpus));
+    }
+    match state.node_id(&said.name) {
+        Some(id) => Ok(id),
+        None if state.config.open => Ok(NodeId(state.nodes.len() as u32)),
+        None => Err(format!("the configuration names no node {} and is not open to others", said.name)),
+    }
+}
+
+/// What ran in another life of the node is proven dead.
+fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
+    let Some(node) = c.state.node(id) else { return };
+    if node.incarnation.is_none_or(|incarnation| incarnation == said.incarnation) {
+        return;
+    }
+    for job in work::jobs_on(c, id) {
+        nodes::give_up(c, now, job, id, "node restarted", out);
+    }
+    c.strays.remove(&id);
+}
+
+/// Tells the node what it should have and has not, and what it has and should not.
+fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
+    let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
+    let mut strays = known.clone();
+    for job in work::jobs_on(c, id) {
+        let Some(found) = c.state.jobs.get(&job) else { continue };
+        let attempt = JobAttempt { job, attempt: found.attempt };
+        strays.remove(&attempt);
+        match &found.phase {
+            Phase::Running(run) => {
+                if run.suspended.is_some() {
+                    c.todo.stopping.insert((job, id));
+                }
+                if !known.contains(&attempt) {
+                    let facts = facts::facts(&c.state, job);
+                    let message = facts.and_then(|facts| work::start_message(c, &facts, job, id));
+                    c.links.extend(id, message);
+                    c.todo.starting.retain(|starting| *starting != job);
+                }
+            }
+            Phase::Completing(..) => {
+                let message = work::end_message(c, job);
+                c.links.extend(id, message);
+            }
+            Phase::Pending | Phase::Ended(_) => {}
+        }
+    }
+    // No new work there before it is rid of these: their cores are taken, whatever state says.
+    let kill_wait_s = c.state.config.kill_wait_s;
+    for &job in &strays {
+        c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None });
+    }
+    if strays.is_empty() {
+        c.strays.remove(&id);
+    } else {
+        c.strays.insert(id, strays);
+    }
+}

@@ -1,0 +1,137 @@
+//! `sbatch`: a job is accepted, durably, once for each key; or it is said when it would start.
+
+use std::sync::Arc;
+
+use squall_model::event::Event;
+use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{Blob, Digest, JobKind, JobSpec};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Refusal};
+
+use super::{Ask, Reply, admit};
+use crate::control::drive::queue::partitions_of;
+use crate::control::drive::view::Sight;
+use crate::control::state::State;
+use crate::control::{Controller, Out, facts};
+
+/// What comes with a submission.
+#[derive(Debug)]
+pub(super) struct Contents {
+    /// The script; empty for allocations.
+    pub(super) script: Vec<u8>,
+    /// The environment.
+    pub(super) env: Vec<u8>,
+}
+
+/// `sbatch`.
+pub(crate) fn submit(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    spec: JobSpec,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Reply {
+    if spec.kind != JobKind::Batch {
+        return Err(Refusal::NotSupported("only batch jobs are submitted".to_owned()));
+    }
+    let (job, _) = accept(c, ask, spec, contents, key, out)?;
+    Ok(Some(Answer::Submitted { job, note: None }))
+}
+
+/// Accepts a job, or finds the one that was accepted under the same key. True: it is new.
+pub(super) fn accept(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    mut spec: JobSpec,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Result<(JobId, bool), Refusal> {
+    let env = Digest::of(&contents.env);
+    let script = (spec.kind == JobKind::Batch).then(|| Digest::of(&contents.script));
+    (spec.env, spec.script) = (env, script);
+    if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
+        return if same(&c.state, id, &spec) { Ok((id, false)) } else { Err(Refusal::KeyReused) };
+    }
+    if c.leaving.is_some() {
+        return Err(Refusal::ShuttingDown);
+    }
+    admit::contents(spec.kind, &contents.script, &contents.env)?;
+    if spec.nice < 0 && !ask.who.operator {
+        spec.nice = 0;
+    }
+    if let Some(array) = &mut spec.array {
+        array.limit = array.limit.filter(|limit| *limit > 0);
+    }
+    admit::admit(&c.state, ask.now, ask.who, &spec)?;
+    if c.disk_full {
+        return Err(Refusal::DiskFull);
+    }
+    let id = JobId(c.state.last_id.0 + 1);
+    out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
+    out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
+    let owner = c.state.shared_owner(&ask.who.owner);
+    let spec = c.state.shared_spec(Arc::new(spec));
+    c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
+    Ok((id, true))
+}
+
+/// Whether a known job came from this submission, as far as updates leave it to be seen.
+fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
+    let known = state.arrays.get(&id).map(|array| &array.spec);
+    let Some(known) = known.or_else(|| state.jobs.get(&id).map(|job| &job.spec)) else { return false };
+    known.kind == spec.kind
+        && known.script == spec.script
+        && known.env == spec.env
+        && known.args == spec.args
+        && known.command == spec.command
+        && known.submit_line == spec.submit_line
+        && known.array.as_ref().map(|array| &array.indices) == spec.array.as_ref().map(|array| &array.indices)
+}
+
+/// `sbatch --test-only`: an estimate. On resources that are free, at once; else when what runs there has reached
+/// its time limits.
+pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
+    admit::admit(&c.state, ask.now, ask.who, spec)?;
+    let sight = Sight { state: &c.state, queue: &c.queue };
+    let places: Vec<usize> = partitions_of(&c.state, spec).collect();
+    let mut best: Option<(Time, usize, squall_model::resource::Alloc)> = None;
+    for at in places {
+        let free = squall_sched::fits_now(&sight, &mut c.scratch, &spec.need, at);
+        let candidate = match free {
+            Some(alloc) => (ask.now.max(spec.begin.unwrap_or(ask.now)), at, alloc),
+            None => match squall_sched::feasible(&sight, &mut c.scratch, &spec.need, at) {
+                Some(alloc) => (drained(&c.state, at, ask.now), at, alloc),
+                None => continue,
+            },
+        };
+        if best.as_ref().is_none_or(|(time, _, _)| candidate.0 < *time) {
+            best = Some(candidate);
+        }
+    }
+    let (time, at, alloc) = best.ok_or_else(|| Refusal::NodeConfigNotAvailable("nodes".to_owned()))?;
+    let names = alloc.nodes();
+    let names = names.iter().filter_map(|id| c.state.node(id)).map(|node| node.name.as_str());
+    let answer = Answer::WouldStart {
+        job: JobId(c.state.last_id.0 + 1),
+        time,
+        cpus: alloc.cpus(),
+        nodes: squall_model::hostlist::compress(names),
+        partition: c.state.partitions[at].config.name.clone(),
+    };
+    Ok(Some(answer))
+}
+
+/// When everything that runs on a partition's nodes has reached its limit; unlimited jobs count as a year.
+fn drained(state: &State, partition: usize, now: Time) -> Time {
+    const YEAR_S: u64 = 365 * 86_400;
+    let nodes = &state.partitions[partition].nodes;
+    let jobs = nodes.iter().filter_map(|id| state.node(id)).flat_map(|node| &node.jobs);
+    let ends = jobs.filter_map(|id| {
+        let job = state.jobs.get(id)?;
+        let run = job.run()?;
+        Some(facts::end_time(state, job, run).unwrap_or(now + Span::from_secs(YEAR_S)))
+    });
+    ends.max().unwrap_or(now).max(now)
+}

@@ -1,0 +1,287 @@
+//! A controller with pretended nodes and clients; after every step replay and snapshot must equal the live state.
+
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::event::Record;
+use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner, Usage};
+use squall_model::report::{Report, StepEnd};
+use squall_model::resource::Hardware;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::node::{Down, DownFrame, Registration, UpFrame};
+
+use crate::control::state::State;
+use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
+use crate::machine::Machine;
+
+/// A user who is no operator.
+pub(super) const ADA: u32 = 1000;
+
+/// A controller, its journal, and what it said.
+pub(super) struct Driver {
+    pub(super) c: Controller,
+    pub(super) now: Time,
+    pub(super) config: Config,
+    /// What replay makes of the journal so far.
+    replayed: State,
+    links: u64,
+    keys: u128,
+    nodes: Vec<Node>,
+    /// Messages that nodes got and nobody looked at.
+    pub(super) sent: Vec<(String, Down)>,
+    /// Answers that nobody looked at.
+    pub(super) answers: Vec<(CallerId, Answer)>,
+    pub(super) exit: bool,
+    pub(super) drops: Vec<LinkId>,
+}
+
+/// A pretended node.
+struct Node {
+    name: String,
+    incarnation: Incarnation,
+    cpus: u32,
+    link: LinkId,
+    session: Session,
+    reported: u64,
+}
+
+pub(super) fn who(uid: u32) -> Who {
+    let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
+    Who { owner: Arc::new(owner), operator: uid == 0 }
+}
+
+/// A batch job of one task.
+pub(super) fn batch() -> JobSpec {
+    JobSpec { name: "job".into(), work_dir: "/".into(), ..JobSpec::default() }
+}
+
+pub(super) fn array(last: u32, limit: Option<u32>) -> JobSpec {
+    let indices = squall_model::set::IndexSet::range(0, last);
+    let array = squall_model::job::ArraySpec { indices, limit, text: String::new() };
+    JobSpec { array: Some(array), ..batch() }
+}
+
+impl Driver {
+    /// A started controller without nodes.
+    pub(super) fn empty(config: Config) -> Self {
+        let mut driver = Self {
+            c: Controller::new(State::default()),
+            now: Time::from_secs(1_800_000_000),
+            config,
+            replayed: State::default(),
+            links: 0,
+            keys: 0,
+            nodes: Vec::new(),
+            sent: Vec::new(),
+            answers: Vec::new(),
+            exit: false,
+            drops: Vec::new(),
+        };
+        driver.start();
+        driver
+    }
+    /// A cluster of so many nodes n1, n2, … of so many CPUs.
+    pub(super) fn new(nodes: u32, cpus: u32) -> Self {
+        let mut driver = Self::empty(Config::default());
+        for n in 1..=nodes {
+            driver.add_node(&format!("n{n}"), cpus);
+        }
+        driver
+    }
+    fn start(&mut self) {
+        let config = Box::new(self.config.clone());
+        self.step(Input::Start { config, version: "1".into(), host: "head".into() });
+    }
+    /// Kills the controller; another starts from the journal, and the nodes that still stand register.
+    pub(super) fn restart(&mut self) {
+        self.c = Controller::new(self.replayed.clone());
+        (self.sent, self.answers) = (Vec::new(), Vec::new());
+        self.start();
+    }
+    pub(super) fn add_node(&mut self, name: &str, cpus: u32) {
+        let (incarnation, session) = (Incarnation(1), Session { epoch: Epoch(0), number: 0 });
+        self.nodes.push(Node { name: name.into(), incarnation, cpus, link: LinkId(0), session, reported: 0 });
+        self.register(name, &[]);
+    }
+    /// A node connects and says which jobs it knows.
+    pub(super) fn register(&mut self, name: &str, jobs: &[JobAttempt]) {
+        self.links += 1;
+        let link = LinkId(self.links);
+        let node = self.node(name);
+        node.link = link;
+        let hardware = Hardware { cpus: node.cpus, memory_mb: 1000 * u64::from(node.cpus), ..Hardware::default() };
+        let registration = Registration {
+            name: name.into(),
+            incarnation: node.incarnation,
+            hardware,
+            jobs: jobs.to_vec(),
+            steps: Vec::new(),
+            version: "1".into(),
+        };
+        self.step(Input::Frame { link, frame: Box::new(UpFrame::Register(Box::new(registration))) });
+    }
+    /// The node loses all that it knew.
+    pub(super) fn reboot(&mut self, name: &str) {
+        let node = self.node(name);
+        node.incarnation = Incarnation(node.incarnation.0 + 1);
+        node.reported = 0;
+        self.register(name, &[]);
+    }
+    pub(super) fn lose(&mut self, name: &str) {
+        let link = self.node(name).link;
+        self.step(Input::Lost { link });
+    }
+    fn node(&mut self, name: &str) -> &mut Node {
+        self.nodes.iter_mut().find(|node| node.name == name).unwrap()
+    }
+    /// One input; whatever comes of it must survive replay and snapshot.
+    pub(super) fn step(&mut self, input: Input) {
+        let mut out = Out::default();
+        self.c.step(self.now, input, &mut out);
+        let record = Record { seq: 1, time: self.now, events: out.events };
+        let bytes = postcard::to_stdvec(&record).unwrap();
+        self.replayed.apply_record(&postcard::from_bytes::<Record>(&bytes).unwrap());
+        assert_eq!(&self.replayed, self.c.state(), "replay differs");
+        let bytes = postcard::to_stdvec(&self.c.state().snapshot()).unwrap();
+        let snapshot: crate::control::state::snapshot::Snapshot = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!(&snapshot.restore().unwrap(), self.c.state(), "snapshot differs");
+        for (link, frame) in out.sends {
+            self.deliver(link, frame);
+        }
+        self.answers.extend(out.answers);
+        self.drops.extend(out.drops);
+        self.exit |= out.exit;
+    }
+    fn deliver(&mut self, link: LinkId, frame: DownFrame) {
+        let Some(node) = self.nodes.iter_mut().find(|node| node.link == link) else { return };
+        node.session = frame.session;
+        self.sent.extend(frame.messages.into_iter().map(|message| (node.name.clone(), message)));
+    }
+    /// Time passes; the machine is called whenever it asked for it.
+    pub(super) fn pass(&mut self, seconds: u64) {
+        let end = self.now + Span::from_secs(seconds);
+        for _ in 0..100_000 {
+            match self.c.deadline() {
+                Some(at) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.step(Input::Tick);
+                    assert!(self.c.deadline().is_none_or(|next| next > self.now), "it would spin");
+                }
+                _ => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+        panic!("too many ticks");
+    }
+    /// All nodes say that they live, every ten seconds.
+    pub(super) fn pass_alive(&mut self, seconds: u64) {
+        for _ in 0..seconds / 10 {
+            self.pass(10);
+            for at in 0..self.nodes.len() {
+                let Node { link, session, .. } = self.nodes[at];
+                let frame = Box::new(UpFrame::Heartbeat { session, load_centi: 1, free_mb: 1 });
+                self.step(Input::Frame { link, frame });
+            }
+        }
+    }
+    pub(super) fn ask(&mut self, caller: u64, uid: u32, request: Request) -> Vec<Answer> {
+        let caller = CallerId(caller);
+        self.step(Input::Ask { caller, who: who(uid), request: Box::new(request) });
+        self.take_answers(caller)
+    }
+    pub(super) fn take_answers(&mut self, caller: CallerId) -> Vec<Answer> {
+        let (own, others) = std::mem::take(&mut self.answers).into_iter().partition(|(to, _)| *to == caller);
+        self.answers = others;
+        let own: Vec<(CallerId, Answer)> = own;
+        own.into_iter().map(|(_, answer)| answer).collect()
+    }
+    pub(super) fn key(&mut self) -> ClientKey {
+        self.keys += 1;
+        ClientKey(self.keys)
+    }
+    pub(super) fn submit_with(&mut self, key: ClientKey, spec: JobSpec) -> Vec<Answer> {
+        let request = match spec.kind {
+            JobKind::Batch => {
+                let script = b"#!/bin/sh\n".to_vec().into();
+                Request::Submit { spec: Box::new(spec), script, env: Vec::new().into(), key }
+            }
+            _ => Request::Allocate { spec: Box::new(spec), env: Vec::new().into(), key, immediate_s: None },
+        };
+        self.ask(1, ADA, request)
+    }
+    pub(super) fn submit(&mut self, spec: JobSpec) -> JobId {
+        let key = self.key();
+        let answers = self.submit_with(key, spec);
+        let Some(Answer::Submitted { job, .. }) = answers.first() else { panic!("{answers:?}") };
+        *job
+    }
+    pub(super) fn state_of(&self, id: JobId) -> Option<JobState> {
+        self.c.state().jobs.get(&id).map(crate::control::state::job::Job::state)
+    }
+    pub(super) fn attempt(&self, id: JobId) -> JobAttempt {
+        let attempt = self.c.state().jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
+        JobAttempt { job: id, attempt }
+    }
+    /// Jobs whose script a node was told to start since the last look, and on which node.
+    pub(super) fn launched(&mut self) -> Vec<(JobAttempt, String)> {
+        let launched = self.sent.iter().filter_map(|(node, message)| match message {
+            Down::StartJob { facts, batch: Some(_) } => {
+                Some((JobAttempt { job: facts.key.job, attempt: facts.key.attempt }, node.clone()))
+            }
+            _ => None,
+        });
+        let launched = launched.collect();
+        self.sent.retain(|(_, message)| !matches!(message, Down::StartJob { .. }));
+        launched
+    }
+    /// Jobs that nodes were told to end since the last look.
+    pub(super) fn ended(&mut self) -> Vec<(JobAttempt, String)> {
+        let ended = self.sent.iter().filter_map(|(node, message)| match message {
+            Down::EndJob { job, .. } => Some((*job, node.clone())),
+            _ => None,
+        });
+        let ended = ended.collect();
+        self.sent.retain(|(_, message)| !matches!(message, Down::EndJob { .. }));
+        ended
+    }
+    /// A node sends reports that follow those it has sent.
+    pub(super) fn report(&mut self, name: &str, reports: Vec<Report>) {
+        let node = self.node(name);
+        let (link, session, first) = (node.link, node.session, node.reported + 1);
+        node.reported += reports.len() as u64;
+        self.step(Input::Frame { link, frame: Box::new(UpFrame::Reports { session, first, reports }) });
+    }
+    /// The same frame again.
+    pub(super) fn repeat(&mut self, name: &str, reports: Vec<Report>) {
+        self.node(name).reported -= reports.len() as u64;
+        self.report(name, reports);
+    }
+    /// What a node says when a script has ended there.
+    pub(super) fn script_end(&self, id: JobId, code: u8) -> Vec<Report> {
+        let job = self.attempt(id);
+        let key = StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH };
+        vec![Report::StepEnded { key, end: self.end(code) }, Report::JobGone { job }]
+    }
+    pub(super) fn end(&self, code: u8) -> StepEnd {
+        StepEnd {
+            exit: ExitCode { code, signal: 0 },
+            oom: false,
+            lost: false,
+            usage: Usage::default(),
+            started: self.now,
+            ended: self.now,
+            note: None,
+        }
+    }
+    /// The script of a job ends on the first of its nodes.
+    pub(super) fn finish(&mut self, id: JobId, code: u8) {
+        let run = self.c.state().jobs[&id].run().unwrap();
+        let node = self.c.state().node(run.batch_node().unwrap()).unwrap().name.clone();
+        let reports = self.script_end(id, code);
+        self.report(&node, reports);
+    }
+}

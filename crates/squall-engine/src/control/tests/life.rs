@@ -1,0 +1,50 @@
+//! A job's life: submitted, started, ended, forgotten, each exactly once.
+
+use squall_model::job::{EndState, JobState};
+use squall_model::wire::client::{Answer, Refusal};
+
+use super::driver::{Driver, batch};
+
+#[test]
+fn a_job_runs_once_ends_and_is_forgotten() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(batch());
+    let launched = d.launched();
+    assert_eq!(launched, [(d.attempt(job), "n1".to_owned())]);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    d.finish(job, 3);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
+    assert_eq!(d.ended(), [], "a job that ended by itself is not ended again");
+    assert!(d.c.state().nodes[0].jobs.is_empty() && d.c.state().nodes[0].cores.is_empty());
+    d.pass_alive(290);
+    assert!(d.state_of(job).is_some());
+    d.pass_alive(40);
+    assert_eq!(d.state_of(job), None);
+    assert!(d.c.state().index.keys.is_empty());
+}
+
+#[test]
+fn the_same_key_is_the_same_job_and_another_spec_under_it_is_refused() {
+    let mut d = Driver::new(1, 2);
+    let key = d.key();
+    let first = d.submit_with(key, batch());
+    assert_eq!(d.submit_with(key, batch()), first);
+    d.restart();
+    assert_eq!(d.submit_with(key, batch()), first);
+    let other = squall_model::job::JobSpec { args: vec!["x".into()], ..batch() };
+    assert_eq!(d.submit_with(key, other), [Answer::Refused(Refusal::KeyReused)]);
+    assert_eq!(d.c.state().jobs.len(), 1);
+}
+
+#[test]
+fn reports_that_come_twice_count_once() {
+    let mut d = Driver::new(1, 1);
+    let first = d.submit(batch());
+    let second = d.submit(batch());
+    let reports = d.script_end(first, 0);
+    d.report("n1", reports.clone());
+    assert_eq!(d.state_of(second), Some(JobState::Running));
+    let before = d.c.state().clone();
+    d.repeat("n1", reports);
+    assert_eq!(&before, d.c.state());
+}
