@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::id::{Attempt, JobId};
+use crate::limits::UNLIMITED_S;
 use crate::resource::Memory;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
@@ -74,7 +75,7 @@ pub struct JobSpec {
     pub comment: Option<String>,
     /// What it needs to run.
     pub need: Need,
-    /// `--time` in seconds; None: the partition's default.
+    /// `--time` in seconds; None: the partition's default; [`UNLIMITED_S`]: none.
     pub time_limit_s: Option<u64>,
     /// `--time-min` in seconds.
     pub time_min_s: Option<u64>,
@@ -134,6 +135,13 @@ pub struct JobSpec {
     pub get_user_env: bool,
     /// Options that have no effect yet but are shown and handed on, by long name (`mem-bind`, `hint`, …), sorted.
     pub others: Vec<(String, String)>,
+}
+
+impl JobSpec {
+    /// The time limit as asked, seconds; None: the partition's default; Some(None): unlimited.
+    pub fn limit_s(&self) -> Option<Option<u64>> {
+        self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
+    }
 }
 
 /// The resources that a job needs, as asked.

@@ -4,6 +4,8 @@
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
+/// The time limit, seconds, of a job that asked for none (`--time=UNLIMITED`); an absent limit is the partition's default.
+pub const UNLIMITED_S: u64 = u64::MAX;
 /// Largest environment of a job, bytes.
 pub const ENV_BYTES_MAX: usize = 4 << 20;
 /// Largest array index plus one.

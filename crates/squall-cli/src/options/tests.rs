@@ -1,1 +1,281 @@
 //! The table, the command line's rules, precedence, and the texts for values that can't be.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use proptest::prelude::{Just, Strategy, any, prop, prop_oneof, proptest};
+use squall_model::limits::UNLIMITED_S;
+use squall_model::resource::Memory;
+
+use super::asked::Asked;
+use super::{Arg, Source, Stop, Tool, collect, table};
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+/// Reads a command line alone.
+fn read(tool: Tool, line: &str) -> Result<Asked, Stop> {
+    let args = words(line);
+    let mut asked = Asked::new(tool);
+    collect::obey_line(&mut asked, tool, &collect::line(tool, &args)?)?;
+    collect::verify(&asked)?;
+    Ok(asked)
+}
+
+fn sbatch(line: &str) -> Asked {
+    read(Tool::Sbatch, line).unwrap_or_else(|stop| panic!("{line}: {stop:?}"))
+}
+
+/// What the user sees of a command line that can't be, and the exit code.
+fn complaint(tool: Tool, line: &str) -> String {
+    match read(tool, line) {
+        Ok(_) => "accepted".into(),
+        Err(stop) => format!("{}exit {}", stop.complaint(tool), stop.exit()),
+    }
+}
+
+#[test]
+fn no_name_stands_twice() {
+    for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
+        let mut names: BTreeMap<String, usize> = BTreeMap::new();
+        for option in table::options_of(tool) {
+            let short = option.short.map(|letter| format!("-{letter}"));
+            let long = option.aliases.iter().chain([&option.long]).map(|name| format!("--{name}"));
+            for name in long.chain(short) {
+                *names.entry(name).or_default() += 1;
+            }
+        }
+        names.retain(|_, count| *count > 1);
+        assert!(names.is_empty(), "{tool:?}: {names:?}");
+    }
+}
+
+#[test]
+fn every_variable_belongs_to_a_command() {
+    for option in table::GROUPS.iter().flat_map(|group| group.options) {
+        for variable in option.env {
+            let read = [Tool::Sbatch, Tool::Srun, Tool::Salloc]
+                .into_iter()
+                .any(|tool| option.tools.has(tool) && tool.reads(variable));
+            assert!(read, "--{}: nobody reads {variable}", option.long);
+        }
+    }
+}
+
+#[test]
+fn help_lists_the_options() {
+    for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
+        insta::assert_snapshot!(format!("{}-help", tool.name()), super::help::help(tool));
+    }
+    insta::assert_snapshot!("salloc-usage", super::help::usage(Tool::Salloc));
+}
+
+#[test]
+fn values_attached_and_apart() {
+    for line in ["-n4", "-n 4", "--ntasks 4", "--ntasks=4", "--ntasks-per-node=2 -n 4", "-Hn4", "-H -n4"] {
+        assert_eq!(sbatch(line).spec.need.ntasks, Some(4), "{line}");
+    }
+    assert_eq!(sbatch("--nice").spec.nice, 100);
+    assert_eq!(sbatch("--nice=5").spec.nice, 5);
+    assert_eq!(sbatch("--nice=-5").spec.nice, -5);
+    let srun = |line| read(Tool::Srun, line).expect(line);
+    assert_eq!(srun("-I30 x").immediate_s, Some(30));
+    assert_eq!(srun("-I x").immediate_s, Some(0));
+    assert!(srun("-K x").run.kill_on_bad_exit);
+    assert!(!srun("--kill-on-bad-exit=0 x").run.kill_on_bad_exit);
+}
+
+#[test]
+fn beginnings_of_names() {
+    assert_eq!(sbatch("--out=x").spec.stdout.as_deref(), Some("x"));
+    assert_eq!(sbatch("--tasks=3").spec.need.ntasks_per_node, Some(3), "as Slurm: --tasks-per-node");
+    assert_eq!(sbatch("--tasks-per-node=3").spec.need.ntasks_per_node, Some(3));
+    assert_eq!(sbatch("--part=a").spec.partition.as_deref(), Some("a"));
+    assert_eq!(sbatch("--workdir=/x").spec.work_dir, "/x");
+    assert!(complaint(Tool::Sbatch, "--mem-p=1").contains("is ambiguous"));
+}
+
+#[test]
+fn options_end_at_the_first_operand() {
+    let args = words("-n 2 script.sh -n 3 --hold");
+    let line = collect::line(Tool::Sbatch, &args).expect("it is well formed");
+    assert_eq!(line.options.len(), 1);
+    assert_eq!(line.operands, words("script.sh -n 3 --hold"));
+    let args = words("-n 2 -- --odd");
+    let line = collect::line(Tool::Srun, &args).expect("it is well formed");
+    assert_eq!(line.operands, words("--odd"));
+    let args = words("-n2 -");
+    assert_eq!(collect::line(Tool::Sbatch, &args).expect("it is well formed").operands, words("-"));
+}
+
+#[test]
+fn values_as_they_are_kept() {
+    let asked = sbatch("-t 1-2:03 --mem=4G -N 2-4 -c 3 -a 1-7:3%2 --signal=B:USR2@30 -d afterok:1:2 --requeue --hold");
+    let spec = asked.spec;
+    assert_eq!(spec.time_limit_s, Some(93_780));
+    assert_eq!(spec.need.memory, Memory::PerNodeMb(4096));
+    assert_eq!((spec.need.nodes_min, spec.need.nodes_max), (Some(2), Some(4)));
+    assert_eq!(spec.need.cpus_per_task, Some(3));
+    assert_eq!(spec.array.map(|a| (a.indices.to_string(), a.limit)), Some(("1,4,7".into(), Some(2))));
+    assert_eq!(spec.signal.map(|s| (s.signal, s.before_s, s.batch_only)), Some((12, 30, true)));
+    assert_eq!(spec.dependency.map(|d| d.terms.len()), Some(2));
+    assert_eq!(spec.requeue, Some(true));
+    assert!(spec.hold);
+    for line in ["-t 0", "-t UNLIMITED", "-t infinite"] {
+        assert_eq!(sbatch(line).spec.time_limit_s, Some(UNLIMITED_S), "{line}");
+    }
+    assert_eq!(sbatch("-t 0:30").spec.time_limit_s, Some(60), "limits count in minutes");
+}
+
+#[test]
+fn options_without_effect_are_kept() {
+    let asked = sbatch("--hint=nomultithread --gpus=2 --switches=1@10:00 --container-image=x --reboot");
+    let kept: Vec<(&str, &str)> = asked.others.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    assert_eq!(
+        kept,
+        [("container-image", "x"), ("gpus", "2"), ("hint", "nomultithread"), ("reboot", ""), ("switches", "1@10:00")]
+    );
+}
+
+#[test]
+fn the_command_line_overrides_variables_and_they_the_script() {
+    let case = |script: &str, variable: Option<(&str, &str)>, line: &str| -> (Option<u64>, Option<String>) {
+        let mut asked = Asked::new(Tool::Sbatch);
+        let args = words(script);
+        for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
+            collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
+        }
+        let lookup = |name: &str| variable.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned());
+        collect::obey_variables(&mut asked, Tool::Sbatch, &lookup).expect("it can be");
+        let args = words(line);
+        let line = collect::line(Tool::Sbatch, &args).expect("it is well formed");
+        collect::obey_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
+        (asked.spec.time_limit_s.map(|s| s / 60), asked.spec.partition)
+    };
+    let partition = |name: &str| Some(name.to_owned());
+    assert_eq!(case("-t 1 -p a", None, ""), (Some(1), partition("a")));
+    assert_eq!(case("-t 1 -p a", Some(("SBATCH_TIMELIMIT", "2")), ""), (Some(2), partition("a")));
+    assert_eq!(case("-t 1 -p a", Some(("SBATCH_TIMELIMIT", "2")), "-t 3"), (Some(3), partition("a")));
+    assert_eq!(case("-t 1", Some(("SBATCH_PARTITION", "b")), "-t 3"), (Some(3), partition("b")));
+    assert_eq!(case("-t 1", Some(("SLURM_TIMELIMIT", "2")), ""), (Some(1), None), "that one is srun's");
+}
+
+#[test]
+fn memory_options_contradict_each_other_only_at_the_same_place() {
+    assert_eq!(
+        complaint(Tool::Sbatch, "--mem=1G --mem-per-cpu=1G"),
+        "sbatch: error: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.\nexit 1"
+    );
+    let mut asked = Asked::new(Tool::Sbatch);
+    let args = words("--mem=1G");
+    for found in collect::line(Tool::Sbatch, &args).expect("it is well formed").options {
+        collect::obey(&mut asked, Tool::Sbatch, &found, &Source::Script(2)).expect("it can be");
+    }
+    let args = words("--mem-per-cpu=2G");
+    let line = collect::line(Tool::Sbatch, &args).expect("it is well formed");
+    collect::obey_line(&mut asked, Tool::Sbatch, &line).expect("it can be");
+    assert_eq!(asked.spec.need.memory, Memory::PerCpuMb(2048));
+}
+
+#[test]
+fn complaints_are_slurms_and_say_what_would_be_right() {
+    let lines = [
+        "--x",
+        "--x=5",
+        "-y",
+        "-n",
+        "--time",
+        "--hold=1",
+        "-t abc",
+        "-n abc",
+        "-n 0",
+        "-N x",
+        "-N 4-2",
+        "--mem=lots",
+        "--begin=someday",
+        "-d afterok",
+        "-a 5-1",
+        "--signal=NOPE",
+        "--mail-type=SOMETIMES",
+        "--open-mode=x",
+        "--nice=x",
+        "--priority=-1",
+        "--hint=x",
+        "--exclusive=x",
+        "-m plane",
+        "--kill-on-invalid-dep=maybe",
+        "-Q -v",
+        "--uid=me",
+    ];
+    let seen: Vec<String> =
+        lines.iter().map(|line| format!("$ sbatch {line}\n{}", complaint(Tool::Sbatch, line))).collect();
+    insta::assert_snapshot!("complaints", seen.join("\n"));
+}
+
+#[test]
+fn a_variable_that_cannot_be_is_named() {
+    let lookup = |name: &str| (name == "SBATCH_TIMELIMIT").then(|| "abc".to_owned());
+    let stop = collect::obey_variables(&mut Asked::new(Tool::Sbatch), Tool::Sbatch, &lookup).expect_err("it can't be");
+    let text = stop.complaint(Tool::Sbatch);
+    assert!(text.starts_with("sbatch: error: Invalid --time specification\n"), "{text}");
+    assert!(text.ends_with("it stands in the variable SBATCH_TIMELIMIT\n"), "{text}");
+}
+
+#[test]
+fn what_clients_call_is_accepted() {
+    for line in [
+        "--ntasks-per-node=1 --kill-on-bad-exit --mpi=none --nodes=2 --nodelist=a,b --ntasks=2 orted x",
+        "--cpu-bind=q --unbuffered --exact --exclusive --kill-on-bad-exit=1 --wait=60 x",
+        "--export=ALL,X=Y --output=F-%t --label x",
+        "--multi-prog -n 4 conf",
+        "--overlap --jobid=5 -r 1 -w n1 x",
+        "--cpu_bind=none --mem_bind=local -m block:cyclic x",
+        "-l -u -Q --pty --preserve-env x",
+    ] {
+        assert_eq!(complaint(Tool::Srun, line), "accepted", "{line}");
+    }
+    for line in [
+        "--get-user-env=L --export=NONE --parsable",
+        "--get-user-env=10L -k --no-kill=off",
+        "--wait-all-nodes=1 --acctg-freq=30 --bb=x --mcs-label=x --profile=all --licenses=a:2",
+        "-B 2:4:1 -S 1 --core-spec=1 --thread-spec=1 --tmp=1G --mincpus=2 --gres=gpu:1 --gres-flags=enforce-binding",
+        "--deadline=now+1day --delay-boot=5 --prefer=x --power= --network=x --reservation=r --share",
+    ] {
+        assert_eq!(complaint(Tool::Sbatch, line), "accepted", "{line}");
+    }
+}
+
+/// Command lines of known options and of anything.
+fn argument() -> impl Strategy<Value = OsString> {
+    let names: Vec<&'static str> = table::options_of(Tool::Sbatch).map(|option| option.long).collect();
+    let known =
+        (prop::sample::select(names), prop_oneof![any::<String>(), Just("1".into()), Just("a-b:c@d%e,f?g".into())])
+            .prop_map(|(name, value)| format!("--{name}={value}"));
+    let values = "[0-9a-z:@%,?+_\\[\\]=.-]{0,12}";
+    prop_oneof![known, values, "-[a-zA-Z][0-9a-z:@%,-]{0,8}", any::<String>()].prop_map(OsString::from)
+}
+
+proptest! {
+    #[test]
+    fn any_command_line_is_read_without_panic(args in prop::collection::vec(argument(), 0..6)) {
+        for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
+            if let Ok(line) = collect::line(tool, &args) {
+                let mut asked = Asked::new(tool);
+                let _ = collect::obey_line(&mut asked, tool, &line).and_then(|()| collect::verify(&asked));
+            }
+        }
+    }
+
+    #[test]
+    fn any_value_of_any_option_is_answered(value in "\\PC{0,20}") {
+        for option in table::GROUPS.iter().flat_map(|group| group.options).filter(|o| o.arg != Arg::None) {
+            for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc].into_iter().filter(|tool| option.tools.has(*tool)) {
+                let found = (option, Some(value.clone()));
+                if let Err(stop) = collect::obey(&mut Asked::new(tool), tool, &found, &Source::Line) {
+                    assert!(stop.exit() != 0 || matches!(stop, Stop::Show(_)), "{option:?}={value}");
+                }
+            }
+        }
+    }
+}

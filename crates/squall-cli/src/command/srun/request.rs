@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde_bytes::ByteBuf;
+use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 use squall_model::step::{RankSet, StepSpec, Stream, TaskProgram};
 
@@ -103,7 +104,7 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepS
         overcommit: need.overcommit,
         immediate: asked.immediate_s.is_some_and(|seconds| seconds <= 1),
         distribution: asked.run.distribution,
-        time_limit_s: asked.spec.time_limit_s.filter(|s| inside && asked.on_line("time") && *s != u64::MAX),
+        time_limit_s: asked.spec.time_limit_s.filter(|s| inside && asked.on_line("time") && *s != UNLIMITED_S),
         submit_line: asked.spec.submit_line.clone(),
     };
     if inside {

@@ -1,7 +1,7 @@
 //! Options about the command itself.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::table::{ignore, keep, limited, some};
+use crate::options::table::{counted, ignore, keep, limited, some};
 use crate::options::{NO, Opt, Stop, Tools, help, opt};
 
 /// About the command itself.
@@ -83,7 +83,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         |asked, given| {
             let seconds = match given.value {
                 None => 0,
-                Some(text) => crate::options::values::number::count("immediate", text, false).map_err(Stop::bad)?,
+                Some(_) => counted(given, false)?,
             };
             asked.immediate_s = Some(seconds);
             Ok(())

@@ -2,6 +2,7 @@
 
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::job::{ArraySpec, Dependency};
+use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
@@ -393,10 +394,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// Seconds of a limit in whole minutes; `u64::MAX`: none.
+/// Seconds of a limit in whole minutes.
 fn limit(given: &Given<'_>) -> Result<u64, Stop> {
     match parse_limit(given.text()) {
-        Ok(None | Some(0)) => Ok(u64::MAX),
+        Ok(None | Some(0)) => Ok(UNLIMITED_S),
         Ok(Some(seconds)) => Ok(whole_minutes(seconds)),
         Err(problem) => Err(given.invalid(&problem.to_string())),
     }

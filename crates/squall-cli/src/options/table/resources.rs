@@ -492,6 +492,5 @@ fn memory(asked: &Asked, given: &Given<'_>) -> Result<u64, Stop> {
     if rival && given.tool != Tool::Srun {
         return Err(Stop::bad("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive."));
     }
-    parse_memory_mb(given.text())
-        .map_err(|problem| given.invalid(&format!("{problem}; use a number of MB, or one with K, M, G or T")))
+    parse_memory_mb(given.text()).map_err(|problem| given.invalid(&format!("{problem} (MB without a letter)")))
 }

@@ -95,7 +95,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
 }
 
 fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Option<u64> {
-    let set = queue.time_limit_s.or(spec.time_limit_s.map(Some));
+    let set = queue.time_limit_s.or(spec.limit_s());
     set.unwrap_or_else(|| facts::default_limit_s(state, partition))
 }
 

@@ -208,7 +208,7 @@ impl Job {
     }
     /// The time limit in force in seconds, as far as user or operator set one (else the partition's default).
     pub fn time_limit_s(&self) -> Option<Option<u64>> {
-        self.queue.time_limit_s.or(self.spec.time_limit_s.map(Some))
+        self.queue.time_limit_s.or(self.spec.limit_s())
     }
 }
 
