@@ -456,6 +456,41 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_limited_found_and_killed_where_that_is_allowed() {
+        let (mounts, cluster) = (Mounts::read().unwrap(), format!("test-{}", std::process::id()));
+        let (cgroups, notices) = Cgroups::open(&mounts, &cluster, "n1");
+        if cgroups.track.is_none() {
+            assert!(!notices.is_empty(), "what is missing must be said");
+            return;
+        }
+        let key = StepKey { job: JobId(5), attempt: Attempt(1), step: StepNo(0) };
+        let job = JobAttempt { job: key.job, attempt: key.attempt };
+        let limits = Limits { memory_mb: 64, cpus: [0].into_iter().collect() };
+        cgroups.open_job(job, &limits).unwrap();
+        cgroups.open_job(job, &Limits { memory_mb: 32, ..limits.clone() }).unwrap();
+        let groups = cgroups.open_step(key, &limits).unwrap();
+        assert_eq!(cgroups.jobs(), [job]);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        for dir in &groups.join {
+            write(dir, "cgroup.procs", &child.id().to_string()).unwrap();
+        }
+        assert_eq!(groups.members(), Some(vec![child.id()]));
+        assert_eq!((cgroups.members_of_job(job), cgroups.members_of_step(key)), (vec![child.id()], vec![child.id()]));
+        if let Some(dir) = groups.memory_dir() {
+            let limit = ["memory.max", "memory.limit_in_bytes"].map(|name| fs::read_to_string(dir.join(name)));
+            assert!(limit.iter().flatten().any(|text| text.trim() == (64_u64 << 20).to_string()));
+            assert_eq!(groups.oom_kills(), 0);
+        }
+        assert!(!cgroups.close_job(job), "it has a member");
+        cgroups.kill_job(job);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(cgroups.close_job(job) && cgroups.jobs().is_empty());
+        cgroups.close();
+        assert!(cgroups.all().all(|hierarchy| !hierarchy.base.exists()));
+    }
+
+    #[test]
     fn counts_are_read_from_either_version() {
         let dir = std::env::temp_dir().join(format!("squall-cgroup-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

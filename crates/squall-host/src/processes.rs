@@ -69,7 +69,8 @@ pub fn mark(pid: u32) -> Option<PathBuf> {
     variable(pid, TASK_MARK).map(|value| PathBuf::from(OsStr::from_bytes(&value)))
 }
 
-/// Every living process that bears a mark below `steps`, with the name of its step's folder.
+/// Every living process that bears a mark below `steps`, with the name of its step's folder. A process in the midst of
+/// exec is not seen: look twice.
 pub fn marked(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let name = mark(pid)?.strip_prefix(steps).ok()?.to_str()?.to_owned();
@@ -151,7 +152,10 @@ mod tests {
         let steps = std::env::temp_dir().join(format!("squall-marks-{}", std::process::id()));
         let mut child =
             std::process::Command::new("sleep").arg("60").env(TASK_MARK, steps.join("5.1.0")).spawn().unwrap();
-        // The environment is the parent's until exec is done; spawn waits for that.
+        // In the midst of exec a process has no environment yet.
+        while marked(&steps).is_empty() {
+            std::thread::yield_now();
+        }
         assert_eq!(marked(&steps), [(child.id(), "5.1.0".to_owned())]);
         assert!(marked(Path::new("/nowhere")).is_empty());
         kill_if(child.id(), |_| false);

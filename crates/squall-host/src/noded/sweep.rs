@@ -21,6 +21,8 @@ const COMPLAINT: Span = Span::from_secs(10);
 pub(super) struct Sweep {
     began: Time,
     looks: usize,
+    /// The last look found nothing.
+    found_nothing: bool,
     complained: bool,
     /// When to look again.
     pub(super) next: Time,
@@ -33,7 +35,7 @@ impl Daemon {
             return;
         }
         let now = self.now();
-        self.sweeps.insert(job, Sweep { began: now, looks: 0, complained: false, next: now });
+        self.sweeps.insert(job, Sweep { began: now, looks: 0, found_nothing: false, complained: false, next: now });
         self.advance(job, now);
     }
 
@@ -47,12 +49,17 @@ impl Daemon {
 
     fn advance(&mut self, job: JobAttempt, now: Time) {
         let Some(age) = self.sweeps.get(&job).map(|sweep| now.since(sweep.began)) else { return };
-        if self.clear(job, age) {
+        // Where every step daemon of the job was our own and said that it left nothing, nobody need look further than
+        // that its groups can be removed.
+        let trusted = self.clean.contains(&job) && self.busy_steps(job).is_empty() && self.cgroups.close_job(job);
+        let nothing = trusted || self.clear(job, age);
+        let Some(sweep) = self.sweeps.get_mut(&job) else { return };
+        if nothing && (trusted || sweep.found_nothing) {
             self.sweeps.remove(&job);
             self.inputs.push_back(NodeInput::Swept { job });
             return;
         }
-        let Some(sweep) = self.sweeps.get_mut(&job) else { return };
+        sweep.found_nothing = nothing;
         sweep.next = now + PAUSES[sweep.looks.min(PAUSES.len() - 1)];
         sweep.looks += 1;
         if age > COMPLAINT && !sweep.complained {
@@ -77,9 +84,7 @@ impl Daemon {
         for pid in members.iter().filter(|pid| !daemons.contains(pid)) {
             processes::kill_if(*pid, is_member);
         }
-        // Where every step daemon of the job was our own and said that it left nothing, nobody need look further.
-        let trusted = self.clean.contains(&job) && busy.is_empty();
-        let marked = if trusted { Vec::new() } else { self.marked_of(job) };
+        let marked = self.marked_of(job);
         for (pid, folder) in &marked {
             processes::kill_if(*pid, |pid| processes::mark(pid).is_some_and(|mark| mark == *folder));
         }
