@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_bytes::ByteBuf;
 use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::event::NodeAdmin;
-use squall_model::id::{ClientKey, JobId};
+use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
@@ -41,6 +41,8 @@ pub(crate) struct Placed {
     /// The largest limit that its array ever had.
     array_limit: Option<u32>,
     allocated: bool,
+    /// The attempt whose script runs its steps.
+    attempt: Attempt,
     steps_done: u32,
     /// How each of its steps ended, as its user was told.
     pub(crate) step_ends: Vec<Outcome>,
@@ -48,6 +50,8 @@ pub(crate) struct Placed {
     pub(crate) over: bool,
     /// A user's deed on it is under way.
     busy: bool,
+    /// Its srun or salloc was killed and never comes back.
+    pub(crate) abandoned: bool,
 }
 
 /// What a user wants.
@@ -89,7 +93,12 @@ impl Clients {
     pub(crate) fn truth(&self, launch: &StepLaunch) -> Truth {
         let order = order_of(launch).and_then(|tag| self.order(tag));
         let index = launch.facts.array.map(|a| a.index);
-        order.map_or(Truth { run: Span(1), exit: ExitCode::OK, stubborn: false }, |o| o.truth(index))
+        let Some(order) = order else { return Truth { run: Span(1), exit: ExitCode::OK, stubborn: false } };
+        let mut truth = order.truth(index);
+        if order.kind == JobKind::Batch && launch.key.step != StepNo::BATCH {
+            truth.run = Span(truth.run.0 / u64::from(order.steps + 1));
+        }
+        truth
     }
     /// Whether every wish was dealt with.
     pub(crate) fn are_content(&self) -> bool {
@@ -117,10 +126,12 @@ impl World {
             requeue_sent: false,
             array_limit,
             allocated: false,
+            attempt: Attempt(0),
             steps_done: 0,
             step_ends: Vec::new(),
             over: false,
             busy: false,
+            abandoned: false,
         });
         self.wish(if owning { Wish::Own { order: tag } } else { Wish::Submit { order: tag } });
         tag
@@ -165,7 +176,9 @@ impl World {
             return self.after(again, Happening::ClientTries { call });
         }
         self.clients.calls[call].tries += 1;
-        let Some(request) = self.request(call) else {
+        let order = self.clients.calls[call].wish.order();
+        let abandoned = order.is_some_and(|order| self.clients.placed[order].abandoned);
+        let Some(request) = self.request(call).filter(|_| !abandoned) else {
             self.clients.calls[call].done = true;
             return;
         };
@@ -217,6 +230,9 @@ impl World {
             return;
         }
         self.strike(Fault::ClientLost, caller);
+        if self.is_killed(call) {
+            return;
+        }
         let again = self.seed.span(Span::from_millis(1), Span::from_millis(2000));
         self.after(again, Happening::ClientTries { call });
     }
@@ -225,8 +241,58 @@ impl World {
     pub(crate) fn clients_lose_controller(&mut self) {
         for (_, call) in std::mem::take(&mut self.clients.by_caller) {
             self.clients.calls[call].caller = None;
+            if self.is_killed(call) {
+                continue;
+            }
             let again = self.seed.span(Span::from_millis(1), Span::from_millis(1000));
             self.after(again, Happening::ClientTries { call });
+        }
+    }
+
+    /// Now and then a srun or salloc that lost its connection was killed: it never comes back.
+    fn is_killed(&mut self, call: usize) -> bool {
+        let Wish::Own { order } = self.clients.calls[call].wish else { return false };
+        let killed = self.nemesis.is_active() && self.seed.chance(100_000);
+        if killed {
+            self.abandon(order);
+        }
+        killed
+    }
+
+    /// A batch script starts: it may run steps, one after the other.
+    pub(crate) fn script_starts(&mut self, launch: &StepLaunch) {
+        let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
+        let placed = &mut self.clients.placed[order];
+        if placed.order.array.is_none() && placed.order.steps > 0 && placed.id == Some(launch.key.job) {
+            placed.attempt = launch.key.attempt;
+            placed.steps_done = 0;
+            self.wish(Wish::Step { order });
+        }
+    }
+
+    /// A batch script ends, and with it the srun that it waits for.
+    pub(crate) fn script_ends(&mut self, launch: &StepLaunch) {
+        let Some(order) = order_of(launch).filter(|_| launch.key.step == StepNo::BATCH) else { return };
+        if self.clients.placed[order].order.array.is_some() || self.clients.placed[order].order.steps == 0 {
+            return;
+        }
+        for call in 0..self.clients.calls.len() {
+            let open = !self.clients.calls[call].done;
+            if open && matches!(self.clients.calls[call].wish, Wish::Step { order: other } if other == order) {
+                self.content(call);
+            }
+        }
+    }
+
+    /// The srun or salloc of an order is killed.
+    pub(crate) fn abandon(&mut self, order: usize) {
+        self.strike(Fault::ClientKilled, order as u64);
+        self.clients.placed[order].abandoned = true;
+        self.clients.placed[order].over = true;
+        for call in 0..self.clients.calls.len() {
+            if self.clients.calls[call].wish.order() == Some(order) && !self.clients.calls[call].done {
+                self.content(call);
+            }
         }
     }
 
@@ -238,8 +304,6 @@ impl World {
         }
         if let Some(caller) = self.clients.calls[call].caller.take() {
             self.clients.by_caller.remove(&caller);
-            let delay = Span(50);
-            let _ = delay;
             if self.controller.serves() {
                 self.tell_controller(Input::Hangup { caller: CallerId(caller) });
             }
@@ -306,7 +370,8 @@ impl World {
             work_dir: ByteBuf::from(b"/".to_vec()),
             ..TaskProgram::default()
         };
-        let key = ClientKey(self.key(order, 1).0 + 1 + u128::from(placed.steps_done));
+        let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
+        let key = ClientKey(self.key(order, 1).0 + step);
         Some(Request::CreateStep { job: placed.id?, spec: Box::new(spec), program: Box::new(program), key })
     }
 
@@ -409,7 +474,9 @@ impl World {
             }
             Answer::Refused(_) => {
                 self.content(call);
-                self.wish(Wish::Finish { order });
+                if self.clients.placed[order].order.kind != JobKind::Batch {
+                    self.wish(Wish::Finish { order });
+                }
             }
             _ => {}
         }

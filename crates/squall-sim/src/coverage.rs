@@ -51,11 +51,13 @@ pub enum Fault {
     FoulWeather,
     /// A client loses its connection.
     ClientLost,
+    /// A srun or salloc is killed.
+    ClientKilled,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -80,6 +82,7 @@ impl Fault {
         Self::Storm,
         Self::FoulWeather,
         Self::ClientLost,
+        Self::ClientKilled,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -108,6 +111,7 @@ impl Fault {
             Self::Storm => "storm",
             Self::FoulWeather => "foul-weather",
             Self::ClientLost => "client-lost",
+            Self::ClientKilled => "client-killed",
         }
     }
 }

@@ -155,10 +155,10 @@ impl World {
     pub(crate) fn is_quiet(&self) -> bool {
         let idle = |order: usize| {
             let placed = &self.clients.placed[order];
-            let (Some(id), None) = (placed.id, &placed.refused) else { return placed.refused.is_some() };
+            let Some(id) = self.judge.ids.get(&order) else { return placed.refused.is_some() || placed.abandoned };
             let files = self.judge.files_of(order, None);
             let ended = files.iter().all(|id| !self.judge.is_unfinished(*id));
-            let skipped = self.judge.skipped.get(&id).copied().unwrap_or(0);
+            let skipped = self.judge.skipped.get(id).copied().unwrap_or(0);
             ended && files.len() as u32 + skipped >= placed.order.tasks()
         };
         (0..self.clients.placed.len()).all(idle)
@@ -184,7 +184,7 @@ impl World {
     fn check_quiet(&mut self) {
         for order in 0..self.clients.placed.len() {
             let placed = &self.clients.placed[order];
-            if placed.refused.is_none() && placed.id.is_none() {
+            if placed.refused.is_none() && placed.id.is_none() && !placed.abandoned {
                 self.judge.violate("every submission is answered", format!("order {order}"));
             }
         }

@@ -259,6 +259,7 @@ impl World {
             }
         }
         self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
+        self.script_starts(&launch);
         let boot = self.nodes[node].boot;
         for rank in ranks {
             let pid = self.nodes[node].fresh_pid();
@@ -337,6 +338,7 @@ impl World {
             let unseen = step.unseen;
             self.say(Who::Node(node as u32), "ends", key.job.0, u64::from(key.attempt.0));
             self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &launch, (exit, unseen));
+            self.script_ends(&launch);
         }
         if orphan {
             self.end_orphan_if_empty(node, key, false);
@@ -414,6 +416,7 @@ impl World {
         if step.has_live_tasks() {
             let unseen = (ExitCode::default(), true);
             self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &step.launch, unseen);
+            self.script_ends(&step.launch);
         }
     }
 }

@@ -70,6 +70,7 @@ impl Workload {
             order.steps = if kind == JobKind::Run { 1 } else { order.steps };
             return order;
         }
+        order.steps = if seed.chance(100_000) { order.steps } else { 0 };
         if seed.chance(80_000) {
             let size = seed.spread(2, 60) as u32;
             let limit = seed.chance(500_000).then(|| seed.spread(1, 8) as u32);

@@ -242,6 +242,8 @@ impl World {
         }
         self.last_link += 1;
         let link = self.last_link;
+        let past = link.saturating_sub(8 * self.nodes.len() as u64);
+        self.links = self.links.split_off(&past);
         self.links.insert(link, Link { node, node_life: life, controller_life: self.controller.life });
         self.say(Who::Node(node as u32), "connects", 0, link);
         self.node_linked(node, link);

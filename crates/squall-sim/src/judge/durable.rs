@@ -1,7 +1,7 @@
 //! What durable events must and must not say.
 
-use squall_model::event::{Event, Record};
-use squall_model::id::{JobId, NodeId, StepKey, StepNo};
+use squall_model::event::{Event, NodeAdmin, Record};
+use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ArraySpec, EndState, JobKind, JobSpec, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
@@ -52,6 +52,15 @@ impl Judge {
             Event::NodeRegistered { node, name, .. } => {
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);
+                }
+            }
+            Event::NodesSet { nodes, admin, .. } => {
+                for host in nodes.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                    if *admin == NodeAdmin::Down {
+                        self.down.insert(host);
+                    } else {
+                        self.down.remove(&host);
+                    }
                 }
             }
             Event::JobSubmitted { id, spec, .. } => self.submitted_event(*id, spec),
@@ -292,9 +301,4 @@ fn shape(spec: &JobSpec) -> super::Shape {
         _ => 0,
     };
     (spec.need.nodes_min.unwrap_or(1), spec.need.task_cpus(), memory)
-}
-
-/// The script of a batch job, the first step of another.
-pub(super) fn is_main(step: StepNo) -> bool {
-    step == StepNo::BATCH || step == StepNo(0)
 }

@@ -102,6 +102,8 @@ pub(crate) struct Judge {
     names: Vec<String>,
     hosts: BTreeMap<NodeId, usize>,
     heard: Vec<Time>,
+    /// Nodes that the operator set down: their jobs are lost by decision, whatever their processes do.
+    down: BTreeSet<usize>,
     memory: Vec<u64>,
     node_lost_s: u64,
     kill_wait_s: u64,
@@ -135,6 +137,7 @@ impl Judge {
             names: setup.names.clone(),
             hosts: BTreeMap::new(),
             heard: vec![Time::default(); setup.names.len()],
+            down: BTreeSet::new(),
             memory: vec![0; setup.names.len()],
             node_lost_s: setup.config.node_lost_s,
             kill_wait_s: setup.config.kill_wait_s,
@@ -182,9 +185,9 @@ impl Judge {
         self.hosts.get(&node).copied()
     }
 
-    /// The node was silent for so long that its jobs may be given up.
+    /// The node was silent for so long that its jobs may be given up, or the operator gave it up.
     fn is_given_up(&self, host: usize, now: Time) -> bool {
-        now.since(self.heard[host]).secs() + 2 >= self.node_lost_s
+        self.down.contains(&host) || now.since(self.heard[host]).secs() + 2 >= self.node_lost_s
     }
 
     /// Whether the job is known and has not ended.

@@ -1,11 +1,10 @@
 //! What processes must and must not do.
 
-use squall_model::id::StepKey;
-use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt};
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt, JobKind};
 use squall_model::step::StepLaunch;
 use squall_model::time::Time;
 
-use super::durable::is_main;
 use super::{JobFile, Judge};
 use crate::client::Clients;
 use crate::coverage::Phase;
@@ -38,7 +37,7 @@ impl Judge {
             return self.violate("a job runs only after its start is durable", format!("step {key}"));
         }
         self.check_right_to_run(key, clients);
-        let main = is_main(key.step);
+        let main = is_main(launch);
         let Some(file) = self.files.get_mut(&key.job) else { return };
         file.live += 1;
         file.live_attempt = key.attempt.0;
@@ -127,7 +126,7 @@ impl Judge {
             }
         }
         let share = launch.facts.memory_mb.get(launch.job_node_index as usize).copied().unwrap_or(0);
-        if is_main(launch.key.step) {
+        if is_main(launch) {
             self.memory[node] += share;
             if self.memory[node] > self.memory_mb {
                 let text = format!("{} MiB of {} on {}", self.memory[node], self.memory_mb, self.names[node]);
@@ -160,7 +159,7 @@ impl Judge {
                 }
             }
         }
-        if is_main(key.step) {
+        if is_main(launch) {
             let share = launch.facts.memory_mb.get(launch.job_node_index as usize).copied().unwrap_or(0);
             self.memory[node] = self.memory[node].saturating_sub(share);
         }
@@ -168,7 +167,7 @@ impl Judge {
         let Some(file) = self.files.get_mut(&key.job) else { return };
         file.live = file.live.saturating_sub(1);
         file.last_process_end = Some(now);
-        if is_main(key.step) && file.attempt == key.attempt.0 {
+        if is_main(launch) && file.attempt == key.attempt.0 {
             file.truth = Some(exit);
             file.unseen |= unseen;
         }
@@ -215,4 +214,10 @@ fn did_well(file: &JobFile) -> bool {
 /// Whose launch it is.
 pub(crate) fn order_of(launch: &StepLaunch) -> Option<usize> {
     Order::tag_of(&launch.facts.spec)
+}
+
+/// The script of a batch job, the first step of another.
+fn is_main(launch: &StepLaunch) -> bool {
+    let batch = launch.facts.spec.kind == JobKind::Batch;
+    launch.key.step == if batch { StepNo::BATCH } else { StepNo(0) }
 }

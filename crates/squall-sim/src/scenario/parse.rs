@@ -38,6 +38,8 @@ pub(crate) enum Victim {
     Power(Vec<String>),
     /// The step daemons of a job.
     Steps(String),
+    /// The srun or salloc of a job.
+    Client(String),
 }
 
 /// What an operator or user does to a job or to nodes.
@@ -149,7 +151,8 @@ fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
 }
 
 fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String> {
-    let mut order = Order { name: name.into(), kind, nodes: 1, cores: 1, steps: 1, ..Order::default() };
+    let mut order = Order { name: name.into(), kind, nodes: 1, cores: 1, ..Order::default() };
+    order.steps = u32::from(kind != JobKind::Batch);
     order.run = Span::from_secs(1);
     let mut after = Vec::new();
     for word in rest {
@@ -240,7 +243,8 @@ fn victim(words: &[&str]) -> Result<Victim, String> {
         ["node", list] => Ok(Victim::Nodes(names(list)?)),
         ["power", list] => Ok(Victim::Power(names(list)?)),
         ["step", job] => Ok(Victim::Steps(job.into())),
-        _ => Err(format!("`{}` is not controller, node LIST, power LIST or step JOB", words.join(" "))),
+        ["client", job] => Ok(Victim::Client(job.into())),
+        _ => Err(format!("`{}` is not controller, node LIST, power LIST, step JOB or client JOB", words.join(" "))),
     }
 }
 

@@ -168,6 +168,11 @@ impl World {
             }
             Victim::Nodes(names) => self.each_node(&names, Self::kill_node_daemon),
             Victim::Power(names) => self.each_node(&names, |world, node| world.cut_power(node, None)),
+            Victim::Client(job) => {
+                let order = self.order_named(&job)?;
+                self.abandon(order);
+                Ok(())
+            }
             Victim::Steps(job) => {
                 let order = self.order_named(&job)?;
                 let ids = self.judge.files_of(order, None);
@@ -199,7 +204,7 @@ impl World {
                 }
             }),
             Victim::Power(names) => self.each_node(&names, |world, node| world.restore_power(node, after)),
-            Victim::Steps(_) => Err("step daemons are not restarted".into()),
+            Victim::Steps(_) | Victim::Client(_) => Err("step daemons and clients are not restarted".into()),
         }
     }
 
