@@ -171,7 +171,7 @@ impl World {
         if self.clients.calls[call].done || self.clients.calls[call].caller.is_some() {
             return;
         }
-        if !self.controller.serves() {
+        if !self.controller.serves() || self.lacks_ids(call) {
             let again = self.seed.span(Span::from_millis(100), Span::from_millis(1500));
             return self.after(again, Happening::ClientTries { call });
         }
@@ -193,6 +193,13 @@ impl World {
             let breaks = if lost { Span(delay.0 + 21) } else { self.seed.span(Span(0), Span::from_millis(20)) };
             self.after(breaks, Happening::ClientBreaks { caller });
         }
+    }
+
+    /// Whether a submission depends on one that has no id yet.
+    fn lacks_ids(&self, call: usize) -> bool {
+        let Wish::Submit { order } = self.clients.calls[call].wish else { return false };
+        let lacks = |other: usize| self.clients.placed[other].id.is_none() && !self.clients.placed[other].over;
+        self.clients.placed[order].order.after.iter().any(|&(_, other)| lacks(other))
     }
 
     /// A story may want that the first answer never reaches its client.

@@ -25,7 +25,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame,
         UpFrame::Reports { session, first, reports } => {
             if let Some(node) = in_force(c, link, session) {
                 nodes::heard(c, now, node, out);
-                take(c, now, (node, link), first, &reports, out);
+                take(c, now, node, first, &reports, out);
             }
         }
         UpFrame::Heartbeat { session, load_centi, free_mb } => {
@@ -44,16 +44,11 @@ fn in_force(c: &Controller, link: LinkId, session: Session) -> Option<NodeId> {
     (c.links.get(node)?.session() == session).then_some(node)
 }
 
-/// Takes reports that were not taken before. A gap means that something was lost: the node must register anew.
-fn take(c: &mut Controller, now: Time, (id, link): (NodeId, LinkId), first: u64, reports: &[Report], out: &mut Out) {
+/// Takes reports that were not taken before. A frame begins with the oldest report that the node has not seen
+/// acknowledged, so numbers that are skipped (each life of its daemon begins far above the last) hide nothing.
+fn take(c: &mut Controller, now: Time, id: NodeId, first: u64, reports: &[Report], out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     let (taken, Some(incarnation)) = (node.reports, node.incarnation) else { return };
-    if first > taken + 1 {
-        c.links.lost(link);
-        notice::refresh(c, id);
-        out.drops.push(link);
-        return;
-    }
     let known = (taken + 1).saturating_sub(first) as usize;
     for report in reports.iter().skip(known) {
         one(c, now, id, report, out);
