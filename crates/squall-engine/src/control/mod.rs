@@ -205,7 +205,7 @@ impl Machine for Controller {
                 for job in self.waits.hangup(caller) {
                     drive::work::abandon(self, now, job, out);
                 }
-                steps::hangup(self, now, caller, out);
+                steps::hangup(self, now, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
             Input::Lost { link } => {

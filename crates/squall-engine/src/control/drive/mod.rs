@@ -77,7 +77,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     while let Some(timer) = c.timers.pop(now) {
         work::fire(c, now, timer, out);
     }
-    steps::timers(c, now, out);
+    steps::timers(c, now);
     forget(c, now, out);
     loop {
         work::enter_all(c, now, out);

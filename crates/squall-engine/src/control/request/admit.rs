@@ -19,11 +19,8 @@ use crate::control::state::node::{Node, Partition};
 pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
     strings(spec)?;
     privileges(who, spec)?;
-    let partitions = partitions(state, &who.owner, spec)?;
     times(now, spec)?;
-    counts(&spec.need)?;
-    names(state, &spec.need)?;
-    resources(state, &partitions, &spec.need)?;
+    place(state, &who.owner, spec)?;
     array(state, spec)?;
     if let Some(dependency) = &spec.dependency {
         dependable(state, dependency)?;
@@ -33,6 +30,14 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     let full = state.index.pending + state.index.active + size > u64::from(most);
     let ids_end = u64::from(state.last_id.0) + size >= u64::from(u32::MAX);
     if full || ids_end { Err(Refusal::QueueFull(most)) } else { Ok(()) }
+}
+
+/// Checks what a job needs against what its partitions have.
+pub(super) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let partitions = partitions(state, owner, spec)?;
+    counts(&spec.need)?;
+    names(state, &spec.need)?;
+    resources(state, &partitions, &spec.need)
 }
 
 /// Checks the sizes of script and environment.
@@ -53,7 +58,8 @@ fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
     Refusal::InvalidValue { option: option.to_owned(), value: value.to_owned(), problem: problem.to_owned() }
 }
 
-fn strings(spec: &JobSpec) -> Result<(), Refusal> {
+/// Checks the lengths of all texts.
+pub(super) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
     let need = &spec.need;
     let optional = [
         &spec.partition,

@@ -42,7 +42,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Regis
     nodes::watch(c, now, id);
     c.send(id, Down::Welcome { heartbeat_s: HEARTBEAT_S });
     reconcile(c, id, said);
-    steps::registered(c, now, id, &said.steps, out);
+    steps::registered(c, id, &said.steps);
     notice::refresh(c, id);
     c.queue.kick = true;
 }

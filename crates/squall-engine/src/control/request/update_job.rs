@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use squall_model::event::{Event, JobChange};
 use squall_model::id::JobId;
-use squall_model::job::{Dependency, JobSpec};
-use squall_model::limits::{DEPENDENCY_TERMS_MAX, STRING_BYTES_MAX};
+use squall_model::job::{Dependency, JobSpec, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 
 use super::each::to_each;
-use super::select::{nodes_of, select_to_change};
-use super::{Ask, Reply};
+use super::select::select_to_change;
+use super::{Ask, Reply, admit};
 use crate::control::info::waiting::priority;
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase, Queue};
@@ -27,7 +26,6 @@ pub(crate) fn update_job(
     update: &JobUpdate,
     out: &mut Out,
 ) -> Reply {
-    check_values(&c.state, update)?;
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     if let Some(limit) = update.array_limit {
         for &id in &selected.whole {
@@ -43,7 +41,7 @@ pub(crate) fn update_job(
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;
             let target = Target {
                 id: tasks.array,
-                owner: array.owner.uid,
+                owner: &array.owner,
                 spec: &array.spec,
                 queue: &array.queue,
                 stage: Stage::Waits,
@@ -66,7 +64,7 @@ pub(crate) fn update_job(
                 Phase::Running(run) => Stage::Runs(facts::time_limit_s(&c.state, job, &run.partition)),
                 Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             };
-            let target = Target { id, owner: job.owner.uid, spec: &job.spec, queue: &job.queue, stage };
+            let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, stage };
             let decided = target.decide(&c.state, update, ask.who)?;
             decided.commit(c, ask.now, id, false, out);
             Ok(())
@@ -78,7 +76,7 @@ pub(crate) fn update_job(
 /// A job, or the untouched tasks of an array, that an update is about.
 struct Target<'a> {
     id: JobId,
-    owner: u32,
+    owner: &'a Owner,
     spec: &'a Arc<JobSpec>,
     queue: &'a Queue,
     /// Whether it waits or runs.
@@ -138,6 +136,10 @@ impl Target<'_> {
         }
         let hold = self.hold_by(update, who)?;
         let spec = changed(self.spec, update);
+        admit::strings(&spec)?;
+        if spec.need != self.spec.need || spec.partition != self.spec.partition {
+            admit::place(state, self.owner, &spec)?;
+        }
         Ok(Decided {
             change: JobChange {
                 spec: (spec != **self.spec).then(|| Arc::new(spec)),
@@ -152,7 +154,7 @@ impl Target<'_> {
     fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<HoldChange>, Refusal> {
         let Some(wanted) = update.priority else { return Ok(None) };
         if wanted == 0 {
-            return Ok(Some(HoldChange::Hold { admin: who.operator && who.owner.uid != self.owner }));
+            return Ok(Some(HoldChange::Hold { admin: who.operator && who.owner.uid != self.owner.uid }));
         }
         match self.queue.hold {
             Hold::Admin if !who.operator => return Err(Refusal::HeldByAdmin),
@@ -220,62 +222,13 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     spec
 }
 
-/// What can be said of the values without looking at a job.
-fn check_values(state: &State, update: &JobUpdate) -> Result<(), Refusal> {
-    for name in update.partition.iter().flat_map(|names| names.split(',')) {
-        if state.partition(name).is_none() {
-            return Err(Refusal::InvalidPartition(name.to_owned()));
-        }
-    }
-    for (option, list) in [("nodelist", &update.nodelist), ("exclude", &update.exclude)] {
-        if let Some(Some(list)) = list {
-            nodes_of(state, option, list)?;
-        }
-    }
-    let invalid = |option: &str, value: String, problem: &str| {
-        Err(Refusal::InvalidValue { option: option.to_owned(), value, problem: problem.to_owned() })
-    };
-    match update.nodes {
-        Some((0, _)) => return invalid("nodes", "0".into(), "a job has at least one node"),
-        Some((least, Some(most))) if most < least => {
-            return invalid("nodes", format!("{least}-{most}"), "the most is less than the least");
-        }
-        _ => {}
-    }
-    for (option, count) in [("ntasks", update.ntasks), ("cpus-per-task", update.cpus_per_task)] {
-        if count == Some(0) {
-            return invalid(option, "0".into(), "must be at least 1");
-        }
-    }
-    let texts = [
-        &update.name,
-        &update.account,
-        &update.qos,
-        &update.comment,
-        &update.stdout,
-        &update.stderr,
-        &update.work_dir,
-        &update.mail_user,
-        &update.mail_type,
-    ];
-    if texts.into_iter().flatten().any(|text| text.len() > STRING_BYTES_MAX) {
-        return Err(Refusal::TooLarge("value".into(), STRING_BYTES_MAX as u64));
-    }
-    Ok(())
-}
-
 /// A dependency must name known jobs, and not, by whatever way, the job itself.
 fn check_dependency(state: &State, id: JobId, dependency: &Dependency) -> Result<(), Refusal> {
-    if dependency.terms.len() > DEPENDENCY_TERMS_MAX {
-        return Err(Refusal::DependencyProblem);
-    }
+    admit::dependable(state, dependency)?;
     let group = |id: JobId| state.array_of(id).map_or(id, |(array, _)| array);
     let own = group(id);
     let mut seen = BTreeSet::new();
     let mut next: Vec<JobId> = targets(dependency).collect();
-    if next.iter().any(|id| *id > state.last_id || id.0 == 0) {
-        return Err(Refusal::DependencyProblem);
-    }
     while let Some(id) = next.pop() {
         let id = group(id);
         if id == own {

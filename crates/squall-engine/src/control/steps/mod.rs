@@ -229,8 +229,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 }
 
 /// A client's connection has ended: nobody waits on it any more.
-pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
-    let _ = out;
+pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     c.steps.waiting.retain(|_, queue| {
         queue.retain(|request| request.caller != caller);
         !queue.is_empty()
@@ -268,8 +267,7 @@ pub(crate) fn started(c: &mut Controller, now: Time) {
 /// A node registered and knows these steps. For steps of running jobs that should run there: send `StartStep`
 /// again if the program is at hand, else wait for the client's retry; end what it knows and should not
 /// (`EndStep`). Jobs that the node should not have at all are dealt with by the caller.
-pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId, known: &[StepKey], out: &mut Out) {
-    let _ = (now, out);
+pub(crate) fn registered(c: &mut Controller, node: NodeId, known: &[StepKey]) {
     for &key in known.iter().filter(|key| key.step != StepNo::BATCH) {
         let running = c.state.jobs.get(&key.job).is_some_and(|job| job.attempt == key.attempt && job.is_running());
         let wanted = step_of(c, key).is_some_and(|step| step.left.contains(node));
@@ -310,8 +308,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 }
 
 /// Time limits of steps, patience with clients that vanished.
-pub(crate) fn timers(c: &mut Controller, now: Time, out: &mut Out) {
-    let _ = out;
+pub(crate) fn timers(c: &mut Controller, now: Time) {
     while let Some(&(time, key)) = c.steps.timers.first().filter(|(time, _)| *time <= now) {
         c.steps.timers.remove(&(time, key));
         let Some(live) = c.steps.live.get(&key).filter(|live| live.ending.is_none()) else { continue };

@@ -135,6 +135,11 @@ impl World {
         }
     }
 
+    /// How many jobs an update was refused for.
+    pub(super) fn refusals(&mut self, who: &Who, request: Request) -> usize {
+        affected(self.answer(who, request)).1.len()
+    }
+
     pub(super) fn turn(&mut self, caller: CallerId, mut out: Out) -> Turn {
         self.c.links.flush(&mut out);
         let sends = out

@@ -214,14 +214,13 @@ fn a_waiting_request_follows_its_client_and_goes_with_it() {
 }
 
 fn hangup(world: &mut World, caller: CallerId) {
-    desk::hangup(&mut world.c, world.now, caller, &mut Out::default());
+    desk::hangup(&mut world.c, world.now, caller);
 }
 
 fn timers(world: &mut World, later: Span) -> Turn {
     world.now = world.now + later;
-    let mut out = Out::default();
-    desk::timers(&mut world.c, world.now, &mut out);
-    world.turn(CallerId(0), out)
+    desk::timers(&mut world.c, world.now);
+    world.turn(CallerId(0), Out::default())
 }
 
 #[test]
@@ -272,9 +271,8 @@ fn cancelling_a_step_leaves_the_job() {
 }
 
 fn registered(world: &mut World, node: u32, known: &[StepKey]) -> Turn {
-    let mut out = Out::default();
-    desk::registered(&mut world.c, world.now, NodeId(node), known, &mut out);
-    world.turn(CallerId(0), out)
+    desk::registered(&mut world.c, NodeId(node), known);
+    world.turn(CallerId(0), Out::default())
 }
 
 #[test]
