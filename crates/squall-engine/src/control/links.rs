@@ -90,6 +90,12 @@ impl Links {
             self.push(node, message);
         }
     }
+    /// Sees to it that the node gets a frame, if an empty one: so it knows that it is heard and has missed nothing.
+    pub(crate) fn answer(&mut self, node: NodeId) {
+        if self.by_node.contains_key(&node) {
+            self.outbox.entry(node).or_default();
+        }
+    }
     /// Turns what is queued into one frame for each node.
     pub(crate) fn flush(&mut self, out: &mut Out) {
         while let Some((node, messages)) = self.outbox.pop_first() {

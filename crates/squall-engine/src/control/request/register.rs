@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::Event;
-use squall_model::id::{NodeId, Session};
+use squall_model::id::{NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::Time;
@@ -87,7 +87,10 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
                 if run.suspended.is_some() {
                     c.todo.stopping.insert((job, id));
                 }
-                if !known.contains(&attempt) {
+                // A node that lost its report of a failed launch knows the job but not the script.
+                let script = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+                let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
+                if !known.contains(&attempt) || (runs && !said.steps.contains(&script)) {
                     let facts = facts::facts(&c.state, job);
                     let message = facts.and_then(|facts| work::start_message(c, &facts, job, id));
                     c.links.extend(id, message);

@@ -34,6 +34,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame,
                 if let Some(link) = c.links.get_mut(node) {
                     (link.load_centi, link.free_mb) = (load_centi, free_mb);
                 }
+                c.links.answer(node);
             }
         }
     }
