@@ -11,3 +11,6 @@ pub use constraint::Constraint;
 pub use fifo::{feasible, fits_now, plan};
 pub use request::Request;
 pub use view::{Candidate, Group, Head, Item, NodeView, PartitionView, Plan, Scratch, Skip, Start, View};
+
+#[cfg(test)]
+mod tests;

@@ -87,10 +87,9 @@ fn capacity(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId, 
     let most = request.tasks_per_node.unwrap_or(u32::MAX);
     let by_cpus = if request.overcommit { most } else { cpus / request.task_cpus };
     let by_memory = match request.memory {
-        Memory::Unset => u32::MAX,
         Memory::PerNodeMb(0) if memory_mb < node.hardware.memory_mb => 0,
         Memory::PerNodeMb(mb) if mb > memory_mb => 0,
-        Memory::PerNodeMb(_) => u32::MAX,
+        Memory::Unset | Memory::PerNodeMb(_) => u32::MAX,
         Memory::PerCpuMb(mb) => tasks_by_memory(request, mb, memory_mb),
     };
     let tasks = most.min(by_cpus).min(by_memory);

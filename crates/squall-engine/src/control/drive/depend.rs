@@ -81,7 +81,7 @@ pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, te
     {
         return corresponding(who, target);
     }
-    judge(term.when, target(state, job), job.delay_min)
+    judge(term.when, &target(state, job), job.delay_min)
 }
 
 /// How the job that a term names stands.
@@ -92,7 +92,7 @@ struct Target {
     ended: Option<bool>,
 }
 
-fn judge(when: DependencyKind, target: Target, delay_min: u32) -> Verdict {
+fn judge(when: DependencyKind, target: &Target, delay_min: u32) -> Verdict {
     match (when, target.ended) {
         (DependencyKind::After, ended) => match target.started {
             Some(start) if delay_min > 0 => Verdict::At(start + Span::from_secs(u64::from(delay_min) * 60)),
@@ -169,7 +169,7 @@ fn corresponding(who: &Dependent<'_>, target: &Array) -> Verdict {
             let possible = target.tasks.indices.difference(&tally.bad);
             if untouched.intersection(&possible).is_empty() { Verdict::Never } else { Verdict::Waits }
         }
-        (None, None) => judge(DependencyKind::AfterOk, of_array(target), 0),
+        (None, None) => judge(DependencyKind::AfterOk, &of_array(target), 0),
     }
 }
 

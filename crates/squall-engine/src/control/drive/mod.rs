@@ -61,7 +61,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind != JobKind::Batch)).collect();
     for (id, owned) in active {
         notice::arm_limit(c, id);
-        if owned && !c.state.jobs.get(&id).is_some_and(|job| job.outcome().is_some()) {
+        if owned && c.state.jobs.get(&id).is_none_or(|job| job.outcome().is_none()) {
             c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
         }
     }

@@ -54,7 +54,6 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
 /// State has changed: timers, wake-ups and what is to be sent follow.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
-        Event::ControllerStarted { .. } | Event::ReportsTaken { .. } | Event::Forgotten { .. } => {}
         Event::Configured { .. } | Event::PartitionSet { .. } => cluster_changed(c, now),
         Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
             refresh(c, *node);
@@ -81,7 +80,11 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             released(c, *id);
         }
         Event::TasksEnded { array, .. } => ended(c, *array),
-        Event::JobHeld { .. } | Event::JobReleased { .. } => {}
+        Event::ControllerStarted { .. }
+        | Event::ReportsTaken { .. }
+        | Event::Forgotten { .. }
+        | Event::JobHeld { .. }
+        | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, *id),
         Event::JobRequeued { id, .. } => {
             c.queue.dirty.insert(Item { id: *id, array: false });

@@ -332,12 +332,11 @@ impl Queue {
         let Some(pending) = pending(state, item) else { return PendingReason::None };
         match pending.standing.hold {
             Hold::No => {}
-            Hold::User => return PendingReason::JobHeldUser,
             Hold::Admin => return PendingReason::JobHeldAdmin,
             Hold::Requeue if pending.last.is_some_and(|last| last.state == EndState::BootFail) => {
                 return PendingReason::JobHoldMaxRequeue;
             }
-            Hold::Requeue => return PendingReason::JobHeldUser,
+            Hold::User | Hold::Requeue => return PendingReason::JobHeldUser,
         }
         match pending.verdict(state, &self.names) {
             Verdict::Never => return PendingReason::DependencyNeverSatisfied,

@@ -72,7 +72,7 @@ pub(super) fn accept(
     out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
     out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
     let owner = c.state.shared_owner(&ask.who.owner);
-    let spec = c.state.shared_spec(Arc::new(spec));
+    let spec = c.state.shared_spec(&Arc::new(spec));
     c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
     Ok((id, true))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use squall_model::id::{ClientKey, JobId};
-use squall_model::job::{ArraySpec, EndState, JobSpec, Outcome, Owner};
+use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
 
@@ -75,8 +75,8 @@ impl Array {
     /// How the whole array ended: all well, or its worst task. None: it has not ended.
     pub fn outcome(&self) -> Option<Outcome> {
         self.is_ended().then(|| {
-            let fine = Outcome { state: EndState::Completed, exit: Default::default(), reason: None };
-            self.tally.worst.clone().unwrap_or(fine)
+            let fine = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };
+            self.tally.worst.clone().filter(|_| !self.tally.bad.is_empty()).unwrap_or(fine)
         })
     }
 }
@@ -99,9 +99,9 @@ impl ArrayTally {
         self.untouched = self.untouched.difference(tasks);
         let ok = outcome.state == EndState::Completed;
         if ok {
-            self.ok.union_with(tasks)
+            self.ok.union_with(tasks);
         } else {
-            self.bad.union_with(tasks)
+            self.bad.union_with(tasks);
         }
         self.ended += count;
         self.last_end = Some(time);

@@ -99,8 +99,8 @@ impl State {
         self.index.recent.owner(owner)
     }
     /// The copy of an equal spec that others share, or this one.
-    pub(crate) fn shared_spec(&mut self, spec: Arc<JobSpec>) -> Arc<JobSpec> {
-        self.index.recent.spec(&spec)
+    pub(crate) fn shared_spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+        self.index.recent.spec(spec)
     }
 }
 

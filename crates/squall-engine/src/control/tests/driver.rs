@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use squall_model::config::Config;
-use squall_model::event::Record;
+use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner, Usage};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 use squall_model::wire::node::{Down, DownFrame, Registration, UpFrame};
 
 use crate::control::state::State;
@@ -50,6 +50,10 @@ struct Node {
 pub(super) fn who(uid: u32) -> Who {
     let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("u{uid}"), group: format!("g{uid}") };
     Who { owner: Arc::new(owner), operator: uid == 0 }
+}
+
+pub(super) fn these(id: JobId) -> JobSelection {
+    JobSelection { ids: vec![JobRef::Job(id)], ..JobSelection::default() }
 }
 
 /// A batch job of one task.
@@ -188,6 +192,18 @@ impl Driver {
             }
         }
     }
+    /// An event as some verb would decide it, and what follows.
+    pub(super) fn commit(&mut self, event: Event) {
+        let mut out = Out::default();
+        self.c.commit(self.now, event, &mut out);
+        let record = Record { seq: 1, time: self.now, events: out.events };
+        self.replayed.apply_record(&record);
+        self.step(Input::Tick);
+    }
+    pub(super) fn cancel(&mut self, id: JobId) {
+        let request = Request::Cancel { jobs: these(id), signal: None, step: None, verbose: false };
+        self.ask(99, ADA, request);
+    }
     pub(super) fn ask(&mut self, caller: u64, uid: u32, request: Request) -> Vec<Answer> {
         let caller = CallerId(caller);
         self.step(Input::Ask { caller, who: who(uid), request: Box::new(request) });
@@ -254,6 +270,11 @@ impl Driver {
         let (link, session, first) = (node.link, node.session, node.reported + 1);
         node.reported += reports.len() as u64;
         self.step(Input::Frame { link, frame: Box::new(UpFrame::Reports { session, first, reports }) });
+    }
+    /// Reports on the connection before the last.
+    pub(super) fn report_on_old_link(&mut self, reports: Vec<Report>) {
+        let (link, session) = (LinkId(self.links - 1), Session { epoch: self.c.state().epoch, number: 1 });
+        self.step(Input::Frame { link, frame: Box::new(UpFrame::Reports { session, first: 1, reports }) });
     }
     /// The same frame again.
     pub(super) fn repeat(&mut self, name: &str, reports: Vec<Report>) {

@@ -1,4 +1,9 @@
 //! Stories of the controller as a machine alone: what it decides, sends and answers, and that replay gives it again.
 
+mod allocations;
+mod arrays;
+mod dependencies;
 mod driver;
 mod life;
+mod limits;
+mod nodes;

@@ -1,0 +1,161 @@
+//! Time limits, signals before them, begin times, deadlines; ends that race each other.
+
+use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, PendingReason, SignalSpec};
+use squall_model::report::Report;
+use squall_model::time::Span;
+use squall_model::wire::client::Request;
+use squall_model::wire::node::{Down, SignalTarget};
+use squall_sched::Item;
+
+use super::driver::{ADA, Driver, batch};
+
+#[test]
+fn the_limit_ends_a_job_and_the_signal_comes_before() {
+    let mut d = Driver::new(1, 1);
+    let signal = Some(SignalSpec { signal: 10, before_s: 30, batch_only: true });
+    let job = d.submit(JobSpec { time_limit_s: Some(60), signal, ..batch() });
+    let attempt = d.attempt(job);
+    d.pass(29);
+    let signals = |d: &Driver| d.sent.iter().filter(|(_, m)| matches!(m, Down::Signal { .. })).count();
+    assert_eq!(signals(&d), 0);
+    d.pass(1);
+    assert_eq!(signals(&d), 1);
+    assert!(d.sent.iter().any(|(_, m)| matches!(m, Down::Signal { target: SignalTarget::Batch, signal: 10, .. })));
+    d.pass(29);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    d.pass(1);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Timeout)));
+    assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
+    // The script exits cleanly upon TERM: it has timed out all the same.
+    let reports = d.script_end(job, 0);
+    d.report("n1", reports);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Timeout)));
+}
+
+#[test]
+fn a_limit_that_passed_while_the_controller_was_down_counts() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
+    d.now = d.now + Span::from_secs(100);
+    d.restart();
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Timeout)));
+}
+
+#[test]
+fn suspended_time_does_not_count() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
+    d.pass(30);
+    d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: true });
+    d.pass_alive(1000);
+    assert_eq!(d.state_of(job), Some(JobState::Suspended));
+    d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: false });
+    d.pass(29);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    d.pass(1);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Timeout)));
+}
+
+#[test]
+fn a_cancel_and_an_end_may_meet() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    d.cancel(job);
+    let reports = d.script_end(job, 0);
+    d.report("n1", reports);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: ADA })), "decided first");
+    let job = d.submit(batch());
+    let reports = d.script_end(job, 0);
+    d.report("n1", reports);
+    d.cancel(job);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)), "ended first");
+}
+
+#[test]
+fn begin_and_deadline() {
+    let mut d = Driver::new(1, 1);
+    let begin = d.now + Span::from_secs(50);
+    let job = d.submit(JobSpec { begin: Some(begin), ..batch() });
+    let reason = d.c.queue.reason(&d.c.state, d.now, Item { id: job, array: false });
+    assert_eq!(reason, PendingReason::BeginTime);
+    d.pass(49);
+    assert_eq!(d.state_of(job), Some(JobState::Pending));
+    d.pass(1);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    let late = d.submit(JobSpec { deadline: Some(d.now + Span::from_secs(20)), ..batch() });
+    d.pass(20);
+    assert_eq!(d.state_of(late), Some(JobState::Ended(EndState::Deadline)));
+}
+
+#[test]
+fn a_requeue_is_a_new_attempt_after_the_old_is_gone() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    let first = d.attempt(job);
+    d.launched();
+    let jobs = super::driver::these(job);
+    d.ask(5, ADA, Request::Requeue { jobs, hold: false });
+    assert_eq!(d.ended(), [(first, "n1".to_owned())]);
+    assert_eq!(d.launched(), []);
+    d.report("n1", vec![Report::JobGone { job: first }]);
+    let second = d.attempt(job);
+    assert_eq!((second.attempt.0, d.launched()), (2, vec![(second, "n1".to_owned())]));
+    assert_eq!(d.c.state().jobs[&job].restarts, 1);
+}
+
+#[test]
+fn a_cancel_stops_a_requeue() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    let first = d.attempt(job);
+    d.ask(5, ADA, Request::Requeue { jobs: super::driver::these(job), hold: false });
+    let outcome = Outcome { state: EndState::Cancelled { by: ADA }, exit: ExitCode::OK, reason: None };
+    d.commit(squall_model::event::Event::JobEnding { id: job, outcome, requeue: None });
+    d.report("n1", vec![Report::JobGone { job: first }]);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: ADA })));
+}
+
+#[test]
+fn a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    d.step(crate::control::Input::Disk { full: true });
+    let key = d.key();
+    let answers = d.submit_with(key, batch());
+    assert_eq!(answers, [squall_model::wire::client::Answer::Refused(squall_model::wire::client::Refusal::DiskFull)]);
+    d.finish(job, 0);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+    d.step(crate::control::Input::Disk { full: false });
+    assert!(matches!(d.submit_with(key, batch())[..], [squall_model::wire::client::Answer::Submitted { .. }]));
+}
+
+#[test]
+fn going_down_puts_running_jobs_back_and_waits_for_nodes() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    let attempt = d.attempt(job);
+    assert_eq!(d.ask(3, 0, Request::ShutDown { keep_jobs: false }), []);
+    assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
+    assert!(!d.exit);
+    let key = d.key();
+    let refused = squall_model::wire::client::Refusal::ShuttingDown;
+    assert_eq!(d.submit_with(key, batch()), [squall_model::wire::client::Answer::Refused(refused)]);
+    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    assert!(d.exit);
+    assert_eq!(d.state_of(job), Some(JobState::Pending));
+    assert!(d.sent.iter().any(|(_, m)| matches!(m, Down::ShutDown { keep_jobs: false })));
+    d.restart();
+    d.register("n1", &[]);
+    assert_eq!(d.attempt(job).attempt.0, 2);
+}
+
+#[test]
+fn going_down_does_not_wait_for_ever() {
+    let mut d = Driver::new(1, 1);
+    d.submit(batch());
+    d.ask(3, 0, Request::ShutDown { keep_jobs: false });
+    d.pass(34);
+    assert!(!d.exit);
+    d.pass(1);
+    assert!(d.exit);
+}

@@ -1,0 +1,177 @@
+//! Nodes that restart, reboot, fall silent and come back: no attempt twice, nothing lost, nothing double-booked.
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{StepKey, StepNo};
+use squall_model::job::{EndState, JobAttempt, JobSpec, JobState, Need};
+use squall_model::report::Report;
+use squall_model::set::NodeSet;
+
+use super::driver::{Driver, batch};
+
+#[test]
+fn a_node_daemon_that_restarts_keeps_its_jobs() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(batch());
+    d.launched();
+    let attempt = d.attempt(job);
+    d.register("n1", &[attempt]);
+    assert_eq!((d.launched(), d.ended()), (vec![], vec![]));
+    d.finish(job, 0);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+}
+
+#[test]
+fn a_start_that_the_node_never_heard_is_sent_again() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(batch());
+    let first = d.launched();
+    d.restart();
+    assert_eq!(d.launched(), [], "the node has not registered");
+    d.register("n1", &[]);
+    assert_eq!(d.launched(), first, "the same attempt");
+    assert_eq!(d.attempt(job).attempt.0, 1);
+}
+
+#[test]
+fn an_end_that_the_node_never_heard_is_sent_again() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(batch());
+    let attempt = d.attempt(job);
+    d.cancel(job);
+    assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
+    d.restart();
+    d.register("n1", &[attempt]);
+    assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
+    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    assert!(matches!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { .. }))));
+}
+
+#[test]
+fn a_reboot_is_the_proof_of_death() {
+    let mut d = Driver::new(1, 2);
+    let again = d.submit(batch());
+    let once = d.submit(JobSpec { requeue: Some(false), ..batch() });
+    d.launched();
+    d.reboot("n1");
+    assert_eq!(d.state_of(once), Some(JobState::Ended(EndState::NodeFail)));
+    assert_eq!(d.state_of(again), Some(JobState::Running));
+    let attempt = d.attempt(again);
+    assert_eq!((attempt.attempt.0, d.launched()), (2, vec![(attempt, "n1".to_owned())]));
+    // What the first life had to say comes too late.
+    let key = StepKey { job: again, attempt: squall_model::id::Attempt(1), step: StepNo::BATCH };
+    let end = d.end(0);
+    d.report("n1", vec![Report::StepEnded { key, end }]);
+    assert_eq!(d.state_of(again), Some(JobState::Running));
+}
+
+#[test]
+fn silence_is_not_death_until_patience_ends() {
+    let mut d = Driver::new(2, 2);
+    let job = d.submit(batch());
+    let old = d.attempt(job);
+    d.launched();
+    d.lose("n1");
+    d.pass(59);
+    assert!(d.c.state().nodes[0].up);
+    d.pass(2);
+    assert!(!d.c.state().nodes[0].up);
+    d.pass(230);
+    assert_eq!((d.state_of(job), d.attempt(job)), (Some(JobState::Running), old));
+    d.pass(20);
+    assert_eq!(d.state_of(job), Some(JobState::Pending), "the other node fell silent meanwhile");
+    d.register("n2", &[]);
+    let new = d.attempt(job);
+    assert_eq!(new.attempt.0, 2);
+    assert_eq!(d.launched(), [(new, "n2".to_owned())]);
+    // The lost node comes back and still has it: it ends it, and gets nothing before it has.
+    d.register("n1", &[old]);
+    assert_eq!(d.ended(), [(old, "n1".to_owned())]);
+    let wide = JobSpec { need: Need { nodelist: Some("n1".into()), ..Need::default() }, ..batch() };
+    let next = d.submit(wide);
+    assert_eq!(d.state_of(next), Some(JobState::Pending));
+    d.report("n1", vec![Report::JobGone { job: old }]);
+    assert_eq!(d.state_of(next), Some(JobState::Running));
+    assert_eq!((d.state_of(job), d.attempt(job)), (Some(JobState::Running), new));
+}
+
+#[test]
+fn a_job_on_two_nodes_ends_when_both_have_let_go() {
+    let mut d = Driver::new(2, 2);
+    let job = d.submit(JobSpec { need: Need { nodes_min: Some(2), ..Need::default() }, ..batch() });
+    assert_eq!(d.launched().len(), 1, "one script");
+    let attempt = d.attempt(job);
+    let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+    let end = d.end(0);
+    d.report("n1", vec![Report::StepEnded { key, end }]);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
+    assert_eq!(d.ended().len(), 2);
+    d.report("n2", vec![Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
+    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+}
+
+#[test]
+fn a_node_fault_is_tried_elsewhere_and_held_in_the_end() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(batch());
+    let mut nodes = Vec::new();
+    for round in 0..5 {
+        let launched = d.launched();
+        let [(attempt, node)] = &launched[..] else { panic!("round {round}: {launched:?}") };
+        nodes.push(node.clone());
+        let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+        let failed = Report::LaunchFailed { key, error: "spool full".into(), node_fault: true };
+        d.report(node, vec![failed, Report::JobGone { job: *attempt }]);
+        assert_eq!(d.state_of(job), Some(JobState::Pending));
+        d.pass_alive(130);
+    }
+    assert_eq!(nodes[..2], ["n1", "n2"]);
+    assert_eq!(d.state_of(job), Some(JobState::Pending));
+    assert_ne!(d.c.state().jobs[&job].queue.hold, crate::control::state::job::Hold::No);
+    d.commit(Event::JobReleased { id: job, whole: false });
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+}
+
+#[test]
+fn a_fault_of_the_job_itself_is_its_end() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    let attempt = d.attempt(job);
+    let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+    let failed = Report::LaunchFailed { key, error: "no such directory".into(), node_fault: false };
+    d.report("n1", vec![failed, Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
+}
+
+#[test]
+fn draining_lets_jobs_finish_and_down_does_not() {
+    let mut d = Driver::new(1, 4);
+    let job = d.submit(batch());
+    let set = |admin| Event::NodesSet { nodes: NodeSet::one(squall_model::id::NodeId(0)), admin, reason: None, by: 0 };
+    d.commit(set(NodeAdmin::Drain));
+    let waits = d.submit(batch());
+    assert_eq!((d.state_of(job), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Pending)));
+    d.commit(set(NodeAdmin::Down));
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::NodeFail)));
+    let gone = d.attempt(job);
+    d.report("n1", vec![Report::JobGone { job: gone }]);
+    assert_eq!(d.state_of(job), Some(JobState::Pending));
+    d.commit(set(NodeAdmin::Resume));
+    assert_eq!((d.state_of(job), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Running)));
+}
+
+#[test]
+fn an_old_link_says_nothing_any_more() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    let attempt = d.attempt(job);
+    d.register("n1", &[attempt]);
+    assert_eq!(d.drops.len(), 1, "the old connection is closed");
+    d.report_on_old_link(vec![Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    let gone = JobAttempt { job, ..attempt };
+    d.report("n1", vec![Report::JobGone { job: gone }]);
+    assert_eq!(d.state_of(job), Some(JobState::Running), "requeued: the node lost it");
+    assert_eq!(d.attempt(job).attempt.0, 2);
+}
