@@ -43,7 +43,8 @@ impl Patience {
 
     /// After a failure: waits a little, or says that it is time to give up.
     pub(crate) fn wait(&mut self, error: &ClientError) -> bool {
-        let limit = if Place::find().is_none() { NOWHERE } else { self.limit };
+        let there = Place::find().is_some_and(|place| place.run().is_dir());
+        let limit = if there { self.limit } else { NOWHERE };
         if !may_pass(error) || self.since.elapsed() + self.pause > limit {
             return false;
         }

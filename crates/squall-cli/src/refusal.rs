@@ -82,8 +82,9 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::InvalidValue { option, value, problem } => Some(format!("--{option}={value}: {problem}")),
         Refusal::NodeConfigNotAvailable(what) => Some(match what.as_str() {
             "" => return None,
-            "mem" | "memory" => "Memory specification can not be satisfied".to_owned(),
-            "cpus" | "cpu" => "CPU count per node can not be satisfied".to_owned(),
+            "memory" => "Memory specification can not be satisfied".to_owned(),
+            "CPUs" => "CPU count per node can not be satisfied".to_owned(),
+            "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
             "nodes" => "Node count specification invalid".to_owned(),
             other => other.to_owned(),
         }),

@@ -165,7 +165,6 @@ impl Hold {
     }
 
     fn run(mut self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<u8, Stop> {
-        self.watch();
         let spawned = self.spawn(command, vars, facts);
         let status = spawned.and_then(|child| self.wait_for(child));
         let exit = match &status {
@@ -181,15 +180,6 @@ impl Hold {
             }
         }
         status.map(code_of)
-    }
-
-    /// Asks to be told of the allocation's end.
-    fn watch(&mut self) {
-        let asked = self.client.as_mut().map(|client| client.send(&Request::AwaitJob { job: self.job }));
-        if !matches!(asked, Some(Ok(()))) {
-            self.client = None;
-            self.search = Search::begin("salloc").ok();
-        }
     }
 
     fn spawn(&self, command: &[OsString], vars: &Vars, facts: &JobFacts) -> Result<Child, Stop> {
@@ -259,8 +249,9 @@ impl Hold {
         };
         if client.send(&Request::Attach { job: self.job }).is_ok() {
             self.client = Some(client);
+        } else {
+            self.search = Search::begin("salloc").ok();
         }
-        self.watch();
     }
 
     /// The allocation ended before the command, which is left alone unless `--kill-command` says otherwise.

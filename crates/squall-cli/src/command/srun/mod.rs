@@ -71,10 +71,6 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         return Ok(0);
     }
     submission::known_cluster(SRUN, asked.clusters.as_deref())?;
-    if asked.run.pty && !terminal::on_terminal() {
-        eprintln!("srun: error: Not using a pseudo-terminal, disregarding --pty option");
-        asked.run.pty = false;
-    }
     let step = request::step(&asked, &command, &vars, asked.run.job.is_some())?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
     match asked.run.job {

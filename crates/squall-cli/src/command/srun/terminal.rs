@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// A terminal in raw mode; as it was before, at the end.
 #[derive(Debug)]
@@ -27,11 +27,6 @@ impl Drop for Raw {
         // The terminal may be gone; there is nobody left to tell.
         let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &self.before);
     }
-}
-
-/// Whether standard input is a terminal.
-pub(crate) fn on_terminal() -> bool {
-    isatty(rustix::stdio::stdin())
 }
 
 /// Rows and columns of standard input's terminal.
