@@ -21,10 +21,11 @@ mod walk;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use blobs::Blobs;
 pub use error::JournalError;
+pub(crate) use files::free_bytes;
 pub use follower::{Accounted, Follower};
 pub use lock::StateLock;
 pub use replay::{Replay, ReplayReport, replay};

@@ -13,23 +13,25 @@ use squall_model::time::Time;
 
 use super::files::{Kind, Listing};
 use super::replay::apply;
+use crate::accounts::Seen;
+
 use super::{Journal, JournalError, Opened, Options, records_from, replay};
 
 /// Small segments, so that tests read little.
-const SMALL: Options = Options { seen: 0, accept_loss: false, segment_bytes: 64 << 10 };
+const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10 };
 
 /// A folder of its own, removed at the end.
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("squall-journal-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -258,9 +260,16 @@ fn missing_truncated_and_zeroed_files_are_noticed() {
 fn records_that_accounting_has_seen_must_be_there() {
     let mut bed = Bed::new();
     bed.fill(2);
-    let error = Journal::open(bed.path(), Options { seen: 5, ..SMALL }).unwrap_err();
+    let cluster = bed.open().journal.cluster();
+    let seen = Some(Seen { cluster, seq: 5 });
+    let error = Journal::open(bed.path(), Options { seen, ..SMALL }).unwrap_err();
     assert!(error.to_string().contains("3 acknowledged records are missing"), "{error}");
-    Journal::open(bed.path(), Options { seen: 5, accept_loss: true, ..SMALL }).unwrap();
+    Journal::open(bed.path(), Options { seen, accept_loss: true, ..SMALL }).unwrap();
+    Journal::open(bed.path(), Options { seen: Some(Seen { cluster: 1, seq: 5 }), ..SMALL }).unwrap();
+    for file in std::fs::read_dir(bed.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    assert!(Journal::open(bed.path(), Options { seen, ..SMALL }).is_err());
 }
 
 #[test]

@@ -18,12 +18,13 @@ use super::follower::Follower;
 use super::replay::{self, Replay, ReplayReport};
 use super::spare::{SEGMENT_BYTES_MAX, Spare, SpareKeeper, segment_size};
 use super::walk::{Cursor, End};
+use crate::accounts::Seen;
 
 /// How to open a journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// A record that is known to have been durable: a journal that ends before it has lost something.
-    pub seen: u64,
+    /// What accounting has seen: a journal that ends before it has lost something.
+    pub seen: Option<Seen>,
     /// Go on without what is damaged or missing (it is set aside).
     pub accept_loss: bool,
     /// Size of segments on a disk with room enough, bytes.
@@ -32,7 +33,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seen: 0, accept_loss: false, segment_bytes: SEGMENT_BYTES_MAX }
+        Self { seen: None, accept_loss: false, segment_bytes: SEGMENT_BYTES_MAX }
     }
 }
 
@@ -86,8 +87,7 @@ impl Journal {
             }
             notices.push(format!("accepted the loss of what follows: {error}"));
             set_aside(dir, &mut replay, &mut notices)?;
-        } else if replay.seq < options.seen {
-            let error = JournalError::Short { have: replay.seq, seen: options.seen };
+        } else if let Some(error) = shortness(&replay, options.seen) {
             if !options.accept_loss {
                 return Err(error);
             }
@@ -234,6 +234,12 @@ impl Journal {
         self.spare.wake();
         Ok(())
     }
+}
+
+/// Whether records are missing that accounting has seen of the same journal.
+fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
+    let seen = seen.filter(|seen| replay.cursor.is_none_or(|c| c.cluster == seen.cluster))?;
+    (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
 /// Gives a spare its header and its name, durably.

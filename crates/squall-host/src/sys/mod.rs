@@ -3,8 +3,10 @@
 pub mod clock;
 pub mod command;
 pub mod identity;
+pub mod limits;
 pub mod pidfd;
 pub mod signals;
 pub mod spawn;
+pub mod users;
 pub mod wait;
 pub mod watch;

@@ -1,0 +1,564 @@
+//! The accounting database and what each event writes into it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, named_params, params};
+use squall_model::config::Config;
+use squall_model::event::{Event, JobChange, Record};
+use squall_model::hostlist;
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
+use squall_model::job::{ArraySpec, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner, Usage};
+use squall_model::report::StepEnd;
+use squall_model::resource::Alloc;
+use squall_model::set::{IndexSet, NodeSet};
+use squall_model::step::{Layout, StepSpec};
+use squall_model::time::Time;
+
+use super::encode::{Packed, state_columns};
+use crate::logging::say;
+
+/// Version of the tables.
+const TABLES: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE nodes (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE specs (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE owners (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE jobs (
+    id INTEGER NOT NULL, attempt INTEGER NOT NULL, latest INTEGER NOT NULL DEFAULT 1,
+    array INTEGER, task INTEGER, uid INTEGER NOT NULL, owner INTEGER NOT NULL, spec INTEGER NOT NULL,
+    name TEXT NOT NULL, partition TEXT NOT NULL, account TEXT NOT NULL, qos TEXT NOT NULL,
+    state INTEGER NOT NULL DEFAULT 0, state_by INTEGER, code INTEGER NOT NULL DEFAULT 0,
+    signal INTEGER NOT NULL DEFAULT 0, reason TEXT,
+    submit INTEGER NOT NULL, eligible INTEGER NOT NULL, start INTEGER, end INTEGER,
+    suspended INTEGER NOT NULL DEFAULT 0, suspended_since INTEGER, limit_s INTEGER,
+    nodes TEXT NOT NULL DEFAULT '', num_nodes INTEGER NOT NULL DEFAULT 0, num_cpus INTEGER NOT NULL DEFAULT 0,
+    memory_mb INTEGER NOT NULL DEFAULT 0, left INTEGER NOT NULL DEFAULT 0, requeue INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (id, attempt)
+) WITHOUT ROWID;
+CREATE TABLE arrays (
+    id INTEGER PRIMARY KEY, last INTEGER NOT NULL, uid INTEGER NOT NULL, owner INTEGER NOT NULL,
+    spec INTEGER NOT NULL, name TEXT NOT NULL, partition TEXT NOT NULL, account TEXT NOT NULL, qos TEXT NOT NULL,
+    submit INTEGER NOT NULL, eligible INTEGER NOT NULL, limit_s INTEGER, tasks BLOB NOT NULL, pending BLOB NOT NULL
+);
+CREATE TABLE array_ends (
+    array INTEGER NOT NULL, number INTEGER NOT NULL, tasks BLOB NOT NULL, state INTEGER NOT NULL, state_by INTEGER,
+    code INTEGER NOT NULL, signal INTEGER NOT NULL, reason TEXT, time INTEGER NOT NULL,
+    PRIMARY KEY (array, number)
+) WITHOUT ROWID;
+CREATE TABLE steps (
+    job INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL, name TEXT NOT NULL,
+    state INTEGER NOT NULL DEFAULT 1, state_by INTEGER, code INTEGER NOT NULL DEFAULT 0,
+    signal INTEGER NOT NULL DEFAULT 0, reason TEXT, start INTEGER NOT NULL, end INTEGER,
+    nodes TEXT NOT NULL, num_nodes INTEGER NOT NULL, num_cpus INTEGER NOT NULL, num_tasks INTEGER NOT NULL,
+    left INTEGER NOT NULL, oom INTEGER NOT NULL DEFAULT 0, lost INTEGER NOT NULL DEFAULT 0,
+    usage BLOB NOT NULL, submit_line TEXT NOT NULL,
+    PRIMARY KEY (job, attempt, step)
+) WITHOUT ROWID;
+";
+
+/// Exit code of a step that went over its memory, as Slurm's users know it.
+const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
+
+/// The open database.
+pub(super) struct Book {
+    pub(super) db: Connection,
+    cluster: u128,
+    position: u64,
+    nodes: HashMap<u32, String>,
+    config: Arc<Config>,
+}
+
+type Done = rusqlite::Result<()>;
+
+impl Book {
+    /// Opens or creates the file.
+    pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
+        let db = Connection::open(path)?;
+        db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+        db.pragma_update(None, "journal_mode", "WAL")?;
+        db.pragma_update(None, "synchronous", "NORMAL")?;
+        db.pragma_update(None, "wal_autocheckpoint", 4000)?;
+        db.set_prepared_statement_cache_capacity(64);
+        let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
+        if tables == 0 {
+            db.execute_batch("BEGIN")?;
+            db.execute_batch(SCHEMA)?;
+            db.pragma_update(None, "user_version", TABLES)?;
+            db.execute_batch("COMMIT")?;
+        } else if tables != TABLES {
+            return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
+        }
+        let mut book = Self { db, cluster: 0, position: 0, nodes: HashMap::new(), config: Arc::new(Config::default()) };
+        book.load()?;
+        Ok(book)
+    }
+
+    fn load(&mut self) -> Done {
+        let cluster: Option<Packed<u128>> = self.meta("cluster")?;
+        self.cluster = cluster.map_or(0, |c| c.0);
+        self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
+        self.config = self.meta::<Packed<Config>>("config")?.map(|c| Arc::new(c.0)).unwrap_or_default();
+        let mut nodes = self.db.prepare("SELECT id, name FROM nodes")?;
+        self.nodes = nodes.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn meta<T: rusqlite::types::FromSql>(&self, key: &str) -> rusqlite::Result<Option<T>> {
+        self.db.query_row("SELECT value FROM meta WHERE key = ?1", [key], |r| r.get(0)).optional()
+    }
+
+    fn set_meta<T: rusqlite::ToSql>(&self, key: &str, value: T) -> Done {
+        let mut set = self.db.prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?1, ?2)")?;
+        set.execute(params![key, value]).map(drop)
+    }
+
+    /// The journal that it follows; 0: not said yet.
+    pub(super) fn cluster(&self) -> u128 {
+        self.cluster
+    }
+    /// The last record stored.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+    /// A new database follows this journal.
+    pub(super) fn begin(&mut self, cluster: u128) -> Done {
+        self.set_meta("cluster", Packed(cluster))?;
+        self.cluster = cluster;
+        Ok(())
+    }
+    /// Goes on after this record without what is before it.
+    pub(super) fn skip_to(&mut self, seq: u64) -> Done {
+        self.set_meta("position", seq as i64)?;
+        self.position = seq;
+        Ok(())
+    }
+    /// Makes everything stored durable.
+    pub(super) fn checkpoint(&mut self) -> Done {
+        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    }
+
+    /// Stores records in one transaction; those already stored are skipped.
+    pub(super) fn store<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Done {
+        self.db.execute_batch("BEGIN")?;
+        let before = self.position;
+        let result = records.filter(|r| r.seq > before).try_for_each(|record| {
+            for event in &record.events {
+                match self.event(record, event) {
+                    Err(error) if is_of_the_event(&error) => {
+                        say(&format!("accounting skips an event of record {}: {error}", record.seq));
+                    }
+                    other => other?,
+                }
+            }
+            self.position = record.seq;
+            Ok(())
+        });
+        let result = result.and_then(|()| self.set_meta("position", self.position as i64));
+        let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
+        if result.is_err() {
+            // A failed commit may have rolled back by itself already.
+            drop(self.db.execute_batch("ROLLBACK"));
+            self.load()?;
+        }
+        result
+    }
+
+    fn event(&mut self, record: &Record, event: &Event) -> Done {
+        let time = record.time;
+        match event {
+            Event::Configured { config } => {
+                self.config = Arc::clone(config);
+                self.set_meta("config", Packed(&**config))
+            }
+            Event::NodeRegistered { node, name, .. } => {
+                self.nodes.insert(node.0, name.clone());
+                let sql = "INSERT OR REPLACE INTO nodes (id, name) VALUES (?1, ?2)";
+                self.db.prepare_cached(sql)?.execute(params![node.0, name]).map(drop)
+            }
+            Event::JobSubmitted { id, owner, spec, .. } => self.submitted(time, *id, owner, spec),
+            Event::JobStarted { id, attempt, partition, alloc } => self.started(time, *id, *attempt, partition, alloc),
+            Event::StepStarted { job, step, spec, alloc, layout, .. } => {
+                self.step_started(time, *job, *step, spec, alloc, layout)
+            }
+            Event::StepNodeEnded { job, attempt, step, end, .. } => self.step_node_ended(*job, *attempt, *step, end),
+            Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
+            Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
+            Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
+            Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),
+            Event::JobUpdated { id, change, whole } => self.updated(*id, change, *whole),
+            Event::JobRequeued { id, .. } => {
+                self.touch(*id)?;
+                self.back_to_queue(time, *id)
+            }
+            Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
+            Event::JobHeld { id, whole: false, .. } | Event::JobReleased { id, whole: false } => self.touch(*id),
+            Event::JobHeld { whole: true, .. } | Event::JobReleased { whole: true, .. } => Ok(()),
+            Event::ControllerStarted { .. }
+            | Event::NodeDown { .. }
+            | Event::NodeUp { .. }
+            | Event::NodesSet { .. }
+            | Event::ReportsTaken { .. }
+            | Event::Forgotten { .. }
+            | Event::PartitionSet { .. } => Ok(()),
+        }
+    }
+
+    fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> Done {
+        let owner_row = self.shared("owners", &**owner)?;
+        let spec_row = self.shared("specs", &**spec)?;
+        let partition = self.partition(spec);
+        let limit = self.limit(spec, &partition);
+        let account = spec.account.as_ref().unwrap_or(&self.config.default_account).clone();
+        let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos).clone();
+        let eligible = spec.begin.map_or(time, |begin| begin.max(time));
+        let Some(array) = &spec.array else {
+            let sql = "INSERT OR IGNORE INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+                VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+            return self
+                .db
+                .prepare_cached(sql)?
+                .execute(params![
+                    id.0,
+                    owner.uid,
+                    owner_row,
+                    spec_row,
+                    spec.name,
+                    partition,
+                    account,
+                    qos,
+                    time.0 as i64,
+                    eligible.0 as i64,
+                    limit
+                ])
+                .map(drop);
+        };
+        let last = id.0 + array.indices.len().saturating_sub(1) as u32;
+        let sql = "INSERT OR IGNORE INTO arrays (id, last, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, tasks, pending)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+        self.db
+            .prepare_cached(sql)?
+            .execute(params![
+                id.0,
+                last,
+                owner.uid,
+                owner_row,
+                spec_row,
+                spec.name,
+                partition,
+                account,
+                qos,
+                time.0 as i64,
+                eligible.0 as i64,
+                limit,
+                Packed(array),
+                Packed(&array.indices)
+            ])
+            .map(drop)
+    }
+
+    /// The row of a value that many rows share.
+    fn shared<T: serde::Serialize>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
+        let (find, insert) = match table {
+            "owners" => {
+                ("SELECT id FROM owners WHERE digest = ?1", "INSERT INTO owners (digest, body) VALUES (?1, ?2)")
+            }
+            _ => ("SELECT id FROM specs WHERE digest = ?1", "INSERT INTO specs (digest, body) VALUES (?1, ?2)"),
+        };
+        let body = postcard::to_allocvec(value).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        let digest = blake3::hash(&body);
+        let digest = &digest.as_bytes()[..];
+        let known = self.db.prepare_cached(find)?.query_row([digest], |r| r.get(0)).optional()?;
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        self.db.prepare_cached(insert)?.execute(params![digest, body])?;
+        Ok(self.db.last_insert_rowid())
+    }
+
+    fn partition(&self, spec: &JobSpec) -> String {
+        let asked = spec.partition.as_deref().and_then(|p| p.split(',').next());
+        let name = asked.or(self.config.default_partition().map(|p| p.name.as_str()));
+        name.unwrap_or_default().to_owned()
+    }
+
+    fn limit(&self, spec: &JobSpec, partition: &str) -> Option<i64> {
+        let found = self.config.partitions.iter().find(|p| p.name == partition);
+        let default = found.and_then(|p| p.default_time_s.or(p.max_time_s));
+        spec.time_limit_s.or(default).map(|s| s as i64)
+    }
+
+    /// Makes sure that a job, or an array task that nothing happened to before, has a row.
+    fn touch(&self, id: JobId) -> Done {
+        if self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([id.0])? {
+            return Ok(());
+        }
+        let sql = "SELECT id, tasks, pending FROM arrays WHERE id <= ?1 AND last >= ?1 ORDER BY id DESC LIMIT 1";
+        let found = self
+            .db
+            .prepare_cached(sql)?
+            .query_row([id.0], |r| {
+                Ok((r.get::<_, u32>(0)?, r.get::<_, Packed<ArraySpec>>(1)?, r.get::<_, Packed<IndexSet>>(2)?))
+            })
+            .optional()?;
+        let Some((array, Packed(tasks), Packed(mut pending))) = found else { return Ok(()) };
+        let index = tasks.rank_of(JobId(array), id).and_then(|rank| tasks.indices.at(rank));
+        let Some(index) = index else { return Ok(()) };
+        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT ?1, 1, id, ?2, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s FROM arrays WHERE id = ?3";
+        self.db.prepare_cached(sql)?.execute(params![id.0, index, array])?;
+        pending.remove(index);
+        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute(params![array, Packed(pending)]).map(drop)
+    }
+
+    fn started(&self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> Done {
+        self.touch(id)?;
+        let nodes = self.names(&alloc.nodes());
+        let kind: Option<Packed<JobSpec>> = self
+            .db
+            .prepare_cached("SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest")?
+            .query_row([id.0], |r| r.get(0))
+            .optional()?;
+        let Some(Packed(spec)) = kind else { return Ok(()) };
+        let sql = "UPDATE OR REPLACE jobs SET attempt = :attempt, state = 1, start = :time, partition = :partition, nodes = :nodes,
+            num_nodes = :num_nodes, num_cpus = :num_cpus, memory_mb = :memory, left = :num_nodes, requeue = 0,
+            limit_s = CASE WHEN :fixed THEN limit_s ELSE coalesce(limit_s, :limit) END,
+            eligible = min(eligible, :time)
+            WHERE id = :id AND latest";
+        let count = alloc.nodes().len();
+        self.db.prepare_cached(sql)?.execute(named_params! {
+            ":attempt": attempt.0, ":time": time.0 as i64, ":partition": partition,
+            ":nodes": nodes, ":num_nodes": count as i64, ":num_cpus": alloc.cpus(),
+            ":memory": alloc.memory_mb() as i64, ":fixed": spec.time_limit_s.is_some(),
+            ":limit": self.limit(&spec, partition), ":id": id.0,
+        })?;
+        if spec.kind != JobKind::Batch {
+            return Ok(());
+        }
+        let first = alloc.nodes().first();
+        let name = first.map_or(String::new(), |n| self.name(n));
+        let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
+        self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one for each column")]
+    fn insert_step(
+        &self,
+        job: JobId,
+        step: StepNo,
+        name: &str,
+        time: Time,
+        (nodes, num_nodes): (&str, u32),
+        (num_cpus, num_tasks): (u32, u32),
+        submit_line: &str,
+    ) -> Done {
+        let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, start, nodes, num_nodes, num_cpus, num_tasks, left, usage, submit_line)
+            SELECT id, attempt, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?6, ?9, ?10 FROM jobs WHERE id = ?1 AND latest";
+        self.db
+            .prepare_cached(sql)?
+            .execute(params![
+                job.0,
+                step.0,
+                name,
+                time.0 as i64,
+                nodes,
+                num_nodes,
+                num_cpus,
+                num_tasks,
+                Packed(Usage::default()),
+                submit_line
+            ])
+            .map(drop)
+    }
+
+    fn step_started(
+        &self,
+        time: Time,
+        job: JobId,
+        step: StepNo,
+        spec: &StepSpec,
+        alloc: &Alloc,
+        layout: &Layout,
+    ) -> Done {
+        let nodes = hostlist::compress_in_order(&layout.nodes);
+        let tasks = layout.ntasks();
+        let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks * layout.cpus_per_task.max(1) };
+        let num_nodes = layout.nodes.len() as u32;
+        self.insert_step(job, step, &spec.name, time, (&nodes, num_nodes), (cpus, tasks), &spec.submit_line)
+    }
+
+    fn step_node_ended(&self, job: JobId, attempt: Attempt, step: StepNo, end: &StepEnd) -> Done {
+        let sql = "SELECT left, code, signal, oom, lost, reason, usage, state FROM steps WHERE job = ?1 AND attempt = ?2 AND step = ?3";
+        let found = self
+            .db
+            .prepare_cached(sql)?
+            .query_row(params![job.0, attempt.0, step.0], |r| {
+                let exit = ExitCode { code: r.get(1)?, signal: r.get(2)? };
+                let flags: (bool, bool) = (r.get(3)?, r.get(4)?);
+                Ok((
+                    r.get::<_, u32>(0)?,
+                    exit,
+                    flags,
+                    r.get::<_, Option<String>>(5)?,
+                    r.get::<_, Packed<Usage>>(6)?,
+                    r.get::<_, i64>(7)?,
+                ))
+            })
+            .optional()?;
+        let Some((left, exit, (oom, lost), reason, Packed(mut usage), state)) = found else { return Ok(()) };
+        if left == 0 || state != 1 {
+            return Ok(());
+        }
+        usage.absorb(&end.usage);
+        let (oom, lost) = (oom || end.oom, lost || end.lost);
+        let exit = exit.max(end.exit);
+        let reason = reason.or_else(|| end.note.clone());
+        let how = match () {
+            () if left > 1 => JobState::Running,
+            () if oom => JobState::Ended(EndState::OutOfMemory),
+            () if lost => JobState::Ended(EndState::NodeFail),
+            () if exit.is_ok() => JobState::Ended(EndState::Completed),
+            () => JobState::Ended(EndState::Failed),
+        };
+        let shown = if oom && left == 1 { OOM_EXIT } else { exit };
+        let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
+            state = ?11, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
+            WHERE job = ?1 AND attempt = ?2 AND step = ?3";
+        self.db
+            .prepare_cached(sql)?
+            .execute(params![
+                job.0,
+                attempt.0,
+                step.0,
+                left - 1,
+                shown.code,
+                shown.signal,
+                oom,
+                lost,
+                reason,
+                Packed(usage),
+                state_columns(how).0,
+                end.ended.0 as i64
+            ])
+            .map(drop)
+    }
+
+    fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let sql = "UPDATE steps SET state = ?3, state_by = ?4, code = ?5, signal = ?6, reason = ?7, end = ?8, left = 0
+            WHERE job = ?1 AND step = ?2 AND attempt = (SELECT attempt FROM jobs WHERE id = ?1 AND latest)";
+        let Outcome { exit, reason, .. } = outcome;
+        let values = params![job.0, step.0, state, by, exit.code, exit.signal, reason, time.0 as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn ending(&self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
+        self.touch(id)?;
+        // What was decided first stands, but a later decision against a requeue is heard.
+        let sql =
+            "UPDATE jobs SET state = ?2, state_by = ?3, code = ?4, signal = ?5, reason = ?6, end = ?7, requeue = ?8,
+            suspended = suspended + CASE WHEN suspended_since IS NULL THEN 0 ELSE ?7 - suspended_since END,
+            suspended_since = NULL
+            WHERE id = ?1 AND latest AND (state < 100 OR (left > 0 AND requeue AND NOT ?8))";
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let Outcome { exit, reason, .. } = outcome;
+        let values = params![id.0, state, by, exit.code, exit.signal, reason, time.0 as i64, requeue];
+        self.db.prepare_cached(sql)?.execute(values)?;
+        self.requeue_perhaps(time, id)
+    }
+
+    fn released(&self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> Done {
+        let sql = "UPDATE jobs SET left = max(left - ?3, 0) WHERE id = ?1 AND attempt = ?2";
+        self.db.prepare_cached(sql)?.execute(params![id.0, attempt.0, nodes.len() as i64])?;
+        self.requeue_perhaps(time, id)
+    }
+
+    /// A job that no node holds any more goes back into the queue if that was decided.
+    fn requeue_perhaps(&self, time: Time, id: JobId) -> Done {
+        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND latest AND requeue AND left = 0 AND state >= 100";
+        if self.db.prepare_cached(sql)?.exists([id.0])? { self.back_to_queue(time, id) } else { Ok(()) }
+    }
+
+    fn back_to_queue(&self, time: Time, id: JobId) -> Done {
+        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, latest, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
+            SELECT id, attempt + 1, 0, array, task, uid, owner, spec, name, partition, account, qos, submit, ?2, limit_s
+            FROM jobs WHERE id = ?1 AND latest";
+        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64])?;
+        let sql = "UPDATE jobs SET latest = (attempt = (SELECT max(attempt) FROM jobs WHERE id = ?1)), requeue = 0 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute([id.0]).map(drop)
+    }
+
+    fn tasks_ended(&self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> Done {
+        let sql = "SELECT pending FROM arrays WHERE id = ?1";
+        let found =
+            self.db.prepare_cached(sql)?.query_row([array.0], |r| r.get::<_, Packed<IndexSet>>(0)).optional()?;
+        let Some(Packed(pending)) = found else { return Ok(()) };
+        let ended = pending.intersection(tasks);
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute(params![array.0, Packed(pending.difference(&ended))])?;
+        let (state, by) = state_columns(JobState::Ended(outcome.state));
+        let Outcome { exit, reason, .. } = outcome;
+        // One record may end several sets of one array's tasks.
+        let sql = "INSERT INTO array_ends (array, number, tasks, state, state_by, code, signal, reason, time)
+            SELECT ?1, max(?2, coalesce((SELECT max(number) + 1 FROM array_ends WHERE array = ?1), 0)), ?3, ?4, ?5, ?6, ?7, ?8, ?9";
+        let values =
+            params![array.0, number as i64, Packed(ended), state, by, exit.code, exit.signal, reason, time.0 as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    fn updated(&self, id: JobId, change: &JobChange, whole: bool) -> Done {
+        let (limit_sql, spec_sql) =
+            if whole {
+                (
+                    "UPDATE arrays SET limit_s = ?2 WHERE id = ?1",
+                    "UPDATE arrays SET spec = ?2, name = ?3, partition = ?4, account = ?5, qos = ?6 WHERE id = ?1",
+                )
+            } else {
+                self.touch(id)?;
+                ("UPDATE jobs SET limit_s = ?2 WHERE id = ?1 AND latest",
+             "UPDATE jobs SET spec = ?2, name = ?3, partition = CASE WHEN start IS NULL THEN ?4 ELSE partition END,
+                account = ?5, qos = ?6 WHERE id = ?1 AND latest")
+            };
+        if let Some(limit) = change.time_limit_s {
+            self.db.prepare_cached(limit_sql)?.execute(params![id.0, limit.map(|s| s as i64)])?;
+        }
+        let Some(spec) = &change.spec else { return Ok(()) };
+        let row = self.shared("specs", &**spec)?;
+        let account = spec.account.as_ref().unwrap_or(&self.config.default_account);
+        let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos);
+        let values = params![id.0, row, spec.name, self.partition(spec), account, qos];
+        self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
+    }
+
+    fn suspended(&self, time: Time, id: JobId, suspended: bool) -> Done {
+        let sql = if suspended {
+            "UPDATE jobs SET state = 2, suspended_since = ?2 WHERE id = ?1 AND latest AND state = 1"
+        } else {
+            "UPDATE jobs SET state = 1, suspended = suspended + ?2 - coalesce(suspended_since, ?2), suspended_since = NULL
+             WHERE id = ?1 AND latest AND state = 2"
+        };
+        self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
+    }
+
+    fn name(&self, node: NodeId) -> String {
+        self.nodes.get(&node.0).cloned().unwrap_or_else(|| format!("node-{node}"))
+    }
+
+    fn names(&self, nodes: &NodeSet) -> String {
+        hostlist::compress(nodes.iter().map(|n| self.name(n)))
+    }
+}
+
+/// Whether an error comes from what the event says: trying again would not help, and no other event suffers.
+fn is_of_the_event(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
+    matches!(error.sqlite_error_code(), Some(ConstraintViolation | TooBig | TypeMismatch))
+        || matches!(error, rusqlite::Error::ToSqlConversionFailure(_))
+}

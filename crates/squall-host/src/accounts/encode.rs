@@ -1,0 +1,69 @@
+//! How states and outcomes stand in columns.
+
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_model::job::{EndState, JobState};
+
+/// A state as a number and, of a cancelled job, who did it.
+pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
+    let end = |end: EndState| match end {
+        EndState::Completed => (0, None),
+        EndState::Failed => (1, None),
+        EndState::Cancelled { by } => (2, Some(by)),
+        EndState::Timeout => (3, None),
+        EndState::NodeFail => (4, None),
+        EndState::OutOfMemory => (5, None),
+        EndState::Preempted => (6, None),
+        EndState::Deadline => (7, None),
+        EndState::BootFail => (8, None),
+    };
+    match state {
+        JobState::Pending => (0, None),
+        JobState::Running => (1, None),
+        JobState::Suspended => (2, None),
+        JobState::Completing(how) => (200 + end(how).0, end(how).1),
+        JobState::Ended(how) => (100 + end(how).0, end(how).1),
+    }
+}
+
+/// The reverse of [`state_columns`].
+pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
+    let how = match number % 100 {
+        0 => EndState::Completed,
+        1 => EndState::Failed,
+        2 => EndState::Cancelled { by: by.unwrap_or_default() },
+        3 => EndState::Timeout,
+        4 => EndState::NodeFail,
+        5 => EndState::OutOfMemory,
+        6 => EndState::Preempted,
+        7 => EndState::Deadline,
+        8 => EndState::BootFail,
+        _ => return None,
+    };
+    match number {
+        0 => Some(JobState::Pending),
+        1 => Some(JobState::Running),
+        2 => Some(JobState::Suspended),
+        100..200 => Some(JobState::Ended(how)),
+        200..300 => Some(JobState::Completing(how)),
+        _ => None,
+    }
+}
+
+/// A column that holds a value as postcard bytes.
+#[derive(Clone, Debug)]
+pub(super) struct Packed<T>(pub(super) T);
+
+impl<T: Serialize> ToSql for Packed<T> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let bytes = postcard::to_allocvec(&self.0).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+        Ok(bytes.into())
+    }
+}
+
+impl<T: DeserializeOwned> FromSql for Packed<T> {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        postcard::from_bytes(value.as_blob()?).map(Self).map_err(|e| FromSqlError::Other(e.into()))
+    }
+}

@@ -1,0 +1,324 @@
+//! Accounting: a follower of the journal that keeps a row for each attempt, step and array in SQLite.
+//!
+//! Rows come from events only, and the number of the last record stands in the same transaction as its rows:
+//! after any crash the follower goes on where it was. It can lag (a full disk), never stop the controller; a
+//! missing or damaged database is built anew as far back as the journal reaches.
+
+mod book;
+mod encode;
+mod query;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use squall_model::event::Record;
+use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
+
+use crate::journal::{self, Accounted};
+use crate::link::Outgoing;
+use crate::logging::say;
+use crate::place::Place;
+use book::Book;
+
+/// How long records are gathered for one transaction.
+const GATHER: Duration = Duration::from_millis(50);
+/// Records that may wait in memory; more are read from the journal again.
+const WAITING_MAX: usize = 50_000;
+/// How often what is stored is made durable, so that the journal can drop it.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
+/// How long to wait before another try on a full disk.
+const RETRY: Duration = Duration::from_millis(500);
+
+enum Order {
+    Records(Arc<Vec<Record>>),
+    Query(Box<AccountingQuery>, Outgoing),
+}
+
+/// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
+#[derive(Debug)]
+pub struct Accounts {
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a database has seen of which journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The journal.
+    pub cluster: u128,
+    /// The last record stored.
+    pub seq: u64,
+}
+
+/// What the database at this path has seen; None: there is none, or it can't be read.
+pub fn seen(path: &Path) -> Option<Seen> {
+    if !path.exists() {
+        return None;
+    }
+    let book = Book::open(path).ok()?;
+    (book.cluster() != 0).then(|| Seen { cluster: book.cluster(), seq: book.position() })
+}
+
+impl Accounts {
+    /// Follows the journal of that cluster whose last record is `last`.
+    pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
+        let (orders, inbox) = channel();
+        let mut keeper = Keeper {
+            place: place.clone(),
+            cluster,
+            book: None,
+            waiting: VecDeque::new(),
+            waiting_records: 0,
+            behind_up_to: last,
+            accounted,
+            checkpoint: Instant::now(),
+            dirty: true,
+            trouble: false,
+        };
+        let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
+        Ok(Self { orders: Some(orders), thread: Some(thread) })
+    }
+
+    /// Hands over durable records.
+    pub fn feed(&self, records: Arc<Vec<Record>>) {
+        self.order(Order::Records(records));
+    }
+
+    /// Has a question answered from everything fed before.
+    pub fn ask(&self, query: AccountingQuery, reply: Outgoing) {
+        self.order(Order::Query(Box::new(query), reply));
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends only after this handle.
+            drop(orders.send(order));
+        }
+    }
+}
+
+impl Drop for Accounts {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+struct Keeper {
+    place: Place,
+    cluster: u128,
+    book: Option<Book>,
+    waiting: VecDeque<Arc<Vec<Record>>>,
+    waiting_records: usize,
+    /// Records up to this one must be read from the journal's files.
+    behind_up_to: u64,
+    accounted: Accounted,
+    checkpoint: Instant,
+    /// Something is stored that may not be durable.
+    dirty: bool,
+    trouble: bool,
+}
+
+impl Keeper {
+    fn run(&mut self, inbox: &Receiver<Order>) {
+        self.store();
+        loop {
+            let idle = if self.trouble { RETRY } else { CHECKPOINT_EVERY };
+            let mut next = inbox.recv_timeout(idle);
+            let since = Instant::now();
+            loop {
+                match next {
+                    Ok(Order::Records(records)) => self.wait_with(records),
+                    Ok(Order::Query(query, reply)) => {
+                        self.store();
+                        self.answer(&query, &reply);
+                    }
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        self.store();
+                        self.make_durable();
+                        return;
+                    }
+                }
+                let left = GATHER.saturating_sub(since.elapsed());
+                if left.is_zero() || self.waiting_records > WAITING_MAX / 2 {
+                    break;
+                }
+                next = inbox.recv_timeout(left);
+            }
+            self.store();
+            if self.dirty && self.checkpoint.elapsed() >= CHECKPOINT_EVERY {
+                self.make_durable();
+            }
+        }
+    }
+
+    fn wait_with(&mut self, records: Arc<Vec<Record>>) {
+        self.waiting_records += records.len();
+        self.waiting.push_back(records);
+        while self.waiting_records > WAITING_MAX {
+            let Some(oldest) = self.waiting.pop_front() else { break };
+            self.waiting_records -= oldest.len();
+            self.behind_up_to = oldest.last().map_or(self.behind_up_to, |r| r.seq);
+        }
+    }
+
+    /// Stores what waits. What can't be stored now waits on.
+    fn store(&mut self) {
+        match self.try_store() {
+            Ok(()) => {
+                if self.trouble {
+                    say("accounting goes on");
+                }
+                self.trouble = false;
+                self.waiting.clear();
+                self.waiting_records = 0;
+            }
+            Err(error) => {
+                if !self.trouble {
+                    say(&format!("accounting lags behind: {error}"));
+                }
+                self.trouble = true;
+                if is_damage(&error) {
+                    self.book = None;
+                    set_aside(&self.place.accounts());
+                    self.behind_up_to = self.behind_up_to.max(self.last_waiting());
+                }
+            }
+        }
+    }
+
+    fn last_waiting(&self) -> u64 {
+        self.waiting.back().and_then(|r| r.last()).map_or(0, |r| r.seq)
+    }
+
+    fn try_store(&mut self) -> rusqlite::Result<()> {
+        let book = match &mut self.book {
+            Some(book) => book,
+            none => none.insert(open(&self.place.accounts(), self.cluster)?),
+        };
+        if book.position() < self.behind_up_to {
+            catch_up(book, &self.place.journal(), self.behind_up_to)?;
+        }
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.dirty = true;
+        book.store(self.waiting.iter().flat_map(|records| records.iter()))
+    }
+
+    fn make_durable(&mut self) {
+        self.checkpoint = Instant::now();
+        let Some(book) = &mut self.book else { return };
+        if book.checkpoint().is_ok() {
+            self.accounted.up_to(book.position());
+            self.dirty = false;
+        }
+    }
+
+    fn answer(&mut self, query: &AccountingQuery, reply: &Outgoing) {
+        let send = |answer: &Answer| {
+            if reply.push(answer).is_err() {
+                reply.close();
+            }
+        };
+        let result = match &self.book {
+            Some(book) => query::pages(book, query, &mut |rows, more| send(&Answer::Accounting { rows, more })),
+            None => Err(rusqlite::Error::InvalidQuery),
+        };
+        if let Err(error) = result {
+            say(&format!("a question to accounting failed: {error}"));
+            send(&Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
+        }
+    }
+}
+
+/// Opens the database for this journal; one that can't be used is set aside and begun anew.
+fn open(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
+    let opened = Book::open(path);
+    let unfit = match &opened {
+        Ok(book) => book.cluster() != 0 && book.cluster() != cluster,
+        Err(error) => is_damage(error),
+    };
+    let mut book = if unfit {
+        drop(opened);
+        set_aside(path);
+        Book::open(path)?
+    } else {
+        opened?
+    };
+    if book.cluster() == 0 {
+        book.begin(cluster)?;
+    }
+    Ok(book)
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+        || matches!(error, rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..))
+}
+
+fn set_aside(path: &Path) {
+    let aside = path.with_extension("db.damaged");
+    say(&format!(
+        "{} can't be used and is kept as {}; accounting is built anew from the journal",
+        path.display(),
+        aside.display()
+    ));
+    for suffix in ["-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        drop(std::fs::remove_file(name));
+    }
+    drop(std::fs::rename(path, aside));
+}
+
+/// Reads from the journal's files what the database has not seen.
+fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()> {
+    const RECORDS_AT_ONCE: usize = 4096;
+    let from = book.position() + 1;
+    let mut batch = Vec::new();
+    let mut stored = Ok(());
+    let mut flush = |batch: &mut Vec<Record>| {
+        if stored.is_ok() {
+            stored = book.store(batch.iter());
+        }
+        batch.clear();
+    };
+    let found = journal::records_from(journal, from, &mut |record| {
+        batch.push(record);
+        if batch.len() >= RECORDS_AT_ONCE {
+            flush(&mut batch);
+        }
+    });
+    flush(&mut batch);
+    stored?;
+    let first = match found {
+        Ok(first) => first,
+        Err(error) => {
+            say(&format!("accounting can't read the journal: {error}"));
+            None
+        }
+    };
+    match first {
+        Some(first) if first == from => {}
+        Some(first) => {
+            say(&format!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1))
+        }
+        None => {
+            say(&format!("records {from} to {up_to} are no longer in the journal: accounting lacks them"));
+            book.skip_to(up_to)?;
+        }
+    }
+    Ok(())
+}

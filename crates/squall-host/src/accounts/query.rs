@@ -1,0 +1,405 @@
+//! Answers `sacct`: rows by submission, in pages. Every condition is a bound value or a comparison here.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use rusqlite::{Row, params};
+use squall_model::hostlist;
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Owner, Usage};
+use squall_model::set::IndexSet;
+use squall_model::time::Time;
+use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
+use squall_model::wire::info::AccountingRow;
+
+use super::book::Book;
+use super::encode::{Packed, state_of};
+
+/// Rows of one page.
+const PAGE_ROWS: usize = 512;
+/// Jobs read from the database at once.
+const CHUNK: i64 = 1024;
+
+const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partition, account, qos, state, state_by, code,
+    signal, reason, submit, eligible, start, end, suspended, limit_s, nodes, num_nodes, num_cpus, memory_mb, left, uid
+    FROM jobs
+    WHERE (id, attempt) > (?1, ?2) AND id <= ?3 AND (latest OR ?4)
+    AND (?5 IS NULL OR submit <= ?5) AND (?6 IS NULL OR end IS NULL OR end >= ?6)
+    ORDER BY id, attempt LIMIT ?7";
+
+const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, submit, eligible, limit_s, pending, uid
+    FROM arrays WHERE (?1 IS NULL OR submit <= ?1) ORDER BY id";
+
+const ENDS: &str =
+    "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
+
+const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, start, end, nodes, num_nodes, num_cpus,
+    num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2
+    ORDER BY step < 4294967294, step";
+
+/// Hands the rows that fit a question to `send`, page by page; the last page says that none follows.
+pub(super) fn pages(
+    book: &Book,
+    query: &AccountingQuery,
+    send: &mut dyn FnMut(Vec<AccountingRow>, bool),
+) -> rusqlite::Result<()> {
+    let mut reader = Reader::new(book, query);
+    let mut arrays = reader.arrays()?;
+    let mut page = Vec::new();
+    let mut after = (-1_i64, 0_i64);
+    loop {
+        let jobs = reader.jobs(after)?;
+        let Some(last) = jobs.last() else { break };
+        after = (i64::from(last.id.0), i64::from(last.sort));
+        for job in jobs {
+            // An array stands where its id is, before its tasks.
+            while let Some(array) = arrays.pop_front_if(|a| a.id <= job.id) {
+                reader.add(array, &mut page)?;
+            }
+            reader.add_job(job, &mut page)?;
+            if page.len() >= PAGE_ROWS {
+                send(std::mem::take(&mut page), true);
+            }
+        }
+    }
+    for array in arrays {
+        reader.add(array, &mut page)?;
+        if page.len() >= PAGE_ROWS {
+            send(std::mem::take(&mut page), true);
+        }
+    }
+    send(page, false);
+    Ok(())
+}
+
+/// A row in the making: of a job, or of an array's tasks that never started.
+struct Draft {
+    id: JobId,
+    /// The attempt as it is sorted: an attempt to come has a number already.
+    sort: u32,
+    uid: u32,
+    row: AccountingRow,
+    left: u32,
+}
+
+struct Reader<'a> {
+    book: &'a Book,
+    query: &'a AccountingQuery,
+    specs: HashMap<i64, Arc<JobSpec>>,
+    owners: HashMap<i64, Arc<Owner>>,
+    nodes: Option<BTreeSet<String>>,
+    /// Ids above this one can't fit.
+    highest: i64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(book: &'a Book, query: &'a AccountingQuery) -> Self {
+        let nodes = query.nodes.as_ref().map(|list| hostlist::expand(list).unwrap_or_default().into_iter().collect());
+        let (specs, owners) = (HashMap::new(), HashMap::new());
+        Self { book, query, specs, owners, nodes, highest: i64::from(u32::MAX) }
+    }
+
+    fn jobs(&mut self, (id, attempt): (i64, i64)) -> rusqlite::Result<Vec<Draft>> {
+        // With states, a job counts when it was in one of them within the time asked for: seen below.
+        let end = self.query.end.map(|t| t.0 as i64);
+        let start = self.query.start.map(|t| t.0 as i64);
+        let mut statement = self.book.db.prepare_cached(JOBS)?;
+        let values = params![id, attempt, self.highest, self.query.duplicates, end, start, CHUNK];
+        let mut rows = statement.query(values)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(self.job(row)?);
+        }
+        Ok(found)
+    }
+
+    fn job(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
+        let spec = self.spec(r.get(5)?)?;
+        let start = time(r, 17)?;
+        let sort: u32 = r.get(1)?;
+        let (left, num_nodes): (u32, u32) = (r.get(25)?, r.get(22)?);
+        let id = JobId(r.get(0)?);
+        let task = match (r.get::<_, Option<u32>>(2)?, r.get::<_, Option<u32>>(3)?) {
+            (Some(array), Some(index)) => Some(ArrayTask { array: JobId(array), index }),
+            _ => None,
+        };
+        let num_nodes = if start.is_some() { num_nodes } else { spec.need.nodes_min.unwrap_or(1) };
+        let row = AccountingRow {
+            id,
+            task,
+            pending_tasks: None,
+            attempt: Attempt(if start.is_some() { sort } else { 0 }),
+            step: None,
+            owner: self.owner(r.get(4)?)?,
+            name: r.get(6)?,
+            partition: r.get(7)?,
+            account: r.get(8)?,
+            qos: r.get(9)?,
+            state: state(r, 10, 11)?,
+            exit: ExitCode { code: r.get(12)?, signal: r.get(13)? },
+            derived_exit: ExitCode::OK,
+            reason: r.get(14)?,
+            submit: time(r, 15)?.unwrap_or_default(),
+            eligible: time(r, 16)?.unwrap_or_default(),
+            start,
+            end: time(r, 18)?,
+            suspended_s: r.get::<_, i64>(19)? as u64 / 1_000_000,
+            time_limit_s: r.get::<_, Option<i64>>(20)?.map(|s| s as u64),
+            nodes: r.get(21)?,
+            num_nodes,
+            num_cpus: r.get(23)?,
+            req_cpus: req_cpus(&spec),
+            num_tasks: spec.need.tasks_on(num_nodes),
+            memory_mb: r.get::<_, i64>(24)? as u64,
+            usage: Usage::default(),
+            submit_line: spec.submit_line.clone(),
+            spec,
+        };
+        Ok(Draft { id, sort, uid: r.get(26)?, row, left })
+    }
+
+    /// Rows for tasks that never became jobs: those that wait, and those that ended without starting.
+    fn arrays(&mut self) -> rusqlite::Result<VecDeque<Draft>> {
+        let end = self.query.end.map(|t| t.0 as i64);
+        let mut statement = self.book.db.prepare_cached(ARRAYS)?;
+        let mut rows = statement.query([end])?;
+        let mut found = VecDeque::new();
+        while let Some(r) = rows.next()? {
+            let waiting = self.array(r)?;
+            found.extend(self.array_ends(&waiting)?);
+            if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
+                found.push_back(waiting);
+            }
+        }
+        Ok(found)
+    }
+
+    fn array(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
+        let spec = self.spec(r.get(2)?)?;
+        let id = JobId(r.get(0)?);
+        let num_nodes = spec.need.nodes_min.unwrap_or(1);
+        let row = AccountingRow {
+            id,
+            task: None,
+            pending_tasks: Some(r.get::<_, Packed<IndexSet>>(10)?.0),
+            attempt: Attempt(0),
+            step: None,
+            owner: self.owner(r.get(1)?)?,
+            name: r.get(3)?,
+            partition: r.get(4)?,
+            account: r.get(5)?,
+            qos: r.get(6)?,
+            state: JobState::Pending,
+            exit: ExitCode::OK,
+            derived_exit: ExitCode::OK,
+            reason: None,
+            submit: time(r, 7)?.unwrap_or_default(),
+            eligible: time(r, 8)?.unwrap_or_default(),
+            start: None,
+            end: None,
+            suspended_s: 0,
+            time_limit_s: r.get::<_, Option<i64>>(9)?.map(|s| s as u64),
+            nodes: String::new(),
+            num_nodes,
+            num_cpus: 0,
+            req_cpus: req_cpus(&spec),
+            num_tasks: spec.need.tasks_on(num_nodes),
+            memory_mb: 0,
+            usage: Usage::default(),
+            submit_line: spec.submit_line.clone(),
+            spec,
+        };
+        Ok(Draft { id, sort: 0, uid: r.get(11)?, row, left: 0 })
+    }
+
+    fn array_ends(&self, array: &Draft) -> rusqlite::Result<Vec<Draft>> {
+        let mut statement = self.book.db.prepare_cached(ENDS)?;
+        let mut rows = statement.query([array.id.0])?;
+        let mut found = Vec::new();
+        while let Some(r) = rows.next()? {
+            let row = AccountingRow {
+                pending_tasks: Some(r.get::<_, Packed<IndexSet>>(0)?.0),
+                state: state(r, 1, 2)?,
+                exit: ExitCode { code: r.get(3)?, signal: r.get(4)? },
+                reason: r.get(5)?,
+                end: time(r, 6)?,
+                ..array.row.clone()
+            };
+            found.push(Draft { id: array.id, sort: 0, uid: array.uid, row, left: 0 });
+        }
+        Ok(found)
+    }
+
+    fn add_job(&self, job: Draft, page: &mut Vec<AccountingRow>) -> rusqlite::Result<()> {
+        let mut job = job;
+        if job.left > 0
+            && let JobState::Ended(how) = job.row.state
+        {
+            job.row.state = JobState::Completing(how);
+        }
+        if !self.fits(&job) {
+            return Ok(());
+        }
+        let steps = self.steps(&job.row, job.sort)?;
+        for step in &steps {
+            job.row.usage.absorb(&step.usage);
+            if step.step != Some(StepNo::BATCH) {
+                job.row.derived_exit = job.row.derived_exit.max(step.exit);
+            }
+        }
+        if self.query.step.is_none() {
+            page.push(job.row);
+        }
+        let asked = |step: &AccountingRow| self.query.step.is_none_or(|no| step.step == Some(no));
+        if !self.query.allocations_only {
+            page.extend(steps.into_iter().filter(asked));
+        }
+        Ok(())
+    }
+
+    fn add(&self, draft: Draft, page: &mut Vec<AccountingRow>) -> rusqlite::Result<()> {
+        if self.query.step.is_none() && self.fits(&draft) {
+            page.push(draft.row);
+        }
+        Ok(())
+    }
+
+    fn steps(&self, job: &AccountingRow, attempt: u32) -> rusqlite::Result<Vec<AccountingRow>> {
+        let mut statement = self.book.db.prepare_cached(STEPS)?;
+        let mut rows = statement.query(params![job.id.0, attempt])?;
+        let mut found = Vec::new();
+        while let Some(r) = rows.next()? {
+            found.push(AccountingRow {
+                step: Some(StepNo(r.get(0)?)),
+                name: r.get(1)?,
+                state: state(r, 2, 3)?,
+                exit: ExitCode { code: r.get(4)?, signal: r.get(5)? },
+                derived_exit: ExitCode::OK,
+                reason: r.get(6)?,
+                submit: time(r, 7)?.unwrap_or_default(),
+                eligible: time(r, 7)?.unwrap_or_default(),
+                start: time(r, 7)?,
+                end: time(r, 8)?,
+                suspended_s: 0,
+                time_limit_s: None,
+                nodes: r.get(9)?,
+                num_nodes: r.get(10)?,
+                num_cpus: r.get(11)?,
+                req_cpus: r.get(11)?,
+                num_tasks: r.get(12)?,
+                usage: r.get::<_, Packed<Usage>>(13)?.0,
+                submit_line: r.get(14)?,
+                ..job.clone()
+            });
+        }
+        Ok(found)
+    }
+
+    fn fits(&self, draft: &Draft) -> bool {
+        let (query, row) = (self.query, &draft.row);
+        let any = |list: &[String], value: &str| list.is_empty() || list.iter().any(|v| v == value);
+        (query.ids.is_empty() || query.ids.iter().any(|id| is_named(row, id)))
+            && (query.users.is_empty() || query.users.contains(&draft.uid))
+            && any(&query.names, &row.name)
+            && any(&query.partitions, &row.partition)
+            && any(&query.accounts, &row.account)
+            && self.in_time(row)
+            && self.on_nodes(row)
+    }
+
+    fn on_nodes(&self, row: &AccountingRow) -> bool {
+        let Some(asked) = &self.nodes else { return true };
+        hostlist::expand(&row.nodes).is_ok_and(|names| names.iter().any(|n| asked.contains(n)))
+    }
+
+    /// Whether the job existed, or was in one of the states asked for, within the time asked for.
+    fn in_time(&self, row: &AccountingRow) -> bool {
+        let from = self.query.start.unwrap_or_default();
+        let to = self.query.end.unwrap_or(Time(u64::MAX));
+        let within = |since: Option<Time>, until: Option<Time>| {
+            since.is_some_and(|since| since <= to && until.is_none_or(|until| until >= from))
+        };
+        if self.query.states.is_empty() {
+            return within(Some(row.submit), row.end);
+        }
+        self.query.states.iter().any(|state| match state {
+            StateFilter::Pending => within(Some(row.submit), row.start.or(row.end)),
+            StateFilter::Requeued => row.state == JobState::Pending && row.eligible > row.submit && row.attempt.0 > 0,
+            StateFilter::Running => within(row.start, row.end),
+            StateFilter::Suspended => row.state == JobState::Suspended,
+            StateFilter::Completing => matches!(row.state, JobState::Completing(_)),
+            StateFilter::Never => false,
+            how => is_end(*how, row.state) && within(row.end, row.end),
+        })
+    }
+
+    fn spec(&mut self, id: i64) -> rusqlite::Result<Arc<JobSpec>> {
+        shared(&self.book.db, &mut self.specs, "SELECT body FROM specs WHERE id = ?1", id)
+    }
+
+    fn owner(&mut self, id: i64) -> rusqlite::Result<Arc<Owner>> {
+        shared(&self.book.db, &mut self.owners, "SELECT body FROM owners WHERE id = ?1", id)
+    }
+}
+
+/// A value that many rows share, read once.
+fn shared<T: serde::de::DeserializeOwned>(
+    db: &rusqlite::Connection,
+    known: &mut HashMap<i64, Arc<T>>,
+    sql: &'static str,
+    id: i64,
+) -> rusqlite::Result<Arc<T>> {
+    const KEPT: usize = 1024;
+    if let Some(value) = known.get(&id) {
+        return Ok(Arc::clone(value));
+    }
+    let Packed(value) = db.prepare_cached(sql)?.query_row([id], |r| r.get::<_, Packed<T>>(0))?;
+    let value = Arc::new(value);
+    if known.len() >= KEPT {
+        known.clear();
+    }
+    known.insert(id, Arc::clone(&value));
+    Ok(value)
+}
+
+fn is_named(row: &AccountingRow, id: &JobRef) -> bool {
+    match id {
+        JobRef::Job(id) => row.id == *id || row.task.is_some_and(|t| t.array == *id),
+        JobRef::Tasks(array, tasks) => match (&row.pending_tasks, row.task) {
+            (Some(pending), _) => row.id == *array && !pending.intersection(tasks).is_empty(),
+            (None, Some(task)) => task.array == *array && tasks.contains(task.index),
+            (None, None) => false,
+        },
+    }
+}
+
+fn is_end(filter: StateFilter, state: JobState) -> bool {
+    let (JobState::Ended(how) | JobState::Completing(how)) = state else { return false };
+    let wanted = match how {
+        EndState::Completed => StateFilter::Completed,
+        EndState::Failed => StateFilter::Failed,
+        EndState::Cancelled { .. } => StateFilter::Cancelled,
+        EndState::Timeout => StateFilter::Timeout,
+        EndState::NodeFail => StateFilter::NodeFail,
+        EndState::OutOfMemory => StateFilter::OutOfMemory,
+        EndState::Preempted => StateFilter::Preempted,
+        EndState::Deadline => StateFilter::Deadline,
+        EndState::BootFail => StateFilter::BootFail,
+    };
+    filter == wanted
+}
+
+fn req_cpus(spec: &JobSpec) -> u32 {
+    let nodes = spec.need.nodes_min.unwrap_or(1);
+    let tasks = spec.need.tasks_on(nodes).saturating_mul(spec.need.task_cpus());
+    tasks.max(nodes.saturating_mul(spec.need.cpus_min.unwrap_or(1)))
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(|us| Time(us as u64)))
+}
+
+fn state(row: &Row<'_>, number: usize, by: usize) -> rusqlite::Result<JobState> {
+    let (value, by) = (row.get::<_, i64>(number)?, row.get(by)?);
+    state_of(value, by).ok_or(rusqlite::Error::IntegralValueOutOfRange(number, value))
+}

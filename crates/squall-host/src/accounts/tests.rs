@@ -1,0 +1,194 @@
+//! What sacct is told must be what the events say, after every crash.
+
+use std::sync::Arc;
+
+use squall_model::config::Config;
+use squall_model::event::{Event, Record, Requeue};
+use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
+use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, JobState, Outcome, Owner, Usage};
+use squall_model::report::StepEnd;
+use squall_model::resource::{Alloc, Hardware};
+use squall_model::set::{CoreSet, IndexSet, NodeSet};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
+use squall_model::wire::info::AccountingRow;
+
+use super::book::Book;
+use super::query;
+use crate::journal::tests::Folder;
+
+struct Bed {
+    dir: Folder,
+    records: Vec<Record>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let mut bed = Self { dir: Folder::new(), records: Vec::new() };
+        let mut config = Config::default();
+        config.complete();
+        bed.happens(Event::Configured { config: Arc::new(config) });
+        for (node, name) in [(0, "n1"), (1, "n2")] {
+            bed.happens(Event::NodeRegistered {
+                node: NodeId(node),
+                name: name.into(),
+                incarnation: Incarnation(1),
+                hardware: Hardware::default(),
+            });
+        }
+        bed
+    }
+    fn happens(&mut self, event: Event) {
+        let seq = self.records.len() as u64 + 1;
+        self.records.push(Record { seq, time: Time::from_secs(seq), events: vec![event] });
+    }
+    fn submits(&mut self, id: u32, array: Option<IndexSet>) {
+        let array = array.map(|indices| ArraySpec { indices, ..ArraySpec::default() });
+        let spec = JobSpec { name: format!("job{id}"), array, ..JobSpec::default() };
+        let (key, owner) = (ClientKey(u128::from(id)), Arc::new(Owner { uid: 7, ..Owner::default() }));
+        self.happens(Event::JobSubmitted { id: JobId(id), key, owner, spec: Arc::new(spec) });
+    }
+    fn starts(&mut self, id: u32, attempt: u32) {
+        let mut alloc = Alloc::default();
+        alloc.push(NodeId(0), CoreSet::first(2), 100);
+        alloc.push(NodeId(1), CoreSet::first(2), 100);
+        let partition = "debug".into();
+        self.happens(Event::JobStarted { id: JobId(id), attempt: Attempt(attempt), partition, alloc });
+    }
+    fn ends(&mut self, id: u32, attempt: u32, state: EndState, requeue: bool) {
+        let exit = ExitCode { code: 3, signal: 0 };
+        let end = StepEnd {
+            exit,
+            oom: false,
+            lost: false,
+            usage: Usage { user: Span(5), max_rss_kb: 9, ..Usage::default() },
+            started: Time::from_secs(1),
+            ended: Time::from_secs(2),
+            note: None,
+        };
+        let (job, attempt) = (JobId(id), Attempt(attempt));
+        self.happens(Event::StepNodeEnded { job, attempt, step: StepNo::BATCH, node: NodeId(0), end });
+        let requeue = requeue.then_some(Requeue { hold: false, not_before: None });
+        self.happens(Event::JobEnding { id: job, outcome: Outcome { state, exit, reason: None }, requeue });
+        let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
+        self.happens(Event::NodesReleased { id: job, attempt, nodes });
+    }
+    /// Stores what has happened, in transactions of `batch` records, as one life of the follower.
+    fn store(&self, batch: usize) {
+        let mut book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
+        for records in self.records.chunks(batch) {
+            book.store(records.iter()).unwrap();
+        }
+        assert_eq!(book.position(), self.records.len() as u64);
+    }
+    fn ask(&self, query: &AccountingQuery) -> Vec<AccountingRow> {
+        let book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
+        let mut all = Vec::new();
+        query::pages(&book, query, &mut |rows, _| all.extend(rows)).unwrap();
+        all
+    }
+}
+
+fn states(rows: &[AccountingRow]) -> Vec<(u32, u32, JobState)> {
+    rows.iter().filter(|r| r.step.is_none()).map(|r| (r.id.0, r.attempt.0, r.state)).collect()
+}
+
+#[test]
+fn a_job_from_submission_to_end() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.store(1);
+    assert_eq!(states(&bed.ask(&AccountingQuery::default())), [(1, 0, JobState::Pending)]);
+    bed.starts(1, 1);
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!(states(&rows), [(1, 1, JobState::Running)]);
+    assert_eq!((rows[0].nodes.as_str(), rows[0].num_cpus, rows[0].memory_mb), ("n[1-2]", 4, 200));
+    assert_eq!((rows[1].step, rows[1].name.as_str(), rows[1].nodes.as_str()), (Some(StepNo::BATCH), "batch", "n1"));
+    bed.ends(1, 1, EndState::Failed, false);
+    bed.store(100);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!(states(&rows), [(1, 1, JobState::Ended(EndState::Failed))]);
+    assert_eq!((rows[0].exit.code, rows[0].usage.max_rss_kb, rows[0].end), (3, 9, Some(Time::from_secs(7))));
+    assert_eq!((rows[1].state, rows[1].end), (JobState::Ended(EndState::Failed), Some(Time::from_secs(2))));
+    assert_eq!(bed.ask(&AccountingQuery { allocations_only: true, ..AccountingQuery::default() }).len(), 1);
+}
+
+#[test]
+fn a_requeued_job_has_a_row_for_each_attempt() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    bed.ends(1, 1, EndState::NodeFail, true);
+    bed.store(2);
+    assert_eq!(states(&bed.ask(&AccountingQuery::default())), [(1, 0, JobState::Pending)]);
+    bed.starts(1, 2);
+    bed.ends(1, 2, EndState::Completed, false);
+    bed.store(2);
+    assert_eq!(states(&bed.ask(&AccountingQuery::default())), [(1, 2, JobState::Ended(EndState::Completed))]);
+    let both = bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() });
+    let expected = [(1, 1, JobState::Ended(EndState::NodeFail)), (1, 2, JobState::Ended(EndState::Completed))];
+    assert_eq!(states(&both), expected);
+}
+
+#[test]
+fn an_array_is_its_tasks_and_the_rest() {
+    let mut bed = Bed::new();
+    bed.submits(10, Some(IndexSet::range(0, 4)));
+    bed.starts(11, 1);
+    bed.store(3);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!(states(&rows), [(10, 0, JobState::Pending), (11, 1, JobState::Running)]);
+    assert_eq!(rows[0].pending_tasks.as_ref().unwrap().to_string(), "1-4");
+    assert_eq!(rows[1].task.unwrap().index, 0);
+    let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
+    bed.happens(Event::TasksEnded { array: JobId(10), tasks: IndexSet::range(3, 9), outcome: outcome.clone() });
+    bed.happens(Event::JobEnding { id: JobId(12), outcome, requeue: None });
+    bed.store(3);
+    let rows = bed.ask(&AccountingQuery { allocations_only: true, ..AccountingQuery::default() });
+    let gone = JobState::Ended(EndState::Cancelled { by: 7 });
+    assert_eq!(states(&rows), [(10, 0, gone), (10, 0, JobState::Pending), (11, 1, JobState::Running), (12, 0, gone)]);
+    assert_eq!(rows[0].pending_tasks.as_ref().unwrap().to_string(), "3-4");
+    assert_eq!(rows[1].pending_tasks.as_ref().unwrap().to_string(), "2");
+    let task = JobRef::Tasks(JobId(10), IndexSet::range(0, 0));
+    let rows = bed.ask(&AccountingQuery { ids: vec![task], ..AccountingQuery::default() });
+    assert_eq!(states(&rows), [(11, 1, JobState::Running)]);
+}
+
+#[test]
+fn questions_select_by_every_condition() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.submits(2, None);
+    bed.starts(2, 1);
+    bed.ends(2, 1, EndState::Failed, false);
+    bed.submits(3, None);
+    bed.store(100);
+    let all = AccountingQuery { allocations_only: true, ..AccountingQuery::default() };
+    let ids = |query: AccountingQuery| bed.ask(&query).iter().map(|r| r.id.0).collect::<Vec<_>>();
+    assert_eq!(ids(all.clone()), [1, 2, 3]);
+    assert_eq!(ids(AccountingQuery { ids: vec![JobRef::Job(JobId(2))], ..all.clone() }), [2]);
+    assert_eq!(ids(AccountingQuery { users: vec![8], ..all.clone() }), []);
+    assert_eq!(ids(AccountingQuery { names: vec!["job3".into(), "x' OR 1=1".into()], ..all.clone() }), [3]);
+    assert_eq!(ids(AccountingQuery { states: vec![StateFilter::Failed], ..all.clone() }), [2]);
+    assert_eq!(ids(AccountingQuery { states: vec![StateFilter::Pending], ..all.clone() }), [1, 2, 3]);
+    assert_eq!(ids(AccountingQuery { nodes: Some("n[2-9]".into()), ..all.clone() }), [2]);
+    assert_eq!(ids(AccountingQuery { start: Some(Time::from_secs(9)), ..all.clone() }), [1, 3]);
+    assert_eq!(ids(AccountingQuery { end: Some(Time::from_secs(4)), ..all.clone() }), [1]);
+    assert_eq!(ids(AccountingQuery { partitions: vec!["debug".into()], ..all }), [1, 2, 3]);
+}
+
+#[test]
+fn every_record_counts_once_whatever_was_stored_before() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    bed.ends(1, 1, EndState::Completed, true);
+    bed.starts(1, 2);
+    bed.store(1);
+    let once = bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() });
+    for batch in 1..4 {
+        bed.store(batch);
+        assert_eq!(bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() }), once);
+    }
+}

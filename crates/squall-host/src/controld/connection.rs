@@ -1,0 +1,189 @@
+//! Connections: handshake, identity, limits; each in a task of its own that can hurt nobody else.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use squall_engine::control::Who;
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::wire::client::Request;
+use squall_model::wire::node::UpFrame;
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+
+use crate::auth::{Authority, is_operator};
+use crate::link::{self, Outgoing};
+use crate::logging::say;
+
+/// Arrivals that may wait for the controller; more wait in their sockets.
+const ARRIVALS_MAX: usize = 4096;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 16 << 10;
+/// Bytes that may wait for one peer.
+const OUTGOING_BYTES_MAX: usize = 512 << 20;
+/// A peer must greet within this time.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// A client must ask its first question within this time.
+const FIRST_REQUEST_TIME: Duration = Duration::from_secs(60);
+
+/// What arrives from the connections. Numbers are never reused within a run.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// A peer has greeted.
+    Opened {
+        id: u64,
+        node: bool,
+        out: Outgoing,
+    },
+    Asked {
+        id: u64,
+        who: Who,
+        request: Box<Request>,
+    },
+    Frame {
+        id: u64,
+        frame: Box<UpFrame>,
+    },
+    Closed {
+        id: u64,
+    },
+}
+
+/// Lets peers in.
+#[derive(Debug)]
+pub(super) struct Door {
+    cluster: Arc<str>,
+    arrivals: mpsc::Sender<Arrival>,
+    authority: Arc<Authority>,
+    seats: Arc<Semaphore>,
+}
+
+impl Door {
+    pub(super) fn new(cluster: String) -> (Self, mpsc::Receiver<Arrival>) {
+        let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
+        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        (Self { cluster: cluster.into(), arrivals, authority: Arc::default(), seats }, inbox)
+    }
+
+    /// Accepts connections for ever.
+    pub(super) async fn accept(self, listener: UnixListener) {
+        let mut last = 0;
+        loop {
+            let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return };
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(e) => {
+                    say(&format!("cannot accept a connection: {e}"));
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            last += 1;
+            let guest = Guest {
+                id: last,
+                cluster: Arc::clone(&self.cluster),
+                arrivals: self.arrivals.clone(),
+                authority: Arc::clone(&self.authority),
+            };
+            tokio::spawn(async move {
+                // What ends a connection is the peer's matter; the controller goes on.
+                drop(guest.serve(stream).await);
+                drop(seat);
+            });
+        }
+    }
+}
+
+/// One connection.
+struct Guest {
+    id: u64,
+    cluster: Arc<str>,
+    arrivals: mpsc::Sender<Arrival>,
+    authority: Arc<Authority>,
+}
+
+impl Guest {
+    async fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        let peer = stream.peer_cred()?;
+        let (mut reader, mut writer) = stream.into_split();
+        let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
+        let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
+        let answer = Hello {
+            protocol: PROTOCOL_VERSION,
+            cluster: self.cluster.to_string(),
+            role: Role::Controller,
+            proof: Proof::Peer,
+        };
+        link::write(&mut writer, &answer).await?;
+        let own_cluster = hello.cluster.is_empty() || *hello.cluster == *self.cluster;
+        if hello.protocol != PROTOCOL_VERSION || !own_cluster || hello.proof != Proof::Peer {
+            return Ok(());
+        }
+        match hello.role {
+            Role::Client(_) => {
+                let who = self.identify(peer.uid(), peer.gid()).await?;
+                self.talk(writer, false, self.requests(&mut reader, &who)).await
+            }
+            Role::Node(name) if is_operator(peer.uid()) => {
+                self.talk(writer, true, self.frames(&mut reader, &name)).await
+            }
+            Role::Node(_) | Role::Controller | Role::Step => Ok(()),
+        }
+    }
+
+    async fn identify(&self, uid: u32, gid: u32) -> io::Result<Who> {
+        if !rustix::process::geteuid().is_root() && !is_operator(uid) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if let Some(who) = self.authority.known(uid, gid) {
+            return Ok(who);
+        }
+        let authority = Arc::clone(&self.authority);
+        tokio::task::spawn_blocking(move || authority.look_up(uid, gid)).await.map_err(io::Error::other)
+    }
+
+    /// Reads and writes until either side is done.
+    async fn talk(
+        &self,
+        mut writer: OwnedWriteHalf,
+        node: bool,
+        reading: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let out = Outgoing::new(OUTGOING_BYTES_MAX);
+        self.arrive(Arrival::Opened { id: self.id, node, out: out.clone() }).await?;
+        let result = tokio::select! {
+            read = reading => read,
+            written = out.pump(&mut writer) => written,
+        };
+        out.close();
+        self.arrive(Arrival::Closed { id: self.id }).await?;
+        result
+    }
+
+    async fn requests(&self, reader: &mut OwnedReadHalf, who: &Who) -> io::Result<()> {
+        let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
+        let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        while let Some(request) = next {
+            self.arrive(Arrival::Asked { id: self.id, who: who.clone(), request: Box::new(request) }).await?;
+            next = link::read(reader).await?;
+        }
+        Ok(())
+    }
+
+    async fn frames(&self, reader: &mut OwnedReadHalf, name: &str) -> io::Result<()> {
+        while let Some(frame) = link::read::<UpFrame>(reader).await? {
+            if matches!(&frame, UpFrame::Register(registration) if registration.name != name) {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            self.arrive(Arrival::Frame { id: self.id, frame: Box::new(frame) }).await?;
+        }
+        Ok(())
+    }
+
+    async fn arrive(&self, arrival: Arrival) -> io::Result<()> {
+        self.arrivals.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

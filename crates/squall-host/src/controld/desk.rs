@@ -1,0 +1,113 @@
+//! What the controller's host does beside the machine: scripts and environments, the configuration file.
+
+use std::collections::{HashMap, VecDeque};
+
+use squall_engine::control::Who;
+use squall_engine::control::state::{Found, State};
+use squall_engine::session::digests_of;
+use squall_model::config::Config;
+use squall_model::id::JobId;
+use squall_model::job::{Blob, Digest};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::node::DownFrame;
+
+use crate::journal::Blobs;
+use crate::logging::say;
+use crate::place::Place;
+
+/// Bytes of scripts and environments kept in memory.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Reads what the machine only knows by name.
+pub(super) struct Desk {
+    place: Place,
+    blobs: Blobs,
+    cache: HashMap<Digest, Blob>,
+    order: VecDeque<Digest>,
+    bytes: usize,
+}
+
+impl Desk {
+    pub(super) fn new(place: Place, blobs: Blobs) -> Self {
+        Self { place, blobs, cache: HashMap::new(), order: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Keeps blobs that are likely to be needed soon.
+    pub(super) fn remember(&mut self, blobs: &[Blob]) {
+        for blob in blobs {
+            if self.cache.contains_key(&blob.digest) || blob.bytes.len() > CACHE_BYTES {
+                continue;
+            }
+            self.bytes += blob.bytes.len();
+            self.order.push_back(blob.digest);
+            self.cache.insert(blob.digest, blob.clone());
+        }
+        while self.bytes > CACHE_BYTES {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.bytes -= self.cache.remove(&oldest).map_or(0, |b| b.bytes.len());
+        }
+    }
+
+    /// Adds to a frame the scripts and environments that its messages refer to.
+    pub(super) fn attach(&mut self, frame: &mut DownFrame) {
+        let mut digests: Vec<Digest> = frame.messages.iter().flat_map(digests_of).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        for digest in digests {
+            if let Some(blob) = self.blob(&digest) {
+                frame.blobs.push(blob);
+            }
+        }
+    }
+
+    fn blob(&mut self, digest: &Digest) -> Option<Blob> {
+        if let Some(blob) = self.cache.get(digest) {
+            return Some(blob.clone());
+        }
+        match self.blobs.read(digest) {
+            Ok(content) => {
+                let blob = Blob::new(content);
+                self.remember(std::slice::from_ref(&blob));
+                Some(blob)
+            }
+            // The node can't start the job and says so.
+            Err(e) => {
+                say(&format!("a script or environment can't be read: {e}"));
+                None
+            }
+        }
+    }
+
+    /// The script of a job, for its owner and operators.
+    pub(super) fn script(&mut self, state: &State, job: JobId, who: &Who) -> Answer {
+        let (owner, spec) = match state.find(job) {
+            Some(Found::Job(job)) => (&job.owner, &job.spec),
+            Some(Found::Untouched(array, _)) => (&array.owner, &array.spec),
+            None => return Answer::Refused(Refusal::InvalidJobId),
+        };
+        if !who.operator && who.owner.uid != owner.uid {
+            return Answer::Refused(Refusal::AccessDenied);
+        }
+        let content = spec.script.and_then(|digest| self.blob(&digest));
+        content.map_or(Answer::Refused(Refusal::InvalidJobId), |blob| Answer::Script(blob.bytes))
+    }
+
+    /// The configuration file as it is now; it can't make the cluster another one.
+    pub(super) fn read_config(&self, cluster: &str) -> Result<Config, Refusal> {
+        let wrong = |problem: String| Refusal::InvalidValue {
+            option: "configuration".into(),
+            value: self.place.config().display().to_string(),
+            problem,
+        };
+        let config = super::read_config(&self.place).map_err(|e| wrong(e.to_string()))?;
+        if config.cluster == cluster {
+            return Ok(config);
+        }
+        Err(wrong(format!("the cluster's name can't change from `{cluster}` to `{}`", config.cluster)))
+    }
+
+    /// Free bytes on the journal's disk.
+    pub(super) fn free_bytes(&self) -> u64 {
+        crate::journal::free_bytes(&self.place.journal())
+    }
+}

@@ -1,0 +1,124 @@
+//! Counters that only the host can count: flushes, messages, times.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use squall_model::event::Record;
+use squall_model::time::Time;
+use squall_model::wire::client::Request;
+use squall_model::wire::info::Diag;
+use squall_model::wire::node::UpFrame;
+
+use crate::journal::Appended;
+
+/// What was counted since the start or the last reset.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    since: Time,
+    diag: Diag,
+    messages: BTreeMap<&'static str, (u64, u64)>,
+    users: BTreeMap<u32, (u64, u64)>,
+    /// The machine's own start of counting, to notice its resets.
+    reset: bool,
+}
+
+impl Meter {
+    pub(super) fn new(since: Time) -> Self {
+        Self { since, ..Self::default() }
+    }
+
+    pub(super) fn message(&mut self, kind: &'static str, uid: Option<u32>, took: Duration) {
+        let us = took.as_micros() as u64;
+        let users = uid.map(|uid| self.users.entry(uid).or_default());
+        for (count, total) in users.into_iter().chain([self.messages.entry(kind).or_default()]) {
+            *count += 1;
+            *total += us;
+        }
+    }
+
+    pub(super) fn cycle(&mut self, took: Duration) {
+        let us = took.as_micros() as u64;
+        self.diag.cycle_last_us = us;
+        self.diag.cycle_max_us = self.diag.cycle_max_us.max(us);
+        self.diag.cycle_total_us += us;
+    }
+
+    pub(super) fn flushed(&mut self, records: &[Record], appended: Appended) {
+        let us = appended.flush.as_micros() as u64;
+        self.diag.journal_records += records.len() as u64;
+        self.diag.journal_events += records.iter().map(|r| r.events.len() as u64).sum::<u64>();
+        self.diag.journal_bytes += appended.bytes;
+        self.diag.journal_flushes += 1;
+        self.diag.flush_total_us += us;
+        self.diag.flush_max_us = self.diag.flush_max_us.max(us);
+    }
+
+    /// Counts from now on.
+    pub(super) fn reset_after_answer(&mut self) {
+        self.reset = true;
+    }
+
+    /// Adds the host's figures to the machine's.
+    pub(super) fn fill(&mut self, diag: &mut Diag, now: Time, clients: u64, nodes: u64) {
+        let own = &self.diag;
+        diag.since = self.since;
+        diag.now = now;
+        diag.cycle_last_us = own.cycle_last_us;
+        diag.cycle_max_us = own.cycle_max_us;
+        diag.cycle_total_us = own.cycle_total_us;
+        diag.journal_records = own.journal_records;
+        diag.journal_events = own.journal_events;
+        diag.journal_bytes = own.journal_bytes;
+        diag.journal_flushes = own.journal_flushes;
+        diag.flush_total_us = own.flush_total_us;
+        diag.flush_max_us = own.flush_max_us;
+        diag.messages = self.messages.iter().map(|(kind, (n, us))| ((*kind).to_owned(), *n, *us)).collect();
+        diag.users = self.users.iter().map(|(uid, (n, us))| (*uid, *n, *us)).collect();
+        diag.clients = clients;
+        diag.nodes = nodes;
+        if std::mem::take(&mut self.reset) {
+            *self = Self::new(now);
+        }
+    }
+}
+
+/// The name of a request, as sdiag shows it.
+pub(super) fn request_kind(request: &Request) -> &'static str {
+    match request {
+        Request::Submit { .. } => "REQUEST_SUBMIT_BATCH_JOB",
+        Request::TestSubmit { .. } => "REQUEST_JOB_WILL_RUN",
+        Request::Allocate { .. } => "REQUEST_RESOURCE_ALLOCATION",
+        Request::Attach { .. } => "REQUEST_JOB_ALLOCATION_ATTACH",
+        Request::Finish { .. } => "REQUEST_COMPLETE_JOB_ALLOCATION",
+        Request::Facts { .. } => "REQUEST_JOB_ALLOCATION_INFO",
+        Request::CreateStep { .. } => "REQUEST_JOB_STEP_CREATE",
+        Request::AwaitJob { .. } => "REQUEST_JOB_AWAIT",
+        Request::Cancel { .. } => "REQUEST_KILL_JOB",
+        Request::Hold { .. } => "REQUEST_JOB_HOLD",
+        Request::Release { .. } => "REQUEST_JOB_RELEASE",
+        Request::Requeue { .. } => "REQUEST_JOB_REQUEUE",
+        Request::Suspend { .. } => "REQUEST_SUSPEND",
+        Request::UpdateJob { .. } => "REQUEST_UPDATE_JOB",
+        Request::UpdateNodes { .. } => "REQUEST_UPDATE_NODE",
+        Request::UpdatePartition { .. } => "REQUEST_UPDATE_PARTITION",
+        Request::Jobs { .. } => "REQUEST_JOB_INFO",
+        Request::Nodes => "REQUEST_NODE_INFO",
+        Request::Partitions => "REQUEST_PARTITION_INFO",
+        Request::Config => "REQUEST_BUILD_INFO",
+        Request::Ping => "REQUEST_PING",
+        Request::Diag { .. } => "REQUEST_STATS_INFO",
+        Request::Accounting(_) => "REQUEST_ACCOUNTING",
+        Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
+        Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
+        Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
+    }
+}
+
+/// The name of a node's frame, as sdiag shows it.
+pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
+    match frame {
+        UpFrame::Register(_) => "MESSAGE_NODE_REGISTRATION_STATUS",
+        UpFrame::Reports { .. } => "MESSAGE_NODE_REPORTS",
+        UpFrame::Heartbeat { .. } => "MESSAGE_NODE_HEARTBEAT",
+    }
+}

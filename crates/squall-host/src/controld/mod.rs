@@ -1,0 +1,180 @@
+//! The controller daemon: runs the controller's machine over sockets, clock and journal.
+//!
+//! One thread decides. Each turn takes all that has arrived, lets the machine step over it, writes what was
+//! decided to the journal with one flush, and only then lets answers and frames go.
+
+mod connection;
+mod desk;
+mod meter;
+mod turn;
+
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+
+use squall_engine::control::{Controller, Input};
+use squall_model::config::Config;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::accounts::{self, Accounts};
+use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
+use crate::logging::say;
+use crate::pidfile::PidFile;
+use crate::place::{Place, SocketPath};
+use connection::Door;
+use turn::Daemon;
+
+/// How to run a controller.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where its state is.
+    pub place: Place,
+    /// This program's version.
+    pub version: String,
+    /// Go on without damaged or missing parts of the journal.
+    pub accept_loss: bool,
+}
+
+/// Why the controller could not start or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The configuration.
+    #[error("{}: {problem}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The system.
+    #[error("cannot {doing} {}: {error}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}
+
+impl ControllerError {
+    fn io(doing: &'static str, path: PathBuf) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self::Io { doing, path, error }
+    }
+}
+
+/// Runs a controller until it is told to end. Blocks.
+pub fn run(settings: Settings) -> Result<(), ControllerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(8)
+        .build()
+        .map_err(ControllerError::io("start threads for", settings.place.dir().to_owned()))?;
+    let result = runtime.block_on(serve(settings));
+    if let Err(error) = &result {
+        say(&format!("controller ends: {error}"));
+    }
+    result
+}
+
+async fn serve(settings: Settings) -> Result<(), ControllerError> {
+    let place = settings.place.clone();
+    make_folders(&place)?;
+    crate::sys::limits::raise_open_files();
+    let config = read_config(&place)?;
+    let lock = StateLock::take(place.dir(), &config.cluster)?;
+    let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
+    let options =
+        Options { seen: accounts::seen(&place.accounts()), accept_loss: settings.accept_loss, ..Options::default() };
+    let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
+    notices.iter().for_each(|n| say(n));
+    say(&format!(
+        "controller {} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
+        settings.version,
+        config.cluster,
+        report.snapshot_bytes,
+        report.snapshot_time,
+        report.records,
+        report.events,
+        report.tail_time,
+        state.jobs.len() + state.arrays.len(),
+    ));
+    let last = journal.next_seq() - 1;
+    let accounts = Accounts::start(&place, journal.cluster(), last, journal.follower().accounted_handle())
+        .map_err(ControllerError::io("start a thread for", place.accounts()))?;
+    journal.settle();
+    let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
+    let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
+    let (door, inbox) = Door::new(config.cluster.clone());
+    let mut daemon = Daemon::new(Controller::new(state), journal, accounts, place.clone());
+    let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
+    daemon.start(start).await?;
+    let listener = listen(&place)?;
+    let accepting = tokio::spawn(door.accept(listener));
+    say("ready");
+    let result = daemon.run(inbox, terminate, interrupt).await;
+    accepting.abort();
+    // Nobody finds a socket of a controller that is gone; a missing file is as good.
+    drop(std::fs::remove_file(place.controller_socket()));
+    drop(pid);
+    drop(lock);
+    if result.is_ok() {
+        say("controller ends");
+    }
+    result
+}
+
+fn make_folders(place: &Place) -> Result<(), ControllerError> {
+    for (path, mode) in
+        [(place.dir().to_owned(), 0o755), (place.run(), 0o755), (place.log(), 0o755), (place.journal(), 0o700)]
+    {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(&path)
+            .map_err(ControllerError::io("create", path))?;
+    }
+    Ok(())
+}
+
+/// The configuration of a state directory: its `squall.toml`, or the default.
+pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
+    let path = place.config();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Config::from_toml(&text).map_err(|problem| ControllerError::Config { path, problem }),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            let mut config = Config::default();
+            config.complete();
+            Ok(config)
+        }
+        Err(e) => Err(ControllerError::io("read", path)(e)),
+    }
+}
+
+/// Listens. Where jobs run as the cluster's owner, nobody else (but root) may reach the controller at all.
+fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
+    let path = place.controller_socket();
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(ControllerError::io("remove", path)(e));
+        }
+        _ => {}
+    }
+    let short = SocketPath::new(&path).map_err(ControllerError::io("find", path.clone()))?;
+    let listener = UnixListener::bind(short.as_path()).map_err(ControllerError::io("listen on", path.clone()))?;
+    let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
+        .map_err(ControllerError::io("give access to", path))?;
+    Ok(listener)
+}
+
+/// This machine's name, without its domain.
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    name.split('.').next().filter(|n| !n.is_empty()).unwrap_or("localhost").to_owned()
+}

@@ -1,0 +1,149 @@
+//! Frames on asynchronous Unix sockets, with the limits and patience that a daemon needs towards any peer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_model::codec::{self, HEADER_BYTES};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// A frame that has begun must be complete within this time.
+const FRAME_TIME: Duration = Duration::from_secs(30);
+/// A peer that takes nothing for this long is given up.
+const WRITE_TIME: Duration = Duration::from_secs(60);
+/// Bytes read at once: memory is given as bytes come, not as a header promises.
+const READ_BYTES: usize = 64 << 10;
+
+/// Reads one frame; None: the peer closed between frames.
+pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+    let mut head = [0; HEADER_BYTES];
+    if stream.read(&mut head[..1]).await? == 0 {
+        return Ok(None);
+    }
+    let rest = async {
+        stream.read_exact(&mut head[1..]).await?;
+        let (length, crc) = codec::header(head).map_err(malformed)?;
+        let mut body = Vec::with_capacity(length.min(READ_BYTES));
+        while body.len() < length {
+            let want = (length - body.len()).min(READ_BYTES);
+            let start = body.len();
+            body.resize(start + want, 0);
+            stream.read_exact(&mut body[start..]).await?;
+        }
+        codec::decode(&body, crc).map_err(malformed)
+    };
+    timeout(FRAME_TIME, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(Some)
+}
+
+/// Writes one frame.
+pub async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    codec::encode(message, &mut bytes).map_err(malformed)?;
+    send(stream, &bytes).await
+}
+
+async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    for piece in bytes.chunks(READ_BYTES) {
+        timeout(WRITE_TIME, stream.write_all(piece)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    }
+    Ok(())
+}
+
+fn malformed(e: codec::CodecError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, e)
+}
+
+/// What waits to be written to one peer. Bounded: a peer that doesn't read is cut off.
+#[derive(Clone, Debug)]
+pub struct Outgoing(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Notify,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Vec<u8>>,
+    bytes: usize,
+    closed: bool,
+    idle: bool,
+}
+
+impl Outgoing {
+    /// An empty queue that holds at most so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let queue = Mutex::new(Queue { idle: true, ..Queue::default() });
+        Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
+    }
+
+    /// Adds a message. Err: it can't be encoded; the connection should be closed.
+    pub fn push<T: Serialize>(&self, message: &T) -> Result<(), codec::CodecError> {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes)?;
+        let mut queue = self.lock();
+        if queue.closed {
+            return Ok(());
+        }
+        if queue.bytes + bytes.len() > self.0.bytes_max {
+            queue.frames.clear();
+            queue.bytes = 0;
+            queue.closed = true;
+        } else {
+            queue.bytes += bytes.len();
+            queue.frames.push_back(bytes);
+        }
+        drop(queue);
+        self.0.changed.notify_one();
+        Ok(())
+    }
+
+    /// Lets what is queued go out and then closes.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+
+    /// Whether all that was pushed has been handed to the kernel.
+    pub fn is_drained(&self) -> bool {
+        let queue = self.lock();
+        queue.frames.is_empty() && queue.idle
+    }
+
+    /// Writes what is pushed until the queue is closed or the peer fails.
+    pub async fn pump(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        loop {
+            let next = {
+                let mut queue = self.lock();
+                let next = queue.frames.pop_front();
+                queue.bytes -= next.as_ref().map_or(0, Vec::len);
+                queue.idle = next.is_none();
+                if next.is_none() && queue.closed {
+                    return Ok(());
+                }
+                next
+            };
+            match next {
+                Some(bytes) => {
+                    if let Err(e) = send(stream, &bytes).await {
+                        let mut queue = self.lock();
+                        *queue = Queue { closed: true, idle: true, ..Queue::default() };
+                        return Err(e);
+                    }
+                }
+                None => self.0.changed.notified().await,
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

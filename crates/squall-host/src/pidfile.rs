@@ -1,0 +1,69 @@
+//! Pid files that cannot lie: the daemon keeps its file locked for as long as it lives.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+/// The pid file of this process; removed when dropped.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl PidFile {
+    /// Writes this process's id. Err of kind `ResourceBusy`: another daemon of that name lives.
+    pub fn write(path: &Path) -> io::Result<Self> {
+        let mut file =
+            std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o644).open(path)?;
+        if let Err(e) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            return Err(if e == rustix::io::Errno::WOULDBLOCK { io::ErrorKind::ResourceBusy.into() } else { e.into() });
+        }
+        // In place and first: on a full disk an old file has room, a new one may not.
+        let text = format!("{}\n", std::process::id());
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Removed while it is still locked, so that it is never a successor's file.
+        drop(std::fs::remove_file(&self.path));
+        drop(rustix::fs::flock(&self.file, FlockOperation::Unlock));
+    }
+}
+
+/// The id of the living daemon whose pid file this is; None: it doesn't live.
+pub fn living(path: &Path) -> Option<i32> {
+    let mut file = File::open(path).ok()?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => return None,
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        Err(_) => return None,
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok().filter(|pid| *pid > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PidFile, living};
+
+    #[test]
+    fn a_pid_file_is_believed_while_its_daemon_lives() {
+        let path = std::env::temp_dir().join(format!("squall-pidfile-{}", std::process::id()));
+        std::fs::write(&path, "4194303\n").unwrap();
+        assert_eq!(living(&path), None);
+        let own = PidFile::write(&path).unwrap();
+        assert_eq!(living(&path), Some(std::process::id() as i32));
+        assert_eq!(PidFile::write(&path).unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
+        drop(own);
+        assert!(!path.exists());
+    }
+}
