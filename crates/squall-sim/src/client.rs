@@ -10,7 +10,7 @@ use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
 
 use crate::coverage::Fault;
@@ -79,6 +79,8 @@ struct Call {
     caller: Option<u64>,
     tries: u32,
     done: bool,
+    /// When the last answer under way arrives.
+    last_answer: Time,
 }
 
 impl Clients {
@@ -99,6 +101,12 @@ impl Clients {
             truth.run = Span(truth.run.0 / u64::from(order.steps + 1));
         }
         truth
+    }
+    /// When an answer arrives that would arrive at `at`, had none been sent before it on that connection.
+    pub(crate) fn in_order(&mut self, caller: u64, at: Time) -> Time {
+        let Some(call) = self.by_caller.get(&caller).and_then(|&call| self.calls.get_mut(call)) else { return at };
+        call.last_answer = at.max(Time(call.last_answer.0 + 1));
+        call.last_answer
     }
     /// Whether every wish was dealt with.
     pub(crate) fn are_content(&self) -> bool {
@@ -161,7 +169,7 @@ impl World {
                 _ => {}
             }
         }
-        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false });
+        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false, last_answer: self.now });
         let call = self.clients.calls.len() - 1;
         self.after(Span(0), Happening::ClientTries { call });
         true
@@ -296,6 +304,11 @@ impl World {
         self.strike(Fault::ClientKilled, order as u64);
         self.clients.placed[order].abandoned = true;
         self.clients.placed[order].over = true;
+        self.content_all(order);
+    }
+
+    /// Whoever wants something of an order wants it no longer.
+    fn content_all(&mut self, order: usize) {
         for call in 0..self.clients.calls.len() {
             if self.clients.calls[call].wish.order() == Some(order) && !self.clients.calls[call].done {
                 self.content(call);
@@ -391,7 +404,7 @@ impl World {
             Wish::Step { order } => self.step_answered(call, order, answer),
             Wish::Finish { order } => {
                 self.clients.placed[order].over = true;
-                self.content(call);
+                self.content_all(order);
             }
             Wish::Cancel { order, index } => {
                 let placed = &self.clients.placed[order];

@@ -365,7 +365,8 @@ impl World {
     pub(crate) fn release_answers(&mut self, answers: Vec<(CallerId, Answer)>) {
         for (CallerId(caller), answer) in answers {
             let delay = self.seed.span(Span(30), Span(300));
-            self.after(delay, Happening::Answer { caller, answer: Box::new(answer) });
+            let at = self.clients.in_order(caller, self.now + delay);
+            self.agenda.at(at, Happening::Answer { caller, answer: Box::new(answer) });
         }
     }
 

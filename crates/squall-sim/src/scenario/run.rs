@@ -154,7 +154,8 @@ impl World {
             order.after.push((kind, self.order_named(&name)?));
         }
         self.submit(order);
-        Ok(())
+        let until = self.now + Span::from_millis(5);
+        self.run_until(until).map_err(|v| v.to_string())
     }
 
     fn tell_crash(&mut self, victim: Victim, at: Option<(CrashPoint, u32)>) -> Result<(), String> {
@@ -193,7 +194,8 @@ impl World {
         match victim {
             Victim::Controller => {
                 self.controller.restart = Some(after);
-                if !self.controller.serves() && self.controller.plan.is_none() {
+                let dead = self.controller.plan.is_none_or(|(point, _)| point == CrashPoint::InRecovery);
+                if !self.controller.serves() && dead {
                     self.start_controller(after);
                 }
                 Ok(())
