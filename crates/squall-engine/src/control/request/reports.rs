@@ -50,11 +50,11 @@ fn in_force(c: &Controller, link: LinkId, session: Session) -> Option<NodeId> {
 fn take(c: &mut Controller, now: Time, id: NodeId, first: u64, reports: &[Report], out: &mut Out) {
     let Some(node) = c.state.node(id) else { return };
     let (taken, Some(incarnation)) = (node.reports, node.incarnation) else { return };
-    let known = (taken + 1).saturating_sub(first) as usize;
+    let known = taken.saturating_add(1).saturating_sub(first) as usize;
     for report in reports.iter().skip(known) {
         one(c, now, id, report, out);
     }
-    let up_to = taken.max((first + reports.len() as u64).saturating_sub(1));
+    let up_to = taken.max(first.saturating_add(reports.len() as u64).saturating_sub(1));
     if up_to > taken {
         c.commit(now, Event::ReportsTaken { node: id, incarnation, up_to }, out);
     }

@@ -121,7 +121,7 @@ impl Driver {
             incarnation: node.incarnation,
             hardware,
             jobs: jobs.to_vec(),
-            steps: Vec::new(),
+            steps: jobs.iter().map(|j| StepKey { job: j.job, attempt: j.attempt, step: StepNo::BATCH }).collect(),
             version: "1".into(),
         };
         self.step(Input::Frame { link, frame: Box::new(UpFrame::Register(Box::new(registration))) });
