@@ -109,8 +109,13 @@ impl Driver {
         self.nodes.push(Node { name: name.into(), incarnation, cpus, link: LinkId(0), session, reported: 0 });
         self.register(name, &[]);
     }
-    /// A node connects and says which jobs it knows.
+    /// A node connects and says which jobs it knows; their scripts run there.
     pub(super) fn register(&mut self, name: &str, jobs: &[JobAttempt]) {
+        let script = |job: &JobAttempt| StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH };
+        self.register_with(name, jobs, &jobs.iter().map(script).collect::<Vec<_>>());
+    }
+    /// A node connects and says which jobs and steps it knows.
+    pub(super) fn register_with(&mut self, name: &str, jobs: &[JobAttempt], steps: &[StepKey]) {
         self.links += 1;
         let link = LinkId(self.links);
         let node = self.node(name);
@@ -121,7 +126,7 @@ impl Driver {
             incarnation: node.incarnation,
             hardware,
             jobs: jobs.to_vec(),
-            steps: jobs.iter().map(|j| StepKey { job: j.job, attempt: j.attempt, step: StepNo::BATCH }).collect(),
+            steps: steps.to_vec(),
             version: "1".into(),
         };
         self.step(Input::Frame { link, frame: Box::new(UpFrame::Register(Box::new(registration))) });

@@ -4,6 +4,7 @@ mod allocations;
 mod arrays;
 mod dependencies;
 mod driver;
+mod fuzz;
 mod life;
 mod limits;
 mod nodes;
