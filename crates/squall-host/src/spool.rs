@@ -244,9 +244,15 @@ impl Spool {
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
-    /// Whether the step daemon got as far as starting tasks.
+    /// Whether the step daemon got as far as starting tasks. If not, it never will: what it would have to create is there
+    /// from now on.
     pub fn has_started(&self, key: StepKey) -> bool {
-        self.open_file(key, file::PIDS).is_ok()
+        let fence = || {
+            let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
+            open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)
+        };
+        // On doubt (no room even for an empty file) it counts as started.
+        fence().is_err()
     }
 
     /// The launch of a step.

@@ -61,7 +61,8 @@ pub struct Boot {
 /// What is known, at the start of a daemon's life, of a step that an earlier life was told to spawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundStep {
-    /// Proven that no task of it was ever started and none will be: it is spawned again.
+    /// Proven that no task of it was ever started and none will be: it is forgotten, and the controller, if it still
+    /// wants it, starts it again.
     Unstarted,
     /// Its step daemon lives; the world connects to it and reports as if it had spawned it.
     Alive,
@@ -166,8 +167,7 @@ pub enum NodeAct {
         batch: bool,
     },
     /// Spawn the step daemon. In this order: remember the launch durably, reserve the room for the result, start the
-    /// daemon. If a folder of that step exists already (after `FoundStep::Unstarted`) it is used as it is.
-    /// If memory or room can't be had, nothing is started, nothing is remembered, and `Failed` is given.
+    /// daemon. If memory or room can't be had, nothing is started, nothing is remembered, and `Failed` is given.
     Spawn(Box<StepLaunch>),
     /// Tell a step daemon, as soon as it can be reached; orphaned tasks see [`NodeInput::Orphaned`]. Nothing happens
     /// if the step has ended.
@@ -296,7 +296,7 @@ impl Machine for NodeMachine {
             NodeInput::FoundJob { facts } => {
                 self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
             }
-            NodeInput::FoundStep { launch, state } => self.found_step(launch, state, out),
+            NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
             NodeInput::Linked => self.linked(now, out),
             NodeInput::Unlinked => self.link.lose(),
             NodeInput::Frame(frame) => self.frame(now, *frame, out),

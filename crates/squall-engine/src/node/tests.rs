@@ -501,6 +501,23 @@ fn silence_and_missing_acknowledgements_are_answered() {
 }
 
 #[test]
+fn what_was_never_started_waits_for_the_controllers_word() {
+    let mut world = World::new();
+    world.start(1, 1);
+    world.start(2, 1);
+    world.run();
+    for key in [key(1, BATCH), key(2, BATCH)] {
+        world.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
+        world.started.remove(&key);
+    }
+    // The controller has given up the second meanwhile.
+    world.running.remove(&attempt_of(key(2, BATCH)));
+    world.boot();
+    assert_eq!(world.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
+    assert_eq!(world.spool.len(), 1);
+}
+
+#[test]
 fn a_shutdown_ends_everything_and_keeps_the_results() {
     let mut world = World::new();
     world.start(1, 1);

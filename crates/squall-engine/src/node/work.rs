@@ -119,17 +119,16 @@ fn key_of(attempt: JobAttempt, step: StepNo) -> StepKey {
 
 /// Starting.
 impl NodeMachine {
-    pub(super) fn found_step(&mut self, launch: Box<StepLaunch>, state: FoundStep, out: &mut NodeOut) {
+    pub(super) fn found_step(&mut self, launch: &StepLaunch, state: FoundStep, out: &mut NodeOut) {
         let (key, attempt) = (launch.key, attempt_of(launch.key));
+        if state == FoundStep::Unstarted {
+            // The controller may have given it up meanwhile.
+            return out.acts.push(NodeAct::Forget { key });
+        }
         let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&launch.facts));
-        let step = job.steps.entry(key.step).or_insert_with(|| Step::new(&launch));
+        let step = job.steps.entry(key.step).or_insert_with(|| Step::new(launch));
         match state {
-            FoundStep::Unstarted => {
-                let batch = key.step == StepNo::BATCH;
-                out.acts.push(NodeAct::OpenJob { facts: Box::new(launch.facts.clone()), batch });
-                out.acts.push(NodeAct::Spawn(launch));
-            }
-            FoundStep::Alive => {}
+            FoundStep::Alive | FoundStep::Unstarted => {}
             FoundStep::Orphaned => step.orphaned = true,
             FoundStep::Ended(end) => self.found.push((key, Finish::Ended(end))),
             FoundStep::Failed { error, node_fault } => self.found.push((key, Finish::Failed { error, node_fault })),

@@ -206,8 +206,13 @@ impl Daemon {
                 Ok(())
             }
             Err(e) => {
-                let _ = self.spool.remove_step(key);
-                Err(io::Error::other(format!("step daemon: {e}")))
+                let error = format!("step daemon: {e}");
+                // A folder that can't be removed must not look like one of a step that is yet to start.
+                if self.spool.remove_step(key).is_err() {
+                    let word = FromStepd::Failed { error: error.clone(), node_fault: true };
+                    let _ = self.spool.write_result(key, &word);
+                }
+                Err(io::Error::other(error))
             }
         }
     }

@@ -163,6 +163,18 @@ fn drafts_and_damaged_folders_are_cleared() {
 }
 
 #[test]
+fn a_step_that_was_not_started_never_will_be() {
+    let scratch = Scratch::new("fence");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let launch = launch(1, StepNo::BATCH);
+    spool.add_step(&launch, None, "").unwrap();
+    assert!(!spool.has_started(launch.key));
+    let taken = File::options().write(true).create_new(true).open(spool.step(launch.key).join(file::PIDS));
+    assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AlreadyExists, "its daemon can't take it any more");
+    assert!(spool.has_started(launch.key));
+}
+
+#[test]
 fn links_are_not_followed() {
     let scratch = Scratch::new("links");
     let spool = Spool::open(&scratch.0).unwrap();
