@@ -3,17 +3,17 @@
 use std::io;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::node::DownFrame;
 use squall_model::wire::{Hello, Proof, Role};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Event;
+use crate::link::{read, write};
 use crate::logging::say;
 use crate::place::{Place, SocketPath};
 
@@ -91,10 +91,8 @@ async fn connect(place: &Place, name: &str) -> io::Result<(BufReader<OwnedReadHa
         role: Role::Node(name.to_owned()),
         proof: Proof::Peer,
     };
-    let mut bytes = Vec::new();
-    codec::encode(&hello, &mut bytes).map_err(io::Error::other)?;
-    writer.write_all(&bytes).await?;
-    let answer = tokio::time::timeout(HELLO_WAIT, read_frame::<Hello>(&mut reader)).await;
+    write(&mut writer, &hello).await?;
+    let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(&mut reader)).await;
     let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
     match answer {
         Some(Hello { protocol: PROTOCOL_VERSION, role: Role::Controller, .. }) => Ok((reader, writer)),
@@ -115,8 +113,8 @@ async fn converse(
     dropped: oneshot::Receiver<()>,
     events: &UnboundedSender<Event>,
 ) -> io::Result<()> {
-    let read = async {
-        while let Some(frame) = read_frame::<DownFrame>(&mut reader).await? {
+    let listen = async {
+        while let Some(frame) = read::<DownFrame>(&mut reader).await? {
             if events.send(Event::Frame(number, Box::new(frame))).is_err() {
                 break;
             }
@@ -124,12 +122,12 @@ async fn converse(
         Ok(())
     };
     // The writer ends when the link is dropped and all is written.
-    let write = write_all(writer, queue);
-    tokio::pin!(read, write);
+    let speak = write_all(writer, queue);
+    tokio::pin!(listen, speak);
     tokio::select! {
-        end = &mut read => end,
-        end = &mut write => end,
-        _ = dropped => write.await,
+        end = &mut listen => end,
+        end = &mut speak => end,
+        _ = dropped => speak.await,
     }
 }
 
@@ -141,17 +139,4 @@ async fn write_all(mut writer: OwnedWriteHalf, mut queue: UnboundedReceiver<Vec<
         writer.write_all(&bytes).await?;
     }
     Ok(())
-}
-
-/// One frame. None: the other side has closed the connection.
-pub(super) async fn read_frame<T: DeserializeOwned>(reader: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let mut head = [0; HEADER_BYTES];
-    match reader.read_exact(&mut head).await {
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        other => other?,
-    };
-    let (length, crc) = codec::header(head).map_err(io::Error::other)?;
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).await?;
-    codec::decode(&body, crc).map(Some).map_err(io::Error::other)
 }

@@ -9,17 +9,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
-use squall_model::codec;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::link::read_frame;
 use super::{Daemon, Event, REAPED_MAX};
+use crate::link::{read, write};
 use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes;
@@ -345,11 +343,10 @@ async fn talk(path: PathBuf, mut queue: UnboundedReceiver<ToStepd>) {
         pause = (pause * 2).min(PAUSE.1);
     };
     let (mut reader, mut writer) = stream.split();
-    let listen = async { while let Ok(Some(_)) = read_frame::<FromStepd>(&mut reader).await {} };
+    let listen = async { while let Ok(Some(_)) = read::<FromStepd>(&mut reader).await {} };
     let speak = async {
         while let Some(message) = queue.recv().await {
-            let mut bytes = Vec::new();
-            if codec::encode(&message, &mut bytes).is_err() || writer.write_all(&bytes).await.is_err() {
+            if write(&mut writer, &message).await.is_err() {
                 return;
             }
         }
