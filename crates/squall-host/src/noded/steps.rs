@@ -9,14 +9,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
+use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{Daemon, Event, REAPED_MAX};
+use crate::cgroup::StepGroups;
 use crate::link::{read, write};
 use crate::logging::say;
 use crate::place::SocketPath;
@@ -159,32 +162,43 @@ impl Daemon {
     }
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
+        self.add_folder(&mut launch)?;
+        self.start_daemon(&launch)
+    }
+
+    /// Makes the groups and the folder of a step.
+    fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<()> {
         let key = launch.key;
-        if !self.folders.contains(&key) {
-            // From here on cores have the kernel's numbers.
-            let limits = self.limits(launch.memory_mb, launch.cores.iter());
-            launch.cores.clone_from(&limits.cpus);
-            let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
-                say(&format!("step {key}: no cgroup: {e}"));
-                crate::cgroup::StepGroups::default()
-            });
-            let spec = &launch.facts.spec;
-            let batch = match launch.program {
-                Program::Batch => {
-                    let missing = || io::Error::other("the controller did not send the script");
-                    let script = spec.script.and_then(|digest| self.blob(digest)).ok_or_else(missing)?;
-                    Some(BatchFiles { script, environment: self.blob(spec.env).ok_or_else(missing)? })
-                }
-                _ => None,
-            };
-            let added = self.spool.add_step(&launch, batch, &groups.to_text());
-            added.map_err(|e| io::Error::new(e.kind(), format!("spool: {e}")))?;
-            self.folders.insert(key);
-        }
+        // From here on cores have the kernel's numbers.
+        let limits = self.limits(launch.memory_mb, launch.cores.iter());
+        launch.cores.clone_from(&limits.cpus);
+        let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
+            say(&format!("step {key}: no cgroup: {e}"));
+            StepGroups::default()
+        });
+        let spec = &launch.facts.spec;
+        let batch = match launch.program {
+            Program::Batch => {
+                let missing = || io::Error::other("the controller did not send the script");
+                let script = spec.script.and_then(|digest| self.blob(digest)).ok_or_else(missing)?;
+                Some(BatchFiles { script, environment: self.blob(spec.env).ok_or_else(missing)? })
+            }
+            _ => None,
+        };
+        let added = self.spool.add_step(launch, batch, &groups.to_text());
+        added.map_err(|e| io::Error::new(e.kind(), format!("spool: {e}")))?;
+        self.folders.insert(key);
+        Ok(())
+    }
+
+    /// Starts the daemon of a step whose folder is ready, on the CPUs of the step.
+    fn start_daemon(&mut self, launch: &StepLaunch) -> io::Result<()> {
+        let key = launch.key;
         let folder = self.spool.step(key);
         let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
         let argv = argv.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
         let log = self.spool.open_file(key, file::LOG)?;
+        let cpus: Vec<usize> = launch.cores.iter().collect();
         let spawn = Spawn {
             program: &self.program,
             argv: &argv,
@@ -195,7 +209,7 @@ impl Daemon {
             session: Session::New,
             umask: None,
             rlimits: &[],
-            cpus: &[],
+            cpus: &cpus,
         };
         match spawn.start() {
             Ok(child) => {
@@ -223,7 +237,7 @@ impl Daemon {
         let path = self.spool.step(key).join(file::SOCK);
         let tells = served.tells.get_or_insert_with(|| {
             let (tells, queue) = unbounded_channel();
-            tokio::task::spawn_local(talk(path, queue));
+            tokio::task::spawn_local(talk(path, self.name.clone(), queue));
             tells
         });
         // If the talk has ended the step daemon is about to end too.
@@ -327,7 +341,7 @@ impl Daemon {
 }
 
 /// Brings messages to a step daemon. Ends when it can't be reached any more or the step is forgotten.
-async fn talk(path: PathBuf, mut queue: UnboundedReceiver<ToStepd>) {
+async fn talk(path: PathBuf, name: String, mut queue: UnboundedReceiver<ToStepd>) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
         let connected = match SocketPath::new(&path) {
@@ -343,8 +357,17 @@ async fn talk(path: PathBuf, mut queue: UnboundedReceiver<ToStepd>) {
         pause = (pause * 2).min(PAUSE.1);
     };
     let (mut reader, mut writer) = stream.split();
-    let listen = async { while let Ok(Some(_)) = read::<FromStepd>(&mut reader).await {} };
+    // What it says is of no use here: its process and its result file tell everything, also in a later life.
+    let listen = async {
+        if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
+            while let Ok(Some(_)) = read::<FromStepd>(&mut reader).await {}
+        }
+    };
     let speak = async {
+        let (protocol, role, proof) = (PROTOCOL_VERSION, Role::Node(name), Proof::Peer);
+        if write(&mut writer, &Hello { protocol, cluster: String::new(), role, proof }).await.is_err() {
+            return;
+        }
         while let Some(message) = queue.recv().await {
             if write(&mut writer, &message).await.is_err() {
                 return;
