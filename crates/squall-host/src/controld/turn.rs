@@ -288,7 +288,10 @@ impl Daemon {
                     }
                 }
                 Request::Script { job } => {
-                    let answer = self.desk.script(self.machine.state(), job, &who);
+                    let answer = match self.machine.script_of(&who, job) {
+                        Ok(digest) => self.desk.script(&digest),
+                        Err(refusal) => Answer::Refused(refusal),
+                    };
                     self.answer(id, answer);
                 }
                 _ => {}
