@@ -2,9 +2,6 @@
 
 pub(crate) mod allocation;
 pub(crate) mod bench;
-pub(crate) mod daemons;
-pub(crate) mod down;
-pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod salloc;
 pub(crate) mod sbatch;
@@ -13,4 +10,3 @@ pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
 pub(crate) mod submission;
-pub(crate) mod up;

@@ -57,6 +57,7 @@ pub struct StepMachine {
     note: Option<String>,
     /// `Refuse`: how the step counts whatever else.
     refused: Option<ExitCode>,
+    orphans: Usage,
 }
 
 impl StepMachine {
@@ -75,6 +76,7 @@ impl StepMachine {
             oom: false,
             note: None,
             refused: None,
+            orphans: Usage::default(),
         }
     }
 
@@ -130,7 +132,7 @@ impl StepMachine {
         out.extend([
             StepAct::WriteResult(last.clone()),
             StepAct::Node(last),
-            StepAct::Client(FromStep::Notice(error)),
+            StepAct::Client(FromStep::Notice(format!("error: {error}"))),
             StepAct::Client(FromStep::Done),
             StepAct::Exit,
         ]);
@@ -283,7 +285,7 @@ impl StepMachine {
             return;
         }
         self.phase = Phase::Over;
-        let mut usage = Usage::default();
+        let mut usage = self.orphans;
         for task in &self.tasks {
             usage.absorb(&task.usage);
         }
@@ -328,6 +330,7 @@ impl Machine for StepMachine {
             }
             StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
             StepInput::Exited { rank, exit, usage } => self.exited(now, rank, exit, usage, out),
+            StepInput::Orphan { usage } => self.orphans.absorb(&usage),
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => self.end(now, kill_wait_s, why, out),

@@ -113,6 +113,11 @@ pub enum StepInput {
         /// What it used, with the children that it waited for.
         usage: Usage,
     },
+    /// A process that had lost its parent has ended and was reaped; it counts for the step, not for a task.
+    Orphan {
+        /// What it used.
+        usage: Usage,
+    },
     /// Processes of the step were killed for their memory, or (`kill`) must be now.
     /// Comes before the `Exited` of the tasks that it ended.
     Oom {

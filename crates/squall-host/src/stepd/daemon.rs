@@ -1,0 +1,394 @@
+//! The loop of the step daemon: what comes in goes to the machine, what the machine wants is done.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squall_engine::machine::Machine;
+use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
+use squall_model::id::StepNo;
+use squall_model::step::{FromStep, Program, ToStep};
+use squall_model::wire::node::EndReason;
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+
+use super::folder::Folder;
+use super::frames::{Filled, Frames};
+use super::meter::Meter;
+use super::node_link::NodeLinks;
+use super::prepare::{Ready, prepare};
+use super::processes::Processes;
+use super::srun;
+use super::streams::{INPUT_BYTES_MAX, Streams, Which};
+use crate::cgroup::StepGroups;
+use crate::sys::clock::{local_text, now};
+use crate::sys::signals::SignalFd;
+
+/// How often memory is looked at.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// Most bytes of output that wait for `srun`; above it tasks' pipes are no longer read, so that they wait.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// How long the last words may take to be heard.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// A running step daemon.
+#[derive(Debug)]
+pub(super) struct Daemon {
+    machine: StepMachine,
+    folder: Folder,
+    signals: SignalFd,
+    nodes: NodeLinks,
+    srun: Option<Frames>,
+    ready: Option<Ready>,
+    streams: Streams,
+    /// Where notices go where there is no `srun`.
+    stderr: Option<File>,
+    processes: Processes,
+    meter: Meter,
+    next_sample: Instant,
+    draining: bool,
+    /// The last word, for node daemons that come late.
+    last: Option<FromStepd>,
+    /// The machine is done: when to leave at the latest.
+    leave: Option<Instant>,
+}
+
+/// Who has something for us.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Signal,
+    Caller,
+    Node(usize),
+    Srun,
+    Stream(Which),
+}
+
+impl Daemon {
+    pub(super) fn new(folder: Folder, signals: SignalFd, nodes: NodeLinks, groups: StepGroups) -> Self {
+        let setup = StepSetup::of(&folder.launch);
+        Self {
+            machine: StepMachine::new(setup),
+            nodes,
+            meter: Meter::new(folder.launch.memory_mb, groups),
+            folder,
+            signals,
+            srun: None,
+            ready: None,
+            streams: Streams::default(),
+            stderr: None,
+            processes: Processes::default(),
+            next_sample: Instant::now() + SAMPLE,
+            draining: false,
+            last: None,
+            leave: None,
+        }
+    }
+
+    /// Runs the step; `first` says why it can't be run.
+    pub(super) fn run(mut self, first: Option<StepInput>) -> i32 {
+        let first = first.unwrap_or_else(|| self.begin());
+        self.feed([first]);
+        // What came together with the greeting is no longer to be waited for.
+        self.serve_srun();
+        while !self.is_done() {
+            self.turn();
+        }
+        0
+    }
+
+    /// Everything before the first task.
+    fn begin(&mut self) -> StepInput {
+        let launch = &self.folder.launch;
+        if let Program::Tasks(program) = &launch.program {
+            match srun::connect(program, launch.node_index, launch.facts.owner.uid) {
+                Ok(link) => self.srun = link,
+                Err(e) => {
+                    return StepInput::Fail { error: format!("cannot reach srun: {e}"), node_fault: false };
+                }
+            }
+        }
+        match prepare(&self.folder) {
+            Ok(mut ready) => {
+                self.streams = std::mem::take(&mut ready.streams);
+                self.stderr = ready.stderr.take();
+                for note in std::mem::take(&mut ready.notes) {
+                    self.notice(&note);
+                }
+                self.ready = Some(ready);
+                StepInput::Start
+            }
+            Err(refusal) => StepInput::Refuse { exit: refusal.exit, note: refusal.note },
+        }
+    }
+
+    fn is_done(&mut self) -> bool {
+        let Some(until) = self.leave else { return false };
+        if Instant::now() < until
+            && !(self.nodes.is_flushed() && self.srun.as_ref().is_none_or(|link| link.backlog() == 0))
+        {
+            return false;
+        }
+        // Whoever has just connected hears the end from us; later ones read it.
+        self.nodes.accept(&self.news());
+        true
+    }
+
+    /// Hands inputs to the machine and does what it wants, until it wants nothing more.
+    fn feed(&mut self, inputs: impl IntoIterator<Item = StepInput>) {
+        let mut queue: VecDeque<StepInput> = inputs.into_iter().collect();
+        while let Some(input) = queue.pop_front() {
+            let mut acts = Vec::new();
+            self.machine.step(now(), input, &mut acts);
+            for act in acts {
+                self.act(act, &mut queue);
+            }
+        }
+    }
+
+    fn act(&mut self, act: StepAct, answers: &mut VecDeque<StepInput>) {
+        match act {
+            StepAct::Spawn => self.spawn(answers),
+            StepAct::Signal { signal, all } => answers.extend(self.processes.signal(signal, all)),
+            StepAct::KillLeft => {
+                answers.extend(self.processes.kill_left());
+                self.reap(answers);
+            }
+            StepAct::Drain => self.draining = true,
+            StepAct::NoticeEnd(why) => self.notice_end(why),
+            StepAct::Notice(text) => self.notice(&text),
+            StepAct::WriteResult(last) => {
+                if let Err(e) = self.folder.write_result(&last) {
+                    eprintln!("cannot write the result: {e}");
+                }
+            }
+            StepAct::Node(message) => {
+                self.nodes.tell(&message);
+                if matches!(message, FromStepd::Ended(_) | FromStepd::Failed { .. }) {
+                    self.last = Some(message);
+                }
+            }
+            StepAct::Client(message) => {
+                if let FromStep::Exited { rank, .. } = message {
+                    // What it said comes before its end.
+                    self.read_outputs(Some(rank));
+                    self.streams.task_ended(rank);
+                }
+                self.tell_srun(&message);
+            }
+            StepAct::Exit => self.leave = Some(Instant::now() + FAREWELL),
+        }
+    }
+
+    fn spawn(&mut self, answers: &mut VecDeque<StepInput>) {
+        if let Program::Timer { run_ms, code } = self.folder.launch.program {
+            answers.push_back(self.processes.start_timer(Duration::from_millis(run_ms), code));
+        } else if let Some(mut ready) = self.ready.take() {
+            // Dropping what was ready closes our copies of the tasks' ends of pipes.
+            answers.extend(self.processes.spawn(&mut ready, &mut self.folder));
+        }
+    }
+
+    fn reap(&mut self, answers: &mut VecDeque<StepInput>) {
+        answers.extend(self.processes.reap(&mut self.meter));
+    }
+
+    fn tell_srun(&mut self, message: &FromStep) {
+        if let Some(link) = &mut self.srun {
+            link.send(message);
+        }
+    }
+
+    /// To `srun`, or into the batch job's standard error.
+    fn notice(&mut self, text: &str) {
+        if self.srun.is_some() {
+            self.tell_srun(&FromStep::Notice(format!("error: {text}")));
+        } else if let Some(file) = &mut self.stderr {
+            let _ = file.write_all(format!("slurmstepd: error: {text}\n").as_bytes());
+        } else {
+            eprintln!("{text}");
+        }
+    }
+
+    fn notice_end(&mut self, why: EndReason) {
+        let launch = &self.folder.launch;
+        let due = match why {
+            EndReason::None | EndReason::Cancelled => "",
+            EndReason::TimeLimit => " DUE TO TIME LIMIT",
+            EndReason::NodeFail => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
+            EndReason::Preempted => " DUE TO PREEMPTION",
+            EndReason::Requeued => " DUE TO JOB REQUEUE",
+        };
+        let key = launch.key;
+        let what = if key.step == StepNo::BATCH {
+            format!("JOB {}", key.job)
+        } else {
+            format!("STEP {}.{}", key.job, key.step)
+        };
+        let node = launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str);
+        let text = format!("*** {what} ON {node} CANCELLED AT {}{due} ***", local_text(now()));
+        self.notice(&text);
+    }
+
+    /// What a node daemon hears when it connects.
+    fn news(&self) -> Vec<FromStepd> {
+        let hello = FromStepd::Hello { key: self.machine.setup().key, tasks: self.machine.pids() };
+        std::iter::once(hello).chain(self.last.clone()).collect()
+    }
+
+    /// Waits for something to happen, and deals with it.
+    fn turn(&mut self) {
+        for event in self.wait() {
+            self.handle(event);
+        }
+        self.nodes.sweep();
+        self.streams.sweep();
+        let mut inputs: Vec<StepInput> = self.processes.timer_end().into_iter().collect();
+        if self.machine.deadline().is_some_and(|at| now() >= at) {
+            inputs.push(StepInput::Tick);
+        }
+        if Instant::now() >= self.next_sample {
+            self.next_sample = Instant::now() + SAMPLE;
+            inputs.extend(self.meter.sample(&self.processes.tasks()));
+        }
+        if self.processes.deadline().is_some_and(|at| Instant::now() >= at) {
+            inputs.extend(self.processes.reap(&mut self.meter));
+        }
+        self.feed(inputs);
+        if self.draining {
+            self.drain();
+        }
+    }
+
+    /// All processes are gone: what is in the pipes is all there is.
+    fn drain(&mut self) {
+        self.read_outputs(None);
+        // Reading stops early only where there is no room.
+        if self.srun.as_ref().is_none_or(|link| link.backlog() == 0) {
+            self.draining = false;
+            self.feed([StepInput::Drained]);
+        }
+    }
+
+    fn wait(&self) -> Vec<Event> {
+        let mut polled: Vec<(Event, BorrowedFd<'_>, PollFlags)> = vec![
+            (Event::Signal, self.signals.as_fd(), PollFlags::IN),
+            (Event::Caller, self.nodes.listener(), PollFlags::IN),
+        ];
+        let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        for (at, frames) in self.nodes.frames().enumerate() {
+            polled.push((Event::Node(at), frames.as_fd(), PollFlags::IN | sending(frames)));
+        }
+        if let Some(link) = &self.srun {
+            let full = self.streams.input_backlog() >= INPUT_BYTES_MAX;
+            let reading = if full { PollFlags::empty() } else { PollFlags::IN };
+            polled.push((Event::Srun, link.as_fd(), reading | sending(link)));
+        }
+        let streams = self.streams.interests(self.has_room());
+        polled.extend(streams.map(|(which, fd, flags)| (Event::Stream(which), fd, flags)));
+        let mut fds: Vec<PollFd<'_>> =
+            polled.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let timeout = self.timeout();
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(_) => Vec::new(),
+            Ok(_) => {
+                let hit = polled.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+                hit.map(|((event, ..), _)| *event).collect()
+            }
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        let clock = Instant::now();
+        let machine = self.machine.deadline().map(|at| clock + Duration::from_micros(at.since(now()).0));
+        let deadlines = [machine, self.processes.deadline(), self.leave, Some(self.next_sample)];
+        let next = deadlines.into_iter().flatten().min().unwrap_or(clock);
+        // Rounded up, so that what is due is due when we look.
+        next.saturating_duration_since(clock) + Duration::from_millis(1)
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Signal => self.take_signals(),
+            Event::Caller => self.nodes.accept(&self.news()),
+            Event::Node(at) => self.serve_node(at),
+            Event::Srun => self.serve_srun(),
+            Event::Stream(Which::Output(at)) => {
+                self.read_once(at);
+            }
+            Event::Stream(Which::Input(at)) => self.streams.write(at),
+        }
+    }
+
+    fn take_signals(&mut self) {
+        let mut inputs = VecDeque::new();
+        while let Some(signal) = self.signals.take() {
+            if signal == libc::SIGCHLD {
+                self.reap(&mut inputs);
+            } else {
+                let kill_wait_s = self.machine.setup().kill_wait_s;
+                inputs.push_back(StepInput::End { kill_wait_s, why: EndReason::None });
+            }
+        }
+        self.feed(inputs);
+    }
+
+    fn serve_node(&mut self, at: usize) {
+        self.nodes.flush(at);
+        for message in self.nodes.read(at) {
+            match message {
+                ToStepd::Signal { signal, all } => self.feed([StepInput::Signal { signal, all }]),
+                ToStepd::End { kill_wait_s, why } => self.feed([StepInput::End { kill_wait_s, why }]),
+                ToStepd::Usage => {
+                    let usage = self.meter.so_far(&self.processes.tasks());
+                    self.nodes.answer(at, &FromStepd::Usage(usage));
+                }
+            }
+        }
+    }
+
+    fn serve_srun(&mut self) {
+        let Some(link) = &mut self.srun else { return };
+        link.flush();
+        let mut closed = link.fill() == Filled::Closed;
+        loop {
+            match self.srun.as_mut().map_or(Ok(None), Frames::take::<ToStep>) {
+                Ok(Some(ToStep::Input { rank, bytes })) => self.streams.input(rank, &bytes),
+                Ok(Some(ToStep::Signal(signal))) => self.feed([StepInput::Signal { signal, all: true }]),
+                Ok(Some(ToStep::Resize(rows, columns))) => self.streams.resize(rows, columns),
+                Ok(Some(ToStep::Hello { .. })) => {}
+                Ok(None) => break,
+                Err(e) => {
+                    eprintln!("srun: {e}");
+                    closed = true;
+                    break;
+                }
+            }
+        }
+        if closed && self.srun.take().is_some() {
+            self.feed([StepInput::ClientLost]);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.srun.as_ref().is_none_or(|link| link.backlog() < OUTPUT_BYTES_MAX)
+    }
+
+    /// Reads all there is now of one task's output, or of everybody's, as far as there is room for it.
+    fn read_outputs(&mut self, rank: Option<u32>) {
+        for at in self.streams.outputs_of(rank) {
+            while self.has_room() && self.read_once(at) {}
+        }
+    }
+
+    /// Whether there may be more at once.
+    fn read_once(&mut self, at: usize) -> bool {
+        let Some(frame) = self.streams.read(at) else { return false };
+        self.tell_srun(&frame);
+        !matches!(&frame, FromStep::Output { bytes, .. } if bytes.is_empty())
+    }
+}

@@ -1,0 +1,121 @@
+//! The environment of a task: what the user had, over which what Squall says is laid.
+
+use std::ffi::CString;
+
+use squall_engine::environment::{Env, default_env, job_env, step_env, task_env};
+use squall_model::step::StepLaunch;
+
+use crate::spool::TASK_MARK;
+use crate::sys::spawn::PID_ROOM;
+
+/// Where programs are looked for if the user's environment does not say.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// Variables in order; each name once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Environment(Vec<CString>);
+
+impl Environment {
+    /// From entries `KEY=VALUE`, each ended by NUL. What has no name or a name given before is left out.
+    pub(super) fn parse(bytes: &[u8]) -> Self {
+        let mut env = Self::default();
+        for entry in bytes.split(|&b| b == 0) {
+            let Some(at) = entry.iter().position(|&b| b == b'=') else { continue };
+            // An entry between two NULs has none inside.
+            if at > 0 && env.find(&entry[..at]).is_none() {
+                env.0.extend(CString::new(entry));
+            }
+        }
+        env
+    }
+
+    fn find(&self, name: &[u8]) -> Option<usize> {
+        self.0.iter().position(|e| e.as_bytes().strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'=')))
+    }
+
+    /// The value of a variable.
+    pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
+        self.find(name.as_bytes()).map(|at| &self.0[at].as_bytes()[name.len() + 1..])
+    }
+
+    /// Sets a variable; a value with a NUL byte can't be and is not. Gives its place.
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Option<usize> {
+        let entry = CString::new(format!("{name}={value}")).ok()?;
+        let at = self.find(name.as_bytes()).unwrap_or(self.0.len());
+        if at < self.0.len() {
+            self.0[at] = entry
+        } else {
+            self.0.push(entry)
+        }
+        Some(at)
+    }
+
+    /// Sets a variable that is not set.
+    pub(super) fn set_default(&mut self, name: &str, value: &str) {
+        if self.find(name.as_bytes()).is_none() {
+            self.set(name, value);
+        }
+    }
+
+    /// Takes over what is set in `other` and not here.
+    pub(super) fn complete(&mut self, other: &Self) {
+        for entry in &other.0 {
+            let name = entry.as_bytes().split(|&b| b == b'=').next().unwrap_or_default();
+            if self.find(name).is_none() {
+                self.0.push(entry.clone());
+            }
+        }
+    }
+
+    /// The entries, for exec.
+    pub(super) fn entries(&self) -> &[CString] {
+        &self.0
+    }
+
+    fn lay(&mut self, over: Env) {
+        for (name, value) in over {
+            self.set(&name, &value);
+        }
+    }
+
+    /// What all tasks of a step on this node share. `spool` marks them as the step's.
+    pub(super) fn for_step(mut self, launch: &StepLaunch, spool: &str) -> Self {
+        for (name, value) in default_env() {
+            self.set_default(&name, &value);
+        }
+        self.set_default("PATH", DEFAULT_PATH);
+        self.lay(job_env(&launch.facts));
+        self.lay(step_env(launch));
+        self.set(TASK_MARK, spool);
+        self
+    }
+
+    /// What one task has, and the place at which its process id is to be filled in.
+    pub(super) fn for_task(&self, launch: &StepLaunch, local: u32, rank: u32) -> (Self, Option<usize>) {
+        let mut env = self.clone();
+        env.lay(task_env(launch, local, rank, None));
+        let at = env.set("SLURM_TASK_PID", PID_ROOM);
+        (env, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_set_once_and_odd_entries_left_out() {
+        let mut env = Environment::parse(b"A=1\0B=\0A=2\0=x\0junk\0AB=c=d\0");
+        assert_eq!(env.get("A"), Some(&b"1"[..]));
+        assert_eq!(env.get("AB"), Some(&b"c=d"[..]));
+        assert_eq!(env.entries().len(), 3);
+        env.set("A", "9");
+        env.set_default("B", "no");
+        env.set_default("C", "yes");
+        assert_eq!((env.get("A"), env.get("B"), env.get("C")), (Some(&b"9"[..]), Some(&b""[..]), Some(&b"yes"[..])));
+        assert_eq!(env.set("D", "nul\0inside"), None);
+        let mut less = Environment::parse(b"A=mine\0");
+        less.complete(&env);
+        assert_eq!((less.get("A"), less.get("C")), (Some(&b"mine"[..]), Some(&b"yes"[..])));
+    }
+}

@@ -1,0 +1,99 @@
+//! The step daemon's side of its spool folder (see `crate::spool`): everything is opened by its place
+//! in the folder, which is the working directory, before privileges are dropped.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use squall_model::codec;
+use squall_model::step::{Program, StepLaunch};
+use squall_model::wire::stepd::FromStepd;
+
+use super::tree::stat_field;
+use crate::spool::{file, write_result};
+
+/// Why there is nothing to be done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FolderError {
+    /// Another step daemon was started for this folder.
+    #[error("this step was started before")]
+    Taken,
+    /// Something is missing or broken.
+    #[error("{0}: {1}")]
+    Broken(&'static str, String),
+}
+
+/// An opened spool folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Its absolute path.
+    pub(super) path: PathBuf,
+    /// What to run.
+    pub(super) launch: StepLaunch,
+    /// The batch job's environment; empty for other steps.
+    pub(super) environment: Vec<u8>,
+    result: File,
+    pids: File,
+}
+
+impl Folder {
+    /// Takes the folder over, with the socket on which node daemons connect. `Taken`: nothing was touched.
+    pub(super) fn take(path: &Path) -> Result<(Self, UnixListener), FolderError> {
+        let broken = |what| move |e: io::Error| FolderError::Broken(what, e.to_string());
+        let path = std::path::absolute(path).map_err(broken("spool folder"))?;
+        std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
+        let pids = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file::PIDS);
+        let pids = pids.map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => FolderError::Taken,
+            _ => FolderError::Broken(file::PIDS, e.to_string()),
+        })?;
+        let result = OpenOptions::new().write(true).open(file::RESULT).map_err(broken(file::RESULT))?;
+        let listener = listen().map_err(broken(file::SOCK))?;
+        let bytes = fs::read(file::LAUNCH).map_err(broken(file::LAUNCH))?;
+        let launch = match codec::take::<StepLaunch>(&bytes) {
+            Ok(Some((launch, _))) => launch,
+            Ok(None) => return Err(FolderError::Broken(file::LAUNCH, "it is cut off".into())),
+            Err(e) => return Err(FolderError::Broken(file::LAUNCH, e.to_string())),
+        };
+        let environment = match launch.program {
+            Program::Batch => fs::read(file::ENVIRONMENT).map_err(broken(file::ENVIRONMENT))?,
+            _ => Vec::new(),
+        };
+        Ok((Self { path, launch, environment, result, pids }, listener))
+    }
+
+    /// The path of the batch script.
+    pub(super) fn script(&self) -> PathBuf {
+        self.path.join(file::SCRIPT)
+    }
+
+    /// Notes a task's process, so that it is found when this daemon is gone.
+    pub(super) fn note_task(&mut self, rank: u32, pid: u32) {
+        let start = stat_field(pid, 22).unwrap_or(0);
+        if let Err(e) = self.pids.write_all(format!("{rank} {pid} {start}\n").as_bytes()) {
+            eprintln!("cannot note the process of task {rank}: {e}");
+        }
+    }
+
+    /// Writes the last word into the room that was reserved for it.
+    pub(super) fn write_result(&mut self, last: &FromStepd) -> io::Result<()> {
+        write_result(&mut self.result, last)
+    }
+}
+
+/// The socket on which the node daemon finds us: the one it gave us as standard input, else a new one in the folder.
+fn listen() -> io::Result<UnixListener> {
+    let stdin = io::stdin();
+    let listener = if rustix::net::sockopt::socket_acceptconn(stdin.as_fd()) == Ok(true) {
+        let given: OwnedFd = rustix::io::fcntl_dupfd_cloexec(stdin.as_fd(), 3)?;
+        UnixListener::from(given)
+    } else {
+        // By a relative name: an absolute one may be longer than a socket's name can be.
+        UnixListener::bind(file::SOCK)?
+    };
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

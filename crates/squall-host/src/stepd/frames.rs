@@ -1,0 +1,95 @@
+//! A stream of frames that never blocks: what could not be sent yet waits in a buffer.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_model::codec;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// One end of a link.
+#[derive(Debug)]
+pub(super) struct Frames {
+    stream: UnixStream,
+    unread: Vec<u8>,
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+/// What reading came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// Nothing more for now.
+    Open,
+    /// The other side has closed or broken the link. What came before is still to be taken.
+    Closed,
+}
+
+impl Frames {
+    /// Over a connected stream.
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, unread: Vec::new(), unsent: Vec::new(), sent: 0 })
+    }
+
+    /// Queues a message and sends what the link takes. A broken link shows when it is read.
+    pub(super) fn send<T: Serialize>(&mut self, message: &T) {
+        if codec::encode(message, &mut self.unsent).is_ok() {
+            self.flush();
+        }
+    }
+
+    /// Sends what the link takes.
+    pub(super) fn flush(&mut self) {
+        while self.sent < self.unsent.len() {
+            match self.stream.write(&self.unsent[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.sent = self.unsent.len(),
+            }
+        }
+        self.unsent.clear();
+        self.sent = 0;
+    }
+
+    /// Bytes that wait to be sent.
+    pub(super) fn backlog(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
+    /// Reads what has come, a bounded amount at a time.
+    pub(super) fn fill(&mut self) -> Filled {
+        let before = self.unread.len();
+        self.unread.resize(before + READ_BYTES, 0);
+        let (got, filled) = loop {
+            match self.stream.read(&mut self.unread[before..]) {
+                Ok(0) => break (0, Filled::Closed),
+                Ok(n) => break (n, Filled::Open),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break (0, Filled::Open),
+                Err(_) => break (0, Filled::Closed),
+            }
+        };
+        self.unread.truncate(before + got);
+        filled
+    }
+
+    /// The next message that has come whole. An error: the other side does not speak our language.
+    pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, codec::CodecError> {
+        Ok(codec::take(&self.unread)?.map(|(message, length)| {
+            self.unread.drain(..length);
+            message
+        }))
+    }
+}
+
+impl AsFd for Frames {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,177 @@
+//! What the tasks use, and whether it is too much.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use squall_engine::step::StepInput;
+use squall_model::job::Usage;
+
+use super::tree::descendants;
+use crate::cgroup::StepGroups;
+use crate::sys::host::{page_bytes, tick_us};
+
+/// Peaks seen so far of one task with its descendants.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peak {
+    rss_kb: u64,
+    vm_kb: u64,
+    read_bytes: u64,
+    write_bytes: u64,
+}
+
+/// Watches the memory of a step.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limit_mb: u64,
+    groups: StepGroups,
+    peaks: BTreeMap<u32, Peak>,
+    total_peak_kb: u64,
+    kills: u64,
+}
+
+impl Meter {
+    /// A step whose memory may reach `limit_mb` (0: no limit).
+    pub(super) fn new(limit_mb: u64, groups: StepGroups) -> Self {
+        // A group that was used before counts on.
+        let kills = groups.oom_kills();
+        Self { limit_mb, groups, peaks: BTreeMap::new(), total_peak_kb: 0, kills }
+    }
+
+    /// Looks at all processes of the tasks (rank, pid). An input for the machine if the step is over its limit
+    /// and no cgroup sees to it, or if the kernel has killed something.
+    pub(super) fn sample(&mut self, tasks: &[(u32, u32)]) -> Option<StepInput> {
+        let mut total_kb = 0;
+        let mut seen = BTreeSet::new();
+        for &(rank, pid) in tasks {
+            let mut now = Peak::default();
+            for process in descendants(pid).into_iter().chain([pid]) {
+                let (vm, rss) = memory_kb(process);
+                now.rss_kb += rss;
+                now.vm_kb += vm;
+                let (read, written) = io_bytes(process);
+                now.read_bytes += read;
+                now.write_bytes += written;
+                seen.insert(process);
+            }
+            total_kb += now.rss_kb;
+            let peak = self.peaks.entry(rank).or_default();
+            peak.rss_kb = peak.rss_kb.max(now.rss_kb);
+            peak.vm_kb = peak.vm_kb.max(now.vm_kb);
+            peak.read_bytes = peak.read_bytes.max(now.read_bytes);
+            peak.write_bytes = peak.write_bytes.max(now.write_bytes);
+        }
+        // What has lost its parent counts against the limit all the same.
+        for orphan in descendants(std::process::id()) {
+            if seen.insert(orphan) {
+                total_kb += memory_kb(orphan).1;
+            }
+        }
+        self.total_peak_kb = self.total_peak_kb.max(total_kb);
+        if self.groups.memory_dir().is_some() {
+            return self.kernel_kills();
+        }
+        let limit_kb = self.limit_mb * 1024;
+        // Shared pages count once for each process in the sum; before killing, look closer.
+        let over = limit_kb > 0 && total_kb > limit_kb && seen.iter().map(|&p| share_kb(p)).sum::<u64>() > limit_kb;
+        over.then(|| self.oom(1, true))
+    }
+
+    /// Whether the kernel has killed something of the step for its memory since the last look.
+    pub(super) fn kernel_kills(&mut self) -> Option<StepInput> {
+        let kills = self.groups.oom_kills();
+        let more = kills.saturating_sub(self.kills);
+        self.kills = kills;
+        (more > 0).then(|| self.oom(more, false))
+    }
+
+    fn oom(&self, kills: u64, kill: bool) -> StepInput {
+        StepInput::Oom { kills, peak_kb: self.peak_kb(), limit_mb: self.limit_mb, kill }
+    }
+
+    fn peak_kb(&self) -> u64 {
+        self.groups.peak_kb().unwrap_or(self.total_peak_kb)
+    }
+
+    /// Completes what the kernel said of a reaped task by what was seen of it. `io`: its last counters.
+    pub(super) fn complete(&self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
+        let peak = self.peaks.get(&rank).copied().unwrap_or_default();
+        usage.max_rss_kb = usage.max_rss_kb.max(peak.rss_kb);
+        usage.max_vm_kb = usage.max_vm_kb.max(peak.vm_kb);
+        usage.read_bytes = io.0.max(peak.read_bytes);
+        usage.write_bytes = io.1.max(peak.write_bytes);
+    }
+
+    /// What running tasks have used so far.
+    pub(super) fn so_far(&mut self, tasks: &[(u32, u32)]) -> Usage {
+        let _ = self.sample(tasks);
+        let mut sum = Usage::default();
+        for &(rank, pid) in tasks {
+            let mut usage = Usage::default();
+            for process in descendants(pid).into_iter().chain([pid]) {
+                let (user, system) = cpu_time(process);
+                usage.user.0 += user;
+                usage.system.0 += system;
+            }
+            self.complete(rank, &mut usage, (0, 0));
+            sum.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
+        }
+        sum
+    }
+}
+
+/// Virtual and resident memory of a process, KiB.
+fn memory_kb(pid: u32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let mut pages = text.split_ascii_whitespace().map(|f| f.parse::<u64>().unwrap_or(0));
+    let page_kb = page_bytes() / 1024;
+    (pages.next().unwrap_or(0) * page_kb, pages.next().unwrap_or(0) * page_kb)
+}
+
+/// A process's share of resident memory, KiB: shared pages divided by who shares them.
+fn share_kb(pid: u32) -> u64 {
+    let exact = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .ok()
+        .and_then(|text| value_of(&text, "Pss:").filter(|&kb| kb > 0));
+    exact.unwrap_or_else(|| memory_kb(pid).1)
+}
+
+/// Bytes that a process (and the children that it waited for) has read and written on disk.
+pub(super) fn io_bytes(pid: u32) -> (u64, u64) {
+    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+    (value_of(&text, "rchar:").unwrap_or(0), value_of(&text, "wchar:").unwrap_or(0))
+}
+
+/// User and system time of a process with the children that it waited for, microseconds.
+fn cpu_time(pid: u32) -> (u64, u64) {
+    let field = |n| super::tree::stat_field(pid, n).unwrap_or(0);
+    let tick_us = tick_us();
+    ((field(14) + field(16)) * tick_us, (field(15) + field(17)) * tick_us)
+}
+
+fn value_of(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|l| l.strip_prefix(key)?.split_ascii_whitespace().next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let own = std::process::id();
+        let mut meter = Meter::new(0, StepGroups::default());
+        assert_eq!(meter.sample(&[(4, own)]), None);
+        let usage = meter.so_far(&[(4, own)]);
+        assert!(usage.max_rss_kb > 100 && usage.max_vm_kb >= usage.max_rss_kb && usage.max_rss_task == 4, "{usage:?}");
+    }
+
+    #[test]
+    fn over_the_limit_without_a_cgroup_is_said() {
+        let mut meter = Meter::new(1, StepGroups::default());
+        let said = meter.sample(&[(0, std::process::id())]);
+        assert!(
+            matches!(said, Some(StepInput::Oom { kills: 1, limit_mb: 1, kill: true, peak_kb }) if peak_kb > 1024),
+            "{said:?}"
+        );
+    }
+}

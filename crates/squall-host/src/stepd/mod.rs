@@ -1,0 +1,110 @@
+//! The step daemon: `squall step --spool FOLDER`. Parent of one step's tasks on one node; outlives the node daemon.
+//!
+//! It is started as `crate::spool` says. Its standard input may also be the listening socket `sock`, made by who starts it:
+//! then a connection can be made at once, without waiting for the daemon to be there. Its CPU affinity
+//! is its tasks' affinity.
+//!
+//! Links, both with frames of `squall_model::codec`: over `sock` come node daemons (root, or the user that the daemon was
+//! started as). Each side first sends its `wire::Hello`; then we send `FromStepd::Hello` and what happens, and take `ToStepd`.
+//! To `srun` we connect: first both sides' `wire::Hello`, then `FromStep::Hello` and `ToStep::Hello` with the cookie.
+//!
+//! It first does all that needs root (take the folder, join cgroups, name the host), then becomes the user for good,
+//! and only then touches what is the user's: files, `srun`, programs. One thread, one `poll` loop, no runtime: it
+//! is started once for each job, and must cost nothing.
+
+mod daemon;
+mod environment;
+mod files;
+mod folder;
+mod frames;
+mod login;
+mod meter;
+mod node_link;
+mod patterns;
+mod prepare;
+mod processes;
+mod search;
+mod srun;
+mod streams;
+mod tree;
+
+use std::fs;
+use std::path::Path;
+
+use squall_engine::step::StepInput;
+use squall_model::step::{Program, StepLaunch};
+
+use crate::cgroup::StepGroups;
+use crate::sys::identity::{Identity, become_user};
+use crate::sys::pidfd::set_child_subreaper;
+use crate::sys::signals::SignalFd;
+use daemon::Daemon;
+use folder::{Folder, FolderError};
+use node_link::NodeLinks;
+
+pub use patterns::{Names, expand};
+
+/// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.
+const OOM_SCORE: &str = "-900";
+
+/// Runs the step of that spool folder to its end; the exit status of the daemon. Whatever happened to
+/// the step is in its result; a status other than 0 means that there may be none.
+pub fn run(spool: &Path) -> i32 {
+    let (folder, listener) = match Folder::take(spool) {
+        Ok(taken) => taken,
+        Err(FolderError::Taken) => return 0,
+        Err(e) => {
+            eprintln!("{}: {e}", spool.display());
+            return 1;
+        }
+    };
+    // Taken before anything can send one.
+    let signals = match SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP]) {
+        Ok(signals) => signals,
+        Err(e) => {
+            eprintln!("signalfd: {e}");
+            return 1;
+        }
+    };
+    let groups = StepGroups::read(&folder.path).unwrap_or_default();
+    let uid = rustix::process::getuid().as_raw();
+    let first = match make_ready(&folder.launch, &groups) {
+        Ok(()) => None,
+        Err(error) => Some(StepInput::Fail { error, node_fault: true }),
+    };
+    Daemon::new(folder, signals, NodeLinks::new(listener, uid), groups).run(first)
+}
+
+/// All that may need root, and the farewell to it. An error: nothing of the user's may be run.
+fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
+    set_child_subreaper().map_err(|e| format!("cannot become the parent of orphans: {e}"))?;
+    groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        // In a container even root may not; then the daemon takes its chance with the others.
+        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+        name_host(launch);
+    }
+    let owner = &launch.facts.owner;
+    let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
+    become_user(&identity).map_err(|e| e.to_string())?;
+    let umask = match &launch.program {
+        Program::Tasks(program) => program.umask,
+        Program::Batch | Program::Timer { .. } => launch.facts.spec.umask,
+    };
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask & 0o777));
+    Ok(())
+}
+
+/// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.
+fn name_host(launch: &StepLaunch) {
+    let Some(node) = launch.layout.nodes.get(launch.node_index as usize) else { return };
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().into_owned();
+    if host == *node || host.split('.').next() == Some(node) {
+        return;
+    }
+    if let Err(e) = crate::sys::host::rename_for_me(node) {
+        eprintln!("cannot name the host {node}: {e}");
+    }
+}

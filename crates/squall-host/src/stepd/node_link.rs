@@ -1,0 +1,128 @@
+//! Connections of node daemons to this step daemon.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::{Hello, Proof, Role};
+
+use super::frames::{Filled, Frames};
+
+/// Most connections at a time: the node daemon has one, and while it restarts perhaps a second.
+const LINKS_MAX: usize = 8;
+
+/// One connection.
+#[derive(Debug)]
+struct NodeLink {
+    frames: Frames,
+    greeted: bool,
+    broken: bool,
+}
+
+/// All connections.
+#[derive(Debug)]
+pub(super) struct NodeLinks {
+    listener: UnixListener,
+    /// The user that the daemon was started as: nobody else but root may command it.
+    uid: u32,
+    links: Vec<NodeLink>,
+}
+
+impl NodeLinks {
+    /// None yet.
+    pub(super) fn new(listener: UnixListener, uid: u32) -> Self {
+        Self { listener, uid, links: Vec::new() }
+    }
+
+    /// Takes waiting connections; each hears `news` first.
+    pub(super) fn accept(&mut self, news: &[FromStepd]) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
+            if !peer.is_ok_and(|uid| uid == 0 || uid == self.uid) || self.links.len() >= LINKS_MAX {
+                continue;
+            }
+            let Ok(mut frames) = Frames::new(stream) else { continue };
+            frames.send(&Hello {
+                protocol: PROTOCOL_VERSION,
+                cluster: String::new(),
+                role: Role::Step,
+                proof: Proof::Peer,
+            });
+            for message in news {
+                frames.send(message);
+            }
+            self.links.push(NodeLink { frames, greeted: false, broken: false });
+        }
+    }
+
+    /// Tells all.
+    pub(super) fn tell(&mut self, message: &FromStepd) {
+        for link in &mut self.links {
+            link.frames.send(message);
+        }
+    }
+
+    /// Tells one, by its place.
+    pub(super) fn answer(&mut self, at: usize, message: &FromStepd) {
+        if let Some(link) = self.links.get_mut(at) {
+            link.frames.send(message);
+        }
+    }
+
+    /// What that connection has to say. One that closes or talks nonsense is dropped at the next `sweep`.
+    pub(super) fn read(&mut self, at: usize) -> Vec<ToStepd> {
+        let Some(link) = self.links.get_mut(at) else { return Vec::new() };
+        link.broken = link.frames.fill() == Filled::Closed;
+        let mut messages = Vec::new();
+        if let Err(e) = link.take(&mut messages) {
+            eprintln!("node daemon: {e}");
+            link.broken = true;
+        }
+        messages
+    }
+
+    /// Sends what waits.
+    pub(super) fn flush(&mut self, at: usize) {
+        if let Some(link) = self.links.get_mut(at) {
+            link.frames.flush();
+        }
+    }
+
+    /// Forgets connections that have ended.
+    pub(super) fn sweep(&mut self) {
+        self.links.retain(|l| !l.broken);
+    }
+
+    /// Whether all was sent that was told.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.links.iter().all(|l| l.broken || l.frames.backlog() == 0)
+    }
+
+    /// The listening socket.
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The connections, and whether something waits to be sent.
+    pub(super) fn frames(&self) -> impl Iterator<Item = &Frames> {
+        self.links.iter().map(|l| &l.frames)
+    }
+}
+
+impl NodeLink {
+    fn take(&mut self, messages: &mut Vec<ToStepd>) -> io::Result<()> {
+        if !self.greeted {
+            match self.frames.take::<Hello>().map_err(io::Error::other)? {
+                None => return Ok(()),
+                Some(hello) if hello.protocol == PROTOCOL_VERSION => self.greeted = true,
+                Some(hello) => return Err(io::Error::other(format!("it speaks protocol {}", hello.protocol))),
+            }
+        }
+        while let Some(message) = self.frames.take().map_err(io::Error::other)? {
+            messages.push(message);
+        }
+        Ok(())
+    }
+}

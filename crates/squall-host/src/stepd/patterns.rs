@@ -1,0 +1,164 @@
+//! Names of output and input files: Slurm's `%` patterns.
+
+use squall_model::id::{JobId, StepNo};
+use squall_model::job::ArrayTask;
+use squall_model::step::StepLaunch;
+
+/// Most digits that a number is padded to.
+const WIDTH_MAX: usize = 10;
+
+/// What `%a` and `%b` stand for in a job that is no array task (Slurm's NO_VAL).
+const NO_INDEX: u32 = u32::MAX - 1;
+
+/// What the symbols of a pattern stand for.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// `%j`.
+    pub job: JobId,
+    /// `%A` and `%a`.
+    pub array: Option<ArrayTask>,
+    /// `%s`.
+    pub step: StepNo,
+    /// `%N`.
+    pub node: &'a str,
+    /// `%n`.
+    pub node_index: u32,
+    /// `%t`.
+    pub rank: u32,
+    /// `%u`.
+    pub user: &'a str,
+    /// `%x`.
+    pub name: &'a str,
+}
+
+impl<'a> Names<'a> {
+    /// For one task of a step.
+    pub fn of(launch: &'a StepLaunch, rank: u32) -> Self {
+        Self {
+            job: launch.key.job,
+            array: launch.facts.array,
+            step: launch.key.step,
+            node: launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str),
+            node_index: launch.node_index,
+            rank,
+            user: &launch.facts.owner.user,
+            name: &launch.facts.spec.name,
+        }
+    }
+
+    fn symbol(&self, symbol: char, width: usize) -> Option<String> {
+        let number = |n: u32| Some(format!("{n:0width$}"));
+        let index = self.array.map_or(NO_INDEX, |a| a.index);
+        match symbol {
+            'A' => number(self.array.map_or(self.job, |a| a.array).0),
+            'a' => number(index),
+            'b' => number(index % 10),
+            'j' => number(self.job.0),
+            'J' => Some(format!("{:0width$}.{}", self.job.0, self.step)),
+            'n' => number(self.node_index),
+            's' if self.step == StepNo::BATCH => Some(self.step.to_string()),
+            's' => number(self.step.0),
+            't' => number(self.rank),
+            'N' => Some(self.node.to_owned()),
+            'u' => Some(self.user.to_owned()),
+            'x' => Some(self.name.to_owned()),
+            '%' => Some("%".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// The file name that a pattern stands for. A backslash anywhere turns all symbols off and is taken out;
+/// unknown symbols stay as they are.
+pub fn expand(pattern: &str, names: &Names<'_>) -> String {
+    if pattern.contains('\\') {
+        return pattern.replace('\\', "");
+    }
+    let mut name = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    while let Some(at) = rest.find('%') {
+        name.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        let width =
+            after[..digits].parse::<usize>().map_or(if digits > 0 { WIDTH_MAX } else { 0 }, |w| w.min(WIDTH_MAX));
+        let symbol = after[digits..].chars().next();
+        match symbol.and_then(|s| names.symbol(s, width)) {
+            Some(text) => {
+                name.push_str(&text);
+                rest = &after[digits + 1..];
+            }
+            None => {
+                name.push('%');
+                rest = after;
+            }
+        }
+    }
+    name.push_str(rest);
+    name
+}
+
+/// Where a batch job's output goes if it does not say.
+pub(super) fn default_output(array: Option<ArrayTask>) -> &'static str {
+    if array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+    use proptest::{prop_assert, prop_assert_eq};
+
+    use super::*;
+
+    fn names() -> Names<'static> {
+        Names {
+            job: JobId(128),
+            array: None,
+            step: StepNo(0),
+            node: "n7",
+            node_index: 3,
+            rank: 12,
+            user: "ann",
+            name: "my job",
+        }
+    }
+
+    #[test]
+    fn every_symbol() {
+        let all = "%A %j %J %N %n %s %t %u %x %%";
+        assert_eq!(expand(all, &names()), "128 128 128.0 n7 3 0 12 ann my job %");
+        let task = Names { array: Some(ArrayTask { array: JobId(100), index: 28 }), ..names() };
+        assert_eq!(expand("%A_%a_%b_%j", &task), "100_28_8_128");
+        let batch = Names { step: StepNo::BATCH, ..names() };
+        assert_eq!(expand("%J %s", &batch), "128.batch batch");
+        assert_eq!(expand("o-%a", &batch), "o-4294967294");
+    }
+
+    #[test]
+    fn padding_backslash_and_unknown_symbols() {
+        assert_eq!(expand("%5j-%3t-%2N", &names()), "00128-012-n7");
+        assert_eq!(expand("%99999999999999999999j", &names()), "0000000128");
+        assert_eq!(expand("a\\%j", &names()), "a%j");
+        assert_eq!(expand("%q%", &names()), "%q%");
+        assert_eq!(expand("%5", &names()), "%5");
+        assert_eq!(expand("ä%ü%jö", &names()), "ä%ü128ö");
+    }
+
+    proptest! {
+        #[test]
+        fn text_without_symbols_stays(text in "[^%\\\\]*") {
+            prop_assert_eq!(expand(&text, &names()), text);
+        }
+        #[test]
+        fn never_panics_and_is_bounded(text in any::<String>()) {
+            prop_assert!(expand(&text, &names()).len() <= text.len() * 10 + 10);
+        }
+        #[test]
+        fn padded_numbers_have_their_width(width in 0_usize..15, job in 0_u32..) {
+            let names = Names { job: JobId(job), ..names() };
+            let text = expand(&format!("%{width}j"), &names);
+            prop_assert_eq!(text.parse::<u32>(), Ok(job));
+            prop_assert_eq!(text.len(), job.to_string().len().max(width.min(WIDTH_MAX)));
+        }
+    }
+}

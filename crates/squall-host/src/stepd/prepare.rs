@@ -1,0 +1,311 @@
+//! From a launch to processes that can be started: programs found, environments made, files open.
+//! Runs as the user.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use squall_model::job::ExitCode;
+use squall_model::set::IndexSet;
+use squall_model::step::{Program, RankSet, StepLaunch, Stream, TaskProgram};
+
+use super::environment::Environment;
+use super::files::{null, open_input, open_output, reason, work_dir};
+use super::folder::Folder;
+use super::login::login_environment;
+use super::patterns::{Names, default_output, expand};
+use super::search::{NotFound, find_program};
+use super::streams::{Streams, open_terminal, pipe};
+use crate::sys::spawn::Session;
+
+/// How a job ends whose output file can't be opened.
+const NO_OUTPUT: ExitCode = ExitCode { code: 0, signal: 53 };
+
+/// A task ready to be started, or known not to be.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Its rank.
+    pub(super) rank: u32,
+    /// What to execute.
+    pub(super) program: Result<CString, NotFound>,
+    /// Its arguments, the name first.
+    pub(super) argv: Vec<CString>,
+    /// Its environment.
+    pub(super) env: Environment,
+    /// Where its process id goes in there.
+    pub(super) env_pid: Option<usize>,
+    /// Its standard streams.
+    pub(super) stdio: [File; 3],
+    /// Its session.
+    pub(super) session: Session,
+}
+
+/// All tasks of this node.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// The tasks, by rank.
+    pub(super) tasks: Vec<Prepared>,
+    /// Where they run.
+    pub(super) dir: CString,
+    /// Soft limits for them.
+    pub(super) rlimits: Vec<(u32, u64)>,
+    /// Streams that go through `srun`.
+    pub(super) streams: Streams,
+    /// Where notices go where there is no `srun`: the batch job's standard error.
+    pub(super) stderr: Option<File>,
+    /// What the user must be told.
+    pub(super) notes: Vec<String>,
+}
+
+/// Why the step can't be started, by the job's own fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// How it counts.
+    pub(super) exit: ExitCode,
+    /// Why.
+    pub(super) note: String,
+}
+
+impl Refusal {
+    fn stream(what: &str, path: &Path, error: &std::io::Error) -> Self {
+        Self { exit: NO_OUTPUT, note: format!("Could not open {what} file {}: {}", path.display(), reason(error)) }
+    }
+
+    fn io(what: &str, error: &std::io::Error) -> Self {
+        Self { exit: ExitCode { code: 1, signal: 0 }, note: format!("IO setup failed: {what}: {}", reason(error)) }
+    }
+}
+
+/// Prepares the step of that folder.
+pub(super) fn prepare(folder: &Folder) -> Result<Ready, Refusal> {
+    match &folder.launch.program {
+        Program::Tasks(program) => prepare_tasks(folder, program),
+        Program::Batch | Program::Timer { .. } => prepare_batch(folder),
+    }
+}
+
+fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
+    let (launch, spec) = (&folder.launch, &folder.launch.facts.spec);
+    let (dir, note) = work_dir(Path::new(&spec.work_dir));
+    let names = Names::of(launch, 0);
+    let append = spec.append.unwrap_or(launch.facts.restarts > 0);
+    let mut opened = Opened::default();
+    let stdout = spec.stdout.as_deref().unwrap_or(default_output(launch.facts.array));
+    let stdout_path = dir.join(expand(stdout, &names));
+    let stdout = opened.output("stdout", &stdout_path, append)?;
+    let stderr = match &spec.stderr {
+        None => clone(&stdout)?,
+        Some(pattern) => opened.output("stderr", &dir.join(expand(pattern, &names)), append)?,
+    };
+    let stdin = match &spec.stdin {
+        None => null().map_err(|e| Refusal::io("/dev/null", &e))?,
+        Some(pattern) => input(&dir.join(expand(pattern, &names)))?,
+    };
+    let mut env = Environment::parse(&folder.environment);
+    let mut notes: Vec<String> = note.into_iter().collect();
+    if spec.get_user_env {
+        match login_environment(&launch.facts.owner) {
+            Ok(login) => env.complete(&login),
+            Err(e) => notes.push(format!("Unable to get the user's environment: {e}")),
+        }
+    }
+    let (env, env_pid) = env.for_step(launch, &folder.path.to_string_lossy()).for_task(launch, 0, 0);
+    let script = text(folder.script().as_os_str().as_bytes())?;
+    let args = spec.args.iter().map(|a| text(a.as_bytes()));
+    let argv = std::iter::once(Ok(script.clone())).chain(args).collect::<Result<Vec<_>, _>>()?;
+    let notices = clone(&stderr)?;
+    let task = Prepared {
+        rank: 0,
+        program: Ok(script),
+        argv,
+        env,
+        env_pid,
+        stdio: [stdin, stdout, stderr],
+        session: Session::Group,
+    };
+    Ok(Ready {
+        tasks: vec![task],
+        dir: text(dir.as_os_str().as_bytes())?,
+        rlimits: spec.rlimits.clone(),
+        streams: Streams::default(),
+        stderr: Some(notices),
+        notes,
+    })
+}
+
+fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusal> {
+    let launch = &folder.launch;
+    let (dir, note) = work_dir(Path::new(OsStr::from_bytes(&program.work_dir)));
+    let shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
+    let ranks = launch.layout.ranks.get(launch.node_index as usize).map_or(&[][..], Vec::as_slice);
+    let mut streams = Streams::default();
+    let mut opened = Opened::default();
+    let mut tasks = Vec::with_capacity(ranks.len());
+    for (local, &rank) in ranks.iter().enumerate() {
+        let (env, env_pid) = shared.for_task(launch, local as u32, rank);
+        let argv = command_of(program, rank);
+        let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
+        let program_file = match argv.first() {
+            Some(name) => find_program(name, env.get("PATH").unwrap_or_default(), &dir),
+            None => Err(NotFound::no_program()),
+        };
+        let terminal = program.pty.filter(|_| rank == 0);
+        let (stdio, session) = match terminal {
+            Some(size) => (terminal_stdio(&mut streams, rank, size)?, Session::Terminal),
+            None => {
+                let at = At { launch, rank, dir: &dir };
+                (stdio(program, &at, &mut streams, &mut opened)?, Session::Group)
+            }
+        };
+        tasks.push(Prepared { rank, program: program_file, argv, env, env_pid, stdio, session });
+    }
+    Ok(Ready {
+        tasks,
+        dir: text(dir.as_os_str().as_bytes())?,
+        rlimits: program.rlimits.clone(),
+        streams,
+        stderr: None,
+        notes: note.into_iter().collect(),
+    })
+}
+
+/// The command of a rank, with the `%t` and `%o` of `--multi-prog` filled in. Empty: there is none for it.
+fn command_of(program: &TaskProgram, rank: u32) -> Vec<Vec<u8>> {
+    let all = IndexSet::new();
+    let matching = program.commands.iter().find_map(|(ranks, argv)| match ranks {
+        RankSet::All => Some((argv, &all, false)),
+        RankSet::Some(set) => set.contains(rank).then_some((argv, set, true)),
+    });
+    let Some((argv, set, multi)) = matching else { return Vec::new() };
+    let numbers = [(b't', rank), (b'o', if multi { set.rank(rank) } else { rank })];
+    argv.iter().map(|arg| if multi { number(arg, &numbers) } else { arg.to_vec() }).collect()
+}
+
+/// Replaces `%` and a letter by that letter's number.
+fn number(arg: &[u8], numbers: &[(u8, u32)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(arg.len());
+    let mut rest = arg;
+    while let [first, tail @ ..] = rest {
+        let found = tail.first().filter(|_| *first == b'%').and_then(|l| numbers.iter().find(|(n, _)| n == l));
+        if let Some((_, value)) = found {
+            out.extend(value.to_string().bytes());
+            rest = &tail[1..];
+        } else {
+            out.push(*first);
+            rest = tail;
+        }
+    }
+    out
+}
+
+/// Whose streams are being opened.
+struct At<'a> {
+    launch: &'a StepLaunch,
+    rank: u32,
+    dir: &'a Path,
+}
+
+impl At<'_> {
+    fn path(&self, pattern: &str) -> PathBuf {
+        self.dir.join(expand(pattern, &Names::of(self.launch, self.rank)))
+    }
+}
+
+fn terminal_stdio(streams: &mut Streams, rank: u32, size: (u16, u16)) -> Result<[File; 3], Refusal> {
+    let made = open_terminal(size).and_then(|(master, task)| {
+        streams.add_terminal(rank, master)?;
+        Ok([task.try_clone()?, task.try_clone()?, task])
+    });
+    made.map_err(|e| Refusal::io("pseudo-terminal", &e))
+}
+
+fn stdio(program: &TaskProgram, at: &At<'_>, streams: &mut Streams, opened: &mut Opened) -> Result<[File; 3], Refusal> {
+    let nothing = || null().map_err(|e| Refusal::io("/dev/null", &e));
+    let through_client = |stream: &Stream| match stream {
+        Stream::Client => program.pty.is_none(),
+        Stream::ClientRank(rank) => *rank == at.rank,
+        _ => false,
+    };
+    let stdin = match &program.stdin {
+        Stream::File(pattern) => input(&at.path(pattern))?,
+        stream if through_client(stream) => {
+            let (read, write) = pipe().map_err(|e| Refusal::io("pipe", &e))?;
+            streams.add_input(at.rank, write).map_err(|e| Refusal::io("pipe", &e))?;
+            read
+        }
+        _ => nothing()?,
+    };
+    let mut output = |stream: &Stream, stderr: bool| match stream {
+        Stream::File(pattern) => {
+            opened.output(if stderr { "stderr" } else { "stdout" }, &at.path(pattern), program.append)
+        }
+        Stream::Client | Stream::ClientRank(_) if through_client(stream) || program.pty.is_some() => {
+            let (read, write) = pipe().map_err(|e| Refusal::io("pipe", &e))?;
+            streams.add_output(at.rank, stderr, read).map_err(|e| Refusal::io("pipe", &e))?;
+            Ok(write)
+        }
+        _ => nothing(),
+    };
+    let stdout = output(&program.stdout, false)?;
+    let stderr = match &program.stderr {
+        Stream::Joined => clone(&stdout)?,
+        stream => output(stream, true)?,
+    };
+    Ok([stdin, stdout, stderr])
+}
+
+/// Output files opened so far: tasks that name the same file share it, so that it is cut once only.
+#[derive(Debug, Default)]
+struct Opened(BTreeMap<PathBuf, File>);
+
+impl Opened {
+    fn output(&mut self, what: &str, path: &Path, append: bool) -> Result<File, Refusal> {
+        if let Some(file) = self.0.get(path) {
+            return clone(file);
+        }
+        let file = open_output(path, append).map_err(|e| Refusal::stream(what, path, &e))?;
+        self.0.insert(path.to_owned(), clone(&file)?);
+        Ok(file)
+    }
+}
+
+fn input(path: &Path) -> Result<File, Refusal> {
+    open_input(path).map_err(|e| Refusal::stream("stdin", path, &e))
+}
+
+fn clone(file: &File) -> Result<File, Refusal> {
+    file.try_clone().map_err(|e| Refusal::io("dup", &e))
+}
+
+fn text(bytes: &[u8]) -> Result<CString, Refusal> {
+    CString::new(bytes)
+        .map_err(|_| Refusal { exit: ExitCode { code: 1, signal: 0 }, note: "an argument holds a NUL byte".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+
+    #[test]
+    fn commands_of_ranks_and_their_numbers() {
+        let argv = |words: &[&str]| words.iter().map(|w| ByteBuf::from(w.as_bytes().to_vec())).collect::<Vec<_>>();
+        let set = |ranks: &[u32]| RankSet::Some(ranks.iter().copied().collect());
+        let program = TaskProgram {
+            commands: vec![(set(&[4, 6]), argv(&["a", "%t:%o", "%%t", "100%"])), (set(&[1, 2, 3]), argv(&["b", "%o"]))],
+            ..TaskProgram::default()
+        };
+        let text = |rank| {
+            let words = command_of(&program, rank).into_iter().map(|w| String::from_utf8(w).unwrap());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(text(6), "a 6:1 %6 100%");
+        assert_eq!(text(3), "b 2");
+        assert_eq!(text(0), "");
+        let one = TaskProgram { commands: vec![(RankSet::All, argv(&["date", "+%t"]))], ..TaskProgram::default() };
+        assert_eq!(command_of(&one, 5), [b"date".to_vec(), b"+%t".to_vec()]);
+    }
+}

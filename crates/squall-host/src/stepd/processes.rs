@@ -1,0 +1,160 @@
+//! The tasks' processes: started, signalled, reaped, and in the end all gone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use squall_engine::step::StepInput;
+use squall_model::job::{ExitCode, Usage};
+
+use super::folder::Folder;
+use super::meter::{Meter, io_bytes};
+use super::prepare::{Prepared, Ready};
+use super::search::NotFound;
+use super::tree::{descendants, signal_all};
+use crate::sys::signals::kill;
+use crate::sys::spawn::Spawn;
+use crate::sys::wait::{Waited, peek, reap, reap_pid};
+
+/// How soon those that are being killed are looked at again if none of them reports its end.
+const KILL_AGAIN: Duration = Duration::from_millis(100);
+
+/// All processes of the step.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    /// Rank by process id, of tasks that run.
+    ranks: BTreeMap<u32, u32>,
+    /// Everything is to be killed until nothing is left; the time of the next look.
+    killing: Option<Instant>,
+    /// The emulated task: how long it lasts and how it ends.
+    timer: Option<(Instant, u8)>,
+}
+
+impl Processes {
+    /// Starts the tasks. Each is answered for.
+    pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
+        let tasks = std::mem::take(&mut ready.tasks);
+        let mut inputs = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let rank = task.rank;
+            inputs.push(match start(&task, ready) {
+                Ok(pid) => {
+                    folder.note_task(rank, pid);
+                    self.ranks.insert(pid, rank);
+                    StepInput::Spawned { rank, pid }
+                }
+                Err(NotFound { code, error }) => StepInput::SpawnFailed { rank, code, error },
+            });
+        }
+        inputs
+    }
+
+    /// Starts an emulated task, which has no process.
+    pub(super) fn start_timer(&mut self, length: Duration, code: u8) -> StepInput {
+        self.timer = Some((Instant::now() + length, code));
+        StepInput::Spawned { rank: 0, pid: std::process::id() }
+    }
+
+    /// Tasks that run: (rank, pid).
+    pub(super) fn tasks(&self) -> Vec<(u32, u32)> {
+        self.ranks.iter().map(|(&pid, &rank)| (rank, pid)).collect()
+    }
+
+    /// Sends a signal to each task, or to all processes.
+    pub(super) fn signal(&mut self, signal: i32, all: bool) -> Option<StepInput> {
+        if all {
+            signal_all(&descendants(std::process::id()), signal);
+        } else {
+            for &pid in self.ranks.keys() {
+                let _ = kill(pid, signal);
+            }
+        }
+        let ends = self.timer.is_some() && [libc::SIGTERM, libc::SIGKILL, libc::SIGINT].contains(&signal);
+        ends.then(|| self.end_timer(ExitCode { code: 0, signal: signal as u8 }))
+    }
+
+    /// Kills everything, until `reap` says that nothing is left.
+    pub(super) fn kill_left(&mut self) -> Option<StepInput> {
+        self.kill_now();
+        self.timer.is_some().then(|| self.end_timer(ExitCode { code: 0, signal: libc::SIGKILL as u8 }))
+    }
+
+    fn kill_now(&mut self) {
+        self.killing = Some(Instant::now() + KILL_AGAIN);
+        signal_all(&descendants(std::process::id()), libc::SIGKILL);
+    }
+
+    fn end_timer(&mut self, exit: ExitCode) -> StepInput {
+        self.timer = None;
+        StepInput::Exited { rank: 0, exit, usage: Usage::default() }
+    }
+
+    /// Takes children that have ended. While everything is killed: again, as long as something is left.
+    pub(super) fn reap(&mut self, meter: &mut Meter) -> Vec<StepInput> {
+        let mut inputs = Vec::new();
+        let mut orphaned = false;
+        while let Some(pid) = peek() {
+            let io = io_bytes(pid);
+            let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
+            let mut usage = reaped.usage;
+            let Some(rank) = self.ranks.remove(&pid) else {
+                orphaned = true;
+                inputs.push(StepInput::Orphan { usage: Usage { read_bytes: io.0, write_bytes: io.1, ..usage } });
+                continue;
+            };
+            meter.complete(rank, &mut usage, io);
+            if reaped.exit.signal == libc::SIGKILL as u8 {
+                inputs.extend(meter.kernel_kills());
+            }
+            inputs.push(StepInput::Exited { rank, exit: reaped.exit, usage });
+        }
+        if self.killing.is_some() {
+            if matches!(reap(), Ok(Waited::None)) {
+                self.killing = None;
+                inputs.extend(meter.kernel_kills());
+                inputs.push(StepInput::Gone);
+            } else if orphaned || !inputs.is_empty() || self.killing.is_some_and(|at| Instant::now() >= at) {
+                // What the dead leave behind is ours now.
+                self.kill_now();
+            }
+        }
+        inputs
+    }
+
+    /// The emulated task's end, if its time has come.
+    pub(super) fn timer_end(&mut self) -> Option<StepInput> {
+        let (at, code) = self.timer?;
+        (Instant::now() >= at).then(|| self.end_timer(ExitCode { code, signal: 0 }))
+    }
+
+    /// When to look again though nothing was heard.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.killing.into_iter().chain(self.timer.map(|(at, _)| at)).min()
+    }
+}
+
+fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
+    let program = task.program.as_ref().map_err(Clone::clone)?;
+    let spawn = Spawn {
+        program,
+        argv: &task.argv,
+        env: task.env.entries(),
+        env_pid: task.env_pid,
+        dir: Some(&ready.dir),
+        stdio: [task.stdio[0].as_fd(), task.stdio[1].as_fd(), task.stdio[2].as_fd()],
+        session: task.session,
+        umask: None,
+        rlimits: &ready.rlimits,
+        cpus: &[],
+    };
+    let child = spawn.start().map_err(|e| {
+        let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
+        NotFound::of(&e, name, program)
+    })?;
+    // The daemon's own score was inherited; without root it was never changed.
+    if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.pid), "0");
+    }
+    Ok(child.pid)
+}

@@ -1,0 +1,67 @@
+//! The link to the `srun` of a step.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::step::{ClientAddress, FromStep, TaskProgram, ToStep};
+use squall_model::wire::{Hello, Proof, Role};
+
+use super::frames::{Filled, Frames};
+
+/// How long `srun` may take to greet.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies.
+/// `owner` is the job's: nobody else may listen there but root.
+pub(super) fn connect(program: &TaskProgram, node_index: u32, owner: u32) -> io::Result<Option<Frames>> {
+    let name = match &program.client {
+        ClientAddress::None => return Ok(None),
+        ClientAddress::Abstract(name) => name,
+        ClientAddress::Tcp(address) => {
+            return Err(io::Error::other(format!("srun at {address} is not on this machine")));
+        }
+    };
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    if peer != owner && peer != 0 {
+        return Err(io::Error::other(format!("user {peer} listens in place of srun")));
+    }
+    let mut link = Frames::new(stream)?;
+    link.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer });
+    link.send(&FromStep::Hello { cookie: program.cookie, node_index });
+    let hello: Hello = await_frame(&mut link)?;
+    if hello.protocol != PROTOCOL_VERSION {
+        return Err(io::Error::other(format!("srun speaks protocol {}, not {PROTOCOL_VERSION}", hello.protocol)));
+    }
+    match await_frame(&mut link)? {
+        ToStep::Hello { cookie } if cookie == program.cookie => Ok(Some(link)),
+        _ => Err(io::Error::other("srun does not know this step")),
+    }
+}
+
+fn await_frame<T: serde::de::DeserializeOwned>(link: &mut Frames) -> io::Result<T> {
+    let until = std::time::Instant::now() + GREETING;
+    loop {
+        if let Some(message) = link.take().map_err(io::Error::other)? {
+            return Ok(message);
+        }
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(&*link, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        if link.fill() == Filled::Closed {
+            // What came before the end may still be a whole frame.
+            return link.take().map_err(io::Error::other)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The processes below this one, found in /proc.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use crate::sys::signals::kill;
+
+/// All descendants of a process, parents before children.
+pub(super) fn descendants(root: u32) -> Vec<u32> {
+    let by_parent = if children(std::process::id()).is_err() { Some(scan()) } else { None };
+    let mut found = Vec::new();
+    let mut next = vec![root];
+    while let Some(pid) = next.pop() {
+        let below = match &by_parent {
+            Some(map) => map.get(&pid).cloned().unwrap_or_default(),
+            None => children(pid).unwrap_or_default(),
+        };
+        found.extend(&below);
+        next.extend(below);
+    }
+    found
+}
+
+/// Sends a signal to each of these; those that have ended don't mind.
+pub(super) fn signal_all(pids: &[u32], signal: i32) {
+    for &pid in pids {
+        let _ = kill(pid, signal);
+    }
+}
+
+/// The children of all threads of a process, as the kernel lists them (where it was built so).
+fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(thread?.path().join("children"))?;
+        found.extend(text.split_ascii_whitespace().filter_map(|p| p.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+/// Children by parent, from all of /proc.
+fn scan() -> BTreeMap<u32, Vec<u32>> {
+    let mut map: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        if let Some(parent) = stat_field(pid, 4) {
+            map.entry(parent as u32).or_default().push(pid);
+        }
+    }
+    map
+}
+
+/// Field `number` (4 and above) of /proc/PID/stat: 4 is the parent, 22 the start time.
+pub(super) fn stat_field(pid: u32, number: usize) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, field 2, may contain anything: what counts comes after its last parenthesis, from field 3 on.
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grandchild_is_found_both_ways() {
+        use std::process::{Command, Stdio};
+        let mut child = Command::new("sh").args(["-c", "cat & wait"]).stdin(Stdio::piped()).spawn().unwrap();
+        let own = std::process::id();
+        assert_eq!(stat_field(child.id(), 4), Some(u64::from(own)));
+        let found = loop {
+            let found = descendants(child.id());
+            if !found.is_empty() {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(scan().get(&child.id()), Some(&found));
+        assert!(descendants(own).contains(&child.id()));
+        signal_all(&found, 9);
+        child.wait().unwrap();
+    }
+}

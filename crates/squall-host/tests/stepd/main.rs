@@ -1,0 +1,190 @@
+//! Real step daemons with real processes: started in a process of their own, watched from outside.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::job::ExitCode;
+use squall_model::report::StepEnd;
+use squall_model::step::{Program, StepLaunch};
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::{Hello, Proof, Role};
+
+use squall_host::spool::{RESULT_BYTES, file};
+
+mod batch;
+mod tasks;
+mod testing;
+
+use testing::launch;
+
+/// Names the spool folder to the process that a test starts.
+const SPOOL: &str = "SQUALL_TEST_SPOOL";
+
+/// Longest time that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Every test by its name.
+const TESTS: [&[(&str, fn())]; 2] = [&batch::TESTS, &tasks::TESTS];
+
+/// Has no harness, because a step daemon must be its process's only thread. Arguments: parts of names of tests to run.
+fn main() {
+    if let Some(spool) = std::env::var_os(SPOOL) {
+        std::process::exit(squall_host::stepd::run(Path::new(&spool)));
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
+    let tests = TESTS.into_iter().flatten().filter(|(name, _)| is_wanted(name));
+    let running: Vec<_> = tests.map(|&(name, test)| (name, std::thread::spawn(test))).collect();
+    let mut failed = Vec::new();
+    for (name, thread) in running {
+        let ok = thread.join().is_ok();
+        eprintln!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+        failed.extend((!ok).then_some(name));
+    }
+    assert!(failed.is_empty(), "failed: {failed:?}");
+}
+
+/// A blocking end of a link.
+struct Peer(UnixStream, Vec<u8>);
+
+impl Peer {
+    fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut peer = Self(stream, Vec::new());
+        let role = Role::Node("n1".into());
+        peer.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer });
+        peer
+    }
+    fn send<T: Serialize>(&mut self, message: &T) {
+        use std::io::Write;
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).unwrap();
+        self.0.write_all(&bytes).unwrap();
+    }
+    /// The next message; None at the end of the link.
+    fn receive<T: DeserializeOwned>(&mut self) -> Option<T> {
+        use std::io::Read;
+        loop {
+            if let Some((message, length)) = codec::take(&self.1).unwrap() {
+                self.1.drain(..length);
+                return Some(message);
+            }
+            let mut chunk = [0; 65536];
+            match self.0.read(&mut chunk) {
+                Ok(0) => return None,
+                Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                read => self.1.extend_from_slice(&chunk[..read.unwrap()]),
+            }
+        }
+    }
+}
+
+/// A step daemon and its folder.
+struct Step {
+    dir: PathBuf,
+    daemon: Child,
+}
+
+impl Step {
+    /// Starts a daemon for what `make` makes of a folder in which the job may work.
+    fn start(make: impl FnOnce(&Path) -> (StepLaunch, String)) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("squall-stepd-{}-{count}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("spool")).unwrap();
+        let (launch, script) = make(&dir);
+        let spool = dir.join("spool");
+        let mut bytes = Vec::new();
+        codec::encode(&launch, &mut bytes).unwrap();
+        fs::write(spool.join(file::LAUNCH), bytes).unwrap();
+        fs::write(spool.join(file::SCRIPT), script).unwrap();
+        fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::write(spool.join(file::ENVIRONMENT), "PATH=/usr/bin:/bin\0MINE=yes\0SLURM_JOB_ID=old\0").unwrap();
+        fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
+        let listener = UnixListener::bind(spool.join(file::SOCK)).unwrap();
+        let daemon = Self::daemon(&spool, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+        Self { dir, daemon }
+    }
+
+    fn daemon(spool: &Path, stdin: Stdio) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env_clear().env(SPOOL, spool).stdin(stdin).stdout(Stdio::null());
+        command.stderr(fs::File::create(spool.join(file::LOG)).unwrap()).spawn().unwrap()
+    }
+
+    fn connect(&self) -> Peer {
+        Peer::new(UnixStream::connect(self.dir.join("spool").join(file::SOCK)).unwrap())
+    }
+
+    fn result(&self) -> FromStepd {
+        let bytes = fs::read(self.dir.join("spool").join(file::RESULT)).unwrap();
+        codec::take(&bytes).unwrap().unwrap().0
+    }
+
+    /// Waits for the daemon's end; what it wrote as the result.
+    fn end(&mut self) -> StepEnd {
+        self.daemon.wait().unwrap();
+        match self.result() {
+            FromStepd::Ended(end) => end,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    /// Waits until the job has written a whole line into a file; the line.
+    fn line(&self, name: &str) -> String {
+        for _ in 0..PATIENCE.as_millis() / 5 {
+            if let Ok(open) = fs::File::open(self.dir.join(name)) {
+                let mut line = String::new();
+                BufReader::new(open).read_line(&mut line).unwrap();
+                if let Some(line) = line.strip_suffix('\n') {
+                    return line.to_owned();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the job never wrote {name}");
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn lives(pid: &str) -> bool {
+    Path::new("/proc").join(pid).exists()
+}
+
+fn code(code: u8) -> ExitCode {
+    ExitCode { code, signal: 0 }
+}
+
+fn signal(signal: u8) -> ExitCode {
+    ExitCode { code: 0, signal }
+}
+
+/// A batch job with that script, changed by `change`.
+fn batch(script: &str, change: impl FnOnce(&mut StepLaunch)) -> Step {
+    Step::start(|dir| {
+        let mut launch = launch(Program::Batch, dir);
+        change(&mut launch);
+        (launch, script.to_owned())
+    })
+}
