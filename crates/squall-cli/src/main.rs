@@ -31,6 +31,7 @@ const COMMANDS: &[Command] = &[
     slurm("sinfo", "show partitions and nodes", command::sinfo::main),
     slurm("salloc", "get an allocation for a command on this host", command::salloc::run),
     slurm("srun", "run tasks in an allocation, or in one of its own", command::srun::run),
+    slurm("sacct", "show what jobs were and what they used", command::sacct::main),
 ];
 
 type Run = fn(Vec<OsString>) -> ExitCode;

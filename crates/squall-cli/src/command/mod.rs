@@ -4,6 +4,7 @@ pub(crate) mod allocation;
 pub(crate) mod bench;
 pub(crate) mod listing;
 pub(crate) mod salloc;
+pub(crate) mod sacct;
 pub(crate) mod sbatch;
 pub(crate) mod sim;
 pub(crate) mod sinfo;

@@ -6,6 +6,7 @@ pub(crate) mod json;
 pub(crate) mod layout;
 pub(crate) mod node;
 pub(crate) mod path;
+pub(crate) mod sheet;
 pub(crate) mod when;
 pub(crate) mod words;
 

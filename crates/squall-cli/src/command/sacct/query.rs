@@ -1,0 +1,130 @@
+//! What sacct asks the controller for, and the conditions that it looks after itself.
+
+use jiff::civil::Time as Clock;
+use squall_model::duration::parse_limit;
+use squall_model::hostlist;
+use squall_model::time::Time;
+use squall_model::wire::client::AccountingQuery;
+use squall_model::wire::info::AccountingRow;
+
+use crate::command::listing::arguments::Arguments;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::{names, parts};
+use crate::format::when::looking_back;
+
+/// The query that a command line means.
+pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<AccountingQuery, Fail> {
+    let list = |option: &str| given.last(option).map(names).unwrap_or_default();
+    let mut query = AccountingQuery {
+        allocations_only: given.has("allocations"),
+        duplicates: given.has("duplicates"),
+        names: list("name"),
+        partitions: list("partition"),
+        accounts: list("accounts"),
+        nodes: given.last("nodelist").map(str::to_owned),
+        ..AccountingQuery::default()
+    };
+    // Several -j add up.
+    for jobs in given.options.iter().filter(|o| o.name == "jobs") {
+        for target in call.targets(jobs.text())? {
+            query.step = target.step;
+            query.ids.push(target.job);
+        }
+    }
+    if query.ids.len() > 1 {
+        query.step = None;
+    }
+    if let Some(nodes) = &query.nodes {
+        if let Err(e) = hostlist::expand(nodes) {
+            return call.fail(&format!("Invalid node list {nodes}: {e}"));
+        }
+    }
+    users(call, given, &mut query)?;
+    if let Some(states) = given.last("state") {
+        query.states = call.states(states)?.unwrap_or_default();
+    }
+    times(call, given, &mut query)?;
+    Ok(query)
+}
+
+/// Slurm's default: the caller's own jobs, but everybody's for root and where jobs or nodes are named.
+fn users(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
+    let mut everybody =
+        given.has("allusers") || !query.ids.is_empty() || query.nodes.is_some() || call.people.me() == 0;
+    let mut named = Vec::new();
+    for option in given.options.iter().filter(|o| o.name == "user" || o.name == "uid") {
+        if option.text() == "-1" {
+            everybody = true;
+        } else {
+            named.extend(call.user_ids(option.text())?);
+        }
+    }
+    query.users = match (named.is_empty(), everybody) {
+        (false, _) if !given.has("allusers") => named,
+        (_, true) => Vec::new(),
+        _ => vec![call.people.me()],
+    };
+    Ok(())
+}
+
+/// Slurm's defaults: from midnight; with jobs, from the beginning; with states, just now.
+fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
+    let now = call.clock(call.now).local(call.now);
+    let mut read = |text: Option<&str>| match text {
+        None => Ok(None),
+        Some(text) => match looking_back(text, &now) {
+            Some(time) => Ok(Some(time)),
+            None => call.fail(&format!("Invalid time specification (pos=0): {text}")),
+        },
+    };
+    query.start = read(given.last("starttime"))?;
+    query.end = read(given.last("endtime"))?;
+    if query.start.is_none() && query.ids.is_empty() {
+        query.start = if query.states.is_empty() {
+            let midnight = now.date().to_datetime(Clock::midnight()).to_zoned(now.time_zone().clone());
+            midnight.ok().and_then(|at| u64::try_from(at.timestamp().as_second()).ok()).map(Time::from_secs)
+        } else {
+            Some(*query.end.get_or_insert(call.now))
+        };
+    }
+    match (query.start, query.end) {
+        (Some(start), Some(end)) if start > end => call.fail("Start time requested is after end time."),
+        _ => Ok(()),
+    }
+}
+
+/// Conditions that the controller does not know.
+pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<AccountingRow>) -> Result<(), Fail> {
+    let list = |option: &str| given.last(option).map(parts);
+    if let Some(groups) = list("gid").or(list("group")) {
+        rows.retain(|r| groups.iter().any(|g| *g == r.owner.group || g.parse() == Ok(r.owner.gid)));
+    }
+    if let Some(qos) = list("qos") {
+        rows.retain(|r| qos.contains(&r.qos.as_str()));
+    }
+    if let Some(keys) = list("wckeys") {
+        rows.retain(|r| r.spec.wckey.as_ref().is_some_and(|k| keys.contains(&k.as_str())));
+    }
+    if let Some(wanted) = list("constraints") {
+        rows.retain(|r| r.spec.need.constraint.as_ref().is_some_and(|c| wanted.iter().all(|w| c.contains(w))));
+    }
+    let counts: [(&str, fn(&AccountingRow) -> u32); 2] = [("nnodes", |r| r.num_nodes), ("ncpus", |r| r.num_cpus)];
+    for (option, of) in counts {
+        let Some(text) = given.last(option) else { continue };
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        match (low.parse::<u32>(), high.parse::<u32>()) {
+            (Ok(low), Ok(high)) => rows.retain(|r| (low..=high).contains(&of(r))),
+            _ => return call.fail(&format!("Invalid --{option} value: {text}")),
+        }
+    }
+    for (option, least) in [("timelimit-min", true), ("timelimit-max", false)] {
+        let Some(text) = given.last(option) else { continue };
+        let Ok(limit) = parse_limit(text) else { return call.fail(&format!("Invalid --{option} value: {text}")) };
+        let limit = limit.unwrap_or(u64::MAX);
+        rows.retain(|r| {
+            let own = r.time_limit_s.unwrap_or(u64::MAX);
+            if least { own >= limit } else { own <= limit }
+        });
+    }
+    Ok(())
+}

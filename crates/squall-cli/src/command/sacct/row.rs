@@ -1,0 +1,220 @@
+//! A job or a step as a row of sacct, and the texts about it.
+
+use std::rc::Rc;
+
+use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb};
+use squall_model::id::StepNo;
+use squall_model::job::{EndState, JobState};
+use squall_model::resource::Memory;
+use squall_model::time::{Span, Time};
+use squall_model::wire::info::AccountingRow;
+
+use crate::format::clock::Clock;
+use crate::format::words;
+
+/// How amounts of memory are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Units {
+    /// In the largest unit that divides them.
+    Exact,
+    /// As they are counted (`--noconvert`).
+    Plain,
+    /// `--units`: K, M, G, T or P.
+    In(char),
+}
+
+impl Units {
+    /// KiB as text.
+    pub(crate) fn kib(self, kib: u64) -> String {
+        self.show(kib, 'K')
+    }
+
+    /// MiB as text.
+    pub(crate) fn mib(self, mib: u64) -> String {
+        self.show(mib, 'M')
+    }
+
+    fn show(self, value: u64, unit: char) -> String {
+        let power = |unit: char| "KMGTP".find(unit).unwrap_or(0) as i32;
+        match self {
+            _ if value == 0 => "0".to_owned(),
+            Self::Exact if unit == 'K' => format_memory_kb(value),
+            Self::Exact => format_memory_mb(value),
+            Self::Plain => format!("{value}{unit}"),
+            Self::In(wanted) => {
+                let amount = value as f64 * 1024_f64.powi(power(unit) - power(wanted));
+                if amount.fract() == 0.0 { format!("{amount:.0}{wanted}") } else { format!("{amount:.2}{wanted}") }
+            }
+        }
+    }
+}
+
+/// A row with what it takes to print it.
+pub(crate) struct Row {
+    /// The job or step.
+    pub(crate) data: AccountingRow,
+    /// The present.
+    pub(crate) clock: Rc<Clock>,
+    /// The cluster's name.
+    pub(crate) cluster: Rc<str>,
+    /// How amounts are printed.
+    pub(crate) units: Units,
+}
+
+impl Row {
+    /// Whether it is a step.
+    pub(crate) fn is_step(&self) -> bool {
+        self.data.step.is_some()
+    }
+
+    /// Whether it is the batch script.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.data.step == Some(StepNo::BATCH)
+    }
+
+    /// `40`, `50_2`, `50_[3-9]`, with `.batch` or `.0`.
+    pub(crate) fn id(&self) -> String {
+        self.with_step(match (&self.data.pending_tasks, self.data.task) {
+            (Some(tasks), _) => format!("{}_[{tasks}]", self.data.id),
+            (None, Some(task)) => format!("{}_{}", task.array, task.index),
+            (None, None) => self.data.id.to_string(),
+        })
+    }
+
+    /// `51`, with `.batch` or `.0`.
+    pub(crate) fn raw_id(&self) -> String {
+        self.with_step(self.data.id.to_string())
+    }
+
+    fn with_step(&self, job: String) -> String {
+        match self.data.step {
+            Some(step) => format!("{job}.{step}"),
+            None => job,
+        }
+    }
+
+    /// The state: a step's without who cancelled it.
+    pub(crate) fn state(&self) -> String {
+        let text = words::accounting_state(self.data.state);
+        if self.is_step() && text.starts_with("CANCELLED") { "CANCELLED".to_owned() } else { text }
+    }
+
+    fn over(&self) -> bool {
+        matches!(self.data.state, JobState::Ended(_) | JobState::Completing(_))
+    }
+
+    /// Seconds that it ran.
+    pub(crate) fn elapsed(&self) -> u64 {
+        let Some(start) = self.data.start else { return 0 };
+        let until = self.data.end.filter(|_| self.over()).unwrap_or(self.clock.now);
+        until.secs().saturating_sub(start.secs()).saturating_sub(self.data.suspended_s)
+    }
+
+    /// Seconds of all its CPUs.
+    pub(crate) fn cpu_time(&self) -> u64 {
+        self.elapsed() * u64::from(self.data.num_cpus)
+    }
+
+    /// Seconds that it waited.
+    pub(crate) fn planned(&self) -> u64 {
+        let until = self.data.start.or(self.data.end).unwrap_or(self.clock.now);
+        until.secs().saturating_sub(self.data.eligible.secs())
+    }
+
+    /// User and system time.
+    pub(crate) fn total_cpu(&self) -> Span {
+        Span(self.data.usage.user.0.saturating_add(self.data.usage.system.0))
+    }
+
+    /// When it ended, if it has.
+    pub(crate) fn end(&self) -> Option<Time> {
+        self.data.end.filter(|_| self.over())
+    }
+
+    /// MiB asked for over all nodes.
+    pub(crate) fn req_memory_mb(&self) -> u64 {
+        match self.data.spec.need.memory {
+            Memory::Unset | Memory::PerNodeMb(0) => self.data.memory_mb,
+            Memory::PerNodeMb(mb) => mb.saturating_mul(u64::from(self.data.num_nodes.max(1))),
+            Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(self.data.req_cpus.max(1))),
+        }
+    }
+
+    /// `billing=2,cpu=2,mem=2G,node=2` of what it asked for.
+    pub(crate) fn req_tres(&self) -> String {
+        self.tres(self.data.req_cpus, self.req_memory_mb(), self.req_nodes())
+    }
+
+    /// The same of what it held; nothing before it started.
+    pub(crate) fn alloc_tres(&self) -> String {
+        if self.data.start.is_none() || self.data.num_cpus == 0 {
+            return String::new();
+        }
+        self.tres(self.data.num_cpus, self.data.memory_mb, self.data.num_nodes)
+    }
+
+    fn tres(&self, cpus: u32, memory_mb: u64, nodes: u32) -> String {
+        let memory = if memory_mb > 0 { format!("mem={},", self.units.mib(memory_mb)) } else { String::new() };
+        let billing = if self.is_step() { String::new() } else { format!("billing={cpus},") };
+        format!("{billing}cpu={cpus},{memory}node={nodes}")
+    }
+
+    /// Nodes asked for.
+    pub(crate) fn req_nodes(&self) -> u32 {
+        self.data.spec.need.nodes_min.unwrap_or(self.data.num_nodes).max(1)
+    }
+
+    /// Only on the line of the job.
+    pub(crate) fn job(&self, of: impl Fn(&AccountingRow) -> String) -> String {
+        if self.is_step() { String::new() } else { of(&self.data) }
+    }
+
+    /// Only on the lines of steps, as soon as there is something to tell.
+    pub(crate) fn step(&self, of: impl Fn(&AccountingRow) -> String) -> String {
+        if self.is_step() && self.data.start.is_some() { of(&self.data) } else { String::new() }
+    }
+
+    /// A sum over tasks as the average.
+    pub(crate) fn average(&self, sum: u64) -> u64 {
+        sum / u64::from(self.data.num_tasks.max(1))
+    }
+
+    /// The first node of its list.
+    pub(crate) fn first_node(&self) -> String {
+        squall_model::hostlist::expand(&self.data.nodes).ok().and_then(|n| n.into_iter().next()).unwrap_or_default()
+    }
+
+    /// What the state does not say.
+    pub(crate) fn reason(&self) -> String {
+        self.data.reason.clone().unwrap_or_else(|| "None".to_owned())
+    }
+
+    /// Who cancelled it.
+    pub(crate) fn cancelled_by(&self) -> Option<u32> {
+        match self.data.state {
+            JobState::Ended(EndState::Cancelled { by }) | JobState::Completing(EndState::Cancelled { by }) => Some(by),
+            _ => None,
+        }
+    }
+}
+
+/// `MM:SS.mmm`; longer times without fractions.
+pub(crate) fn cpu_text(span: Span) -> String {
+    let seconds = span.secs();
+    if seconds >= 3600 {
+        return format_elapsed(seconds);
+    }
+    format!("{:02}:{:02}.{:03}", seconds / 60, seconds % 60, span.millis() % 1000)
+}
+
+/// Bytes as MiB: `1M`, `0.25M`, `0`.
+pub(crate) fn disk(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if bytes == 0 {
+        "0".to_owned()
+    } else if mib.fract() == 0.0 {
+        format!("{mib:.0}M")
+    } else {
+        format!("{mib:.2}M")
+    }
+}

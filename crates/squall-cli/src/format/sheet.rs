@@ -1,0 +1,166 @@
+//! sacct's way to print: fields with their own widths, cut with a `+`, or separated by a delimiter.
+
+/// Widest column.
+const WIDTH_MAX: usize = 65_536;
+
+/// Something that can be printed of a row.
+pub(crate) struct Column<R: 'static> {
+    /// Name and title.
+    pub(crate) name: &'static str,
+    /// Width; negative: on the left.
+    pub(crate) width: i32,
+    /// The text of a row.
+    pub(crate) get: fn(&R) -> String,
+}
+
+impl<R> Column<R> {
+    /// A column.
+    pub(crate) const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
+        Self { name, width, get }
+    }
+}
+
+/// How rows are printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Filled up and cut.
+    Table,
+    /// With a delimiter between fields, and after the last one if `ending`.
+    Parsable {
+        /// What stands between.
+        delimiter: String,
+        /// Also after the last field.
+        ending: bool,
+    },
+}
+
+/// Columns that were chosen, each with its width.
+pub(crate) struct Sheet<R: 'static> {
+    chosen: Vec<(&'static Column<R>, usize, bool)>,
+}
+
+impl<R> Sheet<R> {
+    /// `jobid,state%20,jobname%-30`; a beginning of a name is enough, `ALL` is every column.
+    /// The error is the field that does not exist.
+    pub(crate) fn parse(text: &str, columns: &'static [Column<R>]) -> Result<Self, String> {
+        let mut chosen = Vec::new();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let (name, width) = item.split_once('%').map_or((item, None), |(name, width)| (name, Some(width)));
+            if name.eq_ignore_ascii_case("all") {
+                chosen.extend(columns.iter().map(|c| (c, c.width.unsigned_abs() as usize, c.width < 0)));
+                continue;
+            }
+            let Some(column) = find(columns, name) else { return Err(name.to_owned()) };
+            let width = match width {
+                None => i64::from(column.width),
+                Some(text) => text.parse().map_err(|_| item.to_owned())?,
+            };
+            let cells = usize::try_from(width.unsigned_abs()).unwrap_or(WIDTH_MAX).clamp(1, WIDTH_MAX);
+            chosen.push((column, cells, width < 0));
+        }
+        Ok(Self { chosen })
+    }
+
+    /// All lines.
+    pub(crate) fn lines(&self, header: bool, style: &Style, rows: &[R]) -> String {
+        let mut out = String::new();
+        if header {
+            self.line(&mut out, style, |column| column.name.to_owned());
+            if *style == Style::Table {
+                for (_, width, _) in &self.chosen {
+                    out.extend(std::iter::repeat_n('-', *width));
+                    out.push(' ');
+                }
+                out.push('\n');
+            }
+        }
+        for row in rows {
+            self.line(&mut out, style, |column| (column.get)(row));
+        }
+        out
+    }
+
+    fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>) -> String) {
+        for (at, (column, width, left)) in self.chosen.iter().enumerate() {
+            let text = get(column);
+            match style {
+                Style::Table => {
+                    cell(out, &text, *width, *left);
+                    out.push(' ');
+                }
+                Style::Parsable { delimiter, ending } => {
+                    out.push_str(&text);
+                    if *ending || at + 1 < self.chosen.len() {
+                        out.push_str(delimiter);
+                    }
+                }
+            }
+        }
+        out.push('\n');
+    }
+}
+
+fn find<R>(columns: &'static [Column<R>], name: &str) -> Option<&'static Column<R>> {
+    let starts = |c: &&Column<R>| c.name.get(..name.len()).is_some_and(|head| head.eq_ignore_ascii_case(name));
+    columns
+        .iter()
+        .find(|c| c.name.eq_ignore_ascii_case(name))
+        .or_else(|| columns.iter().find(starts).filter(|_| !name.is_empty()))
+}
+
+/// A text filled up to a width; a longer one is cut and ends with `+`.
+fn cell(out: &mut String, text: &str, width: usize, left: bool) {
+    let length = text.chars().count();
+    if length > width {
+        out.extend(text.chars().take(width - 1));
+        out.push('+');
+        return;
+    }
+    let blanks = std::iter::repeat_n(' ', width - length);
+    if left {
+        out.push_str(text);
+        out.extend(blanks);
+    } else {
+        out.extend(blanks);
+        out.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::{Column, Sheet, Style};
+
+    static COLUMNS: &[Column<u32>] =
+        &[Column::new("JobID", -6, u32::to_string), Column::new("State", 10, |_| "CANCELLED by 1000".into())];
+
+    fn seen(text: &str, style: &Style) -> String {
+        Sheet::parse(text, COLUMNS).map_or_else(|bad| bad, |sheet| sheet.lines(true, style, &[42]))
+    }
+
+    #[test]
+    fn tables_are_cut_and_parsable_ones_are_not() {
+        assert_eq!(seen("jobid,state", &Style::Table), "JobID       State \n------ ---------- \n42     CANCELLED+ \n");
+        assert_eq!(seen("sta%-4,job%3", &Style::Table), "Sta+ Jo+ \n---- --- \nCAN+  42 \n");
+        let style = |delimiter: &str, ending| Style::Parsable { delimiter: delimiter.into(), ending };
+        assert_eq!(seen("jobid,state", &style("|", false)), "JobID|State\n42|CANCELLED by 1000\n");
+        assert_eq!(
+            seen("jobid,state", &style("\u{1f}", true)),
+            "JobID\u{1f}State\u{1f}\n42\u{1f}CANCELLED by 1000\u{1f}\n"
+        );
+        assert_eq!(seen("nosuch", &Style::Table), "nosuch");
+        assert_eq!(seen("all", &style("|", false)), seen("jobid,state", &style("|", false)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_format_panics(text in any::<String>(), near in "(jobid|st|all|%-?[0-9]{0,9}|,| ){0,9}") {
+            for text in [text, near] {
+                if let Ok(sheet) = Sheet::parse(&text, COLUMNS) {
+                    prop_assert!(sheet.lines(true, &Style::Table, &[1]).ends_with('\n'));
+                }
+            }
+        }
+    }
+}
