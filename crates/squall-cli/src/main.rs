@@ -32,6 +32,9 @@ const COMMANDS: &[Command] = &[
     slurm("salloc", "get an allocation for a command on this host", command::salloc::run),
     slurm("srun", "run tasks in an allocation, or in one of its own", command::srun::run),
     slurm("sacct", "show what jobs were and what they used", command::sacct::main),
+    slurm("scancel", "end jobs, or send them signals", command::scancel::main),
+    slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::main),
+    slurm("sdiag", "show the controller's counters", command::sdiag::main),
 ];
 
 type Run = fn(Vec<OsString>) -> ExitCode;

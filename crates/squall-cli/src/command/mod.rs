@@ -3,9 +3,12 @@
 pub(crate) mod allocation;
 pub(crate) mod bench;
 pub(crate) mod listing;
-pub(crate) mod salloc;
 pub(crate) mod sacct;
+pub(crate) mod salloc;
 pub(crate) mod sbatch;
+pub(crate) mod scancel;
+pub(crate) mod scontrol;
+pub(crate) mod sdiag;
 pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod squeue;

@@ -1,0 +1,278 @@
+//! scancel: ends jobs and steps, or sends them signals.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use squall_model::id::StepNo;
+use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::node::SignalTarget;
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::select::{Target, names, parts, target};
+use crate::options::values::signal::signal_number;
+use crate::refusal;
+
+const SIGKILL: i32 = 9;
+
+const OPTIONS: &[Known] = &[
+    ("account", 'A', Value::Needed),
+    ("batch", 'b', Value::None),
+    ("clusters", 'M', Value::Needed),
+    ("cron", 'c', Value::None),
+    ("ctld", '\0', Value::None),
+    ("full", 'f', Value::None),
+    ("hurry", 'H', Value::None),
+    ("interactive", 'i', Value::None),
+    ("jobname", 'n', Value::Needed),
+    ("me", '\0', Value::None),
+    ("name", 'n', Value::Needed),
+    ("nodelist", 'w', Value::Needed),
+    ("partition", 'p', Value::Needed),
+    ("qos", 'q', Value::Needed),
+    ("quiet", 'Q', Value::None),
+    ("reservation", 'R', Value::Needed),
+    ("sibling", '\0', Value::Needed),
+    ("signal", 's', Value::Needed),
+    ("state", 't', Value::Needed),
+    ("user", 'u', Value::Needed),
+    ("verbose", 'v', Value::None),
+    ("wckey", '\0', Value::Needed),
+];
+
+const HELP: &str = "\
+Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]]
+  -A, --account=account           act only on jobs charging this account
+  -b, --batch                     signal batch shell for specified job
+  -f, --full                      signal batch shell and all steps for specified job
+  -H, --hurry                     avoid burst buffer stage out
+  -i, --interactive               require response from user for each job
+  -M, --clusters                  clusters to issue commands to
+      --me                        act only on jobs owned by the user
+  -n, --name=job_name             act only on jobs with this name
+  -p, --partition=partition       act only on jobs in this partition
+  -Q, --quiet                     disable warnings
+  -q, --qos=qos                   act only on jobs with this quality of service
+  -R, --reservation=reservation   act only on jobs with this reservation
+  -s, --signal=name | integer     signal to send to job, default is SIGKILL
+  -t, --state=states              act only on jobs in this state. Valid job states are PENDING, RUNNING and SUSPENDED
+  -u, --user=user_id              act only on jobs of this user
+  -V, --version                   output version information and exit
+  -v, --verbose                   verbosity level
+  -w, --nodelist                  act only on jobs on these nodes
+      --wckey=wckey               act only on jobs with this workload characterization key
+";
+
+/// Runs scancel.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    run("scancel", args, scancel)
+}
+
+/// How to do it.
+struct Way {
+    signal: Option<i32>,
+    batch: bool,
+    full: bool,
+    verbose: bool,
+    quiet: bool,
+}
+
+fn scancel(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    call.check_cluster(given.last("clusters"), false, "slurm_load_jobs error")?;
+    let way = way(call, &given)?;
+    let mut targets = Vec::new();
+    for part in given.operands.iter().flat_map(|operand| parts(operand)) {
+        match target(part) {
+            Some(target) => targets.push(target),
+            None => return call.fail(&format!("Invalid job id {part}")),
+        }
+    }
+    let selection = selection(call, &given)?;
+    if targets.is_empty() && selection == JobSelection::default() && narrow(&given).is_none() {
+        return call.fail("No job identification provided");
+    }
+    if given.has("interactive") || narrow(&given).is_some() {
+        targets = chosen(call, &given, selection.clone(), &targets)?;
+        return if targets.is_empty() { Ok(()) } else { all(call, &way, &JobSelection::default(), &targets) };
+    }
+    all(call, &way, &selection, &targets)
+}
+
+fn way(call: &mut Call<'_>, given: &Arguments) -> Result<Way, Fail> {
+    let signal = match given.last("signal") {
+        None => None,
+        Some(text) => match signal_number(text) {
+            Some(number) => Some(number),
+            None => return call.fail(&format!("Unknown job signal: {text}")),
+        },
+    };
+    Ok(Way {
+        signal,
+        batch: given.has("batch") || call.variable("SCANCEL_BATCH").is_some(),
+        full: given.has("full") || call.variable("SCANCEL_FULL").is_some(),
+        verbose: given.has("verbose") || call.variable("SCANCEL_VERBOSE").is_some(),
+        quiet: given.has("quiet"),
+    })
+}
+
+fn selection(call: &mut Call<'_>, given: &Arguments) -> Result<JobSelection, Fail> {
+    let from = |option: &str, variable: &str, call: &Call<'_>| {
+        given.last(option).map(str::to_owned).or_else(|| call.variable(variable))
+    };
+    let list = |text: Option<String>| text.as_deref().map(names).unwrap_or_default();
+    let mut selection = JobSelection {
+        partitions: list(from("partition", "SCANCEL_PARTITION", call)),
+        names: list(given.last("name").or(given.last("jobname")).map(str::to_owned).or(call.variable("SCANCEL_NAME"))),
+        accounts: list(from("account", "SCANCEL_ACCOUNT", call)),
+        qos: list(from("qos", "SCANCEL_QOS", call)),
+        nodes: given.last("nodelist").map(str::to_owned),
+        ..JobSelection::default()
+    };
+    if let Some(users) = from("user", "SCANCEL_USER", call) {
+        selection.users = call.user_ids(&users)?;
+    }
+    if given.has("me") {
+        selection.users = vec![call.people.me()];
+    }
+    if let Some(states) = from("state", "SCANCEL_STATE", call) {
+        let allowed = [StateFilter::Pending, StateFilter::Running, StateFilter::Suspended];
+        match call.states(&states)? {
+            Some(states) if states.iter().all(|s| allowed.contains(s)) => selection.states = states,
+            _ => return call.fail(&format!("Invalid job state {states}: use PENDING, RUNNING or SUSPENDED")),
+        }
+    }
+    Ok(selection)
+}
+
+/// Conditions that only a listing can answer.
+fn narrow(given: &Arguments) -> Option<(Option<&str>, Option<&str>)> {
+    let both = (given.last("reservation"), given.last("wckey"));
+    (both != (None, None)).then_some(both)
+}
+
+/// The jobs that the listing shows, each asked for with `--interactive`.
+fn chosen(
+    call: &mut Call<'_>,
+    given: &Arguments,
+    mut selection: JobSelection,
+    targets: &[Target],
+) -> Result<Vec<Target>, Fail> {
+    selection.ids = targets.iter().map(|t| t.job.clone()).collect();
+    let page = match call.controller.jobs(selection, false, false) {
+        Ok(page) => page,
+        Err(e) => return call.failed("slurm_load_jobs error", &e),
+    };
+    let (reservation, wckey) = narrow(given).unwrap_or_default();
+    let mut all = Vec::new();
+    for job in &page.jobs {
+        let Some(spec) = page.specs.get(job.spec as usize) else { continue };
+        let fits = reservation.is_none_or(|r| spec.reservation.as_deref() == Some(r))
+            && wckey.is_none_or(|k| spec.wckey.as_deref() == Some(k));
+        if !fits {
+            continue;
+        }
+        let step = targets.iter().find(|t| matches!(&t.job, JobRef::Job(id) if *id == job.id)).and_then(|t| t.step);
+        let name = JobName { id: job.id, task: job.task };
+        let question = format!("Cancel job_id={name} name={} partition={} [y/n]? ", spec.name, job.partition);
+        if !given.has("interactive") || agreed(call, &question) {
+            let job_ref = match &job.pending_tasks {
+                Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),
+                None => JobRef::Job(job.id),
+            };
+            all.push(Target { job: job_ref, step, text: name.to_string() });
+        }
+    }
+    Ok(all)
+}
+
+fn agreed(call: &mut Call<'_>, question: &str) -> bool {
+    loop {
+        call.print(question);
+        drop(call.out.flush());
+        let mut line = String::new();
+        match std::io::stdin().read_line(&mut line) {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => match line.trim() {
+                "y" | "Y" => return true,
+                "n" | "N" => return false,
+                _ => {}
+            },
+        }
+    }
+}
+
+/// One request for the jobs, one for each step.
+fn all(call: &mut Call<'_>, way: &Way, selection: &JobSelection, targets: &[Target]) -> Result<(), Fail> {
+    let mut result = Ok(());
+    let jobs: Vec<JobRef> = targets.iter().filter(|t| t.step.is_none()).map(|t| t.job.clone()).collect();
+    if !jobs.is_empty() || targets.is_empty() {
+        result = one(call, way, JobSelection { ids: jobs, ..selection.clone() }, None);
+    }
+    for target in targets {
+        if let Some(step) = target.step {
+            let selection = JobSelection { ids: vec![target.job.clone()], ..selection.clone() };
+            result = result.and(one(call, way, selection, Some(step)));
+        }
+    }
+    result
+}
+
+fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>) -> Result<(), Fail> {
+    let target = match step {
+        _ if way.full => SignalTarget::Full,
+        _ if way.batch => SignalTarget::Batch,
+        Some(step) => SignalTarget::Step(step),
+        None => SignalTarget::Steps,
+    };
+    // KILL for all of a job is its end, as it is without any signal.
+    let signal = match way.signal {
+        None | Some(SIGKILL) if !way.batch && !way.full => None,
+        signal => Some((signal.unwrap_or(SIGKILL), target)),
+    };
+    let request = Request::Cancel { jobs, signal, step, verbose: way.verbose };
+    let (done, refused) = match call.controller.ask(&request) {
+        Ok(Answer::Affected { jobs, refused }) => (jobs, refused),
+        Ok(Answer::Done) => return Ok(()),
+        Ok(_) => return call.failed("Kill job error", &unexpected()),
+        Err(e) => {
+            let quiet = way.quiet && !e.is_transient();
+            return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", refusal::error_text(&e))) };
+        }
+    };
+    if way.verbose {
+        for job in &done {
+            let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
+            let kind = if way.full {
+                "full "
+            } else if way.batch {
+                "batch "
+            } else {
+                ""
+            };
+            call.say(&match signal {
+                None => format!("scancel: Terminating {kind}job {name}"),
+                Some((number, _)) => format!("scancel: Signal {number} to {kind}job {name}"),
+            });
+        }
+    }
+    let mut result = Ok(());
+    for (job, why) in &refused {
+        // As Slurm: what has ended or is not known is cancelled well enough.
+        let harmless = matches!(why, Refusal::InvalidJobId | Refusal::AlreadyDone | Refusal::InvalidStepId);
+        if way.verbose || !(harmless || way.quiet) {
+            let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
+            let kind = if step.is_some() { "job step id" } else { "job id" };
+            call.complain(&format!("Kill job error on {kind} {name}: {}", refusal::text(why)));
+        }
+        if !harmless {
+            result = Err(Fail(1));
+        }
+    }
+    result
+}

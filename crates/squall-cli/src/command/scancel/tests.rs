@@ -1,0 +1,95 @@
+//! Tests of scancel: what is asked, what is said, how it ends.
+
+use squall_model::id::{JobId, StepNo};
+use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::node::SignalTarget;
+
+use super::scancel;
+use crate::command::listing::fake::{Seen, check, fake, run_with, transcript};
+
+type Cancelled = (JobSelection, Option<(i32, SignalTarget)>, Option<StepNo>);
+
+/// What the controller was asked to do.
+fn asked(args: &[&str]) -> Vec<Cancelled> {
+    let mut fake = fake();
+    let seen = run_with(&mut fake, "scancel", scancel, args, &[]);
+    assert_eq!(seen.code, 0, "{}", seen.err);
+    fake.asked
+        .into_iter()
+        .filter_map(|r| match r {
+            Request::Cancel { jobs, signal, step, .. } => Some((jobs, signal, step)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn ids(ids: &[u32]) -> Vec<JobRef> {
+    ids.iter().map(|id| JobRef::Job(JobId(*id))).collect()
+}
+
+/// What the user sees when the controller answers so.
+fn answered(args: &[&str], done: &[u32], refused: &[(u32, Refusal)]) -> Seen {
+    let mut fake = fake();
+    let name = |id: &u32| JobName { id: JobId(*id), task: None };
+    fake.answers.push(Answer::Affected {
+        jobs: done.iter().map(name).collect(),
+        refused: refused.iter().map(|(id, why)| (name(id), why.clone())).collect(),
+    });
+    run_with(&mut fake, "scancel", scancel, args, &[])
+}
+
+#[test]
+fn what_is_asked() {
+    let by_id = asked(&["10", "11,12"]);
+    assert_eq!(by_id, [(JobSelection { ids: ids(&[10, 11, 12]), ..JobSelection::default() }, None, None)]);
+    let steps = asked(&["10.0", "11", "10.batch"]);
+    assert_eq!(steps.len(), 3);
+    assert_eq!((steps[0].0.ids.clone(), steps[1].2, steps[2].2), (ids(&[11]), Some(StepNo(0)), Some(StepNo::BATCH)));
+    assert_eq!(asked(&["-s", "USR1", "10"])[0].1, Some((10, SignalTarget::Steps)));
+    assert_eq!(asked(&["-s", "USR1", "-b", "10"])[0].1, Some((10, SignalTarget::Batch)));
+    assert_eq!(asked(&["--signal=SIGTERM", "--full", "10"])[0].1, Some((15, SignalTarget::Full)));
+    assert_eq!(asked(&["--signal=INT", "10.0"])[0].1, Some((2, SignalTarget::Step(StepNo(0)))));
+    assert_eq!(asked(&["-s", "9", "10"])[0].1, None);
+    let all =
+        &asked(&["-u", "ann", "-n", "x", "-p", "debug", "-t", "PD,R", "-A", "a", "-q", "normal", "-w", "n1"])[0].0;
+    assert_eq!((all.users.clone(), all.states.clone()), (vec![1000], vec![StateFilter::Pending, StateFilter::Running]));
+    assert_eq!((all.names.len(), all.partitions.len(), all.accounts.len(), all.qos.len()), (1, 1, 1, 1));
+    assert_eq!(all.nodes.as_deref(), Some("n1"));
+    assert_eq!(asked(&["--me"])[0].0.users, [1000]);
+    assert!(asked(&["--wckey", "none"]).is_empty());
+}
+
+#[test]
+fn what_is_said() {
+    assert_eq!(answered(&["10"], &[10], &[]), Seen { code: 0, out: String::new(), err: String::new() });
+    assert_eq!(answered(&["-v", "10"], &[10], &[]).err, "scancel: Terminating job 10\n");
+    assert_eq!(answered(&["-v", "-s", "10", "10"], &[10], &[]).err, "scancel: Signal 10 to job 10\n");
+    assert_eq!(answered(&["-v", "10.0"], &[10], &[]).err, "scancel: Terminating job 10.0\n");
+    let unknown = [(99, Refusal::InvalidJobId)];
+    assert_eq!(answered(&["99"], &[], &unknown), Seen { code: 0, out: String::new(), err: String::new() });
+    assert_eq!(
+        answered(&["-v", "99"], &[], &unknown).err,
+        "scancel: error: Kill job error on job id 99: Invalid job id specified\n"
+    );
+    let denied = answered(&["10"], &[], &[(10, Refusal::AccessDenied)]);
+    assert_eq!(
+        (denied.code, denied.err.as_str()),
+        (1, "scancel: error: Kill job error on job id 10: Access/permission denied\n")
+    );
+    assert_eq!(answered(&["-Q", "10"], &[], &[(10, Refusal::AccessDenied)]).err, "");
+}
+
+#[test]
+fn what_fails_and_how() {
+    let text = transcript(
+        "scancel",
+        scancel,
+        &[&[], &["x"], &["-s", "NOPE", "1"], &["-t", "CD"], &["-u", "nobody-here"], &["--nosuch"], &["-V"]],
+    );
+    check("scancel_what_fails_and_how", &text);
+    let mut down = fake();
+    down.down = true;
+    let seen = run_with(&mut down, "scancel", scancel, &["1"], &[]);
+    assert_eq!(seen.code, 1);
+    assert!(seen.err.contains("Unable to contact slurm controller"), "{}", seen.err);
+}

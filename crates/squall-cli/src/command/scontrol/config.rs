@@ -1,0 +1,95 @@
+//! `scontrol show config`.
+
+use squall_model::config::Config;
+use squall_model::duration::format_memory_mb;
+use squall_model::limits;
+use squall_model::wire::client::{Answer, Request};
+
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::show::ping;
+use crate::format::words;
+
+const WHAT: &str = "slurm_ctl_conf_ptr error";
+
+/// The configuration as Slurm prints its own.
+pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
+    let config = match call.controller.ask(&Request::Config) {
+        Ok(Answer::Config(config)) => *config,
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
+    for (key, value) in values(&config) {
+        text.push_str(&format!("{key:<23} = {value}\n"));
+    }
+    text.push('\n');
+    call.print(&text);
+    ping(call)
+}
+
+fn yes(value: bool) -> String {
+    if value { "Yes" } else { "No" }.to_owned()
+}
+
+fn number(value: bool) -> String {
+    u32::from(value).to_string()
+}
+
+/// Keys and values, by name.
+fn values(config: &Config) -> Vec<(&'static str, String)> {
+    let seconds = |s: u64| format!("{s} sec");
+    let memory = match config.def_mem_per_cpu_mb {
+        0 => "UNLIMITED".to_owned(),
+        mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
+    };
+    let words = |text: &str| text.to_owned();
+    vec![
+        ("AccountingStorageEnforce", words("none")),
+        ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
+        ("AccountingStorageType", words("accounting_storage/slurmdbd")),
+        ("AuthType", words("auth/peercred")),
+        ("BatchStartTimeout", seconds(10)),
+        ("ClusterName", config.cluster.clone()),
+        ("CompleteWait", seconds(0)),
+        ("DefMemPerCPU", memory),
+        ("DisableRootJobs", yes(false)),
+        ("EnforcePartLimits", words("NO")),
+        ("Epilog", words("(null)")),
+        ("FirstJobId", words("1")),
+        ("GresTypes", words("(null)")),
+        ("InactiveLimit", seconds(0)),
+        ("JobAcctGatherFrequency", words("30")),
+        ("JobAcctGatherType", words("jobacct_gather/cgroup")),
+        ("JobCompType", words("jobcomp/none")),
+        ("JobRequeue", number(config.job_requeue)),
+        ("KillOnBadExit", words("0")),
+        ("KillWait", seconds(config.kill_wait_s)),
+        ("MaxArraySize", config.max_array_size.to_string()),
+        ("MaxJobCount", config.max_job_count.to_string()),
+        ("MaxJobId", words("4294967293")),
+        ("MaxMemPerNode", words("UNLIMITED")),
+        ("MaxStepCount", words("40000")),
+        ("MaxTasksPerNode", limits::TASKS_PER_NODE_MAX.to_string()),
+        ("MessageTimeout", seconds(10)),
+        ("MinJobAge", seconds(config.min_job_age_s)),
+        ("MpiDefault", words("none")),
+        ("PreemptMode", words("OFF")),
+        ("PreemptType", words("preempt/none")),
+        ("PrivateData", words("none")),
+        ("PriorityType", words("priority/basic")),
+        ("ProctrackType", words("proctrack/cgroup")),
+        ("Prolog", words("(null)")),
+        ("ReturnToService", words("1")),
+        ("SchedulerType", words("sched/builtin")),
+        ("SelectType", words("select/cons_tres")),
+        ("SelectTypeParameters", words("CR_CPU_MEMORY")),
+        ("SlurmctldTimeout", seconds(120)),
+        ("SlurmdTimeout", seconds(config.node_timeout_s)),
+        ("SLURM_VERSION", words::slurm_version()),
+        ("TaskPlugin", words("task/affinity,task/cgroup")),
+        ("TopologyPlugin", words("topology/default")),
+        ("TreeWidth", words("16")),
+        ("WaitTime", seconds(0)),
+    ]
+}

@@ -1,0 +1,155 @@
+//! Commands of scontrol that act on jobs: hold, release, requeue, suspend, resume; and on the controller.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
+
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::{id_of, target};
+use crate::command::scontrol::{Manner, ask_done, job};
+use crate::refusal;
+
+const SUSPEND: &str = "slurm_suspend error";
+
+/// `hold`, `uhold`.
+pub(super) fn hold(call: &mut Call<'_>, manner: Manner, words: &[String], user: bool) -> Result<(), Fail> {
+    let jobs = selection(call, "hold", words)?;
+    act(call, manner, &Request::Hold { jobs, user }, Some(SUSPEND))
+}
+
+/// `release`.
+pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
+    let jobs = selection(call, "release", words)?;
+    act(call, manner, &Request::Release { jobs }, Some(SUSPEND))
+}
+
+/// `requeue`, `requeuehold`.
+pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hold: bool) -> Result<(), Fail> {
+    // `requeuehold State=SpecialExit ID`: the state is what it is.
+    let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
+    let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words)?;
+    act(call, manner, &Request::Requeue { jobs, hold }, None)
+}
+
+/// `suspend`, `resume`.
+pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
+    let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words)?;
+    act(call, manner, &Request::Suspend { jobs, suspend }, Some(SUSPEND))
+}
+
+/// Something without arguments.
+pub(super) fn simple(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
+    ask_done(call, request, what)
+}
+
+/// Jobs by ids, separated by commas or blanks, or by `jobname=`.
+fn selection(call: &mut Call<'_>, keyword: &str, words: &[String]) -> Result<JobSelection, Fail> {
+    if words.is_empty() {
+        call.say(&format!("too few arguments for keyword:{keyword}"));
+        return Err(Fail(1));
+    }
+    select(call, words)
+}
+
+/// As [`selection`], of a list that is known not to be empty.
+pub(super) fn select(call: &mut Call<'_>, words: &[String]) -> Result<JobSelection, Fail> {
+    let mut ids = Vec::new();
+    for word in words {
+        let lower = word.to_lowercase();
+        if let Some((key, name)) = word.split_once('=') {
+            if lower.starts_with("jobn") || lower.starts_with("name=") {
+                return job::named(call, name);
+            }
+            if !"jobid".starts_with(&key.to_lowercase()) {
+                return call.fail(&format!("Invalid job id {word}"));
+            }
+        }
+        let list = word.split_once('=').map_or(word.as_str(), |(_, list)| list);
+        for target in call.targets(list)? {
+            ids.push(target.job);
+        }
+    }
+    if ids.is_empty() { call.fail("No job ID specified") } else { Ok(JobSelection { ids, ..JobSelection::default() }) }
+}
+
+/// Asks, and says of which jobs it could not be done.
+pub(super) fn act(call: &mut Call<'_>, manner: Manner, request: &Request, what: Option<&str>) -> Result<(), Fail> {
+    let refused = match call.controller.ask(request) {
+        Ok(Answer::Affected { refused, .. }) => refused,
+        Ok(Answer::Done) => return Ok(()),
+        Ok(_) => return call.failed(what.unwrap_or("scontrol"), &unexpected()),
+        Err(e) if e.is_transient() => return call.failed(what.unwrap_or("slurm_requeue error"), &e),
+        Err(e) => {
+            let words = refusal::error_text(&e);
+            let name = name_of(request);
+            call.say(&format!("{words} for job {name}"));
+            if let Some(what) = what {
+                call.say(&format!("{what}: {words}"));
+            }
+            return Err(Fail(1));
+        }
+    };
+    for (name, why) in refused.iter().filter(|_| !manner.quiet) {
+        let words = refusal::text(why);
+        call.say(&format!("{words} for job {name}"));
+        if let Some(what) = what {
+            call.say(&format!("{what}: {words}"));
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Fail(1)) }
+}
+
+/// The job that a request names, for messages.
+fn name_of(request: &Request) -> String {
+    let (Request::Hold { jobs, .. }
+    | Request::Release { jobs }
+    | Request::Requeue { jobs, .. }
+    | Request::Suspend { jobs, .. }
+    | Request::UpdateJob { jobs, .. }) = request
+    else {
+        return String::new();
+    };
+    jobs.ids
+        .iter()
+        .map(|job| match job {
+            JobRef::Job(id) => id.to_string(),
+            JobRef::Tasks(id, tasks) => format!("{id}_{tasks}"),
+        })
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// `write batch_script JOB [FILE|-]`.
+pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let [kind, id, rest @ ..] = words else {
+        call.say("too few arguments for keyword:write");
+        return Err(Fail(1));
+    };
+    if !"batch_script".starts_with(&kind.to_lowercase()) || kind.is_empty() {
+        call.say(&format!("invalid write argument: {kind}"));
+        return Err(Fail(1));
+    }
+    let Some(job) = target(id).map(|t| id_of(&t.job)) else {
+        return call.fail(&format!("Invalid job id {id}"));
+    };
+    let script = match call.controller.ask(&Request::Script { job }) {
+        Ok(Answer::Script(bytes)) => bytes,
+        Ok(_) => return call.failed("job script retrieval failed", &unexpected()),
+        Err(e) => return call.failed("job script retrieval failed", &e),
+    };
+    if rest.first().is_some_and(|f| f == "-") {
+        drop(call.out.write_all(&script));
+        return Ok(());
+    }
+    let path = rest.first().cloned().unwrap_or_else(|| format!("slurm-{id}.sh"));
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    match file.and_then(|mut file| file.write_all(&script)) {
+        Ok(()) => {
+            call.print(&format!("batch script for job {id} written to {path}\n"));
+            Ok(())
+        }
+        Err(e) => call.fail(&format!("failed to open file `{path}`: {e}")),
+    }
+}

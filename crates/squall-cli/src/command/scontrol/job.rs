@@ -1,0 +1,226 @@
+//! `scontrol show job`.
+
+use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
+use squall_model::job::JobState;
+use squall_model::resource::Memory;
+use squall_model::wire::client::{JobSelection, StateFilter};
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::id_of;
+use crate::command::scontrol::{Manner, record};
+use crate::command::squeue::fields::requeue;
+use crate::command::squeue::{job_rows, json};
+use crate::format::job::JobRow;
+use crate::format::json::document;
+use crate::format::words;
+
+const WHAT: &str = "slurm_load_jobs error";
+
+/// Jobs by id, or all.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
+    let targets = call.targets(&ids.join(","))?;
+    let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, true, manner.dialect.is_some()) {
+        Ok(page) => page,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let missing = targets.iter().any(|t| page.unknown.contains(&id_of(&t.job)));
+    if missing || (page.jobs.is_empty() && !targets.is_empty()) {
+        if !manner.quiet {
+            call.say("slurm_load_jobs error: Invalid job id specified");
+        }
+        if page.jobs.is_empty() {
+            return Err(Fail(1));
+        }
+    }
+    let rows = job_rows(call, page)?;
+    let text = if let Some(dialect) = manner.dialect {
+        let cluster = call.cluster(WHAT)?;
+        let jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
+        document(dialect, &cluster, &["scontrol", "show", "job"], vec![("jobs", jobs.into())])
+    } else if rows.is_empty() {
+        "No jobs in the system\n".to_owned()
+    } else {
+        rows.iter().map(|row| text(row, manner)).collect()
+    };
+    call.print(&text);
+    if missing { Err(Fail(1)) } else { Ok(()) }
+}
+
+/// Jobs of that name that have not ended.
+pub(super) fn named(call: &mut Call<'_>, name: &str) -> Result<JobSelection, Fail> {
+    let states = vec![StateFilter::Pending, StateFilter::Running, StateFilter::Suspended];
+    let selection = JobSelection { names: vec![name.to_owned()], states, ..JobSelection::default() };
+    match call.controller.jobs(selection.clone(), false, false) {
+        Ok(page) if page.jobs.is_empty() => call.fail(&format!("No job with the name {name}")),
+        Ok(_) => Ok(selection),
+        Err(e) => call.failed(WHAT, &e),
+    }
+}
+
+/// The record of one job.
+fn text(row: &JobRow, manner: Manner) -> String {
+    let mut lines = identity(row, manner);
+    lines.extend(times(row));
+    lines.extend(resources(row, manner));
+    lines.extend(files(row));
+    record(manner.oneliner, &lines)
+}
+
+fn null(text: &str) -> &str {
+    if text.is_empty() { "(null)" } else { text }
+}
+
+fn or_null(text: Option<&String>) -> &str {
+    text.map_or("(null)", |t| null(t))
+}
+
+fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
+    let (info, spec, owner) = (&row.info, &row.spec, &row.owner);
+    let array = match (row.array_job(), row.array_task()) {
+        (Some(job), Some(task)) => {
+            let (task, throttle) = task.split_once('%').map_or((task.as_str(), None), |(t, n)| (t, Some(n)));
+            let throttle = throttle.map(|n| format!(" ArrayTaskThrottle={n}")).unwrap_or_default();
+            format!("ArrayJobId={job} ArrayTaskId={task}{throttle} ")
+        }
+        _ => String::new(),
+    };
+    let key = spec.wckey.as_ref().map(|k| format!(" WCKey={k}")).unwrap_or_default();
+    let mut lines = vec![
+        format!("JobId={} {array}JobName={}", info.id, spec.name),
+        format!("UserId={}({}) GroupId={}({}) MCS_label=N/A", owner.user, owner.uid, owner.group, owner.gid),
+        format!(
+            "Priority={} Nice={} Account={} QOS={}{key}",
+            info.priority,
+            spec.nice,
+            null(&info.account),
+            null(&info.qos)
+        ),
+        format!(
+            "JobState={} Reason={} Dependency={}",
+            words::state(info.state).0,
+            row.reason().replace(' ', "_"),
+            null(&info.dependency)
+        ),
+        format!(
+            "Requeue={} Restarts={} BatchFlag={} Reboot=0 ExitCode={}",
+            u32::from(requeue(row)),
+            row.restarts(),
+            u32::from(row.is_batch()),
+            words::exit_code(row.exit())
+        ),
+    ];
+    if manner.details {
+        lines.push(format!("DerivedExitCode={}", words::exit_code(info.derived_exit)));
+    }
+    lines
+}
+
+fn times(row: &JobRow) -> Vec<String> {
+    let (info, clock) = (&row.info, &row.clock);
+    let minimum = row.spec.time_min_s.map_or_else(|| "N/A".to_owned(), |s| format_limit(Some(s)));
+    let suspended = info.suspended.filter(|_| info.state != JobState::Pending);
+    vec![
+        format!(
+            "RunTime={} TimeLimit={} TimeMin={minimum}",
+            format_elapsed(row.time_used()),
+            format_limit(info.time_limit_s)
+        ),
+        format!(
+            "SubmitTime={} EligibleTime={}",
+            clock.show(info.submit),
+            clock.show_or(Some(info.eligible), "Unknown")
+        ),
+        format!("AccrueTime={}", clock.show_or(Some(info.eligible), "Unknown")),
+        format!(
+            "StartTime={} EndTime={} Deadline={}",
+            clock.show_or(info.start, "Unknown"),
+            clock.show_or(info.end, "Unknown"),
+            clock.show_or(row.spec.deadline, "N/A")
+        ),
+        format!(
+            "SuspendTime={} SecsPreSuspend=0 LastSchedEval={} Scheduler=Main",
+            clock.show_or(suspended, "None"),
+            clock.show_or(info.start.filter(|_| row.started()).or(Some(info.eligible)), "Unknown")
+        ),
+    ]
+}
+
+fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
+    let (info, need) = (&row.info, &row.spec.need);
+    let memory = match need.memory {
+        Memory::Unset => "MinMemoryNode=0".to_owned(),
+        Memory::PerNodeMb(mb) => format!("MinMemoryNode={}", format_memory_mb(mb)),
+        Memory::PerCpuMb(mb) => format!("MinMemoryCPU={}", format_memory_mb(mb)),
+    };
+    let mut lines = vec![
+        format!("Partition={} AllocNode:Sid={}:0", info.partition, null(&row.spec.submit_host)),
+        format!("ReqNodeList={} ExcNodeList={}", or_null(need.nodelist.as_ref()), or_null(need.exclude.as_ref())),
+        format!("NodeList={}", info.nodes),
+    ];
+    if row.started() && !info.batch_host.is_empty() {
+        lines.push(format!("BatchHost={}", info.batch_host));
+    }
+    lines.push(format!(
+        "NumNodes={} NumCPUs={} NumTasks={} CPUs/Task={} ReqB:S:C:T=0:0:*:*",
+        info.num_nodes,
+        info.num_cpus,
+        info.num_tasks,
+        need.cpus_per_task.map_or_else(|| "1".to_owned(), |n| n.to_string())
+    ));
+    lines.push(format!("TRES={}", row.tres()));
+    lines.push(format!(
+        "Socks/Node=* NtasksPerN:B:S:C={}:0:*:* CoreSpec={}",
+        need.ntasks_per_node.unwrap_or(0),
+        row.other("core-spec").unwrap_or("*")
+    ));
+    if manner.details {
+        lines.extend(
+            info.per_node
+                .iter()
+                .map(|(hosts, cores, memory)| format!("  Nodes={hosts} CPU_IDs={cores} Mem={memory} GRES=")),
+        );
+    }
+    lines.push(format!(
+        "MinCPUsNode={} {memory} MinTmpDiskNode={}",
+        row.min_cpus(),
+        format_memory_mb(need.tmp_disk_mb)
+    ));
+    lines.push(format!("Features={} DelayBoot=00:00:00", or_null(need.constraint.as_ref())));
+    if let Some(name) = &row.spec.reservation {
+        lines.push(format!("Reservation={name}"));
+    }
+    lines.push(format!(
+        "OverSubscribe={} Contiguous={} Licenses={} Network=(null)",
+        row.over_subscribe(),
+        u32::from(need.contiguous),
+        or_null(need.licenses.as_ref())
+    ));
+    lines
+}
+
+fn files(row: &JobRow) -> Vec<String> {
+    let spec = &row.spec;
+    let command = row.command();
+    let mut lines = vec![format!("Command={}", null(&command)), format!("WorkDir={}", spec.work_dir)];
+    if let Some(comment) = &spec.comment {
+        lines.push(format!("Comment={comment} "));
+    }
+    if row.is_batch() {
+        lines.push(format!("StdErr={}", row.stderr()));
+        lines.push(format!("StdIn={}", row.stdin()));
+        lines.push(format!("StdOut={}", row.stdout()));
+    }
+    lines.push("Power=".to_owned());
+    if let Some(gres) = &spec.need.gres {
+        lines.push(format!("TresPerNode={gres}"));
+    }
+    if spec.mail_user.is_some() || spec.mail_type.is_some() {
+        lines.push(format!(
+            "MailUser={} MailType={}",
+            spec.mail_user.as_deref().unwrap_or(&row.owner.user),
+            spec.mail_type.as_deref().unwrap_or("NONE")
+        ));
+    }
+    lines
+}

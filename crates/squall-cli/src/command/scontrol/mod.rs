@@ -1,0 +1,236 @@
+//! scontrol: shows and changes jobs, nodes and partitions.
+
+mod config;
+mod control;
+mod job;
+mod node;
+mod partition;
+mod show;
+mod update;
+mod update_job;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::io::BufRead;
+use std::process::ExitCode;
+
+use squall_model::wire::client::{Answer, Request};
+
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, run};
+use crate::command::squeue::dialect;
+use crate::format::json::Dialect;
+use crate::format::words;
+
+const OPTIONS: &[Known] = &[
+    ("all", 'a', Value::None),
+    ("cluster", 'M', Value::Needed),
+    ("clusters", 'M', Value::Needed),
+    ("details", 'd', Value::None),
+    ("federation", '\0', Value::None),
+    ("future", 'F', Value::None),
+    ("hide", '\0', Value::None),
+    ("json", '\0', Value::Maybe),
+    ("local", '\0', Value::None),
+    ("oneliner", 'o', Value::None),
+    ("quiet", 'Q', Value::None),
+    ("sibling", '\0', Value::None),
+    ("uid", 'u', Value::Needed),
+    ("verbose", 'v', Value::None),
+    ("yaml", '\0', Value::Maybe),
+    ("", 'h', Value::None),
+];
+
+const HELP: &str = "\
+scontrol [<OPTION>] [<COMMAND>]
+    Valid <OPTION> values are:
+     -a or --all: equivalent to \"all\" command
+     -d or --details: equivalent to \"details\" command
+     -h or --help: equivalent to \"help\" command
+     -M or --cluster: equivalent to \"cluster\" command
+     -o or --oneliner: equivalent to \"oneliner\" command
+     -Q or --quiet: equivalent to \"quiet\" command
+     -v or --verbose: equivalent to \"verbose\" command
+     -V or --version: equivalent to \"version\" command
+     --json, --yaml: produce JSON or YAML output of show job, node, partition
+
+  Valid <COMMAND> values are:
+     hold <job_list>          prevent specified jobs from starting.
+     uhold <job_list>         place user hold on specified jobs.
+     release <job_list>       permit specified jobs to start.
+     requeue <job_list>       re-queue batch jobs.
+     requeuehold <job_list>   re-queue and hold batch jobs.
+     suspend <job_list>       suspend specified jobs.
+     resume <job_list>        resume previously suspended jobs.
+     ping                     print status of the controller.
+     reconfigure              re-read the configuration file.
+     show <ENTITY> [<ID>]     display state of identified entity, default is all records.
+     shutdown                 shutdown the controller and the node daemons; running jobs go on.
+     update <SPECIFICATIONS>  update job, node or partition.
+     version                  display tool version number.
+     write batch_script <job_id> <optional_filename|->
+                              write the batch script of a job to a file or to stdout.
+
+  <ENTITY> may be \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
+       \"partition\", \"reservation\", \"step\".
+  <job_list> may be comma or space separated ids, or jobname=NAME.
+  <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.
+";
+
+/// How things are shown.
+#[derive(Clone, Copy, Debug, Default)]
+struct Manner {
+    oneliner: bool,
+    details: bool,
+    quiet: bool,
+    dialect: Option<Dialect>,
+}
+
+/// Runs scontrol.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    run("scontrol", args, scontrol)
+}
+
+fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("") {
+        call.print(HELP);
+        return Ok(());
+    }
+    call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_load_jobs error")?;
+    let manner = manner(&given);
+    if given.operands.is_empty() {
+        return converse(call, manner);
+    }
+    command(call, manner, &given.operands)
+}
+
+fn manner(given: &Arguments) -> Manner {
+    Manner {
+        oneliner: given.has("oneliner"),
+        details: given.has("details"),
+        quiet: given.has("quiet"),
+        dialect: dialect(given),
+    }
+}
+
+/// Without a command: commands from standard input.
+fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
+    let mut result = Ok(());
+    loop {
+        call.print("scontrol: ");
+        let mut line = String::new();
+        match std::io::stdin().lock().read_line(&mut line) {
+            Ok(0) | Err(_) => return result,
+            Ok(_) => {}
+        }
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        match words.first().map(String::as_str) {
+            None => {}
+            Some("exit" | "quit" | "q") => return result,
+            Some("oneliner") => manner.oneliner = true,
+            Some("details") => manner.details = true,
+            Some("quiet") => manner.quiet = true,
+            Some(_) => result = command(call, manner, &words),
+        }
+    }
+}
+
+/// Whether a word is an abbreviation, of at least so many letters, of a command's name.
+fn means(word: &str, name: &str, least: usize) -> bool {
+    word.len() >= least && name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
+}
+
+/// A command with its words. Abbreviations are those of Slurm, looked at in the same order.
+fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
+    let [word, rest @ ..] = words else { return Ok(()) };
+    let is = |name, least| means(word, name, least);
+    if is("show", 3) {
+        show::show(call, manner, rest)
+    } else if is("update", 1) {
+        update::update(call, rest)
+    } else if is("requeue", 3) {
+        control::requeue(call, manner, rest, false)
+    } else if is("requeuehold", 8) {
+        control::requeue(call, manner, rest, true)
+    } else if is("hold", 4) {
+        control::hold(call, manner, rest, false)
+    } else if is("uhold", 5) || is("holdu", 5) {
+        control::hold(call, manner, rest, true)
+    } else if is("release", 3) {
+        control::release(call, manner, rest)
+    } else if is("suspend", 2) {
+        control::suspend(call, manner, rest, true)
+    } else if is("resume", 3) {
+        control::suspend(call, manner, rest, false)
+    } else if is("ping", 3) {
+        show::ping(call)
+    } else if is("reconfigure", 3) {
+        control::simple(call, &Request::Reconfigure { config: None }, "slurm_reconfigure error")
+    } else if is("shutdown", 8) {
+        control::simple(call, &Request::ShutDown { keep_jobs: true }, "slurm_shutdown error")
+    } else if is("write", 5) {
+        control::write(call, rest)
+    } else if is("version", 4) {
+        call.print(&format!("slurm {}\n", words::slurm_version()));
+        Ok(())
+    } else if is("help", 2) {
+        call.print(HELP);
+        Ok(())
+    } else if ["all", "details", "hide", "oneliner", "quiet", "verbose"].iter().any(|name| is(name, 2)) {
+        Ok(())
+    } else if let Some(name) = ABSENT.iter().find(|name| is(name, 3)) {
+        call.fail(&format!("{name}: Requested operation not supported on this system"))
+    } else {
+        call.say(&format!("invalid keyword: {word}"));
+        Err(Fail(1))
+    }
+}
+
+/// What Slurm has and Squall has not.
+const ABSENT: &[&str] = &[
+    "abort",
+    "cancel_reboot",
+    "cluster",
+    "completing",
+    "create",
+    "delete",
+    "errnumstr",
+    "fsdampeningfactor",
+    "getaddrs",
+    "gethost",
+    "listjobs",
+    "listpids",
+    "liststeps",
+    "notify",
+    "pidinfo",
+    "power",
+    "reboot",
+    "schedloglevel",
+    "setdebug",
+    "setdebugflags",
+    "takeover",
+    "token",
+    "top",
+    "wait_job",
+];
+
+/// Asks for something whose answer is but yes or no.
+fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {
+    match call.controller.ask(request) {
+        Ok(Answer::Done) => Ok(()),
+        Ok(_) => call.failed(what, &crate::client::unexpected()),
+        Err(e) => call.failed(what, &e),
+    }
+}
+
+/// Lines of words as `show` prints them: the first at the margin, the others indented, a blank line after;
+/// or all on one line.
+fn record(oneliner: bool, lines: &[String]) -> String {
+    let between = if oneliner { " " } else { "\n   " };
+    let mut text = lines.join(between);
+    text.push_str(if oneliner { "\n" } else { "\n\n" });
+    text
+}

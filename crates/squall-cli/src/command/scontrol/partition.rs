@@ -1,0 +1,105 @@
+//! `scontrol show partition`.
+
+use serde_json::json;
+use squall_model::config::PartitionState;
+use squall_model::duration::{format_limit, format_memory_mb};
+use squall_model::wire::info::PartitionInfo;
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::{Manner, record};
+use crate::command::sinfo::{all_nodes, all_partitions};
+use crate::format::json::{document, number, or_infinite};
+
+const WHAT: &str = "slurm_load_partitions error";
+
+/// Partitions by name, or all.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
+    let wanted: Vec<&str> = ids.iter().flat_map(|id| id.split(',')).filter(|id| !id.is_empty()).collect();
+    let (mut partitions, nodes) = match all_partitions(call).and_then(|p| Ok((p, all_nodes(call)?))) {
+        Ok(both) => both,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let missing: Vec<&&str> = wanted.iter().filter(|w| partitions.iter().all(|p| p.config.name != **w)).collect();
+    for name in &missing {
+        if !manner.quiet {
+            call.print(&format!("Partition {name} not found\n"));
+        }
+    }
+    let result = if missing.is_empty() { Ok(()) } else { Err(Fail(1)) };
+    if !wanted.is_empty() {
+        partitions.retain(|p| wanted.contains(&p.config.name.as_str()));
+    }
+    let memory = |p: &PartitionInfo| {
+        nodes.iter().filter(|n| n.partitions.contains(&p.config.name)).map(|n| n.hardware.memory_mb).sum::<u64>()
+    };
+    let text = if let Some(dialect) = manner.dialect {
+        let cluster = call.cluster(WHAT)?;
+        let list: Vec<serde_json::Value> = partitions.iter().map(|p| value(p, &cluster)).collect();
+        document(dialect, &cluster, &["scontrol", "show", "partitions"], vec![("partitions", list.into())])
+    } else {
+        partitions.iter().map(|p| record(manner.oneliner, &lines(p, memory(p)))).collect()
+    };
+    call.print(&text);
+    result
+}
+
+/// `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
+fn state(of: PartitionState) -> &'static str {
+    match of {
+        PartitionState::Up => "UP",
+        PartitionState::Down => "DOWN",
+        PartitionState::Drain => "DRAIN",
+        PartitionState::Inactive => "INACTIVE",
+    }
+}
+
+fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
+    let config = &partition.config;
+    let groups = if config.allow_groups.is_empty() { "ALL".to_owned() } else { config.allow_groups.join(",") };
+    let default_time = config.default_time_s.map_or_else(|| "NONE".to_owned(), |s| format_limit(Some(s)));
+    let max_nodes = config.max_nodes.map_or_else(|| "UNLIMITED".to_owned(), |n| n.to_string());
+    let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
+    vec![
+        format!("PartitionName={}", config.name),
+        format!("AllowGroups={groups} AllowAccounts=ALL AllowQos=ALL"),
+        format!("AllocNodes=ALL Default={} QoS=N/A", if config.default { "YES" } else { "NO" }),
+        format!("DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO"),
+        format!(
+            "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED",
+            format_limit(config.max_time_s),
+            config.min_nodes
+        ),
+        format!("Nodes={}", partition.nodes),
+        format!("PriorityJobFactor=1 PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe=NO", config.priority_tier),
+        "OverTimeLimit=NONE PreemptMode=OFF".to_owned(),
+        format!(
+            "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",
+            state(config.state),
+            partition.num_cpus,
+            partition.num_nodes
+        ),
+        "JobDefaults=(null)".to_owned(),
+        "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED".to_owned(),
+        format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
+    ]
+}
+
+fn value(partition: &PartitionInfo, cluster: &str) -> serde_json::Value {
+    let config = &partition.config;
+    json!({
+        "name": config.name,
+        "cluster": cluster,
+        "nodes": {"configured": partition.nodes, "total": partition.num_nodes, "allowed_allocation": ""},
+        "cpus": {"total": partition.num_cpus, "task_binding": 0},
+        "groups": {"allowed": config.allow_groups.join(",")},
+        "defaults": {"time": number(config.default_time_s.map(|s| s.div_ceil(60))), "job": ""},
+        "maximums": {
+            "nodes": or_infinite(config.max_nodes.map(u64::from)),
+            "time": or_infinite(config.max_time_s.map(|s| s.div_ceil(60))),
+        },
+        "minimums": {"nodes": config.min_nodes},
+        "priority": {"job_factor": 1, "tier": config.priority_tier},
+        "is_default": config.default,
+        "partition": {"state": [state(config.state)]},
+    })
+}

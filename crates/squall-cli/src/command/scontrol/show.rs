@@ -1,0 +1,186 @@
+//! `scontrol show`: which entity, and the small ones.
+
+use squall_model::hostlist;
+use squall_model::wire::client::{Answer, JobSelection, Request};
+
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::id_of;
+use crate::command::scontrol::{Manner, config, job, means, node, partition, record};
+use crate::command::squeue::job_rows;
+use crate::format::job::{JobRow, tres};
+use crate::format::words;
+
+/// `show ENTITY [ID …]`, `show ENTITY=ID`.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Result<(), Fail> {
+    let Some((entity, ids)) = given.split_first() else {
+        if !manner.quiet {
+            call.say("too few arguments for keyword:show");
+        }
+        return Err(Fail(1));
+    };
+    let (entity, attached) = entity.split_once('=').map_or((entity.as_str(), None), |(e, id)| (e, Some(id.to_owned())));
+    let ids: Vec<String> = attached.into_iter().chain(ids.iter().cloned()).collect();
+    let is = |name, least| means(entity, name, least);
+    if is("aliases", 1) {
+        call.print("localhost\n");
+        Ok(())
+    } else if is("config", 1) {
+        config::show(call)
+    } else if is("daemons", 1) {
+        call.print("slurmctld slurmd \n");
+        Ok(())
+    } else if is("hostnames", 5) {
+        hostnames(call, &ids)
+    } else if is("hostlist", 5) {
+        host_list(call, &ids, false)
+    } else if is("hostlistsorted", 9) {
+        host_list(call, &ids, true)
+    } else if is("jobs", 1) || is("jobid", 1) {
+        job::show(call, manner, &ids)
+    } else if is("licenses", 2) {
+        nothing(call, "No licenses configured in Slurm.")
+    } else if is("nodes", 1) {
+        node::show(call, manner, &ids)
+    } else if is("partitions", 2) || is("partitionname", 2) {
+        partition::show(call, manner, &ids)
+    } else if is("reservations", 1) || is("reservationname", 1) {
+        reservations(call, &ids)
+    } else if is("steps", 2) {
+        steps(call, manner, &ids)
+    } else if is("topology", 1) {
+        nothing(call, "No topology information available")
+    } else if is("burstbuffer", 2) || is("bbstat", 2) || is("dwstat", 2) {
+        nothing(call, "No burst buffer information available")
+    } else if is("federations", 1) {
+        nothing(call, "There are no federations.")
+    } else {
+        call.say(&format!("invalid entity:{entity} for keyword:show"));
+        Err(Fail(1))
+    }
+}
+
+fn nothing(call: &mut Call<'_>, text: &str) -> Result<(), Fail> {
+    call.print(&format!("{text}\n"));
+    Ok(())
+}
+
+fn reservations(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
+    match ids.first() {
+        None => nothing(call, "No reservations in the system"),
+        Some(name) => nothing(call, &format!("Reservation {name} not found")).and(Err(Fail(1))),
+    }
+}
+
+/// `scontrol ping`.
+pub(super) fn ping(call: &mut Call<'_>) -> Result<(), Fail> {
+    match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { host, trouble, .. }) => {
+            call.print(&format!("Slurmctld(primary) at {host} is UP\n"));
+            if let Some(trouble) = trouble {
+                call.complain(&trouble);
+            }
+            Ok(())
+        }
+        Ok(_) => call.failed("slurm_ping error", &unexpected()),
+        Err(e) => {
+            call.print("Slurmctld(primary) at localhost is DOWN\n");
+            if let Some(detail) = e.detail() {
+                let detail = detail.to_owned();
+                call.say(&format!("scontrol: {detail}"));
+            }
+            Err(Fail(1))
+        }
+    }
+}
+
+/// `show hostnames`: one name on each line; without a list, those of the job in whose environment it runs.
+fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
+    let variable = || call.variable("SLURM_JOB_NODELIST").or_else(|| call.variable("SLURM_NODELIST"));
+    let list = if ids.is_empty() { variable() } else { Some(ids.join(",")) };
+    let Some(list) = list else {
+        return call.fail("no host list given, and SLURM_JOB_NODELIST is not set");
+    };
+    match hostlist::expand(&list) {
+        Ok(names) => {
+            let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+            call.print(&text);
+            Ok(())
+        }
+        Err(e) => call.fail(&format!("Invalid hostlist: {list}: {e}")),
+    }
+}
+
+/// `show hostlist`: names to a list; a path names a file of them.
+fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fail> {
+    let list = match ids {
+        [] => return call.fail("no host names given"),
+        [path] if path.starts_with('/') => match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) => return call.fail(&format!("{path}: {e}")),
+        },
+        names => names.join(","),
+    };
+    match hostlist::expand(&list) {
+        Ok(names) => {
+            let text = if sorted { hostlist::compress(names) } else { hostlist::compress_in_order(names) };
+            call.print(&format!("{text}\n"));
+            Ok(())
+        }
+        Err(e) => call.fail(&format!("Invalid hostlist: {}: {e}", list.trim())),
+    }
+}
+
+/// `show step [JOB[.STEP]]`.
+fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
+    let targets = call.targets(&ids.join(","))?;
+    let selection = JobSelection { ids: targets.iter().map(|t| t.job.clone()).collect(), ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, false, true) {
+        Ok(page) => page,
+        Err(e) => return call.failed("slurm_get_job_steps error", &e),
+    };
+    if let [only] = targets.as_slice() {
+        if page.unknown.contains(&id_of(&only.job)) {
+            call.say(&format!("Job step {} not found", only.text));
+            return Err(Fail(1));
+        }
+    }
+    let mut text = String::new();
+    for row in job_rows(call, page)? {
+        for step in row.info.steps.iter().filter(|s| s.end.is_none()) {
+            if targets.iter().all(|t| t.step.is_none_or(|wanted| wanted == step.step)) {
+                text.push_str(&step_record(manner, &row, step));
+            }
+        }
+    }
+    if text.is_empty() {
+        text = "No job steps in the system\n".to_owned();
+    }
+    call.print(&text);
+    Ok(())
+}
+
+fn step_record(manner: Manner, row: &JobRow, step: &squall_model::wire::info::StepInfo) -> String {
+    let state = step.end.as_ref().map_or("RUNNING", |(_, how)| words::end(how.state).0);
+    let start = row.clock.show(step.start);
+    record(
+        manner.oneliner,
+        &[
+            format!(
+                "StepId={}.{} UserId={} StartTime={start} TimeLimit=UNLIMITED",
+                row.array_id(),
+                step.step,
+                row.owner.uid
+            ),
+            format!("State={state} Partition={} NodeList={}", row.info.partition, step.nodes),
+            format!(
+                "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
+                step.num_nodes, step.num_cpus, step.num_tasks, step.name
+            ),
+            format!("TRES={}", tres(step.num_cpus, 0, step.num_nodes)),
+            "ResvPorts=(null)".to_owned(),
+            "CPUFreqReq=Default Dist=Block".to_owned(),
+            format!("SrunHost:Pid={}:0", row.spec.submit_host),
+        ],
+    )
+}

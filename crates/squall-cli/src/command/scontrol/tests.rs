@@ -1,0 +1,250 @@
+//! Tests of scontrol: what it shows, what it asks for, how it fails.
+
+use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
+use squall_model::config::PartitionState;
+use squall_model::event::NodeAdmin;
+use squall_model::id::JobId;
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, JobName, JobRef, JobUpdate, Refusal, Request};
+
+use super::scontrol;
+use crate::command::listing::fake::{NOW, Seen, check, fake, refused, run, run_with, transcript};
+
+/// What the controller was asked to do.
+fn asked(args: &[&str]) -> Vec<Request> {
+    let mut fake = fake();
+    let seen = run_with(&mut fake, "scontrol", scontrol, args, &[]);
+    assert_eq!(seen.code, 0, "{args:?}: {}", seen.err);
+    fake.asked.retain(|r| !matches!(r, Request::Jobs { .. } | Request::Nodes));
+    fake.asked
+}
+
+fn answered(args: &[&str], answer: Answer) -> Seen {
+    let mut fake = fake();
+    fake.answers.push(answer);
+    run_with(&mut fake, "scontrol", scontrol, args, &[])
+}
+
+fn update(words: &[&str]) -> JobUpdate {
+    let args = [&["update", "jobid=10"], words].concat();
+    match asked(&args).remove(0) {
+        Request::UpdateJob { change, .. } => *change,
+        other => panic!("not an update: {other:?}"),
+    }
+}
+
+#[test]
+fn show() {
+    let text = transcript(
+        "scontrol",
+        scontrol,
+        &[
+            &["show", "job", "10"],
+            &["show", "jobid", "20"],
+            &["-d", "show", "job=32"],
+            &["show", "job", "30", "-o"],
+            &["show", "node", "n[1,4]"],
+            &["-a", "show", "-o", "nodes"],
+            &["show", "partition"],
+            &["show", "part", "-o"],
+            &["-a", "show", "-o", "partitions"],
+            &["-a", "show", "-o", "reservations"],
+            &["show", "res"],
+            &["show", "step"],
+            &["show", "step", "10.0", "-o"],
+            &["show", "daemons"],
+            &["show", "hostnames", "n[1-3],m"],
+            &["show", "hostname", "n[08-10]"],
+            &["show", "hostlist", "n3,n1,n2"],
+            &["show", "hostlistsorted", "n3,n1,n2,n1"],
+            &["show", "licenses"],
+            &["version"],
+            &["-V"],
+        ],
+    );
+    check("scontrol_show", &text);
+}
+
+#[test]
+fn show_all_jobs_and_json() {
+    let all = run("scontrol", scontrol, &["show", "job"]).out;
+    assert_eq!(all.matches("JobId=").count() - all.matches("ArrayJobId=").count(), 7);
+    assert!(all.ends_with("\n\n"));
+    for (entity, key, count) in [("jobs", "jobs", 7), ("nodes", "nodes", 4), ("partitions", "partitions", 2)] {
+        let text = run("scontrol", scontrol, &["show", entity, "--json"]).out;
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value[key].as_array().unwrap().len(), count, "{entity}");
+    }
+}
+
+#[test]
+fn config_and_ping() {
+    let pong = |trouble: Option<&str>| Answer::Pong {
+        host: "vm".into(),
+        version: "0.1.0".into(),
+        nodes_up: 4,
+        nodes_expected: 4,
+        trouble: trouble.map(str::to_owned),
+    };
+    assert_eq!(answered(&["ping"], pong(None)).out, "Slurmctld(primary) at vm is UP\n");
+    assert_eq!(answered(&["ping"], pong(Some("the disk is full"))).err, "scontrol: error: the disk is full\n");
+    check("scontrol_config", &answered(&["show", "config"], pong(None)).out);
+    let mut down = fake();
+    down.down = true;
+    let seen = run_with(&mut down, "scontrol", scontrol, &["ping"], &[]);
+    assert_eq!((seen.code, seen.out.as_str()), (1, "Slurmctld(primary) at localhost is DOWN\n"));
+}
+
+#[test]
+fn host_names_of_the_job() {
+    let with = |env: &[(&str, &str)]| run_with(&mut fake(), "scontrol", scontrol, &["show", "hostnames"], env);
+    assert_eq!(with(&[("SLURM_JOB_NODELIST", "n[1-2]")]).out, "n1\nn2\n");
+    assert_eq!(with(&[("SLURM_NODELIST", "n3")]).out, "n3\n");
+    assert_eq!(with(&[]).code, 1);
+}
+
+#[test]
+fn verbs() {
+    let ids = |request: &Request| match request {
+        Request::Hold { jobs, .. } | Request::Release { jobs } | Request::Requeue { jobs, .. } => jobs.ids.len(),
+        Request::Suspend { jobs, .. } => jobs.ids.len(),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(asked(&["hold", "10,20_[2-3]", "30"])[0], Request::Hold { user: false, .. }));
+    assert_eq!(ids(&asked(&["hold", "10,20_[2-3]", "30"])[0]), 3);
+    assert!(matches!(asked(&["uhold", "10"])[0], Request::Hold { user: true, .. }));
+    assert_eq!(ids(&asked(&["release", "10", "30"])[0]), 2);
+    assert!(matches!(asked(&["requeue", "10"])[0], Request::Requeue { hold: false, .. }));
+    assert!(matches!(asked(&["requeuehold", "10"])[0], Request::Requeue { hold: true, .. }));
+    assert!(matches!(asked(&["requeueh", "10"])[0], Request::Requeue { hold: true, .. }));
+    assert!(matches!(asked(&["susp", "10"])[0], Request::Suspend { suspend: true, .. }));
+    assert!(matches!(asked(&["res", "10"])[0], Request::Suspend { suspend: false, .. }));
+    assert!(matches!(&asked(&["release", "jobname=wide"])[0], Request::Release { jobs } if jobs.names == ["wide"]));
+    assert!(matches!(&asked(&["hold", "jobid=10"])[0], Request::Hold { jobs, .. } if jobs.ids.len() == 1));
+    assert_eq!(asked(&["reconfigure"]), [Request::Reconfigure { config: None }]);
+    assert_eq!(asked(&["shutdown"]), [Request::ShutDown { keep_jobs: true }]);
+}
+
+#[test]
+fn updates_of_jobs() {
+    assert_eq!(update(&["TimeLimit=5"]).time_limit_s, Some(Some(300)));
+    assert_eq!(update(&["timelimit=1:30"]).time_limit_s, Some(Some(120)));
+    assert_eq!(update(&["TimeLimit=UNLIMITED"]).time_limit_s, Some(None));
+    assert_eq!(update(&["TimeLimit+=30"]).time_limit_s, Some(Some(5400)));
+    assert_eq!(update(&["TimeLimit=-10"]).time_limit_s, Some(Some(3000)));
+    assert_eq!(update(&["Priority=0"]).priority, Some(0));
+    assert_eq!(update(&["Nice=-5"]).nice, Some(-5));
+    assert_eq!(update(&["JobName=new", "Partition=long"]).name.as_deref(), Some("new"));
+    assert_eq!(update(&["ArrayTaskThrottle=3"]).array_limit, Some(Some(3)));
+    assert_eq!(update(&["ArrayTaskThrottle=0"]).array_limit, Some(None));
+    assert_eq!(update(&["MinMemoryNode=2G"]).memory, Some(Memory::PerNodeMb(2048)));
+    assert_eq!(update(&["MinMemoryCPU=500"]).memory, Some(Memory::PerCpuMb(500)));
+    assert_eq!(update(&["NumNodes=2-4"]).nodes, Some((2, Some(4))));
+    assert_eq!(update(&["StartTime=now+60"]).begin, Some(Time::from_secs(NOW + 60)));
+    assert_eq!(update(&["Dependency="]).dependency, Some(None));
+    assert!(update(&["Dependency=afterok:11"]).dependency.unwrap().is_some());
+    assert_eq!(update(&["Comment=a b c", "Requeue=0"]).requeue, Some(false));
+    assert_eq!(update(&["ReqNodeList="]).nodelist, Some(None));
+    assert_eq!(update(&["ExcNodeList=n1"]).exclude, Some(Some("n1".into())));
+    match asked(&["update", "job", "10", "QOS=high"]).remove(0) {
+        Request::UpdateJob { jobs, change } => {
+            assert_eq!((jobs.ids, change.qos), (vec![JobRef::Job(JobId(10))], Some("high".into())));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(asked(&["update", "jobname=wide", "timelimit=9"]).len(), 1);
+}
+
+#[test]
+fn updates_of_nodes_and_partitions() {
+    let nodes = |admin, reason: Option<&str>| {
+        [Request::UpdateNodes { nodes: "n[1-2]".into(), admin, reason: reason.map(str::to_owned) }]
+    };
+    let args = ["update", "nodename=n[1-2]", "state=drain", "reason=bad disk"];
+    assert_eq!(asked(&args), nodes(NodeAdmin::Drain, Some("bad disk")));
+    assert_eq!(asked(&["update", "NodeName=n[1-2]", "State=RESUME"]), nodes(NodeAdmin::Resume, None));
+    assert_eq!(asked(&["update", "NodeName=n[1-2]", "Reason=x"]), nodes(NodeAdmin::Resume, Some("x")));
+    assert_eq!(
+        asked(&["update", "PartitionName=debug", "State=inact"]),
+        [Request::UpdatePartition { name: "debug".into(), state: PartitionState::Inactive }]
+    );
+}
+
+#[test]
+fn refusals() {
+    let name = JobName { id: JobId(99_999), task: None };
+    let no = || Answer::Affected { jobs: Vec::new(), refused: vec![(name, Refusal::InvalidJobId)] };
+    let held = answered(&["hold", "99999"], no());
+    assert_eq!(
+        (held.code, held.err.as_str()),
+        (1, "Invalid job id specified for job 99999\nslurm_suspend error: Invalid job id specified\n")
+    );
+    let requeued = answered(&["requeue", "99999"], no());
+    assert_eq!((requeued.code, requeued.err.as_str()), (1, "Invalid job id specified for job 99999\n"));
+    let updated = answered(&["update", "jobid=99999", "timelimit=5"], no());
+    assert_eq!((updated.code, updated.err.as_str()), (1, "Invalid job id specified for job 99999\n"));
+    let whole = answered(&["update", "jobid=99999", "timelimit=5"], refused(Refusal::InvalidJobId));
+    assert_eq!((whole.code, whole.err.as_str()), (1, "Invalid job id specified for job 99999\n"));
+    let node = answered(&["update", "nodename=n9", "state=resume"], refused(Refusal::InvalidNode("n9".into())));
+    assert_eq!((node.code, node.err.as_str()), (1, "slurm_update error: Invalid node name specified\n"));
+}
+
+#[test]
+fn script() {
+    let script = || Answer::Script(serde_bytes::ByteBuf::from(*b"#!/bin/sh\n"));
+    assert_eq!(answered(&["write", "batch_script", "10", "-"], script()).out, "#!/bin/sh\n");
+    let path = std::env::temp_dir().join(format!("squall-scontrol-{}.sh", std::process::id()));
+    let seen = answered(&["write", "batch_script", "10", path.to_str().unwrap()], script());
+    assert_eq!(seen.code, 0, "{}", seen.err);
+    assert_eq!(std::fs::read(&path).unwrap(), b"#!/bin/sh\n");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn what_fails_and_how() {
+    let text = transcript(
+        "scontrol",
+        scontrol,
+        &[
+            &["show", "job", "99999"],
+            &["show", "node", "nosuch"],
+            &["show", "partition", "nosuch"],
+            &["show", "hostnames", "n[1"],
+            &["show", "nosuch"],
+            &["show"],
+            &["nosuch"],
+            &["hold"],
+            &["hold", "x"],
+            &["update", "jobid=10", "timelimit=abc"],
+            &["update", "jobid=10", "nosuch=1"],
+            &["update", "jobid=10"],
+            &["update", "timelimit=5"],
+            &["update", "jobid=30", "timelimit+=5"],
+            &["update", "nodename=n1", "state=drain"],
+            &["update", "nodename=n1", "state=nosuch"],
+            &["update", "partitionname=debug", "state=nosuch"],
+            &["update", "nonsense"],
+            &["create", "reservation"],
+            &["write", "nosuch", "1"],
+            &["--nosuch"],
+        ],
+    );
+    check("scontrol_what_fails_and_how", &text);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn no_argument_panics(
+        verb in "(show|update|hold|release|requeue|suspend) ?(job|node|partition|hostlist|step|jobid=10|nodename=n1)?",
+        words in prop::collection::vec(any::<String>(), 1..3),
+        near in "(job|node|part|time|nice|dep|start|mem|num)[a-zA-Z]{0,8}[+-]?=[a-z0-9:,_\\[\\]-]{0,12}",
+    ) {
+        let args: Vec<&str> =
+            verb.split_whitespace().chain(words.iter().map(String::as_str)).chain([near.as_str()]).collect();
+        let seen = run("scontrol", scontrol, &args);
+        prop_assert!(seen.code == 0 || !seen.err.is_empty() || !seen.out.is_empty());
+    }
+}

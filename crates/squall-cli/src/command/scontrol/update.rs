@@ -1,0 +1,143 @@
+//! `scontrol update`: of what, and of nodes and partitions.
+
+use squall_model::config::PartitionState;
+use squall_model::event::NodeAdmin;
+use squall_model::hostlist;
+use squall_model::wire::client::Request;
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::{ask_done, means, update_job};
+use crate::command::sinfo::all_nodes;
+
+/// A word of an update: `Key=Value`, `Key+=Value`.
+pub(super) struct Change<'a> {
+    /// The key.
+    pub(super) key: &'a str,
+    /// `+` or `-` before the equals sign.
+    pub(super) sign: Option<char>,
+    /// The value.
+    pub(super) value: &'a str,
+}
+
+/// `update KEY=VALUE …`: the first key that names something says what is changed.
+pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let mut changes = Vec::new();
+    for word in words {
+        let Some((key, value)) = word.split_once('=') else {
+            // `update job 12 …`: an entity and its id as words of their own.
+            return match words {
+                [entity, id, rest @ ..] if !entity.contains('=') && !id.contains('=') && !entity.is_empty() => {
+                    let joined: Vec<String> =
+                        std::iter::once(format!("{entity}={id}")).chain(rest.iter().cloned()).collect();
+                    update(call, &joined)
+                }
+                _ => invalid(call, word),
+            };
+        };
+        let sign = key.chars().last().filter(|c| matches!(c, '+' | '-'));
+        changes.push(Change { key: key.trim_end_matches(['+', '-']), sign, value });
+    }
+    for change in &changes {
+        let is = |name, least| means(change.key, name, least);
+        if is("NodeName", 3) {
+            return nodes(call, &changes);
+        } else if is("PartitionName", 3) {
+            return partition(call, &changes);
+        } else if is("JobId", 3) || is("JobName", 4) {
+            return update_job::update(call, &changes);
+        }
+    }
+    call.say("No valid entity in update command\nInput line must include \"NodeName\", \"PartitionName\" or \"JobId\"");
+    Err(Fail(1))
+}
+
+/// `Invalid input: …`, as Slurm says it.
+pub(super) fn invalid<T>(call: &mut Call<'_>, word: &str) -> Result<T, Fail> {
+    call.say(&format!("Invalid input: {word}\nRequest aborted"));
+    Err(Fail(1))
+}
+
+/// A key that exists but can't be changed.
+pub(super) fn unsupported<T>(call: &mut Call<'_>, change: &Change<'_>) -> Result<T, Fail> {
+    call.say(&format!("Update of this parameter is not supported: {}={}\nRequest aborted", change.key, change.value));
+    Err(Fail(1))
+}
+
+fn nodes(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
+    let (mut nodes, mut admin, mut reason) = (String::new(), None, None);
+    for change in changes {
+        let is = |name, least| means(change.key, name, least);
+        if is("NodeName", 3) {
+            nodes = change.value.to_owned();
+        } else if is("State", 1) {
+            let state = change.value.to_lowercase();
+            admin = Some(match state.as_str() {
+                "resume" | "undrain" | "idle" => NodeAdmin::Resume,
+                "drain" | "draining" | "drained" => NodeAdmin::Drain,
+                "down" => NodeAdmin::Down,
+                _ => {
+                    return invalid(call, &format!("State={}", change.value)).or_else(|fail: Fail| {
+                        call.say("Valid states are: DOWN DRAIN IDLE RESUME UNDRAIN");
+                        Err(fail)
+                    });
+                }
+            });
+        } else if is("Reason", 1) {
+            reason = Some(change.value.trim_matches(['"', '\'']).to_owned());
+        } else {
+            return unsupported(call, change);
+        }
+    }
+    let names = match hostlist::expand(&nodes) {
+        Ok(names) => names,
+        Err(e) => return call.fail(&format!("Invalid node name {nodes}: {e}")),
+    };
+    if matches!(admin, Some(NodeAdmin::Drain | NodeAdmin::Down)) && reason.is_none() {
+        let verb = if admin == Some(NodeAdmin::Drain) { "DRAINING" } else { "DOWNING" };
+        call.say(&format!("You must specify a reason when {verb} a node. Request denied"));
+        return Err(Fail(1));
+    }
+    let admin = match (admin, reason.is_some()) {
+        (Some(admin), _) => admin,
+        (None, false) => {
+            call.say("No changes specified");
+            return Err(Fail(1));
+        }
+        // Only the reason: what the node is for stays.
+        (None, true) => match all_nodes(call) {
+            Ok(all) => all.iter().find(|n| names.contains(&n.name)).map_or(NodeAdmin::Resume, |n| n.admin),
+            Err(e) => return call.failed("slurm_update error", &e),
+        },
+    };
+    ask_done(call, &Request::UpdateNodes { nodes, admin, reason }, "slurm_update error")
+}
+
+fn partition(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
+    let (mut name, mut state) = (String::new(), None);
+    for change in changes {
+        let is = |name, least| means(change.key, name, least);
+        if is("PartitionName", 3) {
+            name = change.value.to_owned();
+        } else if is("State", 2) {
+            state = Some(match change.value.to_lowercase().as_str() {
+                "up" => PartitionState::Up,
+                "down" => PartitionState::Down,
+                "drain" => PartitionState::Drain,
+                text if "inactive".starts_with(text) && text.len() >= 4 => PartitionState::Inactive,
+                _ => {
+                    return invalid(call, &format!("State={}", change.value)).or_else(|fail: Fail| {
+                        call.say("Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"");
+                        Err(fail)
+                    });
+                }
+            });
+        } else {
+            return unsupported(call, change);
+        }
+    }
+    let Some(state) = state else {
+        call.say("No changes specified");
+        return Err(Fail(1));
+    };
+    ask_done(call, &Request::UpdatePartition { name, state }, "slurm_update error")
+}

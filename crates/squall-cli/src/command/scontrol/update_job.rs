@@ -1,0 +1,209 @@
+//! `scontrol update job`: Slurm's keys to what the controller changes.
+
+use squall_model::duration::{parse_limit, parse_memory_mb, whole_minutes};
+use squall_model::resource::Memory;
+use squall_model::wire::client::{JobSelection, JobUpdate, Request};
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::control::{act, select};
+use crate::command::scontrol::update::{Change, unsupported};
+use crate::command::scontrol::{Manner, job, means};
+use crate::format::clock::local;
+use crate::options::values::dependency::dependency;
+use crate::options::values::number::node_count;
+use crate::options::values::when::{model_time, when};
+
+/// By how much a limit changes.
+#[derive(Clone, Copy)]
+enum Step {
+    Longer(u64),
+    Shorter(u64),
+}
+
+/// Changes jobs.
+pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
+    let (mut ids, mut name) = (None, None);
+    let mut update = JobUpdate::default();
+    let mut step = None;
+    for change in changes {
+        let is = |name, least| means(change.key, name, least);
+        if is("JobId", 3) {
+            ids = Some(change.value.to_owned());
+        } else if is("TimeLimit", 5) {
+            step = time_limit(call, change, &mut update)?;
+        } else if (is("JobName", 4) || is("Name", 2)) && name.is_none() {
+            name = Some(change.value.to_owned());
+        } else if change.sign.is_some() {
+            return call.fail(&format!("Option {} does not accept [+|-]= syntax", change.key));
+        } else if let Some(result) = number(change, &mut update) {
+            if result.is_err() {
+                return call.fail(&format!("Invalid {} value: {}", change.key, change.value));
+            }
+        } else if !text(change, &mut update) && !other(call, change, &mut update)? {
+            return unsupported(call, change);
+        }
+    }
+    // With an id, JobName is the new name; without one it says which jobs.
+    let selection = match (&ids, name) {
+        (Some(ids), name) => {
+            update.name = name;
+            select(call, std::slice::from_ref(ids))?
+        }
+        (None, Some(name)) => job::named(call, &name)?,
+        (None, None) => return call.fail("No job ID specified"),
+    };
+    if let Some(step) = step {
+        return stepwise(call, &selection, &update, step);
+    }
+    if update == JobUpdate::default() {
+        call.say("No changes specified");
+        return Err(Fail(1));
+    }
+    act(call, Manner::default(), &Request::UpdateJob { jobs: selection, change: Box::new(update) }, None)
+}
+
+/// `TimeLimit=…`, `TimeLimit+=…`, `TimeLimit=+…`.
+fn time_limit(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Result<Option<Step>, Fail> {
+    let (sign, value) = match (change.sign, change.value.chars().next()) {
+        (Some(sign), _) => (Some(sign), change.value),
+        (None, Some(sign @ ('+' | '-'))) if change.value != "-1" => (Some(sign), &change.value[1..]),
+        _ => (None, change.value),
+    };
+    match (parse_limit(value), sign) {
+        (Ok(limit), None) => {
+            update.time_limit_s = Some(limit.map(whole_minutes));
+            Ok(None)
+        }
+        (Ok(Some(seconds)), Some('+')) => Ok(Some(Step::Longer(whole_minutes(seconds)))),
+        (Ok(Some(seconds)), Some(_)) => Ok(Some(Step::Shorter(whole_minutes(seconds)))),
+        _ => call.fail("Invalid TimeLimit value"),
+    }
+}
+
+/// Limits that change by an amount: each job's present one must be known.
+fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, step: Step) -> Result<(), Fail> {
+    let page = match call.controller.jobs(selection.clone(), false, false) {
+        Ok(page) => page,
+        Err(e) => return call.failed("slurm_load_jobs error", &e),
+    };
+    if page.jobs.is_empty() {
+        call.say("slurm_load_jobs error: Invalid job id specified");
+        return Err(Fail(1));
+    }
+    let mut result = Ok(());
+    for job in &page.jobs {
+        let Some(limit) = job.time_limit_s else {
+            return call.fail("Cannot increment/decrement TimeLimit when set to UNLIMITED.");
+        };
+        let limit = match step {
+            Step::Longer(more) => limit.saturating_add(more),
+            Step::Shorter(less) if less > limit => {
+                return call
+                    .fail(&format!("TimeLimit decrement larger than current time limit ({} > {limit} s)", less));
+            }
+            Step::Shorter(less) => limit - less,
+        };
+        let change = JobUpdate { time_limit_s: Some(Some(limit)), ..update.clone() };
+        let ids = match (&job.pending_tasks, job.task) {
+            (Some(tasks), _) => vec![squall_model::wire::client::JobRef::Tasks(job.id, tasks.clone())],
+            _ => vec![squall_model::wire::client::JobRef::Job(job.id)],
+        };
+        let jobs = JobSelection { ids, ..JobSelection::default() };
+        result = result.and(act(call, Manner::default(), &Request::UpdateJob { jobs, change: Box::new(change) }, None));
+    }
+    result
+}
+
+/// Keys whose value is text. False: it is none of them.
+fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
+    let is = |name, least| means(change.key, name, least);
+    let value = change.value.to_owned();
+    let optional = Some(value.clone()).filter(|v| !v.is_empty() && v != "(null)");
+    if is("Comment", 3) {
+        update.comment = Some(value);
+    } else if is("Partition", 2) {
+        update.partition = Some(value);
+    } else if is("QOS", 2) {
+        update.qos = Some(value);
+    } else if is("Account", 1) {
+        update.account = Some(value);
+    } else if is("ExcNodeList", 3) {
+        update.exclude = Some(optional);
+    } else if is("NodeList", 8) || is("ReqNodeList", 8) {
+        update.nodelist = Some(optional);
+    } else if is("Features", 1) {
+        update.constraint = Some(optional);
+    } else if is("StdErr", 6) {
+        update.stderr = Some(value);
+    } else if is("StdOut", 6) {
+        update.stdout = Some(value);
+    } else if is("WorkDir", 2) {
+        update.work_dir = Some(value);
+    } else if is("MailUser", 5) {
+        update.mail_user = Some(value);
+    } else if is("MailType", 5) {
+        update.mail_type = Some(value);
+    } else {
+        return false;
+    }
+    true
+}
+
+/// Keys whose value is a number. None: it is none of them; an error: the value is none.
+fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNumber>> {
+    let is = |name, least| means(change.key, name, least);
+    let value = change.value;
+    let unsigned = || value.parse::<u32>().map_err(|_| NoNumber);
+    let memory = || parse_memory_mb(value).map_err(|_| NoNumber);
+    Some(if is("Priority", 2) {
+        unsigned().map(|n| update.priority = Some(n))
+    } else if is("Nice", 2) {
+        let nice = if value.is_empty() { "100" } else { value };
+        nice.parse().map(|n| update.nice = Some(n)).map_err(|_| NoNumber)
+    } else if is("ArrayTaskThrottle", 10) {
+        unsigned().map(|n| update.array_limit = Some(Some(n).filter(|n| *n > 0)))
+    } else if is("NumTasks", 8) || is("ReqProcs", 8) {
+        unsigned().map(|n| update.ntasks = Some(n))
+    } else if is("CPUsPerTask", 9) || is("NumCPUs", 6) {
+        unsigned().map(|n| update.cpus_per_task = Some(n))
+    } else if is("Requeue", 4) {
+        match value {
+            "0" => Ok(update.requeue = Some(false)),
+            "1" => Ok(update.requeue = Some(true)),
+            _ => Err(NoNumber),
+        }
+    } else if is("MinMemoryNode", 10) {
+        memory().map(|mb| update.memory = Some(Memory::PerNodeMb(mb)))
+    } else if is("MinMemoryCPU", 10) {
+        memory().map(|mb| update.memory = Some(Memory::PerCpuMb(mb)))
+    } else {
+        return None;
+    })
+}
+
+/// The value is not the number that the key needs.
+struct NoNumber;
+
+/// Keys whose value has a form of its own.
+fn other(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Result<bool, Fail> {
+    let is = |name, least| means(change.key, name, least);
+    if is("NumNodes", 8) || is("ReqNodes", 8) {
+        match node_count(change.value) {
+            Ok(count) => update.nodes = Some(count),
+            Err(problem) => return call.fail(&format!("Invalid {} value: {}: {problem}", change.key, change.value)),
+        }
+    } else if is("Dependency", 1) {
+        match dependency(change.value) {
+            Ok(terms) => update.dependency = Some(terms),
+            Err(problem) => return call.fail(&format!("Invalid {} value: {}: {problem}", change.key, change.value)),
+        }
+    } else if is("EligibleTime", 2) || is("StartTime", 2) {
+        match when(change.value, &local(call.now, &call.zone)) {
+            Some(at) => update.begin = Some(model_time(at.timestamp())),
+            None => return call.fail(&format!("Invalid time specification (pos=0): {}", change.value)),
+        }
+    } else {
+        return Ok(false);
+    }
+    Ok(true)
+}

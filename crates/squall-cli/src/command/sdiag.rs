@@ -1,0 +1,275 @@
+//! sdiag: the controller's counters.
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value as Json, json};
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::Diag;
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Known, Value};
+use crate::command::listing::call::{Call, Fail, run};
+use crate::command::squeue::dialect;
+use crate::format::clock::Clock;
+use crate::format::json::document;
+
+const OPTIONS: &[Known] = &[
+    ("all", 'a', Value::None),
+    ("cluster", 'M', Value::Needed),
+    ("clusters", 'M', Value::Needed),
+    ("json", '\0', Value::Maybe),
+    ("reset", 'r', Value::None),
+    ("sort-by-id", 'i', Value::None),
+    ("sort-by-time", 't', Value::None),
+    ("sort-by-time2", 'T', Value::None),
+    ("yaml", '\0', Value::Maybe),
+    ("", 'h', Value::None),
+];
+
+const HELP: &str = "\
+Usage: sdiag [OPTIONS]
+  -a, --all           all statistics
+  -r, --reset         reset statistics
+  -M, --cluster       direct the request to a specific cluster
+  -i, --sort-by-id    sort RPCs by id
+  -t, --sort-by-time  sort RPCs by total run time
+  -T, --sort-by-time2 sort RPCs by average run time
+  -V, --version       display current version number
+      --json          produce JSON output
+      --yaml          produce YAML output
+";
+
+/// Runs sdiag.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    run("sdiag", args, sdiag)
+}
+
+fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("") {
+        call.print(HELP);
+        return Ok(());
+    }
+    call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_get_statistics")?;
+    let reset = given.has("reset");
+    let mut diag = match call.controller.ask(&Request::Diag { reset }) {
+        Ok(Answer::Diag(diag)) => *diag,
+        Ok(_) => return call.failed("slurm_get_statistics", &unexpected()),
+        Err(e) => return call.failed("slurm_get_statistics", &e),
+    };
+    if reset {
+        call.print("Reset scheduling statistics\n");
+        return Ok(());
+    }
+    sort(&mut diag, given.has("sort-by-id"), given.has("sort-by-time"), given.has("sort-by-time2"));
+    let people = call.people;
+    let name = |uid: u32| people.user(uid);
+    let text = match dialect(&given) {
+        Some(dialect) => {
+            let cluster = call.cluster("slurm_get_statistics")?;
+            document(dialect, &cluster, &["sdiag"], vec![("statistics", statistics(&diag, &name))])
+        }
+        None => text(&diag, &call.clock(diag.now), &name),
+    };
+    call.print(&text);
+    Ok(())
+}
+
+fn average(total: u64, count: u64) -> u64 {
+    total.checked_div(count).unwrap_or(0)
+}
+
+/// By how often, as Slurm does without an option.
+fn sort(diag: &mut Diag, by_id: bool, by_time: bool, by_average: bool) {
+    if by_id {
+        diag.messages.sort_by(|a, b| a.0.cmp(&b.0));
+        diag.users.sort_by_key(|u| u.0);
+        return;
+    }
+    let key = |count: u64, total: u64| {
+        if by_time {
+            total
+        } else if by_average {
+            average(total, count)
+        } else {
+            count
+        }
+    };
+    diag.messages.sort_by_key(|m| std::cmp::Reverse(key(m.1, m.2)));
+    diag.users.sort_by_key(|u| std::cmp::Reverse(key(u.1, u.2)));
+}
+
+fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
+    const LINE: &str = "*******************************************************\n";
+    let date = |time: squall_model::time::Time| {
+        format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
+    };
+    let mut out = String::new();
+    out.push_str(LINE);
+    line(&mut out, format_args!("sdiag output at {}", date(diag.now)));
+    line(&mut out, format_args!("Data since      {}", date(diag.since)));
+    out.push_str(LINE);
+    line(&mut out, format_args!("Server thread count:  {}", diag.clients));
+    line(&mut out, format_args!("RPC queue enabled:    0"));
+    line(&mut out, format_args!("Agent queue size:     0"));
+    line(&mut out, format_args!("Agent count:          {}", diag.nodes));
+    line(&mut out, format_args!("Agent thread count:   {}", diag.nodes));
+    line(&mut out, format_args!("DBD Agent queue size: 0\n"));
+    line(&mut out, format_args!("Jobs submitted: {}", diag.jobs_submitted));
+    line(&mut out, format_args!("Jobs started:   {}", diag.jobs_started));
+    line(&mut out, format_args!("Jobs completed: {}", diag.jobs_completed));
+    line(&mut out, format_args!("Jobs canceled:  {}", diag.jobs_canceled));
+    line(&mut out, format_args!("Jobs failed:    {}\n", diag.jobs_failed));
+    line(&mut out, format_args!("Job states ts:  {}", date(diag.now)));
+    line(&mut out, format_args!("Jobs pending:   {}", diag.jobs_pending));
+    line(&mut out, format_args!("Jobs running:   {}", diag.jobs_running));
+    schedule(&mut out, diag);
+    backfill(&mut out);
+    journal(&mut out, diag);
+    out.push_str("\nRemote Procedure Call statistics by message type\n");
+    for (at, (kind, count, total)) in diag.messages.iter().enumerate() {
+        let mean = average(*total, *count);
+        line(&mut out, format_args!("\t{kind:<40}({at:>5}) count:{count:<6} ave_time:{mean:<6} total_time:{total}"));
+    }
+    out.push_str("\nRemote Procedure Call statistics by user\n");
+    for (uid, count, total) in &diag.users {
+        let (user, mean) = (name(*uid), average(*total, *count));
+        line(&mut out, format_args!("\t{user:<16}({uid:>8}) count:{count:<6} ave_time:{mean:<6} total_time:{total}"));
+    }
+    out.push_str("\nPending RPC statistics\n\tNo pending RPCs\n");
+    out
+}
+
+fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
+    drop(writeln!(out, "{text}"));
+}
+
+/// Minutes that the counters cover.
+fn minutes(diag: &Diag) -> u64 {
+    diag.now.since(diag.since).secs() / 60
+}
+
+fn schedule(out: &mut String, diag: &Diag) {
+    out.push_str("\nMain schedule statistics (microseconds):\n");
+    line(out, format_args!("\tLast cycle:   {}", diag.cycle_last_us));
+    line(out, format_args!("\tMax cycle:    {}", diag.cycle_max_us));
+    line(out, format_args!("\tTotal cycles: {}", diag.cycles));
+    if diag.cycles > 0 {
+        line(out, format_args!("\tMean cycle:   {}", average(diag.cycle_total_us, diag.cycles)));
+        line(out, format_args!("\tMean depth cycle:  {}", average(diag.cycle_depth_total, diag.cycles)));
+    }
+    if minutes(diag) > 0 {
+        line(out, format_args!("\tCycles per minute: {}", diag.cycles / minutes(diag)));
+    }
+    line(out, format_args!("\tLast queue length: {}", diag.queue_length));
+}
+
+/// There is no backfill scheduler of its own; the lines are there for those who read them.
+fn backfill(out: &mut String) {
+    out.push_str(
+        "\nBackfilling stats\n\
+         \tTotal backfilled jobs (since last slurm start): 0\n\
+         \tTotal backfilled jobs (since last stats cycle start): 0\n\
+         \tTotal backfilled heterogeneous job components: 0\n\
+         \tTotal cycles: 0\n\
+         \tLast cycle when: N/A\n\
+         \tLast cycle: 0\n\
+         \tMax cycle:  0\n\
+         \tLast depth cycle: 0\n\
+         \tLast depth cycle (try sched): 0\n\
+         \tLast queue length: 0\n\
+         \tLast table size: 0\n",
+    );
+}
+
+fn journal(out: &mut String, diag: &Diag) {
+    out.push_str("\nJournal statistics (microseconds):\n");
+    line(out, format_args!("\tRecords: {}", diag.journal_records));
+    line(out, format_args!("\tEvents:  {}", diag.journal_events));
+    line(out, format_args!("\tBytes:   {}", diag.journal_bytes));
+    line(out, format_args!("\tFlushes: {}", diag.journal_flushes));
+    line(out, format_args!("\tMax flush:  {}", diag.flush_max_us));
+    line(out, format_args!("\tMean flush: {}", average(diag.flush_total_us, diag.journal_flushes)));
+}
+
+fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
+    let messages: Vec<Json> = diag
+        .messages
+        .iter()
+        .enumerate()
+        .map(|(at, (kind, count, total))| {
+            json!({
+                "message_type": kind, "type_id": at, "count": count,
+                "average_time": average(*total, *count), "total_time": total,
+            })
+        })
+        .collect();
+    let users: Vec<Json> = diag
+        .users
+        .iter()
+        .map(|(uid, count, total)| {
+            json!({
+                "user": name(*uid), "user_id": uid, "count": count,
+                "average_time": average(*total, *count), "total_time": total,
+            })
+        })
+        .collect();
+    json!({
+        "parts_packed": 1,
+        "req_time": diag.now.secs(),
+        "req_time_start": diag.since.secs(),
+        "server_thread_count": diag.clients,
+        "agent_queue_size": 0,
+        "agent_count": diag.nodes,
+        "agent_thread_count": diag.nodes,
+        "dbd_agent_queue_size": 0,
+        "gettimeofday_latency": 0,
+        "schedule_cycle_max": diag.cycle_max_us,
+        "schedule_cycle_last": diag.cycle_last_us,
+        "schedule_cycle_sum": diag.cycle_total_us,
+        "schedule_cycle_total": diag.cycles,
+        "schedule_cycle_mean": average(diag.cycle_total_us, diag.cycles),
+        "schedule_cycle_mean_depth": average(diag.cycle_depth_total, diag.cycles),
+        "schedule_cycle_per_minute": diag.cycles.checked_div(minutes(diag)).unwrap_or(0),
+        "schedule_cycle_depth": diag.cycle_depth_total,
+        "schedule_queue_length": diag.queue_length,
+        "jobs_submitted": diag.jobs_submitted,
+        "jobs_started": diag.jobs_started,
+        "jobs_completed": diag.jobs_completed,
+        "jobs_canceled": diag.jobs_canceled,
+        "jobs_failed": diag.jobs_failed,
+        "jobs_pending": diag.jobs_pending,
+        "jobs_running": diag.jobs_running,
+        "job_states_ts": diag.now.secs(),
+        "bf_active": false,
+        "bf_backfilled_jobs": 0,
+        "bf_last_backfilled_jobs": 0,
+        "bf_backfilled_het_jobs": 0,
+        "bf_cycle_counter": 0,
+        "bf_cycle_mean": 0,
+        "bf_depth_mean": 0,
+        "bf_cycle_last": 0,
+        "bf_cycle_max": 0,
+        "bf_queue_len": 0,
+        "journal": journal_statistics(diag),
+        "rpcs_by_message_type": messages,
+        "rpcs_by_user": users,
+        "pending_rpcs": [],
+    })
+}
+
+fn journal_statistics(diag: &Diag) -> Json {
+    json!({
+        "records": diag.journal_records,
+        "events": diag.journal_events,
+        "bytes": diag.journal_bytes,
+        "flushes": diag.journal_flushes,
+        "flush_max": diag.flush_max_us,
+        "flush_mean": average(diag.flush_total_us, diag.journal_flushes),
+    })
+}
