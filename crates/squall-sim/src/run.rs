@@ -1,6 +1,5 @@
 //! One seed: a world, its users, its faults, and what came of it.
 
-use squall_model::job::JobKind;
 use squall_model::time::Span;
 
 use crate::client::Wish;
@@ -95,7 +94,7 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
 
 fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     let until = BEGIN + settings.span;
-    let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(8, 64) / 64;
+    let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(24, 64) / 64;
     let setup = &world.setup;
     world.workload = Some(Workload::new(until, per_hour, setup.names.len(), setup.cores, setup.memory_mb));
     world.after(Span::from_secs(1), Happening::Work);
@@ -136,9 +135,10 @@ pub(crate) fn settle(world: &mut World, patience: Span) -> Result<(), Box<Violat
     while world.now < until && !(world.is_quiet() && world.clients.are_content()) {
         world.run_until(world.now + Span::from_secs(20))?;
         round += 1;
-        if round % 30 == 0 {
-            world.free_everything();
-            world.cancel_hopeless();
+        match round % 30 {
+            0 => world.free_everything(),
+            15 => world.cancel_hopeless(),
+            _ => {}
         }
     }
     // Long enough for late answers and for what is retried.
@@ -156,10 +156,7 @@ impl World {
         let idle = |order: usize| {
             let placed = &self.clients.placed[order];
             let Some(id) = self.judge.ids.get(&order) else { return placed.refused.is_some() || placed.abandoned };
-            let files = self.judge.files_of(order, None);
-            let ended = files.iter().all(|id| !self.judge.is_unfinished(*id));
-            let skipped = self.judge.skipped.get(id).copied().unwrap_or(0);
-            ended && files.len() as u32 + skipped >= placed.order.tasks()
+            self.judge.is_over(*id)
         };
         (0..self.clients.placed.len()).all(idle)
             && self.nodes.iter().all(|n| n.steps.is_empty() && n.spool.steps.is_empty() && n.spool.jobs.is_empty())
@@ -189,8 +186,10 @@ impl World {
             }
         }
         let unfinished = self.judge.unfinished().next().map(|(id, f)| {
-            let kind = self.clients.placed.get(f.order).map_or(JobKind::Batch, |p| p.order.kind);
-            format!("job {id} attempt {} is {} ({kind:?})", f.attempt, f.phase.name())
+            let order = self.clients.order(f.order).map(|o| (o.kind, o.nodes, o.cores, o.memory_mb, &o.after));
+            let shown =
+                self.controller.state().and_then(|state| state.jobs.get(&id)).map(|job| (job.state(), job.queue));
+            format!("job {id} attempt {} is {} ({order:?}), the controller says {shown:?}", f.attempt, f.phase.name())
         });
         if let Some(text) = unfinished {
             self.judge.violate("every job ends", text);
@@ -209,7 +208,11 @@ impl World {
             }
         }
         if !self.is_quiet() {
-            self.judge.violate("every job ends", "an array has tasks that never ended".into());
+            let open = self.judge.submitted.keys().find(|id| !self.judge.is_over(**id)).copied();
+            let known = open.and_then(|id| Some((id, self.judge.submitted.get(&id)?.0, self.judge.skipped.get(&id))));
+            let shown = open.and_then(|id| self.controller.state()?.arrays.get(&id)).map(|array| &array.tally);
+            let text = format!("array, tasks, ended without start: {known:?}, the controller says {shown:?}");
+            self.judge.violate("every job ends", text);
         }
         if !self.clients.are_content() {
             self.judge.violate("every request is answered", self.clients.first_waiting());

@@ -396,6 +396,9 @@ impl World {
         }
         let end = step.end(self.now);
         self.nodes[node].steps.remove(&key);
+        if let Some(folder) = self.nodes[node].spool.steps.get_mut(&key) {
+            folder.result = Some(FromStepd::Ended(end.clone()));
+        }
         self.tell_node(node, NodeInput::Ended { key, end });
     }
 

@@ -168,7 +168,7 @@ impl World {
         let nodes = hostlist::compress(&self.setup.names);
         self.wish(Wish::Admin { nodes, admin: NodeAdmin::Resume });
         for order in 0..self.clients.placed.len() {
-            let unfinished = self.judge.files_of(order, None).iter().any(|id| self.judge.is_unfinished(*id));
+            let unfinished = self.judge.ids.get(&order).is_some_and(|id| !self.judge.is_over(*id));
             if unfinished {
                 self.wish(Wish::Release { order });
             }

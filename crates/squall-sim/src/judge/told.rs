@@ -77,12 +77,20 @@ impl Judge {
         range.filter(|(_, f)| index.is_none() || f.index == index).map(|(&id, _)| id).collect()
     }
 
+    /// Whether everything of a submission has ended.
+    pub(crate) fn is_over(&self, first: JobId) -> bool {
+        let Some(&(count, order)) = self.submitted.get(&first) else { return false };
+        let files = self.files_of(order, None);
+        let skipped = self.skipped.get(&first).copied().unwrap_or(0);
+        files.len() as u32 + skipped >= count && !files.iter().any(|id| self.is_unfinished(*id))
+    }
+
     /// Every id that a client was told is known to a recovered state, or has ended.
     pub(crate) fn check_acknowledged(&mut self, state: &State) {
-        let lost = self.acknowledged.keys().find(|id| {
-            let ended = self.files.get(id).is_some_and(|f| f.phase == Phase::Ended);
-            !ended && state.find(**id).is_none() && !state.arrays.contains_key(id)
-        });
+        let lost = self
+            .acknowledged
+            .keys()
+            .find(|id| !self.is_over(**id) && state.find(**id).is_none() && !state.arrays.contains_key(id));
         if let Some(&id) = lost {
             self.violate("no acknowledged job is lost", format!("job {id}"));
         }
