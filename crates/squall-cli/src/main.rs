@@ -24,6 +24,11 @@ struct Command {
 
 /// Every command. Order is that of `squall help`.
 const COMMANDS: &[Command] = &[
+    ours("up", "start a cluster on this machine, or resume it", command::up::run),
+    ours("down", "end it; the state stays", command::down::run),
+    ours("links", "create Slurm's command names as links to this program", command::links::run),
+    ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
+    ours("node", "run a node daemon in the foreground", command::daemons::node),
     ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),

@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod controld;
 pub mod hardware;
 pub mod journal;
+pub mod life;
 pub mod link;
 pub mod logging;
 pub mod noded;

@@ -24,7 +24,11 @@ impl PidFile {
         }
         // In place and first: on a full disk an old file has room, a new one may not.
         let text = format!("{}\n", std::process::id());
-        file.write_all(text.as_bytes())?;
+        match file.write_all(text.as_bytes()) {
+            // A daemon is worth more than its pid file.
+            Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
+            written => written?,
+        }
         file.set_len(text.len() as u64)?;
         Ok(Self { path: path.to_owned(), file })
     }

@@ -2,6 +2,9 @@
 
 pub(crate) mod allocation;
 pub(crate) mod bench;
+pub(crate) mod daemons;
+pub(crate) mod down;
+pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod sacct;
 pub(crate) mod salloc;
@@ -14,3 +17,4 @@ pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
 pub(crate) mod submission;
+pub(crate) mod up;

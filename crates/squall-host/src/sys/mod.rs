@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod command;
+pub mod descriptors;
 pub mod host;
 pub mod identity;
 pub mod limits;

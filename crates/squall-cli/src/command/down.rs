@@ -1,0 +1,144 @@
+//! `squall down`: ends precisely the daemons that `squall up` started, and leaves the state.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lexopt::prelude::{Long, Short};
+use squall_host::controld::read_config;
+use squall_host::life::{self, Daemon};
+use squall_host::place::Place;
+use squall_model::wire::client::{Answer, Request};
+
+use super::up;
+use crate::client::{Client, ClientError};
+
+const HELP: &str = "\
+usage: squall down [--state DIR] [--keep-jobs]
+
+Ends the cluster on this machine. Running jobs are ended and go back into the queue; the state stays, and
+`squall up` goes on with it.
+
+  --state DIR   the cluster whose state is there (otherwise the one that commands talk to)
+  --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
+";
+
+/// How long the controller may take to deal with running jobs, beyond the cluster's KillWait.
+const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
+/// How long a daemon may take to end by itself.
+const END_TIME: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    let done = match parse(args) {
+        Ok(Some((place, keep_jobs))) => down(&place, keep_jobs),
+        Ok(None) => {
+            crate::print(HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => Err(problem),
+    };
+    match done {
+        Ok(text) => {
+            crate::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("squall down: error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(args: Vec<OsString>) -> Result<Option<(Place, bool)>, String> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let (mut state, mut keep_jobs) = (None, false);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("keep-jobs") => keep_jobs = true,
+            Long("help") | Short('h') => return Ok(None),
+            other => return Err(format!("{}; see `squall down --help`", other.unexpected())),
+        }
+    }
+    let place = match state {
+        Some(dir) => Place::at(&dir).map_err(|e| format!("{}: {e}", dir.display()))?,
+        None => match Place::find() {
+            Some(place) => place,
+            None => life::default_place().map_err(|e| e.to_string())?,
+        },
+    };
+    Ok(Some((place, keep_jobs)))
+}
+
+fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
+    if !place.dir().is_dir() {
+        return Err(format!("there is no cluster in {}", place.dir().display()));
+    }
+    let config = read_config(place).map_err(|e| e.to_string())?;
+    let names = life::node_names(&config)?;
+    let nodes: Vec<Daemon> = names.iter().cloned().map(Daemon::Node).collect();
+    let living = nodes.iter().any(|node| node.pid(place).is_some());
+    if !living && Daemon::Controller.pid(place).is_none() {
+        sweep(place, &names, keep_jobs);
+        place.retract();
+        return Ok(format!("cluster {} was not running\n", config.cluster));
+    }
+    // A dead controller can't requeue what runs: it is worth a start.
+    if living && !keep_jobs && Daemon::Controller.pid(place).is_none() {
+        let restarted = up::start_controller(place).and_then(|()| up::start_nodes(place, &names));
+        if let Err(problem) = restarted {
+            eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
+        }
+    }
+    let patience = SHUTDOWN_TIME + Duration::from_secs(config.kill_wait_s);
+    let said = shut_down(place, keep_jobs, patience);
+    for daemon in std::iter::once(&Daemon::Controller).chain(&nodes) {
+        let ended = if daemon.wait_gone(place, if said.is_ok() { END_TIME } else { Duration::ZERO }) {
+            Ok(())
+        } else {
+            daemon.end(place, END_TIME)
+        };
+        ended.map_err(|e| format!("{daemon} does not end: {e}"))?;
+    }
+    sweep(place, &names, keep_jobs);
+    place.retract();
+    let ended = said.unwrap_or_else(|problem| {
+        eprintln!("squall down: the controller was ended by signal: {problem}");
+        String::new()
+    });
+    Ok(format!("{ended}cluster {} is down\n", config.cluster))
+}
+
+/// Asks the controller to end the cluster; returns what is worth saying.
+fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<String, String> {
+    let text = |e: ClientError| e.detail().map_or_else(|| e.to_string(), str::to_owned);
+    let mut client = Client::connect_to(place, "down").map_err(text)?;
+    let running = match client.ask(&Request::Diag { reset: false }) {
+        Ok(Answer::Diag(diag)) => diag.jobs_running,
+        _ => 0,
+    };
+    client.stream().set_read_timeout(Some(patience)).map_err(|e| e.to_string())?;
+    client.ask(&Request::ShutDown { keep_jobs }).map_err(text)?;
+    Ok(match (running, keep_jobs) {
+        (0, _) => String::new(),
+        (n, true) => format!("{n} running job(s) go on without the cluster\n"),
+        (n, false) => format!("{n} running job(s) were ended and go back into the queue\n"),
+    })
+}
+
+/// Removes what a daemon that was killed has left.
+fn sweep(place: &Place, names: &[String], keep_jobs: bool) {
+    if !keep_jobs {
+        for name in names {
+            life::kill_steps(place, name);
+        }
+    }
+    let sockets = [place.controller_socket()];
+    let pids = names.iter().map(|name| place.node_pid(name)).chain([place.controller_pid()]);
+    for file in pids.chain(sockets) {
+        // Only what no daemon uses is left; a file that is not there is as good.
+        drop(std::fs::remove_file(file));
+    }
+}

@@ -1,0 +1,235 @@
+//! `squall up`: a cluster on this machine in one command.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use lexopt::prelude::{Long, Short, Value, ValueExt};
+use squall_host::controld::read_config;
+use squall_host::life::{self, Daemon, Started};
+use squall_host::place::Place;
+use squall_model::hostlist;
+use squall_model::wire::client::{Answer, Request};
+
+use crate::client::Client;
+
+const HELP: &str = "\
+usage: squall up [--state DIR] [--nodes N] [--config FILE]
+
+Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
+be submitted. Without --state the cluster is the machine's (root) or your own.
+
+  --state DIR     keep the cluster's state there
+  --nodes N       N nodes named n1 to nN, each with this machine's CPUs and its share of the memory
+                  (otherwise one node, named after this host)
+  --config FILE   take the configuration from there (copied to DIR/squall.toml)
+";
+
+/// How long a controller may take to read its journal.
+const CONTROLLER_TIME: Duration = Duration::from_secs(120);
+/// How long nodes may take to register.
+const NODE_TIME: Duration = Duration::from_secs(60);
+/// Pause between looks.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+struct Options {
+    place: Place,
+    nodes: Option<u32>,
+    config: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    let done = match parse(args) {
+        Ok(Some(options)) => up(&options),
+        Ok(None) => {
+            crate::print(HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => Err(problem),
+    };
+    match done {
+        Ok(text) => {
+            crate::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("squall up: error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(args: Vec<OsString>) -> Result<Option<Options>, String> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let (mut state, mut nodes, mut config) = (None, None, None);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("nodes") => nodes = Some(count(&parser.value().map_err(|e| e.to_string())?)?),
+            Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("rack") => {
+                return Err("--rack (emulated nodes) is not part of this version: use --nodes N for real ones".into());
+            }
+            Long("help") | Short('h') => return Ok(None),
+            Value(value) => {
+                return Err(format!(
+                    "unexpected argument `{}`; see `squall up --help`",
+                    value.string().unwrap_or_default()
+                ));
+            }
+            other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
+        }
+    }
+    let place = match state {
+        Some(dir) => Place::at(&dir).map_err(|e| format!("{}: {e}", dir.display()))?,
+        None => life::default_place().map_err(|e| format!("no place for the cluster's state: {e}"))?,
+    };
+    Ok(Some(Options { place, nodes, config }))
+}
+
+fn count(value: &OsString) -> Result<u32, String> {
+    let text = value.to_string_lossy();
+    let number = text.parse().ok().filter(|n| (1..=1024).contains(n));
+    number.ok_or_else(|| format!("--nodes: `{text}` is not a number from 1 to 1024"))
+}
+
+fn up(options: &Options) -> Result<String, String> {
+    let place = &options.place;
+    life::make_folders(place)?;
+    let fresh = configure(options)?;
+    let config = read_config(place).map_err(|e| e.to_string())?;
+    let names = life::node_names(&config)?;
+    if !fresh && options.nodes.is_some_and(|n| n as usize != names.len()) {
+        return Err(format!(
+            "this cluster has {} node(s) ({}): to change that, edit {} and start again, or use another --state",
+            names.len(),
+            hostlist::compress(&names),
+            place.config().display()
+        ));
+    }
+    let was_alive = Daemon::Controller.pid(place).is_some();
+    start_controller(place)?;
+    let started = start_nodes(place, &names)?;
+    // Whoever can't announce a cluster finds it by SQUALL_STATE.
+    let announced = place.announce().is_ok();
+    let mut text = if was_alive && started == 0 {
+        format!("cluster {} runs already: ", config.cluster)
+    } else {
+        format!("cluster {} is up: ", config.cluster)
+    };
+    let plural = if names.len() == 1 { "node" } else { "nodes" };
+    drop(writeln!(
+        text,
+        "{} {plural} ({}), state in {}",
+        names.len(),
+        hostlist::compress(&names),
+        place.dir().display()
+    ));
+    if !announced {
+        drop(writeln!(text, "commands find it with SQUALL_STATE={}", place.dir().display()));
+    }
+    Ok(text)
+}
+
+/// Writes the configuration of a new cluster. True: there was none before.
+fn configure(options: &Options) -> Result<bool, String> {
+    let (place, path) = (&options.place, options.place.config());
+    let given = options
+        .config
+        .as_ref()
+        .map(|file| std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display())));
+    let given = given.transpose()?;
+    if path.exists() {
+        let same = |text: &String| std::fs::read_to_string(&path).is_ok_and(|old| old.starts_with(text.as_str()));
+        if given.as_ref().is_some_and(|text| !same(text)) {
+            return Err(format!(
+                "this cluster has another configuration already: edit {} and run `scontrol reconfigure`, or use another --state",
+                path.display()
+            ));
+        }
+        return Ok(false);
+    }
+    life::write_config(place, given.as_deref(), options.nodes).map_err(|e| match &options.config {
+        Some(file) => format!("{}: {e}", file.display()),
+        None => e,
+    })?;
+    Ok(true)
+}
+
+/// Starts the controller unless it runs, and waits until it answers.
+pub(super) fn start_controller(place: &Place) -> Result<(), String> {
+    let daemon = Daemon::Controller;
+    let mut started = match daemon.pid(place) {
+        Some(_) => None,
+        None => Some(daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?),
+    };
+    let begin = Instant::now();
+    loop {
+        if is_answering(place) {
+            return Ok(());
+        }
+        check(&daemon, started.as_mut())?;
+        if begin.elapsed() > CONTROLLER_TIME {
+            return Err(format!("the controller does not answer; see {}", daemon.log_file(place).display()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn is_answering(place: &Place) -> bool {
+    Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
+}
+
+fn check(daemon: &Daemon, started: Option<&mut Started>) -> Result<(), String> {
+    match started.and_then(Started::failure) {
+        Some(said) => Err(format!("{daemon} did not start:\n{said}")),
+        None => Ok(()),
+    }
+}
+
+/// Starts the nodes that do not run, and waits until all have registered. Returns how many were started.
+pub(super) fn start_nodes(place: &Place, names: &[String]) -> Result<usize, String> {
+    let mut started = Vec::new();
+    for name in names {
+        let daemon = Daemon::Node(name.clone());
+        if daemon.pid(place).is_none() {
+            let process = daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?;
+            started.push((daemon, process));
+        }
+    }
+    let begin = Instant::now();
+    loop {
+        let missing = missing_nodes(place, names)?;
+        if missing.is_empty() {
+            return Ok(started.len());
+        }
+        for (daemon, process) in &mut started {
+            check(daemon, Some(process))?;
+        }
+        if begin.elapsed() > NODE_TIME {
+            let log = Daemon::Node(missing[0].clone()).log_file(place);
+            return Err(format!("did not register: {}; see {}", hostlist::compress(&missing), log.display()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Nodes that don't answer the controller.
+fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String> {
+    let answer = Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Nodes));
+    match answer {
+        Ok(Answer::Nodes(nodes)) => {
+            let is_up = |name: &&String| nodes.iter().any(|n| n.name == **name && n.known && n.up);
+            Ok(names.iter().filter(|name| !is_up(name)).cloned().collect())
+        }
+        Ok(_) => Err("the controller gave an answer that does not fit the request".into()),
+        Err(e) if e.is_transient() => match Daemon::Controller.pid(place) {
+            Some(_) => Ok(names.to_vec()),
+            None => Err(format!("the controller has ended; see {}", Daemon::Controller.log_file(place).display())),
+        },
+        Err(e) => Err(e.to_string()),
+    }
+}

@@ -1,0 +1,280 @@
+//! The life of a cluster on one machine: its folders, its nodes' names, its daemons' processes.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use squall_model::config::Config;
+use squall_model::hostlist;
+
+use crate::controld::host_name;
+use crate::hardware::Machine;
+use crate::pidfile::living;
+use crate::place::{Place, STATE_VARIABLE};
+use crate::processes;
+use crate::sys::{descriptors, users};
+
+/// How often a process is looked at while waiting for it.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How much of a log is shown when a daemon fails, bytes.
+const LOG_TAIL_BYTES: u64 = 4096;
+/// Variables that daemons keep of the environment of who starts them.
+const KEPT_VARIABLES: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRACE"];
+
+/// One daemon of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// The controller.
+    Controller,
+    /// The node daemon of that name.
+    Node(String),
+}
+
+impl std::fmt::Display for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Controller => f.write_str("the controller"),
+            Self::Node(name) => write!(f, "node {name}"),
+        }
+    }
+}
+
+impl Daemon {
+    /// Its pid file.
+    pub fn pid_file(&self, place: &Place) -> PathBuf {
+        match self {
+            Self::Controller => place.controller_pid(),
+            Self::Node(name) => place.node_pid(name),
+        }
+    }
+    /// Its log.
+    pub fn log_file(&self, place: &Place) -> PathBuf {
+        match self {
+            Self::Controller => place.log().join("controller.log"),
+            Self::Node(name) => place.log().join(format!("node-{name}.log")),
+        }
+    }
+    /// Its process id, if it lives.
+    pub fn pid(&self, place: &Place) -> Option<i32> {
+        living(&self.pid_file(place))
+    }
+
+    /// Starts it detached from this process: a session of its own, its log as standard error.
+    pub fn start(&self, place: &Place) -> io::Result<Started> {
+        let path = self.log_file(place);
+        let log = OpenOptions::new().create(true).append(true).mode(0o640).open(&path)?;
+        let log_start = log.metadata()?.len();
+        descriptors::close_others_on_exec();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg0("squall");
+        match self {
+            Self::Controller => command.arg("controller"),
+            Self::Node(name) => command.arg("node").arg(name),
+        };
+        command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]);
+        command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        Ok(Started { child: command.spawn()?, log: path, log_start })
+    }
+
+    /// Sends it a signal, if it lives; never to another process that has got its id.
+    pub fn signal(&self, place: &Place, signal: Signal) -> io::Result<()> {
+        let Some(pid) = self.pid(place) else { return Ok(()) };
+        let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
+        let fd = match pidfd_open(handle, PidfdFlags::empty()) {
+            Ok(fd) => fd,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        // Still the daemon after the handle was made: so the handle is the daemon's.
+        if self.pid(place) != Some(pid) {
+            return Ok(());
+        }
+        match pidfd_send_signal(&fd, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Waits until it has ended. False: it still lives.
+    pub fn wait_gone(&self, place: &Place, time: Duration) -> bool {
+        wait_until(time, || self.pid(place).is_none())
+    }
+
+    /// Ends it: asks, waits, forces.
+    pub fn end(&self, place: &Place, patience: Duration) -> io::Result<()> {
+        if self.wait_gone(place, Duration::ZERO) {
+            return Ok(());
+        }
+        self.signal(place, Signal::TERM)?;
+        if self.wait_gone(place, patience) {
+            return Ok(());
+        }
+        self.signal(place, Signal::KILL)?;
+        if self.wait_gone(place, patience) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+    }
+}
+
+/// A daemon that was just started.
+#[derive(Debug)]
+pub struct Started {
+    child: Child,
+    log: PathBuf,
+    log_start: u64,
+}
+
+impl Started {
+    /// What it said before it ended, if it has ended already.
+    pub fn failure(&mut self) -> Option<String> {
+        let status = self.child.try_wait().ok().flatten()?;
+        let said = self.said().unwrap_or_default();
+        let last = said.trim();
+        Some(if last.is_empty() { format!("it ended with {status}") } else { last.to_owned() })
+    }
+
+    fn said(&self) -> io::Result<String> {
+        let mut file = fs::File::open(&self.log)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(self.log_start.max(end.saturating_sub(LOG_TAIL_BYTES))))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// What a daemon does first when it was started by [`Daemon::start`].
+pub fn detach() {
+    // Fails only for a leader of processes, which is detached enough.
+    drop(rustix::process::setsid());
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+}
+
+/// Looks again and again until something holds. False: it never did within that time.
+pub fn wait_until(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let start = Instant::now();
+    loop {
+        if holds() {
+            return true;
+        }
+        if start.elapsed() >= time {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Kills what is left of the steps of a node whose daemon is gone: step daemons and tasks.
+pub fn kill_steps(place: &Place, node: &str) -> usize {
+    let steps = place.node(node).join("steps");
+    let mut killed = 0;
+    for (pid, _) in processes::step_daemons(&steps) {
+        let folder = steps.clone();
+        processes::kill_if(pid, move |pid| processes::step_daemons(&folder).iter().any(|(p, _)| *p == pid));
+        killed += 1;
+    }
+    for (pid, _) in processes::marked(&steps) {
+        let folder = steps.clone();
+        processes::kill_if(pid, move |pid| processes::mark(pid).is_some_and(|m| m.starts_with(&folder)));
+        killed += 1;
+    }
+    killed
+}
+
+/// Where `squall up` keeps a cluster when it is told nothing: `SQUALL_STATE`, else the machine's or the user's own.
+pub fn default_place() -> io::Result<Place> {
+    if let Some(dir) = std::env::var_os(STATE_VARIABLE).filter(|d| !d.is_empty()) {
+        return Place::at(Path::new(&dir));
+    }
+    let uid = rustix::process::getuid().as_raw();
+    if uid == 0 {
+        return Place::at(Path::new("/var/lib/squall"));
+    }
+    if let Some(home) = users::by_uid(uid).map(|u| PathBuf::from(u.home))
+        && fs::metadata(&home).is_ok_and(|m| m.is_dir() && m.uid() == uid)
+    {
+        return Place::at(&home.join(".local/state/squall"));
+    }
+    let own = PathBuf::from(format!("/tmp/squall-{uid}"));
+    match fs::DirBuilder::new().mode(0o700).create(&own) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(&own)?;
+    if !meta.is_dir() || meta.uid() != uid {
+        return Err(io::Error::other(format!("{} belongs to somebody else: use --state", own.display())));
+    }
+    Place::at(&own.join("state"))
+}
+
+/// Makes the folders of a cluster, or finds that they are somebody else's.
+pub fn make_folders(place: &Place) -> Result<(), String> {
+    let uid = rustix::process::geteuid().as_raw();
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |e: io::Error| format!("cannot create {path}: {e}")
+    };
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(place.dir()).map_err(failed(place.dir()))?;
+    let owner = fs::metadata(place.dir()).map_err(failed(place.dir()))?.uid();
+    if owner != uid {
+        return Err(format!(
+            "{} belongs to user {owner}, not to you (user {uid}): use --state for a folder of your own",
+            place.dir().display()
+        ));
+    }
+    for path in [place.run(), place.log()] {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&path).map_err(failed(&path))?;
+    }
+    Ok(())
+}
+
+/// The names of the nodes that run on this machine, by the configuration.
+pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for entry in &config.nodes {
+        let found = hostlist::expand(&entry.name).map_err(|e| format!("nodes `{}`: {e}", entry.name))?;
+        names.extend(found.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
+    }
+    if names.is_empty() {
+        names.push(host_name());
+    }
+    Ok(names)
+}
+
+/// Writes the configuration of a new cluster: the given text or none, with `count` nodes if it names none.
+pub fn write_config(place: &Place, given: Option<&str>, count: Option<u32>) -> Result<(), String> {
+    let mut text = given.map_or_else(
+        || "# Written by `squall up`. Change it as you like; `scontrol reconfigure` reads it again.\n".to_owned(),
+        str::to_owned,
+    );
+    let config = Config::from_toml(&text)?;
+    if config.nodes.is_empty() {
+        text.push_str(&node_section(count));
+    } else if count.is_some_and(|n| node_names(&config).is_ok_and(|names| names.len() != n as usize)) {
+        return Err("--nodes is not the number of nodes that the configuration names: leave one of them out".into());
+    }
+    let path = place.config();
+    let draft = path.with_extension("toml.tmp");
+    fs::write(&draft, &text)
+        .and_then(|()| fs::rename(&draft, &path))
+        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+fn node_section(count: Option<u32>) -> String {
+    match count {
+        None => format!("\n[[nodes]]\nname = \"{}\"\n", host_name()),
+        Some(count) => {
+            let share = Machine::detect().hardware.memory_mb / u64::from(count.max(1));
+            let name = if count == 1 { "n1".to_owned() } else { format!("n[1-{count}]") };
+            format!(
+                "\n# Each node has this machine's CPUs and its share of the memory.\n[[nodes]]\nname = \"{name}\"\nmemory_mb = {}\n",
+                share.max(1)
+            )
+        }
+    }
+}
