@@ -29,6 +29,7 @@ const COMMANDS: &[Command] = &[
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
+    ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
     ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),

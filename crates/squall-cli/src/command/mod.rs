@@ -16,5 +16,6 @@ pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
+pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod up;

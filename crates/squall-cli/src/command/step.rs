@@ -1,0 +1,18 @@
+//! `squall step --spool FOLDER`: the daemon of one step on one node; started by the node daemon.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs the step of that folder.
+pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+    match &args[..] {
+        [option, folder] if option == "--spool" => {
+            ExitCode::from(u8::try_from(squall_host::stepd::run(Path::new(folder))).unwrap_or(1))
+        }
+        _ => {
+            eprintln!("usage: squall step --spool FOLDER");
+            ExitCode::from(2)
+        }
+    }
+}
