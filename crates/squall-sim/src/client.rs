@@ -95,7 +95,9 @@ impl Clients {
     pub(crate) fn truth(&self, launch: &StepLaunch) -> Truth {
         let order = order_of(launch).and_then(|tag| self.order(tag));
         let index = launch.facts.array.map(|a| a.index);
-        let Some(order) = order else { return Truth { run: Span(1), exit: ExitCode::OK, stubborn: false } };
+        let Some(order) = order else {
+            return Truth { run: Span(1), exit: ExitCode::OK, stubborn: false, hides: false };
+        };
         let mut truth = order.truth(index);
         if order.kind == JobKind::Batch && launch.key.step != StepNo::BATCH {
             truth.run = Span(truth.run.0 / u64::from(order.steps + 1));

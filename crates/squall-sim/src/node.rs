@@ -208,6 +208,7 @@ impl World {
         for key in keys {
             self.lose_step(node, key);
         }
+        self.judge.hidden.retain(|(_, host)| *host != node);
         let kept = self.is_planted(Mutation::IncarnationKept);
         let fresh = u128::from(self.seed.next());
         let host = &mut self.nodes[node];
@@ -381,6 +382,7 @@ impl World {
             for key in keys {
                 self.kill_step(node, key);
             }
+            self.judge.hidden.remove(&(job, node));
         }
         let (life, span) = (self.nodes[node].life, self.seed.span(Span(500), Span::from_millis(40)));
         self.after(span, Happening::Swept { node, life, job });

@@ -32,6 +32,8 @@ pub(crate) struct Order {
     pub(crate) vary: u64,
     /// Its processes ignore TERM.
     pub(crate) stubborn: bool,
+    /// Its processes leave one behind that hides from their step daemon.
+    pub(crate) hides: bool,
     /// `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
     /// `--array`.
@@ -59,6 +61,8 @@ pub(crate) struct Truth {
     pub(crate) exit: ExitCode,
     /// It ignores TERM.
     pub(crate) stubborn: bool,
+    /// It leaves a process behind that hides.
+    pub(crate) hides: bool,
 }
 
 impl Order {
@@ -89,7 +93,7 @@ impl Order {
             None if self.vary != 0 && chance % 8 == 7 => (chance >> 20) as u8 | 1,
             None => self.exit,
         };
-        Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn }
+        Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn, hides: self.hides }
     }
     /// How many tasks: 1 unless it is an array.
     pub(crate) fn tasks(&self) -> u32 {

@@ -1,5 +1,8 @@
 //! One seed: a world, its users, its faults, and what came of it.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use squall_model::time::Span;
 
 use crate::client::Wish;
@@ -59,8 +62,15 @@ pub fn run(settings: &Settings) -> Report {
     let setup = setup_of(settings, &mut seed);
     let mut world = World::new(setup, settings.seed);
     plan(&mut world, settings, &mut seed);
-    let violation = play(&mut world, settings).err();
+    let played = catch_unwind(AssertUnwindSafe(|| play(&mut world, settings)));
+    let violation = played.unwrap_or_else(|panic| Err(Box::new(panicked(panic.as_ref())))).err();
     report(world, settings.seed, violation.map(|v| *v))
+}
+
+/// A failed assertion within a machine.
+fn panicked(panic: &(dyn Any + Send)) -> Violation {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    Violation { invariant: "machines do not panic", details: text.unwrap_or("for reasons unknown").to_owned() }
 }
 
 pub(crate) fn report(world: World, seed: u64, violation: Option<Violation>) -> Report {

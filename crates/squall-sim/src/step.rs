@@ -1,7 +1,7 @@
 //! Step daemons and tasks of a simulated node.
 
 use squall_engine::machine::Machine;
-use squall_engine::node::NodeInput;
+use squall_engine::node::{NodeInput, attempt_of};
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepOut, StepSetup};
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{ExitCode, Usage};
@@ -259,6 +259,9 @@ impl World {
             }
         }
         self.judge.processes_start(self.now, node, &mut self.nodes[node].cores, &launch, &self.clients);
+        if truth.hides {
+            self.judge.hidden.insert((attempt_of(key), node));
+        }
         self.script_starts(&launch);
         let boot = self.nodes[node].boot;
         for rank in ranks {

@@ -60,8 +60,9 @@ impl Workload {
             exit: if seed.chance(150_000) { seed.between(1, 255) as u8 } else { 0 },
             vary: if seed.chance(500_000) { seed.next() | 1 } else { 0 },
             stubborn: seed.chance(50_000),
+            hides: seed.chance(50_000),
             limit_s: seed.chance(250_000).then(|| seed.spread(1, 900)),
-            hold: kind == JobKind::Batch && seed.chance(20_000),
+            hold: kind == JobKind::Batch && seed.chance(50_000),
             requeue: seed.chance(100_000).then(|| seed.chance(500_000)),
             steps: seed.between(1, 3) as u32,
             ..Order::default()

@@ -1,8 +1,8 @@
 //! What durable events must and must not say.
 
 use squall_model::event::{Event, NodeAdmin, Record};
-use squall_model::id::{JobId, NodeId, StepKey};
-use squall_model::job::{ArraySpec, EndState, JobKind, JobSpec, Outcome};
+use squall_model::id::{Attempt, JobId, NodeId, StepKey};
+use squall_model::job::{ArraySpec, EndState, JobAttempt, JobKind, JobSpec, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -63,7 +63,7 @@ impl Judge {
                     }
                 }
             }
-            Event::JobSubmitted { id, spec, .. } => self.submitted_event(*id, spec),
+            Event::JobSubmitted { id, spec, .. } => self.submitted_event(*id, spec, clients),
             Event::JobStarted { id, attempt, alloc, .. } => {
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
@@ -87,7 +87,7 @@ impl Judge {
         }
     }
 
-    fn submitted_event(&mut self, id: JobId, spec: &JobSpec) {
+    fn submitted_event(&mut self, id: JobId, spec: &JobSpec, clients: &Clients) {
         let Some(order) = Order::tag_of(spec) else { return };
         let count = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
         let last = JobId(id.0 + count - 1);
@@ -103,9 +103,11 @@ impl Judge {
         self.submitted.insert(id, (count, order));
         self.ids.insert(order, id);
         if spec.array.is_none() {
-            self.open(id, order, None, spec.hold);
-            let plain = !spec.hold && spec.dependency.is_none() && spec.partition.is_none() && spec.begin.is_none();
-            if plain && spec.nice == 0 && spec.priority.is_none() {
+            // What the user asked for, whatever has become of it on the way.
+            let asked = clients.order(order);
+            let held = asked.is_some_and(|o| o.hold);
+            self.open(id, order, None, held);
+            if !held && asked.is_some_and(|o| o.after.is_empty()) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);
             }
         }
@@ -194,6 +196,7 @@ impl Judge {
     fn released_event(&mut self, now: Time, id: JobId, attempt: u32, nodes: &NodeSet, clients: &Clients) {
         for node in nodes.iter() {
             let Some(host) = self.host(node) else { continue };
+            self.check_hidden(now, JobAttempt { job: id, attempt: Attempt(attempt) }, host);
             let live = self.live.iter().find(|(k, h)| *h == host && k.job == id && k.attempt.0 == attempt);
             if let Some(&(key, _)) = live {
                 if self.is_given_up(host, now) {
@@ -218,6 +221,14 @@ impl Judge {
         self.move_to(id, if requeue { Phase::Pending } else { Phase::Ended });
         if !requeue {
             self.check_end(id, clients);
+        }
+    }
+
+    /// No process that hid from its step lives on a node that is released.
+    fn check_hidden(&mut self, now: Time, job: JobAttempt, host: usize) {
+        if self.hidden.contains(&(job, host)) && !self.is_given_up(host, now) {
+            let text = format!("a hidden process of job {} lives on {}", job.job, self.names[host]);
+            self.violate("a node is released when nothing is left there", text);
         }
     }
 

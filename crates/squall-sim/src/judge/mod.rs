@@ -10,7 +10,7 @@ use std::fmt;
 
 use squall_model::event::Record;
 use squall_model::id::{JobId, NodeId, StepKey};
-use squall_model::job::{ExitCode, Outcome};
+use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
@@ -98,6 +98,8 @@ pub(crate) struct Judge {
     /// How processes ended: by step and node.
     exits: BTreeMap<(StepKey, usize), (ExitCode, bool)>,
     live: BTreeSet<(StepKey, usize)>,
+    /// Processes that hid from their step daemon: by job and node.
+    pub(crate) hidden: BTreeSet<(JobAttempt, usize)>,
     pub(crate) widths: BTreeMap<usize, Width>,
     names: Vec<String>,
     hosts: BTreeMap<NodeId, usize>,
@@ -133,6 +135,7 @@ impl Judge {
             launched: BTreeSet::new(),
             exits: BTreeMap::new(),
             live: BTreeSet::new(),
+            hidden: BTreeSet::new(),
             widths: BTreeMap::new(),
             names: setup.names.clone(),
             hosts: BTreeMap::new(),

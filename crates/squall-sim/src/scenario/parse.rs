@@ -175,6 +175,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "after" => after = dependencies(value, &mut order.any)?,
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),
+            "hides" => order.hides = true,
             "ignores-term" => order.stubborn = true,
             "loses-answer" => order.lose_answer = true,
             _ => return Err(format!("`{word}` is not known of a submission")),
