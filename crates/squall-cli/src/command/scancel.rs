@@ -4,7 +4,6 @@
 mod tests;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use squall_model::id::StepNo;
@@ -194,7 +193,6 @@ fn chosen(
 fn agreed(call: &mut Call<'_>, question: &str) -> bool {
     loop {
         call.print(question);
-        drop(call.out.flush());
         let mut line = String::new();
         match std::io::stdin().read_line(&mut line) {
             Ok(0) | Err(_) => return false,

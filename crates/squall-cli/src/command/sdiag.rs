@@ -146,7 +146,7 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    drop(writeln!(out, "{text}"));
+    let _ = writeln!(out, "{text}");
 }
 
 /// Minutes that the counters cover.

@@ -1,5 +1,6 @@
 //! A job as a row, and the texts about it that several commands print.
 
+use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ impl JobRow {
             text.push_str(if cut > 0 { ",..." } else { "..." });
         }
         if let Some(limit) = self.info.array_limit {
-            text.push_str(&format!("%{limit}"));
+            let _ = write!(text, "%{limit}");
         }
         text
     }

@@ -1,5 +1,7 @@
 //! Where a job's output goes, as it is shown: patterns filled in as far as they are known.
 
+use std::fmt::Write;
+
 /// What a pattern may name.
 pub(crate) struct Known<'a> {
     /// `%j`, `%J`.
@@ -33,12 +35,15 @@ pub(crate) fn expand(pattern: &str, work_dir: &str, known: &Known<'_>) -> String
         let width = digits.parse::<usize>().unwrap_or(0).min(10);
         let Some(letter) = rest.next() else { break };
         let (array, index) = known.array.unwrap_or((known.job, u32::MAX - 1));
+        let mut number = |n: u32| {
+            let _ = write!(out, "{n:0width$}");
+        };
         match letter {
-            'j' | 'J' => out.push_str(&format!("{:0width$}", known.job)),
-            'A' => out.push_str(&format!("{array:0width$}")),
-            'a' => out.push_str(&format!("{index:0width$}")),
-            'b' => out.push_str(&format!("{:0width$}", index % 10)),
-            'n' | 't' => out.push_str(&format!("{:0width$}", 0)),
+            'j' | 'J' => number(known.job),
+            'A' => number(array),
+            'a' => number(index),
+            'b' => number(index % 10),
+            'n' | 't' => number(0),
             's' => out.push_str("batch"),
             'u' => out.push_str(known.user),
             'x' => out.push_str(known.name),

@@ -1,7 +1,7 @@
 //! Slurm's words: states, codes, reasons, signals, versions.
 
 use squall_model::config::PartitionState;
-use squall_model::job::{Dependency, DependencyKind, EndState, ExitCode, JobState, Outcome, PendingReason};
+use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
 use squall_model::wire::client::StateFilter;
 
 /// The release of Slurm whose manners the commands have.
@@ -167,35 +167,6 @@ pub(crate) fn end_reason(outcome: Option<&Outcome>) -> String {
 /// `0:0`.
 pub(crate) fn exit_code(exit: ExitCode) -> String {
     format!("{}:{}", exit.code, exit.signal)
-}
-
-/// `afterok:12_*,singleton`.
-pub(crate) fn dependency(of: &Dependency) -> String {
-    let terms: Vec<String> = of
-        .terms
-        .iter()
-        .map(|term| {
-            let when = match term.when {
-                DependencyKind::After => "after",
-                DependencyKind::AfterAny => "afterany",
-                DependencyKind::AfterOk => "afterok",
-                DependencyKind::AfterNotOk => "afternotok",
-                DependencyKind::AfterCorr => "aftercorr",
-                DependencyKind::AfterBurstBuffer => "afterburstbuffer",
-                DependencyKind::Singleton => "singleton",
-            };
-            let Some(job) = term.job else { return when.to_owned() };
-            let mut text = format!("{when}:{}", job.id);
-            if let Some(index) = job.index {
-                text.push_str(&format!("_{index}"));
-            }
-            if job.delay_min > 0 {
-                text.push_str(&format!("+{}", job.delay_min));
-            }
-            text
-        })
-        .collect();
-    terms.join(if of.any { "?" } else { "," })
 }
 
 /// `up`, `down`, `drain`, `inact`.

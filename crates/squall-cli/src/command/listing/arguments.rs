@@ -34,10 +34,6 @@ impl Given {
     pub(crate) fn text(&self) -> &str {
         self.value.as_deref().unwrap_or_default()
     }
-    /// The parts of a list with commas.
-    pub(crate) fn list(&self) -> impl Iterator<Item = &str> {
-        self.text().split(',').map(str::trim).filter(|part| !part.is_empty())
-    }
 }
 
 /// A command line, taken apart.
@@ -103,8 +99,8 @@ fn lookup(known: &[&'static [Known]], name: &str) -> Result<Known, String> {
         [first, others @ ..] if others.iter().all(|o| o.1 == first.1 && first.1 != '\0') => Ok(**first),
         [only] => Ok(**only),
         many => {
-            let list: String = many.iter().map(|(long, _, _)| format!(" '--{long}'")).collect();
-            Err(format!("option '--{name}' is ambiguous; possibilities:{list}"))
+            let list: Vec<String> = many.iter().map(|(long, _, _)| format!("'--{long}'")).collect();
+            Err(format!("option '--{name}' is ambiguous; possibilities: {}", list.join(" ")))
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The surroundings of a command: where it asks, what it reads, where it prints. Tests put others in place.
 
-use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -170,43 +169,70 @@ impl Call<'_> {
 /// The running cluster, connected to when it is first asked.
 struct Live {
     command: &'static str,
-    client: OnceCell<Client>,
+    client: Option<Client>,
 }
 
 impl Live {
-    fn client(&mut self) -> Result<&mut Client, ClientError> {
-        if self.client.get().is_none() {
-            let client = Patience::new(self.command).connect()?;
-            drop(self.client.set(client));
+    fn client(&mut self, patience: &mut Patience) -> Result<&mut Client, ClientError> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => patience.connect()?,
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// Asks what may be asked twice; begins anew as long as the controller may be restarting.
+    fn again<T>(&mut self, ask: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
+        let mut patience = Patience::new(self.command);
+        loop {
+            let result = self.client(&mut patience).and_then(&ask);
+            match result {
+                Err(error) if error.is_transient() => {
+                    self.client = None;
+                    if !patience.wait(&error) {
+                        return Err(error);
+                    }
+                }
+                result => return result,
+            }
         }
-        self.client.get_mut().ok_or_else(unexpected)
     }
 }
 
 impl Controller for Live {
     fn cluster(&mut self) -> Result<String, ClientError> {
-        Ok(self.client()?.cluster().to_owned())
+        self.again(|client| Ok(client.cluster().to_owned()))
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        self.client()?.ask(request)
+        match request {
+            // Whether it answers now is the question.
+            Request::Ping => Client::connect(self.command)?.ask(request),
+            // Once is not the same as twice.
+            Request::Requeue { .. } | Request::Suspend { .. } | Request::ShutDown { .. } => {
+                self.client(&mut Patience::new(self.command))?.ask(request)
+            }
+            _ => self.again(|client| client.ask(request)),
+        }
     }
 
     fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
-        self.client()?.jobs(jobs, ended, steps)
+        self.again(|client| client.jobs(jobs.clone(), ended, steps))
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
-        let client = self.client()?;
-        client.send(&Request::Accounting(Box::new(query)))?;
-        let mut all = Vec::new();
-        loop {
-            let Answer::Accounting { rows, more } = client.receive()? else { return Err(unexpected()) };
-            all.extend(rows);
-            if !more {
-                return Ok(all);
+        let request = Request::Accounting(Box::new(query));
+        self.again(|client| {
+            client.send(&request)?;
+            let mut all = Vec::new();
+            loop {
+                let Answer::Accounting { rows, more } = client.receive()? else { return Err(unexpected()) };
+                all.extend(rows);
+                if !more {
+                    return Ok(all);
+                }
             }
-        }
+        })
     }
 }
 
@@ -242,7 +268,7 @@ pub(crate) fn run(
     command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
 ) -> ExitCode {
     let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let mut live = Live { command: name, client: OnceCell::new() };
+    let mut live = Live { command: name, client: None };
     let mut call = Call {
         name,
         controller: &mut live,

@@ -1,9 +1,10 @@
 //! A controller without a cluster, and jobs, nodes and rows made by hand, for tests of the commands.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use squall_model::config::{Config, PartitionConfig};
+use squall_model::config::PartitionConfig;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
@@ -49,7 +50,7 @@ impl Controller for Fake {
         let answer = match request {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
-            Request::Config => Answer::Config(Box::new(Config::default())),
+            Request::Config => Answer::Config(Box::default()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
             _ => self.answers.remove(0),
@@ -436,12 +437,12 @@ pub(crate) fn transcript(name: &'static str, main: Main, lines: &[&[&str]]) -> S
                 }
             })
             .collect();
-        text.push_str(&format!("$ {name} {}\n{}", args.join(" "), seen.out));
+        let _ = write!(text, "$ {name} {}\n{}", args.join(" "), seen.out);
         for line in seen.err.lines() {
-            text.push_str(&format!("! {line}\n"));
+            let _ = writeln!(text, "! {line}");
         }
         if seen.code != 0 {
-            text.push_str(&format!("exit {}\n", seen.code));
+            let _ = writeln!(text, "exit {}", seen.code);
         }
         text.push('\n');
     }

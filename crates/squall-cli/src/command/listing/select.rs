@@ -134,19 +134,27 @@ impl Call<'_> {
             if part.eq_ignore_ascii_case("all") {
                 return Ok(None);
             }
-            match words::state_filter(part) {
-                Some(filter) => all.push(filter),
-                None => {
-                    let known: Vec<&str> = words::STATES.iter().map(|(long, _, _)| *long).collect();
-                    self.complain(&format!("Invalid job state specified: {part}"));
-                    return self.fail(&format!("Valid job states include: {}", known.join(",")));
-                }
-            }
+            let Some(filter) = words::state_filter(part) else {
+                let known: Vec<&str> = words::STATES.iter().map(|(long, _, _)| *long).collect();
+                self.complain(&format!("Invalid job state specified: {part}"));
+                return self.fail(&format!("Valid job states include: {}", known.join(",")));
+            };
+            all.push(filter);
         }
         all.sort_unstable();
         all.dedup();
         Ok(Some(all))
     }
+}
+
+/// Names, one on each line.
+pub(crate) fn lines<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    let mut out = String::new();
+    for name in names {
+        out.push_str(name.as_ref());
+        out.push('\n');
+    }
+    out
 }
 
 /// Owned parts of a list of names.

@@ -19,7 +19,7 @@ use squall_model::wire::info::AccountingRow;
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, run};
-use crate::command::listing::select::id_of;
+use crate::command::listing::select::{id_of, lines};
 use crate::command::sacct::fields::{BRIEF, DEFAULT, FIELDS, LONG};
 use crate::command::sacct::row::{Row, Units};
 use crate::command::squeue::dialect;
@@ -155,7 +155,9 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     };
     query::filter(call, &given, &mut rows)?;
     if given.has("truncate") {
-        rows.iter_mut().for_each(|row| truncate(row, &query));
+        for row in &mut rows {
+            truncate(row, &query);
+        }
     }
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
     let rows: Vec<Row> = rows
@@ -176,16 +178,13 @@ fn list_of_words(given: &Arguments) -> Option<String> {
         return Some(HELP.to_owned());
     }
     if given.has("helpstate") {
-        return Some(words::STATES.iter().map(|(long, _, _)| format!("{long}\n")).collect());
+        return Some(lines(words::STATES.iter().map(|(long, _, _)| long)));
     }
     (given.has("helpformat") || given.has("help-fields")).then(|| {
-        let mut out = String::new();
-        for line in FIELDS.chunks(4) {
-            let cells: String = line.iter().map(|c| format!("{:<20}", c.name)).collect();
-            out.push_str(cells.trim_end());
-            out.push('\n');
-        }
-        out
+        lines(FIELDS.chunks(4).map(|four| {
+            let cells: Vec<String> = four.iter().map(|c| format!("{:<20}", c.name)).collect();
+            cells.concat().trim_end().to_owned()
+        }))
     })
 }
 

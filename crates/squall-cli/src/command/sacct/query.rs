@@ -34,10 +34,10 @@ pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<Accounting
     if query.ids.len() > 1 {
         query.step = None;
     }
-    if let Some(nodes) = &query.nodes {
-        if let Err(e) = hostlist::expand(nodes) {
-            return call.fail(&format!("Invalid node list {nodes}: {e}"));
-        }
+    if let Some(nodes) = &query.nodes
+        && let Err(e) = hostlist::expand(nodes)
+    {
+        return call.fail(&format!("Invalid node list {nodes}: {e}"));
     }
     users(call, given, &mut query)?;
     if let Some(states) = given.last("state") {
@@ -108,8 +108,8 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
     if let Some(wanted) = list("constraints") {
         rows.retain(|r| r.spec.need.constraint.as_ref().is_some_and(|c| wanted.iter().all(|w| c.contains(w))));
     }
-    let counts: [(&str, fn(&AccountingRow) -> u32); 2] = [("nnodes", |r| r.num_nodes), ("ncpus", |r| r.num_cpus)];
-    for (option, of) in counts {
+    for option in ["nnodes", "ncpus"] {
+        let of = |r: &AccountingRow| if option == "nnodes" { r.num_nodes } else { r.num_cpus };
         let Some(text) = given.last(option) else { continue };
         let (low, high) = text.split_once('-').unwrap_or((text, text));
         match (low.parse::<u32>(), high.parse::<u32>()) {

@@ -1,5 +1,7 @@
 //! `scontrol show config`.
 
+use std::fmt::Write;
+
 use squall_model::config::Config;
 use squall_model::duration::format_memory_mb;
 use squall_model::limits;
@@ -21,7 +23,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     for (key, value) in values(&config) {
-        text.push_str(&format!("{key:<23} = {value}\n"));
+        let _ = writeln!(text, "{key:<23} = {value}");
     }
     text.push('\n');
     call.print(&text);

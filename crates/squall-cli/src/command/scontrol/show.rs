@@ -5,7 +5,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::select::id_of;
+use crate::command::listing::select::{id_of, lines};
 use crate::command::scontrol::{Manner, config, job, means, node, partition, record};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
@@ -39,7 +39,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("jobs", 1) || is("jobid", 1) {
         job::show(call, manner, &ids)
     } else if is("licenses", 2) {
-        nothing(call, "No licenses configured in Slurm.")
+        call.print("No licenses configured in Slurm.\n");
+        Ok(())
     } else if is("nodes", 1) {
         node::show(call, manner, &ids)
     } else if is("partitions", 2) || is("partitionname", 2) {
@@ -49,27 +50,27 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("steps", 2) {
         steps(call, manner, &ids)
     } else if is("topology", 1) {
-        nothing(call, "No topology information available")
+        call.print("No topology information available\n");
+        Ok(())
     } else if is("burstbuffer", 2) || is("bbstat", 2) || is("dwstat", 2) {
-        nothing(call, "No burst buffer information available")
+        call.print("No burst buffer information available\n");
+        Ok(())
     } else if is("federations", 1) {
-        nothing(call, "There are no federations.")
+        call.print("There are no federations.\n");
+        Ok(())
     } else {
         call.say(&format!("invalid entity:{entity} for keyword:show"));
         Err(Fail(1))
     }
 }
 
-fn nothing(call: &mut Call<'_>, text: &str) -> Result<(), Fail> {
-    call.print(&format!("{text}\n"));
-    Ok(())
-}
-
 fn reservations(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
-    match ids.first() {
-        None => nothing(call, "No reservations in the system"),
-        Some(name) => nothing(call, &format!("Reservation {name} not found")).and(Err(Fail(1))),
-    }
+    let Some(name) = ids.first() else {
+        call.print("No reservations in the system\n");
+        return Ok(());
+    };
+    call.print(&format!("Reservation {name} not found\n"));
+    Err(Fail(1))
 }
 
 /// `scontrol ping`.
@@ -103,8 +104,7 @@ fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     };
     match hostlist::expand(&list) {
         Ok(names) => {
-            let text: String = names.iter().map(|name| format!("{name}\n")).collect();
-            call.print(&text);
+            call.print(&lines(&names));
             Ok(())
         }
         Err(e) => call.fail(&format!("Invalid hostlist: {list}: {e}")),
@@ -139,11 +139,11 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
         Ok(page) => page,
         Err(e) => return call.failed("slurm_get_job_steps error", &e),
     };
-    if let [only] = targets.as_slice() {
-        if page.unknown.contains(&id_of(&only.job)) {
-            call.say(&format!("Job step {} not found", only.text));
-            return Err(Fail(1));
-        }
+    if let [only] = targets.as_slice()
+        && page.unknown.contains(&id_of(&only.job))
+    {
+        call.say(&format!("Job step {} not found", only.text));
+        return Err(Fail(1));
     }
     let mut text = String::new();
     for row in job_rows(call, page)? {
@@ -154,7 +154,7 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
         }
     }
     if text.is_empty() {
-        text = "No job steps in the system\n".to_owned();
+        text.push_str("No job steps in the system\n");
     }
     call.print(&text);
     Ok(())

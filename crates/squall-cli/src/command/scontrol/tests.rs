@@ -107,8 +107,7 @@ fn host_names_of_the_job() {
 #[test]
 fn verbs() {
     let ids = |request: &Request| match request {
-        Request::Hold { jobs, .. } | Request::Release { jobs } | Request::Requeue { jobs, .. } => jobs.ids.len(),
-        Request::Suspend { jobs, .. } => jobs.ids.len(),
+        Request::Hold { jobs, .. } | Request::Release { jobs } => jobs.ids.len(),
         other => panic!("{other:?}"),
     };
     assert!(matches!(asked(&["hold", "10,20_[2-3]", "30"])[0], Request::Hold { user: false, .. }));

@@ -9,6 +9,8 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::{ask_done, means, update_job};
 use crate::command::sinfo::all_nodes;
 
+const PARTITION_STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
+
 /// A word of an update: `Key=Value`, `Key+=Value`.
 pub(super) struct Change<'a> {
     /// The key.
@@ -57,6 +59,13 @@ pub(super) fn invalid<T>(call: &mut Call<'_>, word: &str) -> Result<T, Fail> {
     Err(Fail(1))
 }
 
+/// A state that is none, and those that are.
+fn bad_state<T>(call: &mut Call<'_>, change: &Change<'_>, valid: &str) -> Result<T, Fail> {
+    let result = invalid(call, &format!("State={}", change.value));
+    call.say(valid);
+    result
+}
+
 /// A key that exists but can't be changed.
 pub(super) fn unsupported<T>(call: &mut Call<'_>, change: &Change<'_>) -> Result<T, Fail> {
     call.say(&format!("Update of this parameter is not supported: {}={}\nRequest aborted", change.key, change.value));
@@ -68,19 +77,14 @@ fn nodes(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     for change in changes {
         let is = |name, least| means(change.key, name, least);
         if is("NodeName", 3) {
-            nodes = change.value.to_owned();
+            change.value.clone_into(&mut nodes);
         } else if is("State", 1) {
             let state = change.value.to_lowercase();
             admin = Some(match state.as_str() {
                 "resume" | "undrain" | "idle" => NodeAdmin::Resume,
                 "drain" | "draining" | "drained" => NodeAdmin::Drain,
                 "down" => NodeAdmin::Down,
-                _ => {
-                    return invalid(call, &format!("State={}", change.value)).or_else(|fail: Fail| {
-                        call.say("Valid states are: DOWN DRAIN IDLE RESUME UNDRAIN");
-                        Err(fail)
-                    });
-                }
+                _ => return bad_state(call, change, "Valid states are: DOWN DRAIN IDLE RESUME UNDRAIN"),
             });
         } else if is("Reason", 1) {
             reason = Some(change.value.trim_matches(['"', '\'']).to_owned());
@@ -117,19 +121,14 @@ fn partition(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     for change in changes {
         let is = |name, least| means(change.key, name, least);
         if is("PartitionName", 3) {
-            name = change.value.to_owned();
+            change.value.clone_into(&mut name);
         } else if is("State", 2) {
             state = Some(match change.value.to_lowercase().as_str() {
                 "up" => PartitionState::Up,
                 "down" => PartitionState::Down,
                 "drain" => PartitionState::Drain,
                 text if "inactive".starts_with(text) && text.len() >= 4 => PartitionState::Inactive,
-                _ => {
-                    return invalid(call, &format!("State={}", change.value)).or_else(|fail: Fail| {
-                        call.say("Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"");
-                        Err(fail)
-                    });
-                }
+                _ => return bad_state(call, change, PARTITION_STATES),
             });
         } else {
             return unsupported(call, change);

@@ -98,8 +98,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
         let limit = match step {
             Step::Longer(more) => limit.saturating_add(more),
             Step::Shorter(less) if less > limit => {
-                return call
-                    .fail(&format!("TimeLimit decrement larger than current time limit ({} > {limit} s)", less));
+                return call.fail(&format!("TimeLimit decrement larger than current time limit ({less} > {limit} s)"));
             }
             Step::Shorter(less) => limit - less,
         };
@@ -167,11 +166,7 @@ fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNu
     } else if is("CPUsPerTask", 9) || is("NumCPUs", 6) {
         unsigned().map(|n| update.cpus_per_task = Some(n))
     } else if is("Requeue", 4) {
-        match value {
-            "0" => Ok(update.requeue = Some(false)),
-            "1" => Ok(update.requeue = Some(true)),
-            _ => Err(NoNumber),
-        }
+        unsigned().and_then(|n| if n < 2 { Ok(n) } else { Err(NoNumber) }).map(|n| update.requeue = Some(n == 1))
     } else if is("MinMemoryNode", 10) {
         memory().map(|mb| update.memory = Some(Memory::PerNodeMb(mb)))
     } else if is("MinMemoryCPU", 10) {

@@ -35,10 +35,9 @@ pub(crate) fn group(
     let keys: Vec<&'static Field<Group>> = layout
         .fields()
         .filter(|f| match kind(f) {
-            Kind::Partition => false,
+            Kind::Partition | Kind::Sum => false,
             Kind::Node => true,
             Kind::Size => grouping.exact,
-            Kind::Sum => false,
         })
         .collect();
     let by_partition: Vec<&'static Field<Group>> = layout.fields().filter(|f| kind(f) == Kind::Partition).collect();
@@ -60,18 +59,13 @@ pub(crate) fn group(
             if grouping.each_node {
                 key.push(node.name.clone());
             }
-            match found.get(&key) {
-                Some(at) => {
-                    // A node of several partitions counts once where the line does not name them.
-                    if members.insert((*at, node.name.as_str())) {
-                        groups[*at].nodes.push(node.clone());
-                    }
-                }
-                None => {
-                    members.insert((groups.len(), node.name.as_str()));
-                    found.insert(key, groups.len());
-                    groups.push(one);
-                }
+            let at = *found.entry(key).or_insert(groups.len());
+            // A node of several partitions counts once where the line does not name them.
+            let fresh = members.insert((at, node.name.as_str()));
+            match groups.get_mut(at) {
+                Some(group) if fresh => group.nodes.push(node.clone()),
+                Some(_) => {}
+                None => groups.push(one),
             }
         }
         if !any && grouping.empty && !grouping.each_node {

@@ -37,8 +37,9 @@ fn tables() {
 
 #[test]
 fn every_field() {
-    let letters: String =
+    let letters: Vec<String> =
         super::fields::FIELDS.iter().filter(|f| f.letter != '\0').map(|f| format!("{0}=%{0}|", f.letter)).collect();
+    let letters = letters.concat();
     check("sinfo_every_field", &transcript("sinfo", sinfo, &[&["-h", "-o", &letters], &["--helpformat"]]));
     for field in super::fields::FIELDS {
         let out = seen(&["-h", "-O", &format!("{}:;", field.names[0])]).out;

@@ -20,12 +20,13 @@ use squall_model::wire::info::JobsPage;
 
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, run};
-use crate::command::listing::select::{Target, id_of, names};
+use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::squeue::steps::StepRow;
 use crate::format::Field;
 use crate::format::job::{JobRow, rows};
 use crate::format::json::{Dialect, document};
 use crate::format::layout::Layout;
+use crate::format::words;
 
 const WHAT: &str = "slurm_load_jobs error";
 
@@ -136,8 +137,7 @@ fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     if given.has("helpstate") {
-        let text: Vec<&str> = crate::format::words::STATES.iter().map(|(long, _, _)| *long).collect();
-        call.print(&format!("{}\n", text.join("\n")));
+        call.print(&lines(words::STATES.iter().map(|(long, _, _)| long)));
         return Ok(());
     }
     if let Some(extra) = given.operands.first() {
@@ -174,12 +174,8 @@ pub(crate) fn dialect(given: &Arguments) -> Option<Dialect> {
 }
 
 fn help_format(letters: bool) -> String {
-    let mut out = String::new();
-    for field in fields::FIELDS.iter().filter(|f| !letters || f.letter != '\0') {
-        let name = field.names[0];
-        out.push_str(&if letters { format!("%{:<3}{name}\n", field.letter) } else { format!("{name}\n") });
-    }
-    out
+    let known = fields::FIELDS.iter().filter(|f| !letters || f.letter != '\0');
+    lines(known.map(|f| if letters { format!("%{:<3}{}", f.letter, f.names[0]) } else { f.names[0].to_owned() }))
 }
 
 fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
@@ -244,11 +240,12 @@ fn list(
         Err(e) => return call.failed(WHAT, &e),
     };
     // As Slurm: only a single job that nobody knows is an error.
-    if let [only] = plan.selection.ids.as_slice() {
-        if page.unknown.contains(&id_of(only)) && page.jobs.is_empty() {
-            call.say("slurm_load_jobs error: Invalid job id specified");
-            return Err(Fail(1));
-        }
+    if let [only] = plan.selection.ids.as_slice()
+        && page.unknown.contains(&id_of(only))
+        && page.jobs.is_empty()
+    {
+        call.say("slurm_load_jobs error: Invalid job id specified");
+        return Err(Fail(1));
     }
     let now = page.now;
     let mut rows = job_rows(call, page)?;

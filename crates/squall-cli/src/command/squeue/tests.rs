@@ -42,7 +42,8 @@ fn tables() {
 
 #[test]
 fn letters_and_names() {
-    let letters: String = ('A'..='Z').chain('a'..='z').map(|c| format!("{c}=%{c}|")).collect();
+    let letters: Vec<String> = ('A'..='Z').chain('a'..='z').map(|c| format!("{c}=%{c}|")).collect();
+    let letters = letters.concat();
     check(
         "squeue_letters_and_names",
         &transcript(
