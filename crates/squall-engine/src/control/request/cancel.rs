@@ -60,7 +60,7 @@ pub(crate) fn cancel(
     let by = ask.who.owner.uid;
     let affected = to_each(
         c,
-        selected,
+        &selected,
         out,
         |c, tasks, out| match what {
             What::End => {

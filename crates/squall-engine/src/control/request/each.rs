@@ -8,6 +8,11 @@ use squall_model::wire::client::{Answer, JobName, Refusal};
 use super::select::{Selected, Tasks};
 use crate::control::{Controller, Out};
 
+/// Most jobs that an answer names; with the next limit it fits a frame.
+const NAMED_MAX: usize = 500_000;
+/// Bytes of refusals that an answer carries: those beyond are left out.
+const REFUSED_BYTES_MAX: usize = 4 << 20;
+
 /// What a verb does to one thing that it applies to.
 type Did = Result<(), Refusal>;
 
@@ -15,12 +20,15 @@ type Did = Result<(), Refusal>;
 /// is answered for as a whole: done if it was done to any of its tasks.
 pub(crate) fn to_each(
     c: &mut Controller,
-    selected: Selected,
+    selected: &Selected,
     out: &mut Out,
     mut to_tasks: impl FnMut(&mut Controller, &Tasks, &mut Out) -> Did,
     mut to_job: impl FnMut(&mut Controller, JobId, &mut Out) -> Did,
 ) -> Affected {
-    let mut affected = Affected { refused: selected.refused, ..Affected::new(&selected.whole) };
+    let mut affected = Affected::new(&selected.whole);
+    for (name, refusal) in &selected.refused {
+        affected.refuse(&[*name], refusal);
+    }
     for tasks in &selected.tasks {
         let names = tasks.names(&c.state);
         let did = to_tasks(c, tasks, out);
@@ -41,6 +49,7 @@ pub(crate) struct Affected {
     refused: Vec<(JobName, Refusal)>,
     /// Arrays that are answered for as a whole, and how it went with their tasks so far.
     whole: BTreeMap<JobId, Did>,
+    refused_bytes: usize,
 }
 
 impl Affected {
@@ -60,9 +69,17 @@ impl Affected {
             return;
         }
         match did {
-            Ok(()) => self.jobs.extend(names),
-            Err(refusal) => self.refused.extend(names.iter().map(|name| (*name, refusal.clone()))),
+            Ok(()) => self.jobs.extend(names.iter().take(NAMED_MAX.saturating_sub(self.jobs.len()))),
+            Err(refusal) => self.refuse(names, &refusal),
         }
+    }
+
+    fn refuse(&mut self, names: &[JobName], refusal: &Refusal) {
+        let bytes = size_of::<(JobName, Refusal)>() + text_bytes(refusal);
+        let room = REFUSED_BYTES_MAX.saturating_sub(self.refused_bytes) / bytes;
+        let named = names.iter().take(room);
+        self.refused_bytes += named.len() * bytes;
+        self.refused.extend(named.map(|name| (*name, refusal.clone())));
     }
 
     /// Leaves out those to whom it does not apply: they have ended, or never were.
@@ -84,5 +101,23 @@ impl Affected {
         }
         self.jobs.sort_unstable();
         Answer::Affected { jobs: self.jobs, refused: self.refused }
+    }
+}
+
+/// Bytes of text that a refusal carries.
+fn text_bytes(refusal: &Refusal) -> usize {
+    match refusal {
+        Refusal::InvalidValue { option, value, problem } => option.len() + value.len() + problem.len(),
+        Refusal::InvalidPartition(text)
+        | Refusal::PartitionNotAvailable(text)
+        | Refusal::InvalidNode(text)
+        | Refusal::InvalidAccount(text)
+        | Refusal::InvalidQos(text)
+        | Refusal::NodeConfigNotAvailable(text)
+        | Refusal::TooManyRequested(text)
+        | Refusal::WrongState(text)
+        | Refusal::TooLarge(text, _)
+        | Refusal::NotSupported(text) => text.len(),
+        _ => 0,
     }
 }

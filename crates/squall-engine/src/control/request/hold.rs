@@ -44,7 +44,7 @@ fn over_pending(
         selected.tasks.iter().filter(|tasks| tasks.all).filter(passes).map(|tasks| tasks.array).collect();
     let affected = to_each(
         c,
-        selected,
+        &selected,
         out,
         |c, tasks, out| {
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;

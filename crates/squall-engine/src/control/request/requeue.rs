@@ -18,7 +18,7 @@ pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, ho
     let uid = ask.who.owner.uid;
     let affected = to_each(
         c,
-        selected,
+        &selected,
         out,
         |_, _, _| Err(Refusal::WrongState("pending".into())),
         |c, id, out| {

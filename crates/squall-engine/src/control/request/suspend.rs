@@ -24,7 +24,7 @@ pub(crate) fn suspend(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, su
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     let affected = to_each(
         c,
-        selected,
+        &selected,
         out,
         |_, _, _| Err(Refusal::NotRunning),
         |c, id, out| {

@@ -35,7 +35,7 @@ pub(crate) fn update_job(
     }
     let affected = to_each(
         c,
-        selected,
+        &selected,
         out,
         |c, tasks, out| {
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;

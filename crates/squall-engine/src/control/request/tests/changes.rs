@@ -267,6 +267,17 @@ fn updates_of_a_waiting_job() {
 }
 
 #[test]
+fn an_answer_fits_a_frame_however_long_the_refused_value() {
+    let mut world = World::new();
+    let ids: Vec<JobId> = (0..1000).map(|_| world.submit(ADA, JobSpec::default())).collect();
+    let constraint = Some(Some("&".repeat(60_000)));
+    let change = Box::new(JobUpdate { constraint, ..JobUpdate::default() });
+    let answer = world.answer(&user(ADA), Request::UpdateJob { jobs: these(&ids), change });
+    let bytes = postcard::to_stdvec(&answer).unwrap().len();
+    assert!((1 << 20..8 << 20).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn priorities_go_down_for_users_and_up_for_operators() {
     let mut world = World::new();
     let id = world.submit(ADA, JobSpec::default());
