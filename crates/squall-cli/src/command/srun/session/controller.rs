@@ -1,0 +1,87 @@
+//! The session's side towards the controller: answers, lost and found connections, the order to end the step.
+
+use std::time::Instant;
+
+use squall_model::job::{EndState, ExitCode, Outcome};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
+
+use super::{Created, Session};
+use crate::contact::{Patience, Search, may_pass};
+use crate::options::Stop;
+use crate::refusal;
+
+impl Session<'_> {
+    pub(super) fn hear_controller(&mut self, now: Instant) -> Result<(), Stop> {
+        let Some(client) = &mut self.client else { return Ok(()) };
+        match client.receive() {
+            Ok(Answer::StepCreated { step, layout, facts, .. }) if self.created.is_none() => {
+                if self.held_up {
+                    self.say(&format!("Step created for job {}", self.job));
+                }
+                let (output, input) = self.prepared.open(&facts, step, &layout)?;
+                self.created = Some(Created { step, layout: *layout, output, input });
+            }
+            Ok(Answer::StepDone { outcome, .. }) => self.done = Some((now, outcome)),
+            Ok(_) => {}
+            Err(error) if may_pass(&error) => {
+                self.client = None;
+                self.look_for_controller();
+            }
+            Err(error) if self.created.is_some() => {
+                // The allocation is gone. What the step daemons still have to say is heard to the end.
+                let outcome = Outcome {
+                    state: EndState::Failed,
+                    exit: ExitCode { code: 0, signal: 9 },
+                    reason: Some(refusal::error_text(&error)),
+                };
+                self.done.get_or_insert((now, outcome));
+            }
+            Err(error) => {
+                let what = format!("Unable to create step for job {}", self.job);
+                return Err(Stop::Bad { lines: refusal::lines(&what, &error), exit: 1 });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the controller without holding up the tasks' output.
+    pub(super) fn look_for_controller(&mut self) {
+        match Search::begin("srun") {
+            Ok(search) => self.search = Some(search),
+            Err(_) => self.lost = true,
+        }
+    }
+
+    pub(super) fn controller_returned(&mut self) -> Result<(), Stop> {
+        let Some(search) = self.search.take() else { return Ok(()) };
+        let mut client = match search.found() {
+            Ok(client) => client,
+            Err(error) if self.created.is_none() => {
+                let what = format!("Unable to create step for job {}", self.job);
+                return Err(Stop::Bad { lines: refusal::lines(&what, &error), exit: 1 });
+            }
+            Err(_) => {
+                self.lost = true;
+                return Ok(());
+            }
+        };
+        let job = self.job;
+        let attached = if self.owner { client.send(&Request::Attach { job }) } else { Ok(()) };
+        match attached.and_then(|()| client.send(&self.request)) {
+            Ok(()) => self.client = Some(client),
+            Err(_) => self.look_for_controller(),
+        }
+        Ok(())
+    }
+
+    /// Has the controller end the step: TERM, later KILL, on every node.
+    pub(super) fn cancel(&self) {
+        let Some(created) = &self.created else { return };
+        let jobs = JobSelection { ids: vec![JobRef::Job(self.job)], ..JobSelection::default() };
+        let request = Request::Cancel { jobs, signal: None, step: Some(created.step), verbose: false };
+        std::thread::spawn(move || {
+            // If it can't be told, the step daemons still end what they can see themselves.
+            drop(Patience::new("srun").ask(&request));
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! What comes with time: messages, patience, the end and its exit status.
+
+use std::time::Instant;
+
+use squall_model::job::{EndState, ExitCode};
+
+use super::{HELD_UP, STRAGGLERS, Session};
+use crate::command::srun::link::Link;
+use crate::options::Stop;
+
+impl Session<'_> {
+    pub(super) fn timers(&mut self, now: Instant) -> Result<(), Stop> {
+        self.tell_exits(now, false);
+        if let Some(created) = &mut self.created {
+            // Who reads the output is gone: seen again, and dealt with, at the next whole line.
+            drop(created.output.flush(now, false));
+        } else {
+            self.pending(now)?;
+        }
+        if self.kill_at.is_some_and(|at| now >= at) {
+            self.kill_at = None;
+            self.signal_tasks(libc::SIGKILL);
+            self.cancel();
+        }
+        if self.wait_until.is_some_and(|at| now >= at) {
+            self.wait_until = None;
+            self.say(&format!("First task exited {}s ago", self.manners.wait.as_secs()));
+            self.status();
+            self.force(&format!("Terminating {}", self.name()));
+            self.cancel();
+        }
+        Ok(())
+    }
+
+    /// The step waits for cores.
+    pub(super) fn pending(&mut self, now: Instant) -> Result<(), Stop> {
+        let waited = now.duration_since(self.asked);
+        let busy = "Requested nodes are busy";
+        if self.manners.immediate.is_some_and(|limit| waited >= limit) {
+            return Err(Stop::bad(format!("Unable to create step for job {}: {busy}", self.job)));
+        }
+        if waited >= HELD_UP && !self.held_up && self.client.is_some() {
+            self.held_up = true;
+            self.say(&format!("Job {} step creation temporarily disabled, retrying ({busy})", self.job));
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_exits(&mut self, now: Instant, end: bool) {
+        let Some(created) = &self.created else { return };
+        for message in self.exits.messages(now, end, &created.layout) {
+            eprintln!("srun: error: {message}");
+        }
+    }
+
+    /// Whether all is over, and how.
+    pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
+        let open = self.links.iter().any(Link::is_open);
+        let over = match (&self.done, &self.created) {
+            (Some((since, _)), _) => (self.idle && !open) || now.duration_since(*since) > STRAGGLERS,
+            // Nobody can tell any more, but the tasks' own ends are known.
+            (None, Some(created)) => self.lost && !open && self.all_ended(&created.layout),
+            (None, None) => false,
+        };
+        if !over {
+            return None;
+        }
+        if let Some(created) = &mut self.created {
+            drop(created.output.flush(now, true));
+        }
+        // Messages are for a terminal as it was.
+        self.manners.terminal = None;
+        self.tell_exits(now, true);
+        if self.exits.killed && !self.manners.quiet {
+            eprintln!("srun: Force Terminated {}", self.name());
+        }
+        Some(self.verdict())
+    }
+
+    /// The exit status: what the tasks did; what the controller says where their ends are not all known.
+    pub(super) fn verdict(&self) -> (u8, ExitCode) {
+        let complete = self.created.as_ref().is_some_and(|c| self.all_ended(&c.layout));
+        let Some((_, outcome)) = self.done.as_ref().filter(|_| !complete) else {
+            return (self.exits.status(), self.exits.worst());
+        };
+        if let Some(reason) = &outcome.reason {
+            eprintln!("srun: error: {}: {reason}", self.name());
+        }
+        let said = outcome.exit.shell_status() as u8;
+        let worst = if self.exits.any() { self.exits.status() } else { 0 };
+        match (said.max(worst), outcome.state) {
+            (0, EndState::Completed) => (0, ExitCode::OK),
+            (0, _) => (1, ExitCode { code: 1, signal: 0 }),
+            (status, _) => (status, if said >= worst { outcome.exit } else { self.exits.worst() }),
+        }
+    }
+}

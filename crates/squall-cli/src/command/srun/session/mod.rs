@@ -1,0 +1,281 @@
+//! One step from its request to its end: the controller, the step daemons, the user's streams and signals at once.
+
+mod controller;
+mod end;
+mod signals;
+mod tasks;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use squall_host::sys::signals::SignalFd;
+use squall_model::id::{JobId, StepNo};
+use squall_model::job::{ExitCode, Outcome};
+use squall_model::set::IndexSet;
+use squall_model::step::Layout;
+use squall_model::wire::client::Request;
+
+use crate::client::Client;
+use crate::command::allocation::ready;
+use crate::command::srun::exits::Exits;
+use crate::command::srun::input::Input;
+use crate::command::srun::link::{Link, Listener};
+use crate::command::srun::output::Output;
+use crate::command::srun::prepare::Prepared;
+use crate::command::srun::terminal::Raw;
+use crate::contact::Search;
+use crate::options::Stop;
+
+/// A step that gets its cores within this time was not worth a word on waiting.
+const HELD_UP: Duration = Duration::from_secs(1);
+/// After the step's end is known, its nodes may take so long to deliver what they still have.
+const STRAGGLERS: Duration = Duration::from_secs(2);
+/// A second interrupt within this time ends the step.
+const TWICE: Duration = Duration::from_secs(1);
+/// Between the interrupt that ends the step and KILL.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// What the user chose about the session itself.
+#[derive(Debug, Default)]
+pub(crate) struct Manners {
+    /// `--quiet`.
+    pub(crate) quiet: bool,
+    /// `--kill-on-bad-exit`.
+    pub(crate) kill_on_bad_exit: bool,
+    /// `--wait`; zero: for ever.
+    pub(crate) wait: Duration,
+    /// `--disable-status`.
+    pub(crate) disable_status: bool,
+    /// `--quit-on-interrupt`.
+    pub(crate) quit_on_interrupt: bool,
+    /// `--immediate`: how long cores may be waited for.
+    pub(crate) immediate: Option<Duration>,
+    /// The user's terminal, while task 0 has one of its own: its size is passed on.
+    pub(crate) terminal: Option<Raw>,
+}
+
+/// The step, once it has cores.
+#[derive(Debug)]
+struct Created {
+    step: StepNo,
+    layout: Layout,
+    output: Output,
+    input: Input,
+}
+
+/// What a poll is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Signals,
+    Controller,
+    Returned,
+    Calls,
+    Input,
+    Link(usize),
+}
+
+/// A step and everything around it.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    job: JobId,
+    /// The allocation belongs to this srun.
+    owner: bool,
+    request: Request,
+    prepared: Prepared,
+    manners: Manners,
+    signals: &'a SignalFd,
+    listener: Listener,
+    client: Option<Client>,
+    /// A connection that is being looked for.
+    search: Option<Search>,
+    /// The controller could not be reached again.
+    lost: bool,
+    asked: Instant,
+    held_up: bool,
+    created: Option<Created>,
+    links: Vec<Link>,
+    running: IndexSet,
+    ended: IndexSet,
+    failed: IndexSet,
+    exits: Exits,
+    done: Option<(Instant, Outcome)>,
+    interrupted: Option<Instant>,
+    kill_at: Option<Instant>,
+    wait_until: Option<Instant>,
+    forced: bool,
+    idle: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Prepares to ask for a step. `request` is a `CreateStep` for the listener's address.
+    pub(crate) fn new(
+        job: JobId,
+        owner: bool,
+        request: Request,
+        prepared: Prepared,
+        manners: Manners,
+        listener: Listener,
+        signals: &'a SignalFd,
+    ) -> Self {
+        Self {
+            job,
+            owner,
+            request,
+            prepared,
+            manners,
+            signals,
+            listener,
+            client: None,
+            search: None,
+            lost: false,
+            asked: Instant::now(),
+            held_up: false,
+            created: None,
+            links: Vec::new(),
+            running: IndexSet::new(),
+            ended: IndexSet::new(),
+            failed: IndexSet::new(),
+            exits: Exits::default(),
+            done: None,
+            interrupted: None,
+            kill_at: None,
+            wait_until: None,
+            forced: false,
+            idle: false,
+        }
+    }
+
+    /// Runs the step. On an error the connection is given back with it.
+    pub(crate) fn run(mut self, mut client: Client) -> (Result<(u8, ExitCode), Stop>, Option<Client>) {
+        match client.send(&self.request) {
+            Ok(()) => self.client = Some(client),
+            Err(_) => self.look_for_controller(),
+        }
+        loop {
+            let result = self.turn();
+            match result {
+                Ok(None) => {}
+                Ok(Some(end)) => return (Ok(end), self.client),
+                Err(stop) => return (Err(stop), self.client),
+            }
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.manners.quiet {
+            eprintln!("srun: {text}");
+        }
+    }
+
+    /// `StepId=5.0`.
+    fn name(&self) -> String {
+        let step = self.created.as_ref().map_or(StepNo(0), |created| created.step);
+        format!("StepId={}.{step}", self.job)
+    }
+
+    fn turn(&mut self) -> Result<Option<(u8, ExitCode)>, Stop> {
+        let now = Instant::now();
+        let (sources, timeout) = (self.sources(now), self.timeout(now));
+        let fds: Vec<_> = sources.iter().map(|(source, flags)| (self.fd(*source, now), *flags)).collect();
+        let ready = ready(&fds, timeout);
+        self.idle = !ready.contains(&true);
+        let now = Instant::now();
+        for ((source, _), _) in sources.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+            self.dispatch(source, now)?;
+        }
+        self.timers(now)?;
+        Ok(self.finished(now))
+    }
+
+    /// What to poll for.
+    fn sources(&self, now: Instant) -> Vec<(Source, PollFlags)> {
+        let mut sources = vec![(Source::Signals, PollFlags::IN), (Source::Calls, PollFlags::IN)];
+        if self.client.is_some() {
+            sources.push((Source::Controller, PollFlags::IN));
+        }
+        if self.search.is_some() {
+            sources.push((Source::Returned, PollFlags::IN));
+        }
+        if self.wants_input() && self.input(now).is_some() {
+            sources.push((Source::Input, PollFlags::IN));
+        }
+        for (at, link) in self.links.iter().enumerate().filter(|(_, link)| link.is_open()) {
+            let out = if link.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+            sources.push((Source::Link(at), PollFlags::IN | out));
+        }
+        sources
+    }
+
+    fn fd(&self, source: Source, now: Instant) -> BorrowedFd<'_> {
+        let fd = match source {
+            Source::Signals => Some(self.signals.as_fd()),
+            Source::Calls => Some(self.listener.as_fd()),
+            Source::Controller => self.client.as_ref().map(|client| client.stream().as_fd()),
+            Source::Returned => self.search.as_ref().map(AsFd::as_fd),
+            Source::Input => self.input(now),
+            Source::Link(at) => self.links.get(at).map(AsFd::as_fd),
+        };
+        // Only sources that exist were listed.
+        fd.unwrap_or_else(|| self.signals.as_fd())
+    }
+
+    fn input(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        self.created.as_ref().and_then(|created| created.input.source(now))
+    }
+
+    /// Input is read when every node is there to get it and none is far behind.
+    fn wants_input(&self) -> bool {
+        let Some(created) = &self.created else { return false };
+        let here = self.links.iter().filter(|link| link.node().is_some()).count();
+        here >= created.layout.nodes.len()
+            && self.links.iter().any(Link::is_open)
+            && !self.links.iter().any(Link::is_full)
+    }
+
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        let waits = self.created.is_none() && (!self.held_up || self.manners.immediate.is_some());
+        let held = waits.then(|| self.asked + self.manners.immediate.unwrap_or(HELD_UP).max(HELD_UP));
+        let ending = self.done.as_ref().map(|_| now + Duration::from_millis(10));
+        let created = self.created.as_ref();
+        let deadlines = [
+            held,
+            ending,
+            self.exits.deadline(),
+            created.and_then(|c| c.output.deadline()),
+            created.and_then(|c| c.input.deadline()),
+            self.kill_at,
+            self.wait_until,
+        ];
+        deadlines.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
+    }
+
+    fn dispatch(&mut self, source: Source, now: Instant) -> Result<(), Stop> {
+        match source {
+            Source::Signals => {
+                while let Some(signal) = self.signals.take() {
+                    self.signal(signal, now)?;
+                }
+            }
+            Source::Calls => {
+                while let Some(link) = self.listener.accept() {
+                    self.links.push(link);
+                }
+            }
+            Source::Controller => return self.hear_controller(now),
+            Source::Returned => return self.controller_returned(),
+            Source::Input => self.pass_input(now),
+            Source::Link(at) => {
+                let mut frames = Vec::new();
+                let Some(link) = self.links.get_mut(at) else { return Ok(()) };
+                link.flush();
+                link.read(self.listener.cookie(), &mut frames);
+                let node = link.node();
+                for frame in frames {
+                    self.hear_step(node.unwrap_or(0), frame, now);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! What srun makes of the signals that it gets.
+
+use std::time::Instant;
+
+use squall_model::set::IndexSet;
+use squall_model::step::ToStep;
+
+use super::{GRACE, Session, TWICE};
+use crate::command::srun::terminal::size;
+use crate::options::Stop;
+
+impl Session<'_> {
+    pub(super) fn signal(&mut self, signal: i32, now: Instant) -> Result<(), Stop> {
+        if self.created.is_none() && [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].contains(&signal) {
+            self.say(&format!("Cancelled pending step for job {}", self.job));
+            return Err(Stop::Silent(1));
+        }
+        match signal {
+            libc::SIGINT => self.interrupt(now),
+            libc::SIGHUP | libc::SIGQUIT | libc::SIGTERM => {
+                if signal == libc::SIGQUIT {
+                    self.say("Quit");
+                }
+                self.force("forcing job termination");
+                self.signal_tasks(signal);
+                self.cancel();
+            }
+            libc::SIGCONT => self.say("got SIGCONT"),
+            libc::SIGWINCH if self.manners.terminal.is_some() => {
+                let (rows, columns) = size();
+                for link in &mut self.links {
+                    link.send(&ToStep::Resize(rows, columns));
+                }
+            }
+            libc::SIGWINCH | libc::SIGTTIN | libc::SIGTTOU => {}
+            other => self.signal_tasks(other),
+        }
+        Ok(())
+    }
+
+    pub(super) fn interrupt(&mut self, now: Instant) {
+        let again = self.interrupted.is_some_and(|last| now.duration_since(last) < TWICE);
+        if again || self.manners.quit_on_interrupt {
+            self.say(&format!("sending Ctrl-C to {}", self.name()));
+            self.signal_tasks(libc::SIGINT);
+            self.force("forcing job termination");
+            self.kill_at = Some(now + GRACE);
+        } else if self.manners.disable_status {
+            self.say(&format!("sending Ctrl-C to {}", self.name()));
+            self.signal_tasks(libc::SIGINT);
+        } else if !self.forced {
+            self.say("interrupt (one more within 1 sec to abort)");
+            self.status();
+        }
+        self.interrupted = Some(now);
+    }
+
+    /// The step is ended by this srun: said once, and not an error of its tasks any more.
+    pub(super) fn force(&mut self, text: &str) {
+        if !std::mem::replace(&mut self.forced, true) {
+            self.say(text);
+        }
+    }
+
+    /// What the tasks are doing, one line for each state.
+    pub(super) fn status(&self) {
+        let Some(created) = &self.created else { return };
+        let all = IndexSet::range(0, created.layout.ntasks().saturating_sub(1));
+        let unknown = all.difference(&self.running).difference(&self.ended).difference(&self.failed);
+        for (ranks, state) in [
+            (&self.running, "running"),
+            (&self.failed, "exited abnormally"),
+            (&self.ended, "exited"),
+            (&unknown, "unknown"),
+        ] {
+            if !ranks.is_empty() {
+                let s = if ranks.len() == 1 { "" } else { "s" };
+                self.say(&format!("{} task{s} {ranks}: {state}", self.name()));
+            }
+        }
+    }
+}

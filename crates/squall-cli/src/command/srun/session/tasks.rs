@@ -1,0 +1,81 @@
+//! The session's side towards the step daemons: what tasks write, read and how they end.
+
+use std::time::Instant;
+
+use squall_model::job::ExitCode;
+use squall_model::step::{FromStep, Layout, ToStep};
+
+use super::Session;
+use crate::command::srun::input::Chunk;
+
+impl Session<'_> {
+    pub(super) fn hear_step(&mut self, node: u32, frame: FromStep, now: Instant) {
+        match frame {
+            FromStep::Started(tasks) => {
+                for (rank, _) in tasks {
+                    self.running.insert(rank);
+                }
+            }
+            FromStep::Failed { rank, code, error } => {
+                let name = self.created.as_ref().and_then(|c| c.layout.nodes.get(node as usize));
+                eprintln!("slurmstepd-{}: error: {error}", name.map_or("?", String::as_str));
+                self.task_ended(rank, ExitCode { code, signal: 0 }, false, now);
+            }
+            FromStep::Output { rank, stderr, bytes } => {
+                let Some(created) = &mut self.created else { return };
+                if created.output.take(now, rank, stderr, &bytes).is_err() {
+                    // Nobody reads it: the tasks need not go on.
+                    self.force("forcing job termination");
+                    self.signal_tasks(libc::SIGKILL);
+                }
+            }
+            FromStep::Exited { rank, exit, oom } => self.task_ended(rank, exit, oom, now),
+            FromStep::Notice(text) => eprintln!("slurmstepd: {text}"),
+            FromStep::Hello { .. } | FromStep::Done => {}
+        }
+    }
+
+    pub(super) fn task_ended(&mut self, rank: u32, exit: ExitCode, oom: bool, now: Instant) {
+        let first_bad = self.failed.is_empty() && !exit.is_ok();
+        self.running.remove(rank);
+        if exit.is_ok() { &mut self.ended } else { &mut self.failed }.insert(rank);
+        self.exits.add(now, rank, exit, oom);
+        let last = self.created.as_ref().is_some_and(|c| self.all_ended(&c.layout));
+        if last {
+            self.wait_until = None;
+            return;
+        }
+        if first_bad && self.manners.kill_on_bad_exit && !self.forced {
+            self.tell_exits(now, true);
+            self.force(&format!("Terminating {}", self.name()));
+            self.cancel();
+        } else if !self.manners.wait.is_zero() && self.wait_until.is_none() {
+            self.wait_until = Some(now + self.manners.wait);
+        }
+    }
+
+    pub(super) fn all_ended(&self, layout: &Layout) -> bool {
+        (self.ended.len() + self.failed.len()) as u32 >= layout.ntasks()
+    }
+
+    pub(super) fn pass_input(&mut self, now: Instant) {
+        let Some(created) = &mut self.created else { return };
+        let bytes = match created.input.read(now) {
+            Chunk::Bytes(bytes) => bytes,
+            Chunk::End => Vec::new(),
+            Chunk::Nothing => return,
+        };
+        let rank = created.input.rank();
+        let node = rank.and_then(|rank| created.layout.ranks.iter().position(|ranks| ranks.contains(&rank)));
+        let message = ToStep::Input { rank, bytes: bytes.into() };
+        for link in self.links.iter_mut().filter(|link| node.is_none_or(|node| link.node() == Some(node as u32))) {
+            link.send(&message);
+        }
+    }
+
+    pub(super) fn signal_tasks(&mut self, signal: i32) {
+        for link in &mut self.links {
+            link.send(&ToStep::Signal(signal));
+        }
+    }
+}
