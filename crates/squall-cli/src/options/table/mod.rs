@@ -65,7 +65,7 @@ fn some(given: &Given<'_>) -> Result<Option<String>, Stop> {
 /// The value as a count; 0 is one unless `positive`.
 fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
     count(given.option.long, given.text(), positive).map_err(|line| {
-        let least = if positive { 1 } else { 0 };
+        let least = u8::from(positive);
         let remedy = given.remedy(&format!("use a whole number from {least} on, such as 4 or 1k"));
         Stop::Bad { lines: vec![line, remedy], exit: 1 }
     })
