@@ -9,7 +9,7 @@
 //! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch` |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
-//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it |
+//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; and one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]) |
 //! | `pids` | step daemon | created with `O_EXCL` before the first task is forked: who fails to create it exits without a trace, so that no step starts twice; then a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat) |
 //! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
@@ -22,6 +22,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -41,6 +42,11 @@ pub const TASK_MARK: &str = "SQUALL_STEP";
 
 /// The room reserved for a step's result, bytes, frame header included; a longer note is cut.
 pub const RESULT_BYTES: usize = 4096;
+
+/// Notes that tasks may exist from now on, in a step's open result file. Needs no room on the disk.
+pub fn mark_begun(result: &File) -> io::Result<()> {
+    result.write_all_at(&[1], RESULT_BYTES as u64)
+}
 
 /// Names of the files in a step's folder.
 pub mod file {
@@ -205,7 +211,7 @@ impl Spool {
             file.write_all(bytes)?;
             Ok(file)
         };
-        put(file::RESULT, &[0; RESULT_BYTES], 0o600)?;
+        put(file::RESULT, &[0; RESULT_BYTES + 1], 0o600)?;
         put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
         put(file::LOG, b"", 0o600)?;
         if !groups.is_empty() {
@@ -244,14 +250,14 @@ impl Spool {
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
-    /// Whether the step daemon got as far as starting tasks. If not, it never will: what it would have to create is there
-    /// from now on.
-    pub fn has_started(&self, key: StepKey) -> bool {
+    /// Whether a step daemon ever took the folder over. If not, none will: what it would have to create is there from
+    /// now on.
+    pub fn was_taken(&self, key: StepKey) -> bool {
         let fence = || {
             let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
             open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)
         };
-        // On doubt (no room even for an empty file) it counts as started.
+        // On doubt (no room even for an empty file) it counts as taken.
         fence().is_err()
     }
 
@@ -260,6 +266,14 @@ impl Spool {
         let mut bytes = Vec::new();
         self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
         one_frame::<Box<StepLaunch>>(&bytes).filter(|launch| launch.key == key)
+    }
+
+    /// Whether the step daemon may have forked tasks; true on doubt.
+    pub fn has_begun(&self, key: StepKey) -> bool {
+        let mut byte = [1];
+        let read =
+            self.open_file(key, file::RESULT).and_then(|file| file.read_exact_at(&mut byte, RESULT_BYTES as u64));
+        read.is_err() || byte != [0]
     }
 
     /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,

@@ -31,6 +31,7 @@ const STEP_DAEMON: &str = r#"#!/bin/sh
 export PATH=/usr/bin:/bin SLURM_PROCID=0 SQUALL_STEP="$3"
 cd "$3" || exit 1
 set -C; : > pids || exit 0; set +C
+printf '\001' | dd of=result bs=1 seek=4096 conv=notrunc 2>/dev/null
 sh -c 'while [ ! -e go ]; do sleep 0.01; done; exit $(cat go)' &
 echo "0 $! $(cut -d" " -f22 /proc/$!/stat)" >> pids
 echo $$ > daemon
@@ -252,6 +253,18 @@ fn tasks_outlive_their_daemons_and_end_with_their_own_exit_code() {
     assert_eq!(exit_in(&node.until_gone(4)), (ExitCode { code: 0, signal: 9 }, false));
     wait_for(|| fs::read_dir(bed.dir.join("node/n1/steps")).unwrap().next().is_none());
     node.shut_down();
+
+    // A step daemon that dies before it has started anything: another try makes sense, also if it took the folder.
+    for (job, text) in [(6, "#!/bin/sh\nexit 1\n"), (7, "#!/bin/sh\ncd \"$3\"; : > pids; kill -9 $$\n")] {
+        let stillborn = bed.dir.join("stillborn");
+        fs::write(&stillborn, text).unwrap();
+        fs::set_permissions(&stillborn, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut node = bed.start(&stillborn);
+        node.start_job(job);
+        let reports = node.until_gone(job);
+        assert!(matches!(&reports[0], Report::LaunchFailed { node_fault: true, .. }), "{reports:?}");
+        node.shut_down();
+    }
 
     // Without a step daemon there is no start, and nothing is left of the attempt.
     let mut node = bed.start(Path::new("/nonexistent/squall"));

@@ -60,34 +60,55 @@ impl Daemon {
         for facts in self.spool.jobs() {
             self.inputs.push_back(NodeInput::FoundJob { facts: Box::new(facts) });
         }
-        let mut daemons: HashMap<String, Vec<u32>> = HashMap::new();
-        for (pid, name) in processes::step_daemons(&self.spool.steps_dir()) {
-            daemons.entry(name).or_default().push(pid);
-        }
-        let serving = |name: &str| daemons.get(name).map_or(&[][..], Vec::as_slice);
-        let mut orphans = Vec::new();
+        let daemons = self.daemons();
+        let mut undecided = Vec::new();
         for launch in self.spool.steps() {
-            let key = launch.key;
-            self.folders.insert(key);
-            let state = match self.last_word(key) {
-                Some(state) => state,
-                None if self.watch(key, launch.facts.owner.uid, serving(&key.to_string())) => FoundStep::Alive,
-                // It may have ended between the two looks.
-                None => match self.last_word(key) {
-                    Some(state) => state,
-                    None if !self.spool.has_started(key) => FoundStep::Unstarted,
-                    None => {
-                        orphans.push(key);
-                        FoundStep::Orphaned
-                    }
-                },
-            };
+            self.folders.insert(launch.key);
+            match self.look(&launch, &daemons) {
+                Some(state) => self.inputs.push_back(NodeInput::FoundStep { launch, state }),
+                None if self.spool.was_taken(launch.key) => undecided.push(launch),
+                None => self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Unstarted }),
+            }
+        }
+        // A folder that was taken had a daemon by then: one that is not seen now has ended.
+        let daemons = if undecided.is_empty() { HashMap::new() } else { self.daemons() };
+        let mut orphans = Vec::new();
+        for launch in undecided {
+            let state = self.look(&launch, &daemons).unwrap_or_else(|| {
+                if self.spool.has_begun(launch.key) { FoundStep::Orphaned } else { FoundStep::Unstarted }
+            });
+            if state == FoundStep::Orphaned {
+                orphans.push(launch.key);
+            }
             self.inputs.push_back(NodeInput::FoundStep { launch, state });
         }
         for key in orphans {
             self.adopt(key);
         }
         self.clear_leftovers();
+    }
+
+    /// Step daemons that live, by the name of the folder that they serve.
+    fn daemons(&self) -> HashMap<String, Vec<u32>> {
+        let mut daemons: HashMap<String, Vec<u32>> = HashMap::new();
+        for (pid, name) in processes::step_daemons(&self.spool.steps_dir()) {
+            daemons.entry(name).or_default().push(pid);
+        }
+        daemons
+    }
+
+    /// What has become of a step, if it is plain: it has ended or is being served.
+    fn look(&mut self, launch: &StepLaunch, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
+        let key = launch.key;
+        if let Some(state) = self.last_word(key) {
+            return Some(state);
+        }
+        let pids = daemons.get(&key.to_string()).map_or(&[][..], Vec::as_slice);
+        if self.watch(key, launch.facts.owner.uid, pids) {
+            return Some(FoundStep::Alive);
+        }
+        // It may have ended between the two looks.
+        self.last_word(key)
     }
 
     /// What the step daemon wrote as its last word.
@@ -319,15 +340,16 @@ impl Daemon {
         let input = match self.spool.result(key) {
             Some(FromStepd::Ended(end)) => NodeInput::Ended { key, end },
             Some(FromStepd::Failed { error, node_fault }) => NodeInput::Failed { key, error, node_fault },
-            _ if !self.spool.has_started(key) => {
-                let error = "the step daemon died before it started anything".to_owned();
-                NodeInput::Failed { key, error, node_fault: true }
-            }
+            _ if !self.spool.was_taken(key) => stillborn(key),
             _ => {
                 // Another daemon of the same step lives if the one that died came second and saw that.
                 let owner = self.spool.launch(key).map_or(0, |launch| launch.facts.owner.uid);
                 if self.watch(key, owner, &processes::all()) {
                     return;
+                }
+                if !self.spool.has_begun(key) {
+                    self.cgroups.close_step(key);
+                    return self.inputs.push_back(stillborn(key));
                 }
                 say(&format!("the daemon of step {key} died; its tasks are in this daemon's charge"));
                 self.clean.remove(&attempt_of(key));
@@ -338,6 +360,12 @@ impl Daemon {
         self.cgroups.close_step(key);
         self.inputs.push_back(input);
     }
+}
+
+/// The step daemon died, and that was all.
+fn stillborn(key: StepKey) -> NodeInput {
+    let error = "the step daemon died before it started anything".to_owned();
+    NodeInput::Failed { key, error, node_fault: true }
 }
 
 /// Brings messages to a step daemon. Ends when it can't be reached any more or the step is forgotten.

@@ -112,7 +112,7 @@ fn a_step_is_found_again_with_all_that_was_given() {
     assert!(folder.ends_with("steps/12.1.batch"));
     assert_eq!(std::fs::read(folder.join(file::SCRIPT)).unwrap(), b"#!/bin/sh\n");
     assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
-    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64);
+    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 1);
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o711);
     let found: Vec<StepKey> = spool.steps().iter().map(|launch| launch.key).collect();
     assert_eq!(found, [launch(2, StepNo(4)).key, batch.key]);
@@ -136,7 +136,10 @@ fn results_are_written_over_reserved_room() {
     let Some(FromStepd::Ended(end)) = spool.result(launch.key) else { panic!("no result") };
     assert!(end.note.unwrap().len() > RESULT_BYTES / 2);
     let size = std::fs::metadata(spool.step(launch.key).join(file::RESULT)).unwrap().size();
-    assert_eq!(size, RESULT_BYTES as u64);
+    assert_eq!(size, RESULT_BYTES as u64 + 1);
+    assert!(!spool.has_begun(launch.key), "the longest result leaves the mark alone");
+    mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
+    assert!(spool.has_begun(launch.key) && spool.result(launch.key).is_some());
     let path = spool.step(launch.key).join(file::RESULT);
     let mut torn = std::fs::read(&path).unwrap();
     torn[20] ^= 1;
@@ -163,15 +166,15 @@ fn drafts_and_damaged_folders_are_cleared() {
 }
 
 #[test]
-fn a_step_that_was_not_started_never_will_be() {
+fn a_step_that_was_not_taken_never_will_be() {
     let scratch = Scratch::new("fence");
     let spool = Spool::open(&scratch.0).unwrap();
     let launch = launch(1, StepNo::BATCH);
     spool.add_step(&launch, None, "").unwrap();
-    assert!(!spool.has_started(launch.key));
+    assert!(!spool.was_taken(launch.key));
     let taken = File::options().write(true).create_new(true).open(spool.step(launch.key).join(file::PIDS));
     assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AlreadyExists, "its daemon can't take it any more");
-    assert!(spool.has_started(launch.key));
+    assert!(spool.was_taken(launch.key));
 }
 
 #[test]

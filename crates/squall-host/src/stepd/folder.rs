@@ -13,7 +13,7 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 
 use super::tree::stat_field;
-use crate::spool::{file, write_result};
+use crate::spool::{file, mark_begun, write_result};
 
 /// Why there is nothing to be done.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,11 @@ impl Folder {
     /// The path of the batch script.
     pub(super) fn script(&self) -> PathBuf {
         self.path.join(file::SCRIPT)
+    }
+
+    /// Notes, before the first task, that there may be tasks from now on.
+    pub(super) fn note_begun(&self) -> io::Result<()> {
+        mark_begun(&self.result)
     }
 
     /// Notes a task's process, so that it is found when this daemon is gone.

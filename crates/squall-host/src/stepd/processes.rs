@@ -36,8 +36,15 @@ impl Processes {
     pub(super) fn spawn(&mut self, ready: &mut Ready, folder: &mut Folder) -> Vec<StepInput> {
         let tasks = std::mem::take(&mut ready.tasks);
         let mut inputs = Vec::with_capacity(tasks.len());
+        let begun = folder.note_begun();
         for task in tasks {
             let rank = task.rank;
+            if let Err(e) = &begun {
+                // Nobody could tell later whether it ran.
+                let code = e.raw_os_error().unwrap_or(libc::EIO) as u8;
+                inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
+                continue;
+            }
             inputs.push(match start(&task, ready) {
                 Ok(pid) => {
                     folder.note_task(rank, pid);
