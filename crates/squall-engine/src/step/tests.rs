@@ -1,1 +1,272 @@
 //! The life of a step, told as stories.
+
+use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::job::{ExitCode, Usage};
+use squall_model::report::StepEnd;
+use squall_model::step::FromStep;
+use squall_model::time::{Span, Time};
+use squall_model::wire::node::EndReason;
+use squall_model::wire::stepd::FromStepd;
+
+use super::{StepAct, StepInput, StepMachine, StepSetup};
+use crate::machine::Machine;
+
+/// A machine with its clock.
+struct Story {
+    machine: StepMachine,
+    now: Time,
+}
+
+fn code(code: u8) -> ExitCode {
+    ExitCode { code, signal: 0 }
+}
+
+fn signal(signal: u8) -> ExitCode {
+    ExitCode { code: 0, signal }
+}
+
+impl Story {
+    fn new(step: StepNo, ranks: &[u32], change: impl FnOnce(&mut StepSetup)) -> Self {
+        let mut setup = StepSetup {
+            key: StepKey { job: JobId(12), attempt: Attempt(1), step },
+            ranks: ranks.to_vec(),
+            client: step != StepNo::BATCH,
+            kill_wait_s: 30,
+            kill_on_bad_exit: false,
+            wait_s: 0,
+        };
+        change(&mut setup);
+        Self { machine: StepMachine::new(setup), now: Time::from_secs(1000) }
+    }
+    fn step(&mut self, input: StepInput) -> Vec<StepAct> {
+        let mut out = Vec::new();
+        self.machine.step(self.now, input, &mut out);
+        out
+    }
+    /// Starts with all tasks running; rank r is process 100 + r.
+    fn running(step: StepNo, ranks: &[u32], change: impl FnOnce(&mut StepSetup)) -> Self {
+        let mut story = Self::new(step, ranks, change);
+        assert_eq!(story.step(StepInput::Start), [StepAct::Spawn]);
+        for &rank in ranks {
+            let acts = story.step(StepInput::Spawned { rank, pid: 100 + rank });
+            let last = Some(&rank) == ranks.last();
+            assert_eq!(acts.iter().any(|a| matches!(a, StepAct::Node(FromStepd::Started { .. }))), last);
+        }
+        story
+    }
+    fn exit(&mut self, rank: u32, exit: ExitCode) -> Vec<StepAct> {
+        let usage = Usage { max_rss_kb: 100 + u64::from(rank), user: Span(5), ..Usage::default() };
+        self.step(StepInput::Exited { rank, exit, usage })
+    }
+    /// From the last task's end (whose acts are given) to the last word.
+    fn close(&mut self, acts: &[StepAct]) -> StepEnd {
+        assert_eq!(acts.last(), Some(&StepAct::KillLeft), "{acts:?}");
+        assert_eq!(self.step(StepInput::Gone), [StepAct::Drain]);
+        let acts = self.step(StepInput::Drained);
+        let StepAct::WriteResult(last @ FromStepd::Ended(end)) = &acts[0] else { panic!("{acts:?}") };
+        assert_eq!(acts[1..], [StepAct::Node(last.clone()), StepAct::Client(FromStep::Done), StepAct::Exit]);
+        assert!(self.machine.is_over() && self.machine.deadline().is_none());
+        end.clone()
+    }
+    fn wait(&mut self, secs: u64) -> Vec<StepAct> {
+        self.now = self.now + Span::from_secs(secs);
+        if self.machine.deadline().is_some_and(|at| self.now >= at) { self.step(StepInput::Tick) } else { Vec::new() }
+    }
+}
+
+fn end(kill_wait_s: u64, why: EndReason) -> StepInput {
+    StepInput::End { kill_wait_s, why }
+}
+
+const TERM_AND_CONT: [StepAct; 2] =
+    [StepAct::Signal { signal: 15, all: true }, StepAct::Signal { signal: 18, all: true }];
+
+#[test]
+fn the_result_is_written_before_it_is_told() {
+    let mut story = Story::running(StepNo(0), &[3, 4], |_| {});
+    story.now = Time::from_secs(1005);
+    assert_eq!(story.exit(4, code(0)), [StepAct::Client(FromStep::Exited { rank: 4, exit: code(0), oom: false })]);
+    let acts = story.exit(3, code(0));
+    let told = story.close(&acts);
+    assert_eq!((told.exit, told.oom, told.lost, told.note.clone()), (ExitCode::OK, false, false, None));
+    assert_eq!((told.started, told.ended), (Time::from_secs(1000), Time::from_secs(1005)));
+    assert_eq!((told.usage.user, told.usage.max_rss_kb, told.usage.max_rss_task), (Span(10), 104, 4));
+    assert_eq!(told.usage.total_rss_kb, 207);
+}
+
+#[test]
+fn exits_add_up_as_in_slurm() {
+    for (exits, expected) in [
+        (&[code(1), code(7), code(3)][..], code(7)),
+        (&[code(9), signal(11), signal(6)], signal(11)),
+        (&[code(0), code(0)], code(0)),
+    ] {
+        let ranks: Vec<u32> = (0..exits.len() as u32).collect();
+        let mut story = Story::running(StepNo(0), &ranks, |_| {});
+        let mut acts = Vec::new();
+        for (&rank, &exit) in ranks.iter().zip(exits) {
+            acts = story.exit(rank, exit);
+        }
+        assert_eq!(story.close(&acts).exit, expected);
+    }
+}
+
+#[test]
+fn tasks_that_we_ended_do_not_count_unless_all_were() {
+    let mut story = Story::running(StepNo(0), &[0, 1, 2], |s| s.kill_on_bad_exit = true);
+    assert_eq!(story.exit(1, code(5))[1..], TERM_AND_CONT);
+    story.exit(0, signal(15));
+    let acts = story.exit(2, signal(15));
+    assert_eq!(story.close(&acts).exit, code(5));
+    let mut story = Story::running(StepNo(0), &[0, 1], |_| {});
+    story.step(end(30, EndReason::Cancelled));
+    story.exit(1, signal(15));
+    let acts = story.exit(0, signal(15));
+    assert_eq!(story.close(&acts).exit, signal(15));
+}
+
+#[test]
+fn an_end_is_told_then_term_then_kill() {
+    let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
+    let acts = story.step(end(30, EndReason::TimeLimit));
+    assert_eq!(acts[0], StepAct::NoticeEnd(EndReason::TimeLimit));
+    assert_eq!(acts[1..], TERM_AND_CONT);
+    assert_eq!(story.wait(29), []);
+    // Said again, it is neither told again nor put off; said with less patience, it is sooner.
+    assert_eq!(story.step(end(30, EndReason::TimeLimit)), []);
+    assert_eq!(story.wait(1), [StepAct::KillLeft]);
+    story.exit(0, signal(9));
+    assert_eq!(story.step(StepInput::Gone), [StepAct::Drain]);
+    let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
+    story.step(end(30, EndReason::None));
+    assert_eq!(story.step(end(0, EndReason::None)), [StepAct::KillLeft]);
+}
+
+#[test]
+fn an_end_or_signal_before_the_tasks_is_not_lost() {
+    let mut story = Story::new(StepNo::BATCH, &[0], |_| {});
+    assert_eq!(story.step(end(30, EndReason::Cancelled)), [StepAct::NoticeEnd(EndReason::Cancelled)]);
+    let acts = story.step(StepInput::Start);
+    assert_eq!(story.close(&acts).exit, signal(15));
+    let mut story = Story::new(StepNo(0), &[0, 1], |_| {});
+    story.step(StepInput::Signal { signal: 10, all: false });
+    story.step(StepInput::Start);
+    assert_eq!(story.step(StepInput::Spawned { rank: 0, pid: 7 }), []);
+    let acts = story.step(StepInput::Spawned { rank: 1, pid: 8 });
+    assert_eq!(acts.last(), Some(&StepAct::Signal { signal: 10, all: false }));
+}
+
+#[test]
+fn wait_ends_the_step_some_seconds_after_the_first_task() {
+    let mut story = Story::running(StepNo(0), &[0, 1, 2], |s| s.wait_s = 60);
+    assert_eq!(story.machine.deadline(), None);
+    story.exit(0, code(0));
+    assert_eq!(story.wait(30), []);
+    story.exit(1, code(0));
+    assert_eq!(story.wait(30), TERM_AND_CONT);
+    assert_eq!(story.wait(30), [StepAct::KillLeft]);
+}
+
+#[test]
+fn a_lost_client_ends_the_step_and_is_not_waited_for() {
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    assert_eq!(story.step(StepInput::ClientLost), TERM_AND_CONT);
+    story.exit(0, signal(15));
+    story.step(StepInput::Gone);
+    assert_eq!(story.wait(4), []);
+    assert!(matches!(story.wait(1)[..], [StepAct::WriteResult(_), ..]));
+}
+
+#[test]
+fn output_is_waited_for_as_long_as_nobody_ends_the_step() {
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    story.exit(0, code(0));
+    story.step(StepInput::Gone);
+    assert_eq!(story.machine.deadline(), None);
+    assert_eq!(story.step(end(30, EndReason::Cancelled)), []);
+    assert!(matches!(story.wait(5)[..], [StepAct::WriteResult(_), ..]));
+}
+
+#[test]
+fn commands_that_cannot_be_executed() {
+    let mut story = Story::new(StepNo(0), &[0, 1], |_| {});
+    story.step(StepInput::Start);
+    let failed = |rank| StepInput::SpawnFailed { rank, code: 2, error: "execve(): x".into() };
+    story.step(failed(0));
+    let acts = story.step(failed(1));
+    assert!(!acts.iter().any(|a| matches!(a, StepAct::Node(FromStepd::Started { .. }))));
+    assert_eq!(acts[0], StepAct::Client(FromStep::Failed { rank: 1, code: 2, error: "execve(): x".into() }));
+    assert_eq!(story.close(&acts).exit, code(2));
+    let mut story = Story::new(StepNo::BATCH, &[0], |_| {});
+    story.step(StepInput::Start);
+    let acts = story.step(failed(0));
+    assert_eq!(acts[0], StepAct::Notice("execve(): x".into()));
+    assert_eq!(story.close(&acts).note.as_deref(), Some("execve(): x"));
+}
+
+#[test]
+fn a_refused_job_counts_as_it_was_said() {
+    let mut story = Story::new(StepNo::BATCH, &[0], |_| {});
+    let acts = story.step(StepInput::Refuse { exit: signal(53), note: "no file".into() });
+    assert_eq!(acts[0], StepAct::Notice("no file".into()));
+    let told = story.close(&acts);
+    assert_eq!((told.exit, told.note.as_deref()), (signal(53), Some("no file")));
+}
+
+#[test]
+fn a_failed_start_is_written_and_told() {
+    let mut story = Story::new(StepNo(0), &[0], |_| {});
+    let acts = story.step(StepInput::Fail { error: "why".into(), node_fault: true });
+    let last = FromStepd::Failed { error: "why".into(), node_fault: true };
+    assert_eq!(acts[..2], [StepAct::WriteResult(last.clone()), StepAct::Node(last)]);
+    assert_eq!(acts.last(), Some(&StepAct::Exit));
+    assert_eq!(story.step(StepInput::Start), []);
+}
+
+#[test]
+fn out_of_memory_by_the_kernel_or_by_us() {
+    let oom = |kill| StepInput::Oom { kills: 1, peak_kb: 2047, limit_mb: 2, kill };
+    let text = "Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.";
+    let mut story = Story::running(StepNo(0), &[0, 1], |_| {});
+    assert_eq!(story.step(oom(false)), [StepAct::Notice(text.into())]);
+    assert_eq!(story.step(oom(false)), []);
+    assert_eq!(story.exit(0, signal(9)), [StepAct::Client(FromStep::Exited { rank: 0, exit: signal(9), oom: true })]);
+    let acts = story.exit(1, code(0));
+    let told = story.close(&acts);
+    assert_eq!((told.exit, told.oom), (signal(125), true));
+    assert_eq!(told.note, Some(format!("{text} Peak memory 2 MiB, limit 2 MiB.")));
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    assert_eq!(story.step(oom(true)), [StepAct::Notice(text.into()), StepAct::KillLeft]);
+}
+
+#[test]
+fn what_orphans_used_counts() {
+    let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
+    let usage = Usage { user: Span(1000), max_rss_kb: 5000, ..Usage::default() };
+    let acts = story.exit(0, code(0));
+    assert_eq!(story.step(StepInput::Orphan { usage }), []);
+    let told = story.close(&acts);
+    assert_eq!((told.usage.user, told.usage.max_rss_kb), (Span(1005), 5000));
+}
+
+#[test]
+fn nothing_is_said_after_the_last_word_nor_twice() {
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    assert_eq!(story.exit(9, code(1)), [], "a rank that is not ours");
+    let acts = story.exit(0, code(1));
+    assert_eq!(story.exit(0, code(2)), []);
+    assert_eq!(story.close(&acts).exit, code(1));
+    for input in [
+        StepInput::Start,
+        StepInput::ClientLost,
+        end(0, EndReason::Cancelled),
+        StepInput::Gone,
+        StepInput::Drained,
+        StepInput::Tick,
+        StepInput::Signal { signal: 9, all: true },
+        StepInput::Fail { error: String::new(), node_fault: true },
+        StepInput::Oom { kills: 1, peak_kb: 0, limit_mb: 0, kill: true },
+    ] {
+        assert_eq!(story.step(input.clone()), [], "{input:?}");
+    }
+}
