@@ -128,11 +128,12 @@ impl StepMachine {
             return;
         }
         self.phase = Phase::Over;
-        let last = FromStepd::Failed { error: error.clone(), node_fault };
+        let notice = FromStep::Notice(format!("error: {error}"));
+        let last = FromStepd::Failed { error, node_fault };
         out.extend([
             StepAct::WriteResult(last.clone()),
             StepAct::Node(last),
-            StepAct::Client(FromStep::Notice(format!("error: {error}"))),
+            StepAct::Client(notice),
             StepAct::Client(FromStep::Done),
             StepAct::Exit,
         ]);

@@ -43,9 +43,9 @@ impl Environment {
         let entry = CString::new(format!("{name}={value}")).ok()?;
         let at = self.find(name.as_bytes()).unwrap_or(self.0.len());
         if at < self.0.len() {
-            self.0[at] = entry
+            self.0[at] = entry;
         } else {
-            self.0.push(entry)
+            self.0.push(entry);
         }
         Some(at)
     }

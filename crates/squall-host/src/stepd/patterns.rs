@@ -83,15 +83,12 @@ pub fn expand(pattern: &str, names: &Names<'_>) -> String {
         let width =
             after[..digits].parse::<usize>().map_or(if digits > 0 { WIDTH_MAX } else { 0 }, |w| w.min(WIDTH_MAX));
         let symbol = after[digits..].chars().next();
-        match symbol.and_then(|s| names.symbol(s, width)) {
-            Some(text) => {
-                name.push_str(&text);
-                rest = &after[digits + 1..];
-            }
-            None => {
-                name.push('%');
-                rest = after;
-            }
+        if let Some(text) = symbol.and_then(|s| names.symbol(s, width)) {
+            name.push_str(&text);
+            rest = &after[digits + 1..];
+        } else {
+            name.push('%');
+            rest = after;
         }
     }
     name.push_str(rest);

@@ -152,12 +152,11 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
             None => Err(NotFound::no_program()),
         };
         let terminal = program.pty.filter(|_| rank == 0);
-        let (stdio, session) = match terminal {
-            Some(size) => (terminal_stdio(&mut streams, rank, size)?, Session::Terminal),
-            None => {
-                let at = At { launch, rank, dir: &dir };
-                (stdio(program, &at, &mut streams, &mut opened)?, Session::Group)
-            }
+        let (stdio, session) = if let Some(size) = terminal {
+            (terminal_stdio(&mut streams, rank, size)?, Session::Terminal)
+        } else {
+            let at = At { launch, rank, dir: &dir };
+            (stdio(program, &at, &mut streams, &mut opened)?, Session::Group)
         };
         tasks.push(Prepared { rank, program: program_file, argv, env, env_pid, stdio, session });
     }

@@ -1,10 +1,20 @@
 //! Batch scripts.
 
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::time::Duration;
+
+use squall_host::spool::{RESULT_BYTES, file};
+use squall_model::step::Program;
 use squall_model::wire::node::EndReason;
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::{Hello, Role};
 
-use super::*;
+use super::testing::launch;
+use super::{Peer, Step, Test, batch, code, lives, signal};
 
-pub(crate) const TESTS: [(&str, fn()); 12] = [
+pub(crate) const TESTS: [Test; 12] = [
     (
         "batch::a_script_runs_and_its_end_is_written_before_it_is_told",
         a_script_runs_and_its_end_is_written_before_it_is_told,

@@ -1,4 +1,5 @@
 //! Real step daemons with real processes: started in a process of their own, watched from outside.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failure is a test's answer")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +16,7 @@ use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::job::ExitCode;
 use squall_model::report::StepEnd;
 use squall_model::step::{Program, StepLaunch};
-use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::stepd::FromStepd;
 use squall_model::wire::{Hello, Proof, Role};
 
 use squall_host::spool::{RESULT_BYTES, file};
@@ -32,8 +33,11 @@ const SPOOL: &str = "SQUALL_TEST_SPOOL";
 /// Longest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Every test by its name.
-const TESTS: [&[(&str, fn())]; 2] = [&batch::TESTS, &tasks::TESTS];
+/// A test and its name.
+type Test = (&'static str, fn());
+
+/// Every test.
+const TESTS: [&[Test]; 2] = [&batch::TESTS, &tasks::TESTS];
 
 /// Has no harness, because a step daemon must be its process's only thread. Arguments: parts of names of tests to run.
 fn main() {
@@ -78,7 +82,7 @@ impl Peer {
                 self.1.drain(..length);
                 return Some(message);
             }
-            let mut chunk = [0; 65536];
+            let mut chunk = [0; 8192];
             match self.0.read(&mut chunk) {
                 Ok(0) => return None,
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,

@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_bytes::ByteBuf;
-use squall_model::step::{ClientAddress, FromStep, RankSet, Stream, TaskProgram, ToStep};
+use squall_model::job::ExitCode;
+use squall_model::step::{ClientAddress, FromStep, Program, RankSet, Stream, TaskProgram, ToStep};
+use squall_model::wire::stepd::FromStepd;
+use squall_model::wire::{Hello, Role};
 
-use super::*;
+use super::testing::launch;
+use super::{Peer, Step, Test, code, lives, signal};
 
-pub(crate) const TESTS: [(&str, fn()); 10] = [
+pub(crate) const TESTS: [Test; 10] = [
     ("tasks::each_rank_has_its_output_and_exit", each_rank_has_its_output_and_exit),
     ("tasks::a_command_that_is_not_there_exits_2", a_command_that_is_not_there_exits_2),
     ("tasks::input_goes_to_all_or_to_one_and_ends", input_goes_to_all_or_to_one_and_ends),
@@ -144,7 +150,7 @@ fn much_output_comes_whole_and_in_order_though_srun_reads_late() {
     std::thread::sleep(Duration::from_millis(300));
     assert!(waits(0) && waits(1), "nobody may run ahead of srun without bound");
     srun.until_done();
-    let expected: String = (1..=400_000).map(|n| format!("{n}\n")).collect();
+    let expected: String = (1..=400_000).flat_map(|n: u32| [n.to_string(), "\n".to_owned()]).collect();
     assert!(srun.stdout(0) == expected && srun.stdout(1) == expected);
     assert_eq!(step.end().exit, code(0));
 }

@@ -65,9 +65,9 @@ fn group_session_directory_and_mask_are_as_asked() {
 
 #[test]
 fn soft_limits_are_set_and_never_above_the_hard_ones() {
-    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE as u32, 77)]);
+    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE, 77)]);
     assert_eq!(text.lines().next(), Some("77"));
-    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE as u32, u64::MAX)]);
+    let (text, _) = run("ulimit -S -n; ulimit -H -n", |s| s.rlimits = &[(libc::RLIMIT_NOFILE, u64::MAX)]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], lines[1]);
 }
