@@ -7,7 +7,7 @@ use squall_engine::control::state::snapshot::Snapshot as StateSnapshot;
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
 use squall_engine::machine::Machine;
 use squall_engine::session::digests_of;
-use squall_model::event::Record;
+use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
@@ -327,6 +327,7 @@ impl World {
         let Some(mut release) = self.controller.flushing.take() else { return };
         self.controller.disk.flush();
         if let Some(record) = release.record.take() {
+            self.tell_of(&record);
             self.judge.durable(self.now, &record, &self.clients);
         }
         if self.is_crash_due(CrashPoint::BeforeRelease) {
@@ -335,6 +336,30 @@ impl World {
         self.release(release);
         if !self.controller.inbox.is_empty() {
             self.plan_turn();
+        }
+    }
+
+    /// Lines of the trace for what became durable.
+    fn tell_of(&mut self, record: &Record) {
+        for event in &record.events {
+            let (what, job, number) = match event {
+                Event::JobSubmitted { id, .. } => ("submitted", id.0, 0),
+                Event::JobStarted { id, attempt, .. } => ("started", id.0, attempt.0),
+                Event::JobEnding { id, requeue, .. } => ("ending", id.0, u32::from(requeue.is_some())),
+                Event::NodesReleased { id, nodes, .. } => ("released", id.0, nodes.len() as u32),
+                Event::TasksEnded { array, tasks, .. } => ("tasks ended", array.0, tasks.len() as u32),
+                Event::JobHeld { id, .. } => ("held", id.0, 0),
+                Event::JobReleased { id, .. } => ("let go", id.0, 0),
+                Event::JobUpdated { id, .. } => ("updated", id.0, 0),
+                Event::JobRequeued { id, .. } => ("requeued", id.0, 0),
+                Event::JobSuspended { id, suspended } => ("suspended", id.0, u32::from(*suspended)),
+                Event::StepStarted { job, step, .. } => ("step started", job.0, step.0),
+                Event::StepNodeEnded { job, node, .. } => ("step ended", job.0, node.0),
+                Event::NodeDown { node, .. } => ("node down", 0, node.0),
+                Event::NodeUp { node } => ("node up", 0, node.0),
+                _ => continue,
+            };
+            self.say(Who::Controller, what, job, u64::from(number));
         }
     }
 

@@ -50,8 +50,8 @@ pub struct Report {
     pub jobs: u64,
 }
 
-/// Longest time that jobs may take to end after the last fault.
-const PATIENCE: Span = Span::from_secs(6 * 3600);
+/// After the last fault, no longer time than this may pass without a job that starts or ends, while one is left.
+const PATIENCE: Span = Span::from_secs(3600);
 
 /// How often a world under test is looked at as a whole.
 const CHUNKS: u64 = 4;
@@ -132,17 +132,18 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
     }
     world.heal_everything();
     world.disturb(Span(0));
-    settle(world, PATIENCE)?;
+    settle(world)?;
     world.judge.check_over()
 }
 
-/// Runs until every job has ended and nothing of any is left, but no longer than `patience`.
-pub(crate) fn settle(world: &mut World, patience: Span) -> Result<(), Box<Violation>> {
-    let until = world.now + patience;
-    let mut round = 0;
+/// Runs until every job has ended and nothing of any is left, or nothing happens any more.
+pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
+    let (begin, mut round) = (world.now, 0);
     world.run_until(world.now + Span::from_secs(30))?;
     world.free_everything();
-    while world.now < until && !(world.is_quiet() && world.clients.are_content()) {
+    while world.now.since(begin.max(world.judge.progress)) < PATIENCE
+        && !(world.is_quiet() && world.clients.are_content())
+    {
         world.run_until(world.now + Span::from_secs(20))?;
         round += 1;
         match round % 30 {

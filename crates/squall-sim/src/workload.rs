@@ -171,7 +171,8 @@ impl World {
         for order in 0..self.clients.placed.len() {
             let unfinished = self.judge.ids.get(&order).is_some_and(|id| !self.judge.is_over(*id));
             if unfinished {
-                self.wish(Wish::Release { order });
+                let held = self.judge.files_of(order, None).iter().all(|id| !self.judge.is_started(*id));
+                self.wish(if held { Wish::Release { order } } else { Wish::Suspend { order, suspend: false } });
             }
         }
     }

@@ -148,6 +148,7 @@ impl Judge {
             );
         }
         self.move_to(id, Phase::Starting);
+        self.progress = decided;
         let mut overtaken = None;
         for waiting in self.waiting.values_mut() {
             if waiting.contains(&id) {
@@ -190,6 +191,7 @@ impl Judge {
         file.requeue = requeue;
         let (was, touched) = (file.phase, file.touched);
         file.touched = touched || requeue;
+        self.progress = decided;
         self.move_to(id, if was == Phase::Pending { Phase::Ended } else { Phase::Ending });
     }
 
@@ -215,6 +217,7 @@ impl Judge {
             return;
         }
         let (requeue, phase) = (file.requeue, file.phase);
+        self.progress = now;
         if phase != Phase::Ending {
             return self.violate("a job ends by a decision", format!("job {id} was released in {phase:?}"));
         }
@@ -299,7 +302,7 @@ impl JobFile {
             unseen: false,
             touched: false,
             held,
-            cancelled: false,
+            cancelled: None,
             requeue_sent: false,
             given_up: false,
         }

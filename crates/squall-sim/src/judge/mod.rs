@@ -65,8 +65,8 @@ pub(crate) struct JobFile {
     pub(crate) touched: bool,
     /// Held, as its user was told.
     pub(crate) held: bool,
-    /// Its user was told that it was cancelled.
-    pub(crate) cancelled: bool,
+    /// Its user was told that it was cancelled, in this attempt: there must be no later one.
+    pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
     /// Its nodes were silent for so long that policy gave them up.
     given_up: bool,
@@ -114,6 +114,8 @@ pub(crate) struct Judge {
     memory_mb: u64,
     census: [u64; Phase::ALL.len()],
     pub(crate) trouble_until: Time,
+    /// When a job last started or ended.
+    pub(crate) progress: Time,
     /// Records that recovery found and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
@@ -148,6 +150,7 @@ impl Judge {
             memory_mb: setup.memory_mb,
             census: [0; Phase::ALL.len()],
             trouble_until: Time::default(),
+            progress: Time::default(),
             found: Vec::new(),
             waiting: BTreeMap::new(),
         }
@@ -196,6 +199,11 @@ impl Judge {
     /// Whether the job is known and has not ended.
     pub(crate) fn is_unfinished(&self, id: JobId) -> bool {
         self.files.get(&id).is_some_and(|f| f.phase != Phase::Ended)
+    }
+
+    /// Whether the job has resources and has not ended.
+    pub(crate) fn is_started(&self, id: JobId) -> bool {
+        self.files.get(&id).is_some_and(|f| !matches!(f.phase, Phase::Pending | Phase::Ended))
     }
 
     /// The promise that was broken, if one was.

@@ -72,7 +72,7 @@ impl Judge {
             self.violate("at most one attempt lives", format!("step {key} while attempt {other} lives"));
         } else if file.held {
             self.violate("a held job does not start", format!("job {}", key.job));
-        } else if file.cancelled && !file.requeue_sent {
+        } else if file.cancelled.is_some_and(|last| key.attempt.0 > last) && !file.requeue_sent {
             self.violate("a cancelled job does not start", format!("job {}", key.job));
         } else if let Some(problem) = self.unmet(file, clients) {
             self.violate("dependencies hold", format!("job {} started although {problem}", key.job));

@@ -33,7 +33,7 @@ impl Judge {
         for id in files {
             let Some(file) = self.files.get_mut(&id) else { continue };
             let phase = file.phase;
-            file.cancelled = true;
+            file.cancelled = Some(file.attempt);
             file.requeue_sent |= requeue_sent;
             if !requeue_sent && !matches!(phase, Phase::Ending | Phase::Ended) {
                 let text = format!("job {id} was told to be cancelled and is {}", phase.name());

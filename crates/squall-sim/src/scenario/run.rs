@@ -58,7 +58,7 @@ pub fn tell(text: &str) -> Result<(), StoryFailure> {
     }
     let end = teller.world().and_then(|world| {
         world.heal_everything();
-        settle(world, Span::from_secs(24 * 3600)).and_then(|()| world.judge.check_over()).map_err(|v| v.to_string())
+        settle(world).and_then(|()| world.judge.check_over()).map_err(|v| v.to_string())
     });
     end.map_err(|problem| teller.failure(0, problem))
 }
