@@ -17,7 +17,7 @@ pub(crate) struct Line<'a> {
 
 /// Takes a command line apart. `--help`, `--usage` and `--version` end it at once.
 pub(crate) fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
-    let mut getopt = Getopt::new(tool, args);
+    let mut getopt = Getopt::new(table::options_of(tool), args);
     let mut options = Vec::new();
     while let Some(found) = getopt.next()? {
         if let "help" | "usage" | "version" = found.0.long {

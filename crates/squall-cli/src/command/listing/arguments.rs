@@ -1,6 +1,9 @@
-//! The command line of listing and control commands by the rules of GNU getopt_long: options and operands in any order.
+//! The command lines of listing and control commands: options and operands in any order.
 
-use std::collections::VecDeque;
+use std::ffi::OsString;
+
+use crate::options::getopt::{Getopt, Shape};
+use crate::options::{Arg, Stop};
 
 /// Whether an option takes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +16,30 @@ pub(crate) enum Value {
     Maybe,
 }
 
-/// An option: long name (empty: none), letter (`\0`: none), value.
+/// An option: long name (empty: none), letter (`\0`: none), value. Names of one letter are one option.
 pub(crate) type Known = (&'static str, char, Value);
+
+impl Shape for Known {
+    fn long(&self) -> &'static str {
+        self.0
+    }
+    fn aliases(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn short(&self) -> Option<char> {
+        Some(self.1).filter(|letter| *letter != '\0')
+    }
+    fn arg(&self) -> Arg {
+        match self.2 {
+            Value::None => Arg::None,
+            Value::Needed => Arg::Needed("value"),
+            Value::Maybe => Arg::Maybe("value"),
+        }
+    }
+    fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.1 != '\0' && self.1 == other.1)
+    }
+}
 
 /// Options that every command of this kind has.
 pub(crate) const SHARED: &[Known] =
@@ -58,80 +83,21 @@ impl Arguments {
 
 /// Takes a command line apart. The error is what getopt says, without the command's name.
 pub(crate) fn parse(known: &[&'static [Known]], args: &[String]) -> Result<Arguments, String> {
+    let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+    let mut getopt = Getopt::new(known.iter().flat_map(|list| list.iter()), &args);
     let mut out = Arguments::default();
-    let mut rest: VecDeque<&str> = args.iter().map(String::as_str).collect();
-    while let Some(arg) = rest.pop_front() {
-        if arg == "--" {
-            out.operands.extend(rest.drain(..).map(str::to_owned));
-        } else if let Some(long) = arg.strip_prefix("--") {
-            out.options.push(long_option(known, long, &mut rest)?);
-        } else if let Some(letters) = arg.strip_prefix('-').filter(|l| !l.is_empty()) {
-            short_options(known, letters, &mut rest, &mut out.options)?;
-        } else {
-            out.operands.push(arg.to_owned());
+    loop {
+        match getopt.next() {
+            Ok(Some((option, value))) => out.options.push(Given { name: option.0, value }),
+            Ok(None) => match getopt.operand() {
+                Some(operand) => out.operands.push(operand.to_string_lossy().into_owned()),
+                None => return Ok(out),
+            },
+            Err(Stop::Usage(text) | Stop::Show(text)) => return Err(text),
+            Err(Stop::Bad { lines, .. }) => return Err(lines.join("; ")),
+            Err(Stop::Silent(_)) => return Err(String::new()),
         }
     }
-    Ok(out)
-}
-
-fn long_option(known: &[&'static [Known]], whole: &str, rest: &mut VecDeque<&str>) -> Result<Given, String> {
-    let (name, value) = whole.split_once('=').map_or((whole, None), |(name, value)| (name, Some(value)));
-    let (long, _, takes) = lookup(known, name)?;
-    let value = match (takes, value) {
-        (Value::None, Some(_)) => return Err(format!("option '--{long}' doesn't allow an argument")),
-        (Value::Needed, None) => {
-            Some(rest.pop_front().ok_or_else(|| format!("option '--{long}' requires an argument"))?)
-        }
-        (_, value) => value,
-    };
-    Ok(Given { name: long, value: value.map(str::to_owned) })
-}
-
-/// By its name or an unambiguous beginning of it. Case counts first, as `--format` and `--Format` differ.
-fn lookup(known: &[&'static [Known]], name: &str) -> Result<Known, String> {
-    let all = || known.iter().flat_map(|list| list.iter()).filter(|(long, _, _)| !long.is_empty());
-    if let Some(found) = all().find(|(long, _, _)| *long == name) {
-        return Ok(*found);
-    }
-    let near: Vec<&Known> = all().filter(|(long, _, _)| long.starts_with(name)).collect();
-    match near.as_slice() {
-        [] => Err(format!("unrecognized option '--{name}'")),
-        [first, others @ ..] if others.iter().all(|o| o.1 == first.1 && first.1 != '\0') => Ok(**first),
-        [only] => Ok(**only),
-        many => {
-            let list: Vec<String> = many.iter().map(|(long, _, _)| format!("'--{long}'")).collect();
-            Err(format!("option '--{name}' is ambiguous; possibilities: {}", list.join(" ")))
-        }
-    }
-}
-
-fn short_options(
-    known: &[&'static [Known]],
-    letters: &str,
-    rest: &mut VecDeque<&str>,
-    out: &mut Vec<Given>,
-) -> Result<(), String> {
-    let mut chars = letters.chars();
-    while let Some(letter) = chars.next() {
-        let found = known.iter().flat_map(|list| list.iter()).find(|(_, short, _)| *short == letter);
-        let Some((long, _, takes)) = found.filter(|_| letter != '\0') else {
-            return Err(format!("invalid option -- '{letter}'"));
-        };
-        let attached = chars.as_str();
-        let value = match takes {
-            Value::None => None,
-            Value::Maybe => Some(attached).filter(|a| !a.is_empty()),
-            Value::Needed if !attached.is_empty() => Some(attached),
-            Value::Needed => {
-                Some(rest.pop_front().ok_or_else(|| format!("option requires an argument -- '{letter}'"))?)
-            }
-        };
-        out.push(Given { name: long, value: value.map(|v| v.strip_prefix('=').unwrap_or(v).to_owned()) });
-        if *takes != Value::None {
-            break;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -163,7 +129,7 @@ mod tests {
     fn as_getopt_does() {
         assert_eq!(
             seen(&["-ho", "%i", "x", "--sta=PD"]).unwrap_err(),
-            "option '--sta' is ambiguous; possibilities: '--states' '--start'"
+            "option '--sta=PD' is ambiguous; possibilities: '--states' '--start'"
         );
         assert_eq!(seen(&["-ho", "%i", "x", "--state=PD"]).unwrap(), "noheader format=%i states=PD | x");
         assert_eq!(seen(&["-o%i", "-j", "12", "-j12", "--jobs=1,2"]).unwrap(), "format=%i jobs jobs=12 jobs=1,2 | 12");

@@ -75,7 +75,10 @@ impl Row {
     /// `40`, `50_2`, `50_[3-9]`, with `.batch` or `.0`.
     pub(crate) fn id(&self) -> String {
         self.with_step(match (&self.data.pending_tasks, self.data.task) {
-            (Some(tasks), _) => format!("{}_[{tasks}]", self.data.id),
+            (Some(tasks), _) => {
+                let limit = self.data.spec.array.as_ref().and_then(|a| a.limit);
+                format!("{}_[{tasks}{}]", self.data.id, limit.map(|n| format!("%{n}")).unwrap_or_default())
+            }
             (None, Some(task)) => format!("{}_{}", task.array, task.index),
             (None, None) => self.data.id.to_string(),
         })
