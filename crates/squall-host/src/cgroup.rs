@@ -34,7 +34,12 @@ pub struct Cgroups {
 struct Hierarchy {
     base: PathBuf,
     version: Version,
+    /// Controllers that jobs can have (v2).
+    controllers: Vec<&'static str>,
 }
+
+/// Controllers that limits need.
+const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
 /// What a job or step may use on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +57,7 @@ impl Cgroups {
         let below = Path::new("squall").join(cluster).join(node);
         let v2 = mounts.candidates(None).into_iter().find_map(|root| Hierarchy::make(&root, &below, Version::V2));
         let of = |controller: &str| {
-            if let Some(v2) = v2.as_ref().filter(|v2| v2.has(controller)) {
+            if let Some(v2) = v2.as_ref().filter(|v2| v2.controllers.contains(&controller)) {
                 return Some(v2.clone());
             }
             let mut roots = mounts.candidates(Some(controller)).into_iter();
@@ -116,9 +121,6 @@ impl Cgroups {
             if make_dir(&dir).is_err() {
                 make_dir(&parent)?;
                 hierarchy.delegate(&parent);
-                if hierarchy.version == Version::V1 && self.cpuset.as_ref() == Some(hierarchy) {
-                    fill_cpuset(&parent);
-                }
                 make_dir(&dir)?;
             }
             self.set(hierarchy, &dir, limits)?;
@@ -149,10 +151,6 @@ impl Cgroups {
             }
         }
         if !limits.cpus.is_empty() && self.cpuset.as_ref() == Some(hierarchy) {
-            if hierarchy.version == Version::V1 {
-                let mems = fs::read_to_string(hierarchy.base.join("cpuset.mems"))?;
-                write(dir, "cpuset.mems", mems.trim())?;
-            }
             write(dir, "cpuset.cpus", &cpu_list(&limits.cpus))?;
         }
         Ok(())
@@ -239,27 +237,22 @@ impl Hierarchy {
         // Being able to make folders is not being able to move processes there.
         let procs = dir.join("cgroup.procs");
         rustix::fs::access(&procs, rustix::fs::Access::WRITE_OK).ok()?;
-        let hierarchy = Self { base: dir, version };
-        hierarchy.delegate(&hierarchy.base);
-        Some(hierarchy)
+        let controllers = if version == Version::V2 { delegate(&dir) } else { Vec::new() };
+        Some(Self { base: dir, version, controllers })
     }
 
-    /// On v2, whether jobs can have that controller.
-    fn has(&self, controller: &str) -> bool {
-        let text = fs::read_to_string(self.base.join("cgroup.subtree_control")).unwrap_or_default();
-        text.split_ascii_whitespace().any(|c| c == controller)
-    }
-
-    fn delegate(&self, dir: &Path) {
-        if self.version == Version::V2 {
-            delegate(dir);
+    /// Hands controllers down to the steps of a job.
+    fn delegate(&self, job: &Path) {
+        if !self.controllers.is_empty() {
+            delegate(job);
         }
     }
 
-    /// On v1 a new cpuset is empty and can have no children with CPUs until it is filled like its parent.
+    /// On v1 a new cpuset is empty and can have no members until it is filled like its parent: here by hand, below by
+    /// the kernel.
     fn fill_cpuset(&self) -> bool {
         let levels: Vec<&Path> = self.base.ancestors().take(3).collect();
-        levels.into_iter().rev().all(fill_cpuset)
+        levels.into_iter().rev().all(fill_cpuset) && write(&self.base, "cgroup.clone_children", "1").is_ok()
     }
 }
 
@@ -273,14 +266,11 @@ fn fill_cpuset(dir: &Path) -> bool {
     })
 }
 
-/// Hands the controllers that jobs use down to the children of `dir`, one by one: some may be missing.
-fn delegate(dir: &Path) {
-    let Ok(has) = fs::read_to_string(dir.join("cgroup.controllers")) else { return };
-    for controller in ["memory", "cpuset"] {
-        if has.split_ascii_whitespace().any(|c| c == controller) {
-            let _ = write(dir, "cgroup.subtree_control", &format!("+{controller}"));
-        }
-    }
+/// Hands the controllers that limits need down to the children of `dir`, one by one: some may be missing. Gives those
+/// that they have now.
+fn delegate(dir: &Path) -> Vec<&'static str> {
+    let hand_down = |controller: &&&str| write(dir, "cgroup.subtree_control", &format!("+{controller}")).is_ok();
+    CONTROLLERS.iter().filter(hand_down).copied().collect()
 }
 
 /// The groups of one step, as its step daemon sees them.
