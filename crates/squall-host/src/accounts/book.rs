@@ -422,11 +422,15 @@ impl Book {
             () if oom => JobState::Ended(EndState::OutOfMemory),
             () if lost => JobState::Ended(EndState::NodeFail),
             () if exit.is_ok() => JobState::Ended(EndState::Completed),
-            () => JobState::Ended(EndState::Failed),
+            () => match self.ended_by(job, attempt)?.filter(|_| exit.signal != 0) {
+                Some(by) => JobState::Ended(EndState::Cancelled { by }),
+                None => JobState::Ended(EndState::Failed),
+            },
         };
+        let (how, by) = state_columns(how);
         let shown = if oom && left == 1 { OOM_EXIT } else { exit };
         let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
-            state = ?11, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
+            state = ?11, state_by = ?13, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
             WHERE job = ?1 AND attempt = ?2 AND step = ?3";
         self.db
             .prepare_cached(sql)?
@@ -441,10 +445,17 @@ impl Book {
                 lost,
                 reason,
                 Packed(usage),
-                state_columns(how).0,
-                end.ended.0 as i64
+                how,
+                end.ended.0 as i64,
+                by
             ])
             .map(drop)
+    }
+
+    /// Who ended what still ran of an attempt when its end was decided: who cancelled it, else its owner.
+    fn ended_by(&self, job: JobId, attempt: Attempt) -> rusqlite::Result<Option<u32>> {
+        let sql = "SELECT coalesce(state_by, uid) FROM jobs WHERE id = ?1 AND attempt = ?2 AND state >= 100";
+        self.db.prepare_cached(sql)?.query_row(params![job.0, attempt.0], |r| r.get(0)).optional()
     }
 
     fn step_ended(&self, time: Time, job: JobId, step: StepNo, outcome: &Outcome) -> Done {

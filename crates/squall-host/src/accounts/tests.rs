@@ -192,3 +192,28 @@ fn every_record_counts_once_whatever_was_stored_before() {
         assert_eq!(bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() }), once);
     }
 }
+
+#[test]
+fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    let (job, attempt) = (JobId(1), Attempt(1));
+    let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
+    bed.happens(Event::JobEnding { id: job, outcome, requeue: None });
+    let end = StepEnd {
+        exit: ExitCode { code: 0, signal: 15 },
+        oom: false,
+        lost: false,
+        usage: Usage::default(),
+        started: Time::from_secs(1),
+        ended: Time::from_secs(2),
+        note: None,
+    };
+    bed.happens(Event::StepNodeEnded { job, attempt, step: StepNo::BATCH, node: NodeId(0), end });
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    let shown: Vec<(JobState, u8)> = rows.iter().map(|row| (row.state, row.exit.signal)).collect();
+    let cancelled = JobState::Ended(EndState::Cancelled { by: 7 });
+    assert_eq!(shown[1], (cancelled, 15));
+}

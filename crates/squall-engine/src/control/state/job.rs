@@ -202,6 +202,11 @@ impl Job {
             Phase::Pending | Phase::Running(_) => None,
         }
     }
+    /// Who ended what still ran when the job's end was decided: who cancelled it, else its owner.
+    pub fn ended_by(&self) -> Option<u32> {
+        let Phase::Completing(_, ending) = &self.phase else { return None };
+        Some(if let EndState::Cancelled { by } = ending.outcome.state { by } else { self.owner.uid })
+    }
     /// When it ended.
     pub fn end_time(&self) -> Option<Time> {
         if let Phase::Ended(ended) = &self.phase { Some(ended.time) } else { None }
@@ -239,13 +244,14 @@ impl StepTally {
             self.note.clone_from(&end.note);
         }
     }
-    /// What it means for the step.
-    pub fn outcome(&self) -> Outcome {
-        let state = match () {
-            () if self.oom => EndState::OutOfMemory,
-            () if self.lost => EndState::NodeFail,
-            () if self.exit.is_ok() => EndState::Completed,
-            () => EndState::Failed,
+    /// What it means for the step. A signal that came with the end of the whole job (`ended_by`) is no failure.
+    pub fn outcome(&self, ended_by: Option<u32>) -> Outcome {
+        let state = match ended_by {
+            _ if self.oom => EndState::OutOfMemory,
+            _ if self.lost => EndState::NodeFail,
+            _ if self.exit.is_ok() => EndState::Completed,
+            Some(by) if self.exit.signal != 0 => EndState::Cancelled { by },
+            _ => EndState::Failed,
         };
         let exit = if self.oom { ExitCode { code: 0, signal: 125 } } else { self.exit };
         Outcome { state, exit, reason: self.note.clone() }

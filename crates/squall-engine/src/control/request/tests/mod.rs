@@ -151,8 +151,12 @@ impl World {
 
     /// A node's share of a step ends; what follows for the job's steps.
     pub(super) fn end_step_on(&mut self, key: StepKey, node: NodeId, code: u8) -> Turn {
+        self.end_step_with(key, node, ExitCode { code, signal: 0 })
+    }
+
+    pub(super) fn end_step_with(&mut self, key: StepKey, node: NodeId, exit: ExitCode) -> Turn {
         let end = StepEnd {
-            exit: ExitCode { code, signal: 0 },
+            exit,
             oom: false,
             lost: false,
             usage: Usage::default(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{EndState, JobSpec};
+use squall_model::job::{EndState, ExitCode, JobSpec};
 use squall_model::set::CoreSet;
 use squall_model::step::{Program, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -317,6 +317,23 @@ fn the_end_of_the_job_is_the_end_of_its_steps() {
     assert_eq!(done(&world.settle(id)), [], "its processes may still run");
     world.release(id);
     assert_eq!(done(&world.settle(id)), [(turn.caller, 0)]);
+}
+
+#[test]
+fn a_step_that_ends_by_a_signal_with_its_job_was_cancelled() {
+    let mut world = World::new();
+    let id = job(&mut world, 1, 2);
+    let (early, late) = (run(&mut world, id, exact()), run(&mut world, id, exact()));
+    let killed = ExitCode { code: 0, signal: 15 };
+    let of = |turn: &Turn, caller| match turn.answers.iter().find(|(to, _)| *to == caller) {
+        Some((_, Answer::StepDone { outcome, .. })) => (outcome.state, outcome.exit),
+        other => panic!("{other:?}"),
+    };
+    let turn = world.end_step_with(key(id, 0), NodeId(0), killed);
+    assert_eq!(of(&turn, early.caller), (EndState::Failed, killed));
+    world.ask(&user(ADA), cancel(these(&[id])));
+    let turn = world.end_step_with(key(id, 1), NodeId(0), killed);
+    assert_eq!(of(&turn, late.caller), (EndState::Cancelled { by: ADA }, killed));
 }
 
 #[test]
