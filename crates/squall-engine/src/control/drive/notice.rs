@@ -113,6 +113,8 @@ fn started(c: &mut Controller, id: JobId, alloc: &Alloc) {
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
     arm_limit(c, id);
+    let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, id);
 }
 
@@ -137,9 +139,11 @@ fn released(c: &mut Controller, id: JobId) {
         Phase::Running(_) | Phase::Completing(..) => {}
         Phase::Ended(_) => ended(c, id),
         Phase::Pending => {
-            if let Some(task) = job.task {
-                c.queue.wake_throttled(task.array);
-            }
+            let whole = job.task.map_or(id, |task| task.array);
+            c.queue.wake_throttled(whole);
+            c.queue.names.note(&c.state, whole);
+            let single = c.queue.names.single_like(&c.state, whole);
+            c.queue.dirty.extend(single);
             c.queue.dirty.insert(Item { id, array: false });
         }
     }
@@ -164,8 +168,8 @@ fn ended(c: &mut Controller, id: JobId) {
     let whole = task.map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, whole);
-    let singletons = c.queue.names.singletons_like(&c.state, whole);
-    c.queue.dirty.extend(singletons);
+    let single = c.queue.names.single_like(&c.state, whole);
+    c.queue.dirty.extend(single);
     c.queue.avoid.remove(&id);
     c.timers.clear(Timer::Owner(id));
     c.timers.clear(Timer::Immediate(id));
@@ -174,8 +178,8 @@ fn ended(c: &mut Controller, id: JobId) {
 fn updated(c: &mut Controller, id: JobId) {
     c.queue.names.note(&c.state, id);
     c.queue.wake_throttled(id);
-    let singletons = c.queue.names.singletons_like(&c.state, id);
-    c.queue.dirty.extend(singletons);
+    let single = c.queue.names.single_like(&c.state, id);
+    c.queue.dirty.extend(single);
     arm_limit(c, id);
 }
 

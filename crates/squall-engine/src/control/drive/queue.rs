@@ -51,9 +51,16 @@ pub(crate) struct Place {
     item: Item,
 }
 
-/// Jobs that have not ended, by user and name (a hash of it), for `singleton`.
+/// Jobs by user and name (a hash of it), for `singleton`.
 #[derive(Debug, Default)]
-pub(crate) struct Names(BTreeSet<(u32, u64, Item)>);
+pub(crate) struct Names {
+    /// Those that have not ended.
+    live: BTreeSet<(u32, u64, Item)>,
+    /// Those of them that hold resources.
+    active: BTreeSet<(u32, u64, Item)>,
+    /// Pending ones that want to be the only one.
+    single: BTreeSet<(u32, u64, Item)>,
+}
 
 /// A pending job, or the untouched tasks of an array, alike.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +136,11 @@ impl<'a> Pending<'a> {
     pub(crate) fn verdict(&self, state: &State, names: &Names) -> Verdict {
         let dependency = self.spec.dependency.as_ref();
         dependency.map_or(Verdict::Holds, |d| depend::verdict(state, names, &self.dependent(), d))
+    }
+    /// Whether it wants to be the only one of its name.
+    fn is_single(&self) -> bool {
+        let terms = self.spec.dependency.iter().flat_map(|dependency| &dependency.terms);
+        terms.into_iter().any(|term| term.job.is_none())
     }
     /// Before this time it does not start, whatever its dependency says.
     pub(crate) fn not_before(&self) -> Option<Time> {
@@ -222,6 +234,9 @@ impl Queue {
                 }
             }
         }
+        if pending.is_single() {
+            self.names.want_single(&pending, false);
+        }
         if pending.not_before().is_some() || pending.spec.dependency.is_some() {
             timers.clear(Timer::Ready(item));
         }
@@ -242,6 +257,9 @@ impl Queue {
         if pending.spec.dependency.is_some() {
             for target in depend::targets(state, pending.spec) {
                 self.watchers.entry(target).or_default().insert(item);
+            }
+            if pending.is_single() {
+                self.names.want_single(&pending, true);
             }
             verdict = pending.verdict(state, &self.names);
             if let Verdict::At(time) = verdict {
@@ -415,40 +433,49 @@ pub(crate) fn partitions_of<'a>(state: &'a State, spec: &'a JobSpec) -> impl Ite
 impl Names {
     fn rebuild(&mut self, state: &State) {
         let jobs = state.jobs.iter().filter(|(_, job)| job.task.is_none() && !job.is_ended());
-        let jobs = jobs.map(|(&id, job)| key(Item { id, array: false }, job.owner.uid, &job.spec.name));
-        let arrays = state.arrays.iter().filter(|(_, array)| !array.is_ended());
-        let arrays = arrays.map(|(&id, array)| key(Item { id, array: true }, array.owner.uid, &array.spec.name));
-        self.0 = jobs.chain(arrays).collect();
-    }
-    /// Notes whether a job or whole array has ended or not.
-    pub(crate) fn note(&mut self, state: &State, id: JobId) {
-        if let Some(array) = state.arrays.get(&id) {
-            self.set(key(Item { id, array: true }, array.owner.uid, &array.spec.name), !array.is_ended());
-        } else if let Some(job) = state.jobs.get(&id).filter(|job| job.task.is_none()) {
-            self.set(key(Item { id, array: false }, job.owner.uid, &job.spec.name), !job.is_ended());
+        let jobs = jobs.map(|(&id, job)| (key(Item { id, array: false }, job.owner.uid, &job.spec.name), job));
+        let (mut live, mut active) = (Vec::new(), Vec::new());
+        for (key, job) in jobs {
+            live.push(key);
+            active.extend(job.run().map(|_| key));
         }
+        for (&id, array) in state.arrays.iter().filter(|(_, array)| !array.is_ended()) {
+            let key = key(Item { id, array: true }, array.owner.uid, &array.spec.name);
+            live.push(key);
+            active.extend((array.tally.active > 0).then_some(key));
+        }
+        *self =
+            Self { live: live.into_iter().collect(), active: active.into_iter().collect(), single: BTreeSet::new() };
+    }
+    /// Notes whether a job or whole array runs, waits or has ended.
+    pub(crate) fn note(&mut self, state: &State, id: JobId) {
+        let (key, live, active) = if let Some(array) = state.arrays.get(&id) {
+            let key = key(Item { id, array: true }, array.owner.uid, &array.spec.name);
+            (key, !array.is_ended(), array.tally.active > 0)
+        } else if let Some(job) = state.jobs.get(&id).filter(|job| job.task.is_none()) {
+            let key = key(Item { id, array: false }, job.owner.uid, &job.spec.name);
+            (key, !job.is_ended(), job.run().is_some())
+        } else {
+            return;
+        };
+        set(&mut self.live, key, live);
+        set(&mut self.active, key, active);
     }
     /// Takes a job or array out whatever its state, before its name changes.
     pub(crate) fn remove(&mut self, state: &State, id: JobId) {
-        if let Some(array) = state.arrays.get(&id) {
-            self.0.remove(&key(Item { id, array: true }, array.owner.uid, &array.spec.name));
+        let key = if let Some(array) = state.arrays.get(&id) {
+            key(Item { id, array: true }, array.owner.uid, &array.spec.name)
         } else if let Some(job) = state.jobs.get(&id) {
-            self.0.remove(&key(Item { id, array: false }, job.owner.uid, &job.spec.name));
-        }
-    }
-    fn set(&mut self, key: (u32, u64, Item), there: bool) {
-        if there {
-            self.0.insert(key);
+            key(Item { id, array: false }, job.owner.uid, &job.spec.name)
         } else {
-            self.0.remove(&key);
-        }
+            return;
+        };
+        self.live.remove(&key);
+        self.active.remove(&key);
     }
-    /// Other jobs and arrays of the same user and name that have not ended, by rising id.
-    fn others<'a>(&'a self, state: &'a State, uid: u32, name: &'a str, own: Item) -> impl Iterator<Item = Item> + 'a {
-        let hash = hash(name);
-        let from = (uid, hash, Item { id: JobId(0), array: false });
-        let same = self.0.range(from..).take_while(move |(u, h, _)| (*u, *h) == (uid, hash)).map(|(_, _, item)| *item);
-        same.filter(move |item| *item != own && name_of(state, *item) == Some(name))
+    /// Notes whether a pending item wants to be the only one of its name.
+    fn want_single(&mut self, pending: &Pending<'_>, waits: bool) {
+        set(&mut self.single, key(pending.item, pending.owner.uid, &pending.spec.name), waits);
     }
     /// Whether nothing of the same user and name runs or is ahead.
     pub(crate) fn first_of_name(&self, state: &State, who: &Dependent<'_>) -> bool {
@@ -456,30 +483,37 @@ impl Names {
             Some(task) => Item { id: task.array, array: true },
             None => who.item,
         };
-        !self.others(state, who.uid, who.name, own).any(|other| other.id < own.id || runs(state, other))
+        let other = |item: Item| item != own && name_of(state, item) == Some(who.name);
+        let ahead = same(&self.live, who.uid, who.name).take_while(|item| item.id < own.id).any(other);
+        !ahead && !same(&self.active, who.uid, who.name).any(other)
     }
-    /// Those of the same user and name as a job that wait to be the only one.
-    pub(crate) fn singletons_like(&self, state: &State, id: JobId) -> Vec<Item> {
+    /// The first of the same user and name as a job or array that waits to be the only one.
+    pub(crate) fn single_like(&self, state: &State, id: JobId) -> Option<Item> {
+        if self.single.is_empty() {
+            return None;
+        }
         let id = state.array_of(id).map_or(id, |(array, _)| array);
         let (uid, name) = match (state.arrays.get(&id), state.jobs.get(&id)) {
             (Some(array), _) => (array.owner.uid, &array.spec.name),
             (None, Some(job)) => (job.owner.uid, &job.spec.name),
-            (None, None) => return Vec::new(),
+            (None, None) => return None,
         };
-        let own = Item { id, array: state.arrays.contains_key(&id) };
-        let singleton = |item: &Item| {
-            let spec = pending(state, *item).map(|pending| pending.spec);
-            spec.and_then(|spec| spec.dependency.as_ref()).is_some_and(|d| d.terms.iter().any(|t| t.job.is_none()))
-        };
-        self.others(state, uid, name, own).filter(singleton).take(1).collect()
+        same(&self.single, uid, name).next()
     }
 }
 
-fn runs(state: &State, item: Item) -> bool {
-    if item.array {
-        state.arrays.get(&item.id).is_some_and(|array| array.tally.active > 0)
+/// Items of a user and name by rising id, and perhaps of another name with the same hash.
+fn same<'a>(set: &'a BTreeSet<(u32, u64, Item)>, uid: u32, name: &str) -> impl Iterator<Item = Item> + 'a {
+    let hash = hash(name);
+    let from = (uid, hash, Item { id: JobId(0), array: false });
+    set.range(from..).take_while(move |(u, h, _)| (*u, *h) == (uid, hash)).map(|(_, _, item)| *item)
+}
+
+fn set(set: &mut BTreeSet<(u32, u64, Item)>, key: (u32, u64, Item), there: bool) {
+    if there {
+        set.insert(key);
     } else {
-        state.jobs.get(&item.id).is_some_and(|job| job.run().is_some())
+        set.remove(&key);
     }
 }
 
