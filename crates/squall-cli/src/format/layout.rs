@@ -1,6 +1,11 @@
 //! Output formats: `-o "%.18i %9P"` and `-O "jobid:12,state:|"` to lines of columns.
 
+use std::borrow::Borrow;
+
 use crate::format::{Field, by_letter, by_name};
+
+/// Text that is handed on at once, bytes.
+const PORTION_BYTES: usize = 64 << 10;
 
 /// Width of a column of `-O` that names none.
 const LONG_WIDTH: usize = 20;
@@ -112,15 +117,32 @@ impl<R> Layout<R> {
 
     /// All lines: the titles if wanted, then one line for each row.
     pub(crate) fn lines(&self, header: bool, rows: &[R]) -> String {
-        let widths = self.widths(rows);
+        let mut out = String::new();
+        self.write(header, rows, rows, &mut |text| out.push_str(text));
+        out
+    }
+
+    /// As [`Self::lines`], in portions. Columns that are as wide as their widest text are fitted to `fit`.
+    pub(crate) fn write(
+        &self,
+        header: bool,
+        fit: &[R],
+        rows: impl IntoIterator<Item = impl Borrow<R>>,
+        sink: &mut dyn FnMut(&str),
+    ) {
+        let widths = self.widths(fit);
         let mut out = String::new();
         if header {
             self.line(&mut out, &widths, |field| field.title.to_owned());
         }
         for row in rows {
-            self.line(&mut out, &widths, |field| (field.get)(row));
+            self.line(&mut out, &widths, |field| (field.get)(row.borrow()));
+            if out.len() >= PORTION_BYTES {
+                sink(&out);
+                out.clear();
+            }
         }
-        out
+        sink(&out);
     }
 
     fn widths(&self, rows: &[R]) -> Vec<Option<usize>> {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use squall_host::sys::users;
 use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
 use squall_model::wire::info::{AccountingRow, JobsPage};
@@ -244,21 +245,11 @@ impl People for Machine {
         rustix::process::getuid().as_raw()
     }
     fn uid(&self, name: &str) -> Option<u32> {
-        id(&["-u", "--", name])?.parse().ok()
+        users::by_name(name).map(|user| user.uid)
     }
     fn user(&self, uid: u32) -> String {
-        if uid == 0 {
-            "root".to_owned()
-        } else {
-            id(&["-nu", "--", &uid.to_string()]).unwrap_or_else(|| uid.to_string())
-        }
+        users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name)
     }
-}
-
-/// What `id` says: it knows every name service that the machine has.
-fn id(args: &[&str]) -> Option<String> {
-    let output = std::process::Command::new("id").args(args).output().ok().filter(|o| o.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
 }
 
 /// Runs a command in the real surroundings.

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use squall_model::set::IndexSet;
+use squall_model::job::ArrayTask;
 use squall_model::time::Time;
 use squall_model::wire::client::{JobSelection, StateFilter};
 use squall_model::wire::info::JobsPage;
@@ -122,6 +122,8 @@ struct Plan {
     targets: Vec<Target>,
     /// `--start`: pending jobs only, by their start.
     start: bool,
+    /// `--array`: a line for each pending task.
+    each_task: bool,
     header: bool,
     reservation: Option<String>,
     licenses: Vec<String>,
@@ -184,6 +186,7 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         ended: false,
         targets: Vec::new(),
         start: given.has("start"),
+        each_task: given.has("array") || given.has("array-unique") || call.variable("SQUEUE_ARRAY").is_some(),
         header: !given.has("noheader"),
         reservation: given.last("reservation").map(str::to_owned),
         licenses: given.last("licenses").map(names).unwrap_or_default(),
@@ -250,8 +253,8 @@ fn list(
     let now = page.now;
     let mut rows = job_rows(call, page)?;
     filter(&mut rows, plan);
-    if given.has("array") || call.variable("SQUEUE_ARRAY").is_some() || given.has("array-unique") {
-        rows = rows.into_iter().flat_map(one_each).collect();
+    if plan.each_task && dialect.is_some() {
+        rows = rows.into_iter().flat_map(each_task).collect();
     }
     if let Some(dialect) = dialect {
         let cluster = call.cluster(WHAT)?;
@@ -287,14 +290,17 @@ fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
     });
 }
 
-/// Pending tasks of an array, one row each.
-fn one_each(row: JobRow) -> Vec<JobRow> {
-    let (Some(tasks), Some(array)) = (row.info.pending_tasks.clone(), row.spec.array.clone()) else { return vec![row] };
-    let one = |index: u32| {
+/// Pending tasks of an array, one row each, made as they are taken.
+fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
+    let (Some(tasks), Some(array)) = (row.info.pending_tasks.clone(), row.spec.array.clone()) else {
+        return Box::new(std::iter::once(row));
+    };
+    let indices = tasks.ranges().to_vec().into_iter().flat_map(|range| range.first..=range.last);
+    Box::new(indices.map(move |index| {
         let mut info = row.info.clone();
         let id = row.info.id;
         info.pending_tasks = None;
-        info.task = Some(squall_model::job::ArrayTask { array: id, index });
+        info.task = Some(ArrayTask { array: id, index });
         info.id = if array.indices.contains(index) { array.task_id(id, array.indices.rank(index)) } else { id };
         JobRow {
             info,
@@ -304,8 +310,7 @@ fn one_each(row: JobRow) -> Vec<JobRow> {
             cluster: row.cluster.clone(),
             task_list: row.task_list,
         }
-    };
-    IndexSet::iter(&tasks).map(one).collect()
+    }))
 }
 
 fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec<JobRow>) -> Result<(), Fail> {
@@ -319,11 +324,22 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
     let layout = layout(call, given, fields::FIELDS, default)?;
     let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SQUEUE_SORT"));
     let order = order.unwrap_or_else(|| if plan.start { "S".to_owned() } else { "P,t,-p".to_owned() });
-    if let Err(bad) = sort::sort(&mut rows, &order) {
+    let (keys, bad) = sort::keys(&order);
+    if let Some(bad) = bad {
         call.complain(&format!("Invalid sort specification: {bad}"));
     }
-    let text = layout.lines(plan.header, &rows);
-    call.print(&text);
+    // Tasks of an array differ in their numbers alone: where these sort them, all must be there;
+    // else each is made when it is printed.
+    let spread = plan.each_task && sort::by_number(&keys);
+    if spread {
+        rows = rows.into_iter().flat_map(each_task).collect();
+    }
+    sort::sort(&mut rows, &keys);
+    if plan.each_task && !spread {
+        layout.write(plan.header, &[], rows.into_iter().flat_map(each_task), &mut |text| call.print(text));
+    } else {
+        layout.write(plan.header, &rows, &rows, &mut |text| call.print(text));
+    }
     Ok(())
 }
 

@@ -7,9 +7,12 @@ use crate::format::job::JobRow;
 use crate::format::words::state_order;
 use crate::format::{by_letter, by_name};
 
-/// Sorts rows; the error names a key that does not exist (the others are used).
-pub(crate) fn sort(rows: &mut [JobRow], order: &str) -> Result<(), String> {
-    let mut keys: Vec<(bool, char)> = Vec::new();
+/// A letter of `-o`, and whether the order falls.
+pub(crate) type Key = (bool, char);
+
+/// The keys of a list, and one that does not exist, if there is one.
+pub(crate) fn keys(order: &str) -> (Vec<Key>, Option<String>) {
+    let mut keys: Vec<Key> = Vec::new();
     let mut bad = None;
     for item in order.split(',').map(str::trim).filter(|i| !i.is_empty()) {
         let (falling, name) = match item.strip_prefix('-') {
@@ -26,6 +29,16 @@ pub(crate) fn sort(rows: &mut [JobRow], order: &str) -> Result<(), String> {
             None => bad = Some(name.to_owned()),
         }
     }
+    (keys, bad)
+}
+
+/// Whether tasks of one array are sorted among others by their numbers.
+pub(crate) fn by_number(keys: &[Key]) -> bool {
+    keys.iter().any(|(_, letter)| matches!(letter, 'i' | 'A' | 'F' | 'K'))
+}
+
+/// Sorts rows; those that are equal by number.
+pub(crate) fn sort(rows: &mut [JobRow], keys: &[Key]) {
     rows.sort_by(|a, b| {
         keys.iter()
             .map(|(falling, letter)| {
@@ -35,7 +48,6 @@ pub(crate) fn sort(rows: &mut [JobRow], order: &str) -> Result<(), String> {
             .find(|order| order.is_ne())
             .unwrap_or_else(|| compare(a, b, 'i'))
     });
-    bad.map_or(Ok(()), Err)
 }
 
 /// By meaning where a text would mislead, else by the text.
@@ -46,6 +58,7 @@ fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
             index(b),
             b.info.id,
         )),
+        'K' => index(a).cmp(&index(b)),
         't' | 'T' => state_order(a.info.state).cmp(&state_order(b.info.state)),
         'P' => a.info.partition.cmp(&b.info.partition),
         'j' => a.spec.name.cmp(&b.spec.name),

@@ -159,6 +159,14 @@ fn environment() {
 }
 
 #[test]
+fn tasks_are_sorted_by_their_numbers_where_that_is_asked() {
+    let out = |args: &[&str]| seen(&[&["-h", "-r", "-t", "PD,R", "-o", "%i"], args].concat()).out.replace('\n', " ");
+    assert_eq!(out(&["-S", "i"]), "10 20_1 20_2 20_3 20_4 20_5 20_6 20_7 20_8 20_9 30 ");
+    assert_eq!(out(&["-S", "-K"]), "20_9 20_8 20_7 20_6 20_5 20_4 20_3 20_2 20_1 10 30 ");
+    assert_eq!(out(&["-S", "t"]), "20_2 20_3 20_4 20_5 20_6 20_7 20_8 20_9 30 10 20_1 ");
+}
+
+#[test]
 fn what_fails_and_how() {
     check(
         "squeue_what_fails_and_how",
