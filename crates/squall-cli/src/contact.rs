@@ -18,6 +18,8 @@ const NOWHERE: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(10);
 /// How long a controller that went away with a request may take to come back.
 const INTERRUPTED: Duration = Duration::from_mins(1);
+/// After so long the user hears why nothing happens.
+const EXPLAINED: Duration = Duration::from_secs(2);
 /// First and longest pause between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
@@ -28,12 +30,13 @@ pub(crate) struct Patience {
     since: Instant,
     limit: Duration,
     pause: Duration,
+    explained: bool,
 }
 
 impl Patience {
     /// For a first request.
     pub(crate) fn new(command: &'static str) -> Self {
-        Self { command, since: Instant::now(), limit: SILENT, pause: PAUSES.0 }
+        Self { command, since: Instant::now(), limit: SILENT, pause: PAUSES.0, explained: false }
     }
 
     /// For a request that was sent already: its answer matters.
@@ -47,6 +50,10 @@ impl Patience {
         let limit = if there { self.limit } else { NOWHERE };
         if !may_pass(error) || self.since.elapsed() + self.pause > limit {
             return false;
+        }
+        if self.since.elapsed() > EXPLAINED && !std::mem::replace(&mut self.explained, true) {
+            let seconds = limit.as_secs();
+            eprintln!("{}: the controller does not answer; trying again for up to {seconds} seconds", self.command);
         }
         std::thread::sleep(self.pause);
         self.pause = (self.pause * 2).min(PAUSES.1);

@@ -10,6 +10,8 @@ pub const UNLIMITED_S: u64 = u64::MAX;
 pub const ENV_BYTES_MAX: usize = 4 << 20;
 /// Largest array index plus one.
 pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
+/// Most separate ranges of indices of one array (`0-9` is one): what a frame and a record can carry.
+pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub const HOSTLIST_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.

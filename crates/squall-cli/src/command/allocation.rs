@@ -159,12 +159,12 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
             }
         }
     };
-    if let Some(mut client) = client
-        && finished(&mut client).is_ok()
-    {
-        return true;
-    }
-    let mut patience = Patience::interrupted(tool.name());
+    // Who has looked for the controller in vain before does not wait for long again.
+    let mut patience = match client {
+        Some(mut client) if finished(&mut client).is_ok() => return true,
+        Some(_) => Patience::interrupted(tool.name()),
+        None => Patience::new(tool.name()),
+    };
     loop {
         match patience.connect().and_then(|mut client| finished(&mut client)) {
             Ok(()) => return true,

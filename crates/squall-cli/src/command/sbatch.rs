@@ -86,6 +86,9 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Script), Stop> {
 
 fn script(line: &Line<'_>) -> Result<Script, Stop> {
     match (line.value("wrap"), line.operands.first()) {
+        (_, Some(name)) if name == ":" => {
+            Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"))
+        }
         (Some(_), Some(_)) => Err(Stop::bad("Script arguments not permitted with --wrap option")),
         (Some(command), None) => Script::wrap(command),
         (None, Some(name)) => {

@@ -25,7 +25,9 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
                 crate::print(text);
             }
             eprint!("{}", stop.complaint(tool));
-            ExitCode::from(stop.exit())
+            // Users may choose the code that tells Slurm's errors from those of their programs.
+            let chosen = std::env::var("SLURM_EXIT_ERROR").ok().and_then(|code| code.parse().ok()).filter(|c| *c != 0);
+            ExitCode::from(if stop.exit() == 1 { chosen.unwrap_or(1) } else { stop.exit() })
         }
     }
 }

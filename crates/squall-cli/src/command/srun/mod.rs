@@ -105,7 +105,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
         return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
     }
     submission::place(&mut asked, SRUN, args)?;
-    if asked.spec.name.is_empty() || (asked.run.job.is_none() && !asked.on_line("job-name")) {
+    if asked.spec.name.is_empty() {
         asked.spec.name = request::base_name(program);
     }
     asked.spec.command = line.operands.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");

@@ -18,6 +18,11 @@ impl Raw {
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(stdin, OptionalActions::Now, &raw)?;
+        let (again, usual) = (before.clone(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = tcsetattr(stdin, OptionalActions::Now, &again);
+            usual(panic);
+        }));
         Ok(Self { before })
     }
 }

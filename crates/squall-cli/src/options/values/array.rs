@@ -1,7 +1,7 @@
 //! `--array`: `0-9`, `1,3,5-7`, `0-20:4`, each with `%N` for the most that run at once.
 
 use squall_model::job::ArraySpec;
-use squall_model::limits::ARRAY_INDEX_MAX;
+use squall_model::limits::{ARRAY_INDEX_MAX, ARRAY_RANGES_MAX};
 use squall_model::set::IndexSet;
 
 /// Reads an array specification; the error says what is wrong.
@@ -11,9 +11,14 @@ pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
         None => (text, None),
     };
     let list = list.strip_prefix('[').map_or(list, |inner| inner.strip_suffix(']').unwrap_or(inner));
-    let mut indices = IndexSet::new();
-    for part in list.split(',') {
-        indices.union_with(&range(part.trim())?);
+    let mut sets = list.split(',').map(|part| range(part.trim())).collect::<Result<Vec<IndexSet>, String>>()?;
+    // Pairs of neighbours first: a list of thousands costs no more than sorting it.
+    while sets.len() > 1 {
+        sets = sets.chunks(2).map(union).collect();
+    }
+    let indices = sets.pop().unwrap_or_default();
+    if indices.ranges().len() > ARRAY_RANGES_MAX {
+        return Err(format!("it has more than {ARRAY_RANGES_MAX} separate ranges; use fewer, longer ones"));
     }
     Ok(ArraySpec { indices, limit, text: text.to_owned() })
 }
@@ -23,6 +28,12 @@ fn running_limit(text: &str) -> Result<u32, String> {
         Ok(0) | Err(_) => Err(format!("`%{text}` must be a number of tasks above 0")),
         Ok(limit) => Ok(limit),
     }
+}
+
+fn union(sets: &[IndexSet]) -> IndexSet {
+    let mut all = IndexSet::new();
+    sets.iter().for_each(|set| all.union_with(set));
+    all
 }
 
 fn range(part: &str) -> Result<IndexSet, String> {
@@ -77,7 +88,21 @@ mod tests {
 
     #[test]
     fn what_is_no_array() {
-        for text in ["", "a", "1-", "-1", "5-1", "1-5:0", "1%0", "1%x", "1,,2", "4000001", "99999999999", "1-2-3"] {
+        for text in [
+            "",
+            "a",
+            "1-",
+            "-1",
+            "5-1",
+            "1-5:0",
+            "1%0",
+            "1%x",
+            "1,,2",
+            "4000001",
+            "99999999999",
+            "1-2-3",
+            "0-4000000:2",
+        ] {
             assert!(array(text).is_err(), "{text}");
         }
     }
