@@ -161,8 +161,12 @@ pub(crate) fn release(tool: Tool, client: Option<Client>, job: JobId, exit: Exit
     };
     // Who has looked for the controller in vain before does not wait for long again.
     let mut patience = match client {
-        Some(mut client) if finished(&mut client).is_ok() => return true,
-        Some(_) => Patience::interrupted(tool.name()),
+        Some(mut client) => {
+            if finished(&mut client).is_ok() {
+                return true;
+            }
+            Patience::interrupted(tool.name())
+        }
         None => Patience::new(tool.name()),
     };
     loop {
