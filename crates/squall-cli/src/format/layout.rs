@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::format::{Field, by_letter, by_name};
+use crate::format::{Field, by_letter, by_name, harmless};
 
 /// Text that is handed on at once, bytes.
 const PORTION_BYTES: usize = 64 << 10;
@@ -164,7 +164,7 @@ impl<R> Layout<R> {
             match part {
                 Part::Text(text) => out.push_str(text),
                 Part::Column(column) => {
-                    cell(out, &get(column.field), *width, column.right, column.field.uncut);
+                    cell(out, &harmless(&get(column.field)), *width, column.right, column.field.uncut);
                     out.push_str(&column.suffix);
                 }
             }

@@ -10,6 +10,8 @@ pub(crate) mod sheet;
 pub(crate) mod when;
 pub(crate) mod words;
 
+use std::borrow::Cow;
+
 /// Something that can be printed of a row: its names, its title, how to get it.
 pub(crate) struct Field<R: 'static> {
     /// Long names, as in `-O`; the first is the one shown in lists.
@@ -53,4 +55,21 @@ pub(crate) fn by_name<R>(fields: &'static [Field<R>], name: &str) -> Option<&'st
 /// The field of that letter.
 pub(crate) fn by_letter<R>(fields: &'static [Field<R>], letter: char) -> Option<&'static Field<R>> {
     fields.iter().find(|f| f.letter == letter && letter != '\0')
+}
+
+/// A text that stays on its line and leaves the terminal alone: names and comments are other people's words.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c.is_control() && c != '\t';
+    if text.contains(harmful) { Cow::Owned(text.replace(harmful, "?")) } else { Cow::Borrowed(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::harmless;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(harmless("a name\twith ü"), "a name\twith ü");
+        assert_eq!(harmless("x\n99 root R\u{1b}[2J\u{9b}2J"), "x?99 root R?[2J?2J");
+    }
 }

@@ -1,5 +1,7 @@
 //! sacct's way to print: fields with their own widths, cut with a `+`, or separated by a delimiter.
 
+use crate::format::harmless;
+
 /// Widest column.
 const WIDTH_MAX: usize = 65_536;
 
@@ -83,6 +85,7 @@ impl<R> Sheet<R> {
     fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>) -> String) {
         for (at, (column, width, left)) in self.chosen.iter().enumerate() {
             let text = get(column);
+            let text = harmless(&text);
             match style {
                 Style::Table => {
                     cell(out, &text, *width, *left);

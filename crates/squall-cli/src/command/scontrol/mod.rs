@@ -12,6 +12,7 @@ mod update_job;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use squall_model::wire::client::{Answer, Request};
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, run};
 use crate::command::squeue::dialect;
+use crate::format::harmless;
 use crate::format::json::Dialect;
 use crate::format::words;
 
@@ -230,6 +232,7 @@ fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fa
 /// or all on one line.
 fn record(oneliner: bool, lines: &[String]) -> String {
     let between = if oneliner { " " } else { "\n   " };
+    let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| harmless(line)).collect();
     let mut text = lines.join(between);
     text.push_str(if oneliner { "\n" } else { "\n\n" });
     text

@@ -214,7 +214,8 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     plan.selection.names = list(from("name", "SQUEUE_NAMES", call));
     plan.selection.accounts = list(from("accounts", "SQUEUE_ACCOUNT", call));
     plan.selection.qos = list(from("qos", "SQUEUE_QOS", call));
-    plan.selection.nodes = given.last("nodelist").or(given.last("nodes")).or(given.last("node")).map(str::to_owned);
+    let nodes = given.last("nodelist").or(given.last("nodes")).or(given.last("node"));
+    plan.selection.nodes = nodes.map(str::to_owned).or_else(|| call.variable("SQUEUE_NODES"));
     if let Some(states) = from("states", "SQUEUE_STATES", call) {
         match call.states(&states)? {
             None => plan.ended = true,
