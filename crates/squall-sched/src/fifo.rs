@@ -117,7 +117,9 @@ fn wait_or_skip(
     (at, partition): (usize, &PartitionView<'_>),
     job: &Candidate<'_>,
 ) -> bool {
-    if place(view, scratch, request, partition.nodes, Condition::Empty).is_some() {
+    // With every node down or drained all wait alike: no look at each of them.
+    let nothing = !partition.nodes.iter().any(|id| view.node(id).usable);
+    if nothing || place(view, scratch, request, partition.nodes, Condition::Empty).is_some() {
         plan.heads.push(Head { item: job.item, partition: at });
         return false;
     }

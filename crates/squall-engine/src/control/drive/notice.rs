@@ -26,7 +26,11 @@ pub(crate) fn before(c: &mut Controller, event: &Event) {
             withdraw(c, *id, *whole);
             c.queue.names.remove(&c.state, *id);
         }
-        Event::TasksEnded { array, .. } => withdraw(c, *array, true),
+        Event::TasksEnded { array, .. } => {
+            let item = Item { id: *array, array: true };
+            c.queue.withdraw(&c.state, &mut c.timers, item);
+            c.queue.dirty.insert(item);
+        }
         _ => {}
     }
 }
@@ -140,7 +144,7 @@ fn released(c: &mut Controller, id: JobId) {
         Phase::Ended(_) => ended(c, id),
         Phase::Pending => {
             let whole = job.task.map_or(id, |task| task.array);
-            c.queue.wake_throttled(whole);
+            c.queue.wake_throttled(&c.state, whole);
             c.queue.names.note(&c.state, whole);
             let single = c.queue.names.single_like(&c.state, whole);
             c.queue.dirty.extend(single);
@@ -162,7 +166,7 @@ fn ended(c: &mut Controller, id: JobId) {
         }
     }
     if let Some(task) = task {
-        c.queue.wake_throttled(task.array);
+        c.queue.wake_throttled(&c.state, task.array);
         c.todo.touched.insert(task.array);
     }
     let whole = task.map_or(id, |task| task.array);
@@ -177,7 +181,7 @@ fn ended(c: &mut Controller, id: JobId) {
 
 fn updated(c: &mut Controller, id: JobId) {
     c.queue.names.note(&c.state, id);
-    c.queue.wake_throttled(id);
+    c.queue.wake_throttled(&c.state, id);
     let single = c.queue.names.single_like(&c.state, id);
     c.queue.dirty.extend(single);
     arm_limit(c, id);

@@ -272,7 +272,7 @@ impl Queue {
         }
         let full = pending.group(state).filter(|group| group.room == 0);
         let waits = matches!(verdict, Verdict::Waits | Verdict::Never) || pending.standing.hold != Hold::No;
-        if let Some(group) = full {
+        if let Some(group) = full.filter(|_| !waits && later.is_none()) {
             self.throttled.insert((group.id, item));
         }
         self.put(state, &pending, !waits && later.is_none() && full.is_none());
@@ -306,10 +306,13 @@ impl Queue {
             self.dirty.extend(watchers.iter().copied());
         }
     }
-    /// A task of an array ended, or its limit changed: others may go.
-    pub(crate) fn wake_throttled(&mut self, array: JobId) {
-        let from = (array, Item { id: JobId(0), array: false });
-        let woken: Vec<_> = self.throttled.range(from..).take_while(|(id, _)| *id == array).copied().collect();
+    /// A task of an array ended, or its limit changed: as many others may go as there is room.
+    pub(crate) fn wake_throttled(&mut self, state: &State, id: JobId) {
+        let Some(array) = state.arrays.get(&id) else { return };
+        let room = array.limit.map_or(usize::MAX, |limit| limit.saturating_sub(array.tally.active) as usize);
+        let from = (id, Item { id: JobId(0), array: false });
+        let throttled = self.throttled.range(from..).take_while(|(array, _)| *array == id);
+        let woken: Vec<_> = throttled.take(room).copied().collect();
         for throttled in woken {
             self.throttled.remove(&throttled);
             self.dirty.insert(throttled.1);
