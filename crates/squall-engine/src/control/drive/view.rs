@@ -38,7 +38,7 @@ impl View for Sight<'_> {
                 item,
                 priority: pending.priority(),
                 need: &pending.spec.need,
-                time_limit_s: pending.standing.time_limit_s.or(pending.spec.time_limit_s.map(Some)),
+                time_limit_s: pending.standing.time_limit_s.or(pending.spec.limit_s()),
                 copies: pending.copies(self.state),
                 group: pending.group(self.state),
                 avoid: if item.array { None } else { self.queue.avoid.get(&item.id) },
