@@ -306,7 +306,10 @@ pub fn scan(segment: &[u8], at: usize, expect: Link) -> Scan {
         }
         Err(problem) => problem,
     };
-    let Some(used) = rest.iter().rposition(|b| *b != 0).map(|last| last + 1) else { return Scan::End };
+    let used = used_bytes(rest);
+    if used == 0 {
+        return Scan::End;
+    }
     if is_followed(rest, expect) || was_complete(rest, used, expect) {
         Scan::Damaged(Damage { offset: at, frame: expect.frame, problem })
     } else {
@@ -340,6 +343,21 @@ fn frame_header(bytes: &[u8]) -> Option<usize> {
 
 fn link_of(bytes: &[u8]) -> Link {
     Link { frame: word64(bytes, 8), chain: word64(bytes, 16) }
+}
+
+/// How many bytes there are up to the last that is not zero. Most of a new segment is zeros: looked at in blocks.
+pub fn used_bytes(bytes: &[u8]) -> usize {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut end = bytes.len();
+    while end > 0 {
+        let block = &bytes[end - end.min(ZEROS.len())..end];
+        if *block != ZEROS[..block.len()] {
+            let last = block.iter().rposition(|b| *b != 0).unwrap_or(0);
+            return end - block.len() + last + 1;
+        }
+        end -= block.len();
+    }
+    0
 }
 
 /// Whether a frame's header of the same or a later time stands anywhere behind the beginning.

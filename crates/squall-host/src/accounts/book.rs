@@ -1,6 +1,7 @@
 //! The accounting database and what each event writes into it.
 
 use std::collections::HashMap;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -77,6 +78,8 @@ type Done = rusqlite::Result<()>;
 impl Book {
     /// Opens or creates the file.
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
+        // Submit lines and comments are nobody else's business.
+        drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
         let db = Connection::open(path)?;
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.pragma_update(None, "journal_mode", "WAL")?;

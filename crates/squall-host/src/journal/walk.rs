@@ -89,7 +89,7 @@ impl Segment {
     }
 
     fn is_empty(&self) -> bool {
-        self.bytes[SEGMENT_HEADER_BYTES..].iter().all(|b| *b == 0)
+        journal::used_bytes(&self.bytes[SEGMENT_HEADER_BYTES..]) == 0
     }
 }
 
