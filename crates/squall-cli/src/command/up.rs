@@ -162,16 +162,13 @@ fn configure(options: &Options) -> Result<bool, String> {
 /// Starts the controller unless it runs, and waits until it answers.
 pub(super) fn start_controller(place: &Place) -> Result<(), String> {
     let daemon = Daemon::Controller;
-    let mut started = match daemon.pid(place) {
-        Some(_) => None,
-        None => Some(daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?),
-    };
+    let mut started = None;
     let begin = Instant::now();
     loop {
         if is_answering(place) {
             return Ok(());
         }
-        check(&daemon, started.as_mut())?;
+        ensure(&daemon, place, &mut started)?;
         if begin.elapsed() > CONTROLLER_TIME {
             return Err(format!("the controller does not answer; see {}", daemon.log_file(place).display()));
         }
@@ -179,35 +176,36 @@ pub(super) fn start_controller(place: &Place) -> Result<(), String> {
     }
 }
 
+/// Starts a daemon that doesn't live, once: one that was just killed may seem to live for a moment.
+fn ensure(daemon: &Daemon, place: &Place, started: &mut Option<Started>) -> Result<(), String> {
+    match started {
+        Some(process) => match process.failure() {
+            Some(said) => Err(format!("{daemon} did not start:\n{said}")),
+            None => Ok(()),
+        },
+        None if daemon.pid(place).is_some() => Ok(()),
+        None => {
+            *started = Some(daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?);
+            Ok(())
+        }
+    }
+}
+
 fn is_answering(place: &Place) -> bool {
     Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
 }
 
-fn check(daemon: &Daemon, started: Option<&mut Started>) -> Result<(), String> {
-    match started.and_then(Started::failure) {
-        Some(said) => Err(format!("{daemon} did not start:\n{said}")),
-        None => Ok(()),
-    }
-}
-
 /// Starts the nodes that do not run, and waits until all have registered. Returns how many were started.
 pub(super) fn start_nodes(place: &Place, names: &[String]) -> Result<usize, String> {
-    let mut started = Vec::new();
-    for name in names {
-        let daemon = Daemon::Node(name.clone());
-        if daemon.pid(place).is_none() {
-            let process = daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?;
-            started.push((daemon, process));
-        }
-    }
+    let mut daemons: Vec<_> = names.iter().map(|name| (Daemon::Node(name.clone()), None)).collect();
     let begin = Instant::now();
     loop {
+        for (daemon, started) in &mut daemons {
+            ensure(daemon, place, started)?;
+        }
         let missing = missing_nodes(place, names)?;
         if missing.is_empty() {
-            return Ok(started.len());
-        }
-        for (daemon, process) in &mut started {
-            check(daemon, Some(process))?;
+            return Ok(daemons.iter().filter(|(_, started)| started.is_some()).count());
         }
         if begin.elapsed() > NODE_TIME {
             let log = Daemon::Node(missing[0].clone()).log_file(place);

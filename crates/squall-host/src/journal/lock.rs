@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::FlockOperation;
 use squall_model::journal::Problem;
 
 use super::error::{JournalError, KNOWN_FORMAT};
@@ -31,10 +30,10 @@ impl StateLock {
             .mode(0o600)
             .open(&path)
             .map_err(JournalError::io("open", &path))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match crate::pidfile::lock(&file) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(JournalError::Locked { path }),
-            Err(e) => return Err(JournalError::io("lock", &path)(e.into())),
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => return Err(JournalError::Locked { path }),
+            Err(e) => return Err(JournalError::io("lock", &path)(e)),
         }
         mark(dir, cluster)?;
         Ok(Self { _file: file })
