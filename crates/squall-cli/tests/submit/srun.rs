@@ -50,7 +50,9 @@ fn cluster(nodes: u32, end: (u8, u8), tasks: impl Fn(u32, Stepd) + Send + Sync +
                 std::thread::spawn(move || tasks(node, Stepd::call(&program, node)))
             });
             let nodes: Vec<_> = nodes.collect();
-            nodes.into_iter().for_each(|node| node.join().unwrap());
+            for node in nodes {
+                node.join().unwrap();
+            }
         }));
         vec![created(nodes), run, done(end.0, end.1)]
     })

@@ -32,7 +32,9 @@ fn running_limit(text: &str) -> Result<u32, String> {
 
 fn union(sets: &[IndexSet]) -> IndexSet {
     let mut all = IndexSet::new();
-    sets.iter().for_each(|set| all.union_with(set));
+    for set in sets {
+        all.union_with(set);
+    }
     all
 }
 
