@@ -124,8 +124,25 @@ impl World {
         self.d.answers.extend(answers.drain(..).map(|answer| (caller, answer)));
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each thing that can happen")]
     fn happen(&mut self, op: &Op) {
+        match *op {
+            Op::Hangup { caller } => {
+                let caller = CallerId(100 + u64::from(caller) % (self.callers - 99));
+                self.owed.remove(&caller);
+                self.d.step(Input::Hangup { caller });
+            }
+            Op::End { node, which, code } => self.end(node, which, code),
+            Op::Lose { node } => self.lose(node),
+            Op::Return { node } => self.come_back(node),
+            Op::Pass { seconds } => self.d.pass(u64::from(seconds % 40)),
+            Op::Restart => self.restart(),
+            Op::Submit { .. } | Op::Array { .. } | Op::Allocate { .. } | Op::Step { .. } => self.ask_for_more(op),
+            _ => self.ask_for_change(op),
+        }
+        self.settle();
+    }
+
+    fn ask_for_more(&mut self, op: &Op) {
         match *op {
             Op::Submit { user, tasks, nodes } => {
                 let need = Need { ntasks: Some(1 + u32::from(tasks % 5)), ..Need::default() };
@@ -153,6 +170,12 @@ impl World {
                 let uid = owner.filter(|_| user % 8 > 0).unwrap_or_else(|| who(user));
                 self.ask(uid, Request::CreateStep { job, spec, program: Box::default(), key }, true);
             }
+            _ => {}
+        }
+    }
+
+    fn ask_for_change(&mut self, op: &Op) {
+        match *op {
             Op::Cancel { job, user } => {
                 let jobs = self.ids(job);
                 self.ask(who(user), Request::Cancel { jobs, signal: None, step: None, verbose: true }, true);
@@ -201,18 +224,8 @@ impl World {
                 let job = self.id(job);
                 self.ask(who(user), Request::Finish { job, exit: ExitCode::OK }, true);
             }
-            Op::Hangup { caller } => {
-                let caller = CallerId(100 + u64::from(caller) % (self.callers - 99));
-                self.owed.remove(&caller);
-                self.d.step(Input::Hangup { caller });
-            }
-            Op::End { node, which, code } => self.end(node, which, code),
-            Op::Lose { node } => self.lose(node),
-            Op::Return { node } => self.come_back(node),
-            Op::Pass { seconds } => self.d.pass(u64::from(seconds % 40)),
-            Op::Restart => self.restart(),
+            _ => {}
         }
-        self.settle();
     }
 
     fn name(node: u8) -> String {
