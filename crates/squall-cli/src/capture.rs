@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, umask};
 use squall_engine::environment::{OTHERS, is_output};
+use squall_host::place::STATE_VARIABLE;
+use squall_host::spool::TASK_MARK;
 use squall_model::limits::ENV_BYTES_MAX;
 
 use crate::options::{Stop, Tool, table};
@@ -30,7 +32,9 @@ pub(crate) fn export(tool: Tool, vars: &Vars, list: Option<&str>) -> Result<Expo
     let all = list.is_none() || words.iter().any(|w| w.eq_ignore_ascii_case("ALL"));
     let (none, nil) = (is("NONE"), is("NIL"));
     let mut chosen: Vars = Vec::new();
-    for (name, value) in vars.iter().filter(|(name, _)| all || (name.as_bytes().starts_with(b"SLURM_") && !nil)) {
+    // Slurm's variables always come along, and so does the name of the cluster.
+    let ours = |name: &OsStr| name.as_bytes().starts_with(b"SLURM_") || name == STATE_VARIABLE;
+    for (name, value) in vars.iter().filter(|(name, _)| all || (ours(name) && !nil)) {
         set(&mut chosen, name, value);
     }
     for word in words.iter().filter(|w| !(none || nil || w.is_empty() || w.eq_ignore_ascii_case("ALL"))) {
@@ -78,7 +82,7 @@ fn limited(env: Vec<u8>) -> Result<Vec<u8>, Stop> {
 
 /// Whether a variable of an outer job, or of its task, would mislead an inner one.
 fn leaks(name: &str, inside: bool) -> bool {
-    const ALWAYS: [&str; 5] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR"];
+    const ALWAYS: [&str; 6] = ["SLURM_HET_", "SLURM_RLIMIT_", "SLURMD_", "SRUN_DEBUG", "SLURM_STEPMGR", TASK_MARK];
     const KEPT: [&str; 5] =
         ["SLURM_CONF", "SLURM_TIME_FORMAT", "SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE", "SLURM_BITSTR_LEN"];
     if ALWAYS.iter().any(|stem| name.starts_with(stem)) {
@@ -226,6 +230,14 @@ mod tests {
     }
 
     const MINE: [(&str, &str); 3] = [("PATH", "/bin"), ("A", "1"), ("SLURM_MPI_TYPE", "pmix")];
+
+    #[test]
+    fn the_clusters_name_comes_along_but_not_the_mark_of_a_task() {
+        let vars = [("SQUALL_STATE", "/s"), ("SQUALL_STEP", "/s/1.1.0"), ("A", "1")];
+        assert_eq!(exported(&vars, None), ("SQUALL_STATE=/s A=1".into(), false));
+        assert_eq!(exported(&vars, Some("NONE")), ("SQUALL_STATE=/s".into(), true));
+        assert_eq!(exported(&vars, Some("NIL")), (String::new(), false));
+    }
 
     #[test]
     fn export_lists() {

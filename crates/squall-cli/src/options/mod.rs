@@ -210,7 +210,7 @@ impl Stop {
                 lines.insert(last, place.to_owned());
                 Self::Bad { lines, exit }
             }
-            Self::Usage(line) => Self::Usage(format!("{line} ({place})")),
+            Self::Usage(line) => Self::Usage(format!("{line}\n{place}")),
             other => other,
         }
     }
@@ -220,7 +220,10 @@ impl Stop {
         let name = tool.name();
         match self {
             Self::Show(_) | Self::Silent(_) => String::new(),
-            Self::Usage(line) => format!("{name}: {line}\nTry \"{name} --help\" for more information\n"),
+            Self::Usage(lines) => {
+                let lines: Vec<String> = lines.lines().map(|line| format!("{name}: {line}\n")).collect();
+                format!("{}Try \"{name} --help\" for more information\n", lines.concat())
+            }
             Self::Bad { lines, .. } => {
                 let whole = |line: &String| match line.strip_prefix("fatal: ") {
                     Some(fatal) => format!("{name}: fatal: {fatal}\n"),

@@ -111,6 +111,12 @@ fn files_that_are_no_scripts() {
     let (code, _, error) = cluster.run("sbatch", &["odd.sh"]);
     assert_eq!(code, 255);
     assert!(error.starts_with("sbatch: error: Invalid directive found in batch script: word\n"), "{error}");
+    fs::write(cluster.dir().join("new.sh"), "#!/bin/sh\n#SBATCH --foo\n").unwrap();
+    let (code, _, error) = cluster.run("sbatch", &["new.sh"]);
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!((code, lines[0]), (255, "sbatch: unrecognized option '--foo'"));
+    assert!(lines[1].ends_with("new.sh: line 2: #SBATCH --foo"), "{error}");
+    assert_eq!(lines[2], "Try \"sbatch --help\" for more information");
     assert!(cluster.heard.lock().unwrap().is_empty());
 }
 
