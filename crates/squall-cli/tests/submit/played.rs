@@ -145,6 +145,11 @@ impl Stepd {
         Self(stream)
     }
 
+    /// The same link, for another thread.
+    pub(crate) fn another(&self) -> Self {
+        Self(self.0.try_clone().unwrap())
+    }
+
     /// Tells srun.
     pub(crate) fn tell(&mut self, frames: &[FromStep]) {
         for frame in frames {

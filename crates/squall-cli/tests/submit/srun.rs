@@ -382,3 +382,23 @@ fn heterogeneous_jobs_are_refused() {
     );
     assert_eq!(cluster.run("srun", &["-n1"]), (1, String::new(), "srun: fatal: No command given to execute.\n".into()));
 }
+
+#[test]
+fn tasks_whose_output_nobody_reads_are_ended_without_a_word() {
+    let cluster = cluster(1, (0, 9), |_, mut step| {
+        step.tell(&[output(0, false, "ready\n")]);
+        // Until srun finds that nobody reads, and says so by a signal.
+        let mut reader = step.another();
+        let told = std::thread::spawn(move || next_signal(&mut reader));
+        while !told.is_finished() {
+            step.tell(&[output(0, false, "y\n")]);
+            std::thread::yield_now();
+        }
+        assert_eq!(told.join().unwrap(), 9);
+        step.tell(&[exited(0, 0, 9), FromStep::Done]);
+    });
+    let (child, out) = started(&cluster, &["--jobid=5", "yes"]);
+    drop(out);
+    let (code, _, error) = texts(&child.wait_with_output().unwrap());
+    assert_eq!((code, error.as_str()), (137, ""));
+}

@@ -48,7 +48,7 @@ impl Session<'_> {
 
     pub(super) fn tell_exits(&mut self, now: Instant, end: bool) {
         let Some(created) = &self.created else { return };
-        for message in self.exits.messages(now, end, &created.layout) {
+        for message in self.exits.messages(now, end, &created.layout).iter().filter(|_| !self.unread) {
             eprintln!("srun: error: {message}");
         }
     }
@@ -71,7 +71,7 @@ impl Session<'_> {
         // Messages are for a terminal as it was.
         self.manners.terminal = None;
         self.tell_exits(now, true);
-        if self.exits.killed && !self.manners.quiet {
+        if self.exits.killed && !self.manners.quiet && !self.unread {
             eprintln!("srun: Force Terminated {}", self.name());
         }
         Some(self.verdict())

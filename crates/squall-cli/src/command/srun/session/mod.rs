@@ -104,6 +104,8 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
+    /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
+    unread: bool,
     idle: bool,
 }
 
@@ -142,6 +144,7 @@ impl<'a> Session<'a> {
             kill_at: None,
             wait_until: None,
             forced: false,
+            unread: false,
             idle: false,
         }
     }

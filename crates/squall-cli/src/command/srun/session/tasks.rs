@@ -25,7 +25,7 @@ impl Session<'_> {
                 let Some(created) = &mut self.created else { return };
                 if created.output.take(now, rank, stderr, &bytes).is_err() {
                     // Nobody reads it: the tasks need not go on.
-                    self.force("forcing job termination");
+                    self.unread = true;
                     self.signal_tasks(libc::SIGKILL);
                 }
             }
