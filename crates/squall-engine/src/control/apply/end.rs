@@ -95,13 +95,16 @@ impl State {
         let Phase::Ended(ended) = &job.phase else { return };
         let spec = std::sync::Arc::clone(&job.spec);
         self.index.ended.insert((ended.time, id));
-        let Some(task) = job.task else {
+        let (task, own_wants) = (job.task, job.has_own_wants());
+        if let Some(task) = task
+            && let Some(array) = self.arrays.get_mut(&task.array)
+        {
+            array.tally.count_end(task.index, &ended.outcome, ended.time);
+            self.array_ended_perhaps(task.array);
+        }
+        if own_wants {
             self.unwant(&spec);
-            return;
-        };
-        let Some(array) = self.arrays.get_mut(&task.array) else { return };
-        array.tally.count_end(task.index, &ended.outcome, ended.time);
-        self.array_ended_perhaps(task.array);
+        }
     }
 
     pub(super) fn tasks_ended(&mut self, time: Time, id: JobId, tasks: &IndexSet, outcome: &Outcome) {
@@ -129,19 +132,20 @@ impl State {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind == JobKind::Batch) else { return };
         let Phase::Ended(ended) = &job.phase else { return };
         let (time, outcome, spec) = (ended.time, ended.outcome.clone(), std::sync::Arc::clone(&job.spec));
-        let task = job.task;
+        let (task, own_wants) = (job.task, job.has_own_wants());
         back_to_queue(job, requeue, outcome);
         self.index.ended.remove(&(time, id));
         self.index.pending += 1;
-        let Some(task) = task else {
+        if own_wants {
             self.want(&spec);
-            return;
-        };
+        }
+        let Some(task) = task else { return };
         let Some(array) = self.arrays.get_mut(&task.array) else { return };
         let end = array.is_ended().then_some(array.tally.last_end).flatten();
         array.tally.uncount_end(task.index);
         array.tally.waiting += 1;
         if let Some(end) = end {
+            let spec = std::sync::Arc::clone(&array.spec);
             self.index.ended_arrays.remove(&(end, task.array));
             self.want(&spec);
         }

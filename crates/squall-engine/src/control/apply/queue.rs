@@ -59,9 +59,11 @@ impl State {
                 return;
             }
             let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) else { return };
+            let had_own = job.has_own_wants();
             let old = std::mem::replace(&mut job.spec, Arc::clone(spec));
-            if job.task.is_none() {
-                self.want(spec);
+            job.own_spec = job.task.is_some();
+            self.want(spec);
+            if had_own {
                 self.unwant(&old);
             }
             return;
@@ -70,7 +72,7 @@ impl State {
         let old = std::mem::replace(&mut array.spec, Arc::clone(spec));
         let size = array.size();
         for (_, job) in self.jobs.range_mut(id..JobId(id.0.saturating_add(size))) {
-            if job.is_pending() && Arc::ptr_eq(&job.spec, &old) {
+            if job.is_pending() && !job.own_spec {
                 job.spec = Arc::clone(spec);
             }
         }

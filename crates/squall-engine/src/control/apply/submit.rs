@@ -98,6 +98,7 @@ fn new_job(
         spec,
         key,
         task,
+        own_spec: false,
         submit,
         queue,
         attempt: Attempt(0),

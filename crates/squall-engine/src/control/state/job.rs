@@ -24,6 +24,8 @@ pub struct Job {
     pub key: Option<ClientKey>,
     /// Which array task it is.
     pub task: Option<ArrayTask>,
+    /// An array task whose spec was changed for itself: updates of the whole array pass it by.
+    pub own_spec: bool,
     /// When it was submitted.
     pub submit: Time,
     /// What an update or a hold changed.
@@ -206,6 +208,10 @@ impl Job {
     pub fn ended_by(&self) -> Option<u32> {
         let Phase::Completing(_, ending) = &self.phase else { return None };
         Some(if let EndState::Cancelled { by } = ending.outcome.state { by } else { self.owner.uid })
+    }
+    /// Whether its dependencies are its own, not its array's.
+    pub(crate) fn has_own_wants(&self) -> bool {
+        self.task.is_none() || self.own_spec
     }
     /// When it ended.
     pub fn end_time(&self) -> Option<Time> {

@@ -38,6 +38,7 @@ struct JobRow {
     spec: u32,
     key: Option<ClientKey>,
     task: Option<ArrayTask>,
+    own_spec: bool,
     submit: Time,
     queue: Queue,
     attempt: Attempt,
@@ -91,6 +92,7 @@ impl State {
             spec: specs.place(&job.spec),
             key: job.key,
             task: job.task,
+            own_spec: job.own_spec,
             submit: job.submit,
             queue: job.queue,
             attempt: job.attempt,
@@ -142,6 +144,7 @@ impl Snapshot {
                 spec,
                 key: row.key,
                 task: row.task,
+                own_spec: row.own_spec,
                 submit: row.submit,
                 queue: row.queue,
                 attempt: row.attempt,
@@ -201,7 +204,7 @@ impl State {
         index.keys = keys.into_iter().collect();
         index.ended = ended.into_iter().collect();
         self.index = index;
-        let jobs = self.jobs.values().filter(|job| job.task.is_none() && !job.is_ended()).map(|job| &job.spec);
+        let jobs = self.jobs.values().filter(|job| job.has_own_wants() && !job.is_ended()).map(|job| &job.spec);
         let arrays = self.arrays.values().filter(|array| !array.is_ended()).map(|array| &array.spec);
         let wanting: Vec<_> = jobs.chain(arrays).filter(|spec| spec.dependency.is_some()).cloned().collect();
         for spec in wanting {

@@ -153,3 +153,24 @@ fn unknown_jobs_are_refused() {
     let late = d.submit(after(DependencyKind::AfterAny, first));
     assert_eq!(d.state_of(late), Some(JobState::Running));
 }
+
+#[test]
+fn a_task_remembers_what_it_alone_waits_for() {
+    let mut d = Driver::new(1, 1);
+    let first = d.submit(batch());
+    let tasks = d.submit(JobSpec { hold: true, ..array(2, None) });
+    let task = JobId(tasks.0 + 1);
+    let dependency = after(DependencyKind::AfterOk, first).dependency;
+    let spec = JobSpec { dependency, ..array(2, None) };
+    let change = squall_model::event::JobChange { spec: Some(std::sync::Arc::new(spec)), ..Default::default() };
+    d.commit(squall_model::event::Event::JobUpdated { id: task, change, whole: false });
+    d.commit(squall_model::event::Event::JobReleased { id: task, whole: false });
+    d.finish(first, 1);
+    d.pass_alive(1000);
+    d.restart();
+    d.register("n1", &[]);
+    assert_eq!(d.state_of(task), Some(JobState::Pending));
+    assert!(d.state_of(first).is_some(), "how it ended still matters");
+    d.cancel(task);
+    assert_eq!(d.state_of(first), None, "nobody wants it any more");
+}
