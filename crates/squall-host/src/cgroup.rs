@@ -12,6 +12,7 @@ use squall_model::id::StepKey;
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
+use crate::logging::say;
 use crate::spool::file;
 
 mod detect;
@@ -322,7 +323,7 @@ impl StepGroups {
         for dir in &self.join {
             match write(dir, "cgroup.procs", "0") {
                 Err(e) if self.memory_dir() == Some(dir) => return Err(e),
-                Err(e) => eprintln!("cgroup {} can't be joined: {e}", dir.display()),
+                Err(e) => say(&format!("cgroup {} can't be joined: {e}", dir.display())),
                 Ok(()) => {}
             }
         }

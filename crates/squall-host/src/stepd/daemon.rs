@@ -23,6 +23,7 @@ use super::processes::Processes;
 use super::srun;
 use super::streams::{INPUT_BYTES_MAX, Streams, Which};
 use crate::cgroup::StepGroups;
+use crate::logging::say;
 use crate::sys::clock::{local_text, now};
 use crate::sys::signals::SignalFd;
 
@@ -162,7 +163,7 @@ impl Daemon {
             StepAct::Notice(text) => self.notice(&text),
             StepAct::WriteResult(last) => {
                 if let Err(e) = self.folder.write_result(&last) {
-                    eprintln!("cannot write the result: {e}");
+                    say(&format!("cannot write the result: {e}"));
                 }
             }
             StepAct::Node(message) => {
@@ -209,7 +210,7 @@ impl Daemon {
         } else if let Some(file) = &mut self.stderr {
             let _ = file.write_all(format!("slurmstepd: error: {text}\n").as_bytes());
         } else {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
@@ -363,7 +364,7 @@ impl Daemon {
                 Ok(Some(ToStep::Hello { .. })) => {}
                 Ok(None) => break,
                 Err(e) => {
-                    eprintln!("srun: {e}");
+                    say(&format!("srun: {e}"));
                     closed = true;
                     break;
                 }

@@ -13,6 +13,7 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 
 use super::tree::stat_field;
+use crate::logging::say;
 use crate::spool::{file, mark_begun, write_result};
 
 /// Why there is nothing to be done.
@@ -79,7 +80,7 @@ impl Folder {
     pub(super) fn note_task(&mut self, rank: u32, pid: u32) {
         let start = stat_field(pid, 22).unwrap_or(0);
         if let Err(e) = self.pids.write_all(format!("{rank} {pid} {start}\n").as_bytes()) {
-            eprintln!("cannot note the process of task {rank}: {e}");
+            say(&format!("cannot note the process of task {rank}: {e}"));
         }
     }
 

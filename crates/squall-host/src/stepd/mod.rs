@@ -35,6 +35,7 @@ use squall_engine::step::StepInput;
 use squall_model::step::{Program, StepLaunch};
 
 use crate::cgroup::StepGroups;
+use crate::logging::say;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals::SignalFd;
@@ -54,7 +55,7 @@ pub fn run(spool: &Path) -> i32 {
         Ok(taken) => taken,
         Err(FolderError::Taken) => return 0,
         Err(e) => {
-            eprintln!("{}: {e}", spool.display());
+            say(&format!("{}: {e}", spool.display()));
             return 1;
         }
     };
@@ -62,7 +63,7 @@ pub fn run(spool: &Path) -> i32 {
     let signals = match SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP]) {
         Ok(signals) => signals,
         Err(e) => {
-            eprintln!("signalfd: {e}");
+            say(&format!("signalfd: {e}"));
             return 1;
         }
     };
@@ -105,6 +106,6 @@ fn name_host(launch: &StepLaunch) {
         return;
     }
     if let Err(e) = crate::sys::host::rename_for_me(node) {
-        eprintln!("cannot name the host {node}: {e}");
+        say(&format!("cannot name the host {node}: {e}"));
     }
 }

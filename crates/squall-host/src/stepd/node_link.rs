@@ -9,6 +9,7 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 
 use super::frames::{Filled, Frames};
+use crate::logging::say;
 
 /// Most connections at a time: the node daemon has one, and while it restarts perhaps a second.
 const LINKS_MAX: usize = 8;
@@ -77,7 +78,7 @@ impl NodeLinks {
         link.broken = link.frames.fill() == Filled::Closed;
         let mut messages = Vec::new();
         if let Err(e) = link.take(&mut messages) {
-            eprintln!("node daemon: {e}");
+            say(&format!("node daemon: {e}"));
             link.broken = true;
         }
         messages

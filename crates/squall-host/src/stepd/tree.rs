@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_grandchild_is_found_both_ways() {
-        use std::process::{Command, Stdio};
-        let mut child = Command::new("sh").args(["-c", "cat & wait"]).stdin(Stdio::piped()).spawn().unwrap();
+        // Not `cat`: what a shell puts into the background reads from /dev/null.
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let own = std::process::id();
         assert_eq!(stat_field(child.id(), 4), Some(u64::from(own)));
         let found = loop {
