@@ -8,3 +8,4 @@ mod fuzz;
 mod life;
 mod limits;
 mod nodes;
+mod partitions;

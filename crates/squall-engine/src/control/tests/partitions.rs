@@ -1,0 +1,130 @@
+//! Partitions: limits that make jobs wait, states that refuse or hold them, reconfiguration, jobs of several.
+
+use squall_model::config::{Config, PartitionConfig, PartitionState};
+use squall_model::event::Event;
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, JobState, Need, PendingReason};
+use squall_model::resource::Memory;
+use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_sched::Item;
+
+use super::driver::{Driver, batch};
+
+/// `short` (one minute, n1), and `long` (n2), the default.
+fn config(short_s: u64) -> Config {
+    let partition = |name: &str, nodes: &str| PartitionConfig {
+        name: name.into(),
+        nodes: nodes.into(),
+        ..PartitionConfig::default()
+    };
+    let short = PartitionConfig { max_time_s: Some(short_s), ..partition("short", "n1") };
+    let long = PartitionConfig { default: true, ..partition("long", "n2") };
+    Config { partitions: vec![short, long], ..Config::default() }
+}
+
+fn cluster() -> Driver {
+    let mut d = Driver::empty(config(60));
+    d.add_node("n1", 2);
+    d.add_node("n2", 2);
+    d
+}
+
+fn within(partition: &str, time_limit_s: u64) -> JobSpec {
+    JobSpec { partition: Some(partition.into()), time_limit_s: Some(time_limit_s), ..batch() }
+}
+
+fn reason(d: &Driver, id: JobId) -> PendingReason {
+    d.c.queue.reason(&d.c.state, d.now, Item { id, array: false })
+}
+
+fn refused(d: &mut Driver, spec: JobSpec) -> Refusal {
+    let key = d.key();
+    let answers = d.submit_with(key, spec);
+    let [Answer::Refused(refusal)] = &answers[..] else { panic!("{answers:?}") };
+    refusal.clone()
+}
+
+#[test]
+fn too_long_for_the_partition_waits_until_the_limit_is_raised() {
+    let mut d = cluster();
+    let long = d.submit(within("short", 120));
+    let fits = d.submit(within("short", 60));
+    assert_eq!((d.state_of(long), reason(&d, long)), (Some(JobState::Pending), PendingReason::PartitionTimeLimit));
+    assert_eq!(d.state_of(fits), Some(JobState::Running), "it holds up nobody");
+    d.commit(Event::Configured { config: std::sync::Arc::new(config(120)) });
+    assert_eq!(d.state_of(long), Some(JobState::Running));
+    assert_eq!(d.c.state().jobs[&long].run().unwrap().partition, "short");
+}
+
+#[test]
+fn a_job_of_several_partitions_takes_the_first_that_is_free() {
+    let mut d = cluster();
+    let fill = d.submit(JobSpec { need: Need { ntasks: Some(2), ..Need::default() }, ..within("short", 60) });
+    let job = d.submit(JobSpec { partition: Some("short,long".into()), ..batch() });
+    assert_eq!(d.state_of(fill), Some(JobState::Running));
+    assert_eq!(d.c.state().jobs[&job].run().unwrap().partition, "long");
+}
+
+#[test]
+fn states_hold_or_refuse() {
+    let mut d = cluster();
+    let set = |state| Event::PartitionSet { name: "long".into(), state };
+    d.commit(set(PartitionState::Down));
+    let waits = d.submit(batch());
+    assert_eq!((d.state_of(waits), reason(&d, waits)), (Some(JobState::Pending), PendingReason::PartitionDown));
+    d.commit(set(PartitionState::Drain));
+    assert_eq!(d.state_of(waits), Some(JobState::Running));
+    assert_eq!(refused(&mut d, batch()), Refusal::PartitionNotAvailable("long".into()));
+}
+
+#[test]
+fn what_can_never_be_is_refused_and_what_only_is_too_much_waits() {
+    let mut d = cluster();
+    let need = |need: Need| JobSpec { need, ..batch() };
+    let memory = Memory::PerNodeMb(1 << 40);
+    assert_eq!(refused(&mut d, within("nope", 1)), Refusal::InvalidPartition("nope".into()));
+    let impossible = need(Need { memory, ..Need::default() });
+    assert_eq!(refused(&mut d, impossible), Refusal::NodeConfigNotAvailable("memory".into()));
+    let nowhere = need(Need { nodelist: Some("n9".into()), ..Need::default() });
+    assert_eq!(refused(&mut d, nowhere), Refusal::InvalidNode("n9".into()));
+    let unknown = need(Need { constraint: Some("gpu".into()), ..Need::default() });
+    assert!(matches!(refused(&mut d, unknown), Refusal::InvalidValue { .. }));
+    let raised = JobSpec { priority: Some(9), ..batch() };
+    assert_eq!(refused(&mut d, raised), Refusal::AccessDenied);
+    let many = d.submit(need(Need { ntasks: Some(1000), ..Need::default() }));
+    assert_eq!((d.state_of(many), reason(&d, many)), (Some(JobState::Pending), PendingReason::BadConstraints));
+    let wide = d.submit(need(Need { nodes_min: Some(5), ..Need::default() }));
+    assert_eq!(reason(&d, wide), PendingReason::PartitionNodeLimit);
+}
+
+#[test]
+fn an_estimate_names_time_and_place_and_accepts_nothing() {
+    let mut d = cluster();
+    let all = Need { ntasks: Some(2), ..Need::default() };
+    let spec = JobSpec { need: all, time_limit_s: Some(600), ..batch() };
+    let estimate = |d: &mut Driver, spec: &JobSpec| {
+        let answers = d.ask(1, super::driver::ADA, Request::TestSubmit { spec: Box::new(spec.clone()) });
+        let [Answer::WouldStart { time, nodes, cpus, .. }] = &answers[..] else { panic!("{answers:?}") };
+        (time.since(d.now).secs(), nodes.clone(), *cpus)
+    };
+    assert_eq!(estimate(&mut d, &spec), (0, "n2".to_owned(), 2));
+    d.submit(spec.clone());
+    assert_eq!(estimate(&mut d, &spec), (600, "n2".to_owned(), 2));
+    assert_eq!(d.c.state().jobs.len(), 1);
+}
+
+#[test]
+fn priority_goes_before_age_and_age_before_youth() {
+    let mut d = cluster();
+    let fill = d.submit(JobSpec { need: Need { ntasks: Some(2), ..Need::default() }, ..batch() });
+    let (old, young) = (d.submit(batch()), d.submit(batch()));
+    let both = JobSpec { need: Need { ntasks: Some(2), ..Need::default() }, ..batch() };
+    let urgent = d.submit(both);
+    let change = squall_model::event::JobChange { priority: Some(u32::MAX), ..Default::default() };
+    d.commit(Event::JobUpdated { id: urgent, change, whole: false });
+    assert_eq!((reason(&d, urgent), reason(&d, old)), (PendingReason::Resources, PendingReason::Priority));
+    d.finish(fill, 0);
+    assert_eq!(d.state_of(urgent), Some(JobState::Running));
+    d.finish(urgent, 0);
+    assert_eq!([old, young].map(|job| d.state_of(job)), [Some(JobState::Running); 2]);
+}
