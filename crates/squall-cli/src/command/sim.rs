@@ -1,5 +1,6 @@
 //! `squall sim`: stories and random worlds, run by the simulator.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     let fine = match &ask.seeds {
         _ if ask.mutations => mutations(&ask),
         Some(seeds) => worlds(&ask, seeds.clone()),
-        None => ask.files.iter().fold(true, |fine, file| story(file) && fine),
+        None => ask.files.iter().filter(|file| !story(file)).count() == 0,
     };
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -149,6 +150,7 @@ struct Sum {
 
 fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
     let begin = Instant::now();
+    name_seed_in_panics(ask);
     let (next, last) = (AtomicU64::new(*seeds.start()), *seeds.end());
     let sum = Mutex::new(Sum::default());
     std::thread::scope(|scope| {
@@ -159,6 +161,7 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
                     if seed > last {
                         return;
                     }
+                    CURRENT.set(seed);
                     take(ask, &sum, squall_sim::run(&ask.settings(seed)));
                 }
             });
@@ -176,6 +179,20 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
         ));
     }
     sum.failures.is_empty()
+}
+
+thread_local! {
+    /// The seed that this thread simulates.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A release build ends at the first panic of a machine: it should say how to see it again.
+fn name_seed_in_panics(ask: &Ask) {
+    let replay = ask.replay(0);
+    std::panic::set_hook(Box::new(move |panic| {
+        let replay = replay.replacen("--seed 0", &format!("--seed {}", CURRENT.get()), 1);
+        eprintln!("violated: machines do not panic: {panic}\n  replay: {replay}");
+    }));
 }
 
 /// Counts one world; what it violated is told at once.
