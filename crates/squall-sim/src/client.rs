@@ -68,6 +68,9 @@ pub(crate) enum Wish {
     Suspend { order: usize, suspend: bool },
     Update { order: usize, array_limit: Option<u32>, time_limit_s: Option<u64> },
     Admin { nodes: String, admin: NodeAdmin },
+    Await { order: usize },
+    Look { order: usize },
+    ShutDown { keep_jobs: bool },
     AuditJobs,
     AuditNodes,
 }
@@ -266,8 +269,13 @@ impl World {
         }
     }
 
-    /// Now and then a srun or salloc that lost its connection was killed: it never comes back.
+    /// Now and then a srun or salloc that lost its connection was killed: it never comes back. To who shuts down, a
+    /// lost connection is an answer.
     fn is_killed(&mut self, call: usize) -> bool {
+        if matches!(self.clients.calls[call].wish, Wish::ShutDown { .. }) {
+            self.clients.calls[call].done = true;
+            return true;
+        }
         let Wish::Own { order } = self.clients.calls[call].wish else { return false };
         let killed = self.nemesis.is_active() && self.seed.chance(100_000);
         if killed {
@@ -373,6 +381,9 @@ impl World {
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
             }
             Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },
+            Wish::Await { order } => Request::AwaitJob { job: id_of(order)? },
+            Wish::Look { order } => Request::Jobs { jobs: selection(id_of(order)?, None), ended: true, steps: true },
+            Wish::ShutDown { keep_jobs } => Request::ShutDown { keep_jobs },
             Wish::AuditJobs => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
             Wish::AuditNodes => Request::Nodes,
         })
@@ -423,6 +434,16 @@ impl World {
                 }
                 self.content(call);
             }
+            Wish::Await { order } => {
+                self.judge.told_done(order, &answer, self.clients.placed[order].requeue_sent);
+                self.content(call);
+            }
+            Wish::Look { order } => {
+                self.judge.told_of(order, &answer);
+                if !matches!(&answer, Answer::Jobs(page) if page.more) {
+                    self.content(call);
+                }
+            }
             Wish::AuditJobs | Wish::AuditNodes => {
                 self.judge.audit(&answer);
                 if !matches!(&answer, Answer::Jobs(page) if page.more) {
@@ -439,6 +460,11 @@ impl World {
                 self.judge.told_submitted(order, job, self.clients.placed[order].id);
                 self.clients.placed[order].id = Some(job);
                 self.content(call);
+                match job.0 % 16 {
+                    0 => drop(self.wish(Wish::Await { order })),
+                    1 => drop(self.wish(Wish::Look { order })),
+                    _ => {}
+                }
             }
             Answer::Refused(refusal) => self.refused(call, order, refusal),
             _ => {}
@@ -509,7 +535,12 @@ impl Wish {
     /// The order that it is about.
     fn order(&self) -> Option<usize> {
         match *self {
-            Self::Submit { order } | Self::Own { order } | Self::Step { order } | Self::Finish { order } => Some(order),
+            Self::Submit { order }
+            | Self::Own { order }
+            | Self::Step { order }
+            | Self::Finish { order }
+            | Self::Await { order }
+            | Self::Look { order } => Some(order),
             _ => self.deed_on(),
         }
     }

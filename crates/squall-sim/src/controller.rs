@@ -38,6 +38,8 @@ pub(crate) enum CrashPoint {
     Idle,
     /// While it reads its journal.
     InRecovery,
+    /// Not a crash: it ends because it was asked to.
+    ShutDown,
 }
 
 impl CrashPoint {
@@ -49,6 +51,7 @@ impl CrashPoint {
             Self::MidRelease => Fault::CrashMidRelease,
             Self::Idle => Fault::CrashIdle,
             Self::InRecovery => Fault::CrashInRecovery,
+            Self::ShutDown => Fault::ShutDown,
         }
     }
 }
@@ -60,6 +63,8 @@ struct Release {
     drops: Vec<LinkId>,
     answers: Vec<(CallerId, Answer)>,
     record: Option<Record>,
+    /// The daemon ends afterwards.
+    exit: bool,
 }
 
 /// The host of the controller's machine, and its disk.
@@ -268,8 +273,8 @@ impl World {
     }
 
     fn append(&mut self, out: Out) {
-        let Out { blobs, events, sends, drops, answers, .. } = out;
-        let mut release = Release { sends, drops, answers, record: None };
+        let Out { blobs, events, sends, drops, answers, exit } = out;
+        let mut release = Release { sends, drops, answers, record: None, exit };
         if events.is_empty() && blobs.is_empty() {
             return self.release(release);
         }
@@ -384,6 +389,8 @@ impl World {
         self.release_answers(release.answers);
         if crash {
             self.crash_controller(CrashPoint::MidRelease);
+        } else if release.exit {
+            self.crash_controller(CrashPoint::ShutDown);
         }
     }
 
@@ -426,7 +433,7 @@ impl World {
         due
     }
 
-    /// kill -9.
+    /// kill -9, or the end that was asked for.
     pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
         self.strike(point.fault(), self.controller.seq);
         self.controller.life += 1;

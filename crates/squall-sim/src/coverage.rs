@@ -53,11 +53,15 @@ pub enum Fault {
     ClientLost,
     /// A srun or salloc is killed.
     ClientKilled,
+    /// The cluster is shut down and started again.
+    ShutDown,
+    /// Every frame takes many seconds.
+    Tar,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -83,6 +87,8 @@ impl Fault {
         Self::FoulWeather,
         Self::ClientLost,
         Self::ClientKilled,
+        Self::ShutDown,
+        Self::Tar,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -112,6 +118,8 @@ impl Fault {
             Self::FoulWeather => "foul-weather",
             Self::ClientLost => "client-lost",
             Self::ClientKilled => "client-killed",
+            Self::ShutDown => "shut-down",
+            Self::Tar => "tar",
         }
     }
 }

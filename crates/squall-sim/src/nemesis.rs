@@ -2,6 +2,7 @@
 
 use squall_model::time::{Span, Time};
 
+use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::network::{Way, Weather};
@@ -88,7 +89,21 @@ impl World {
         self.judge.trouble_until = self.judge.trouble_until.max(until);
     }
 
+    /// `squall down`, later `squall up`.
+    pub(crate) fn shut_down(&mut self, keep_jobs: bool, up_after: Option<Span>) {
+        self.controller.restart = up_after;
+        self.disturb(up_after.unwrap_or(Span(0)));
+        for node in &mut self.nodes {
+            node.restart = up_after;
+        }
+        self.wish(Wish::ShutDown { keep_jobs });
+    }
+
     fn strike_controller(&mut self) {
+        if self.seed.chance(30_000) {
+            let (keep_jobs, up_after) = (self.seed.chance(500_000), Span::from_millis(self.seed.spread(100, 60_000)));
+            return self.shut_down(keep_jobs, Some(up_after));
+        }
         let points = [
             CrashPoint::BeforeAppend,
             CrashPoint::BeforeFlush,
@@ -165,7 +180,7 @@ impl World {
         }
         let image = self.seed.chance(250_000).then(|| self.nodes[node].spool.clone());
         self.cut_power(node, image);
-        let after = Span::from_millis(self.seed.spread(500, 120_000));
+        let after = Span::from_millis(self.seed.spread(10, 120_000));
         self.disturb(after);
         self.restore_power(node, after);
     }
@@ -173,7 +188,7 @@ impl World {
     fn strike_network(&mut self) {
         let node = self.any_node();
         let span = Span::from_millis(self.seed.spread(500, 200_000));
-        match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2]) {
+        match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2, 1]) {
             0 => self.cut_off(vec![node], &[Way::Up, Way::Down], Fault::Cut, span),
             1 => self.cut_off(vec![node], &[Way::Up], Fault::CutUp, span),
             2 => self.cut_off(vec![node], &[Way::Down], Fault::CutDown, span),
@@ -190,6 +205,11 @@ impl World {
                 self.ends_after(span, End::Fast(node));
             }
             5 => self.cut_off((0..self.nodes.len()).collect(), &[Way::Up, Way::Down], Fault::Storm, span),
+            6 => {
+                self.network.weather = Weather::TAR;
+                self.strike(Fault::Tar, 0);
+                self.ends_after(span, End::Fine);
+            }
             _ => {
                 self.network.weather = Weather::FOUL;
                 self.strike(Fault::FoulWeather, 0);

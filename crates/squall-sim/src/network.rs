@@ -32,6 +32,8 @@ impl Weather {
     /// A machine room on a good day.
     pub(crate) const FINE: Self =
         Self { delay_min: Span(50), delay_max: Span(400), drop_ppm: 0, duplicate_ppm: 0, reorder_ppm: 0 };
+    /// Nothing is lost, but everything takes very long.
+    pub(crate) const TAR: Self = Self { delay_min: Span(1_000_000), delay_max: Span(20_000_000), ..Self::FINE };
     /// Everything that a network may do.
     pub(crate) const FOUL: Self = Self {
         delay_min: Span(50),

@@ -9,7 +9,7 @@ use squall_model::job::{Blob, JobAttempt};
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::DownFrame;
+use squall_model::wire::node::{Down, DownFrame};
 use squall_model::wire::stepd::FromStepd;
 
 use crate::coverage::Fault;
@@ -18,6 +18,9 @@ use crate::seed::{Seed, mix};
 use crate::step::StepHost;
 use crate::trace::Who;
 use crate::world::{Happening, World};
+
+/// No node's clock is further off than this.
+pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
 
 /// A simulated machine.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(crate) struct NodeHost {
     /// Which job's live processes hold each core, and how many of them.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
+    /// How far its clock is ahead of one that is [`SKEW_MAX`] behind.
+    pub(crate) skew: Span,
     /// What the daemon is to be told after what it is being told.
     queue: VecDeque<NodeInput>,
     busy: bool,
@@ -49,6 +54,8 @@ pub(crate) struct NodeHost {
 struct Daemon {
     machine: NodeMachine,
     link: Option<u64>,
+    /// It was told to end.
+    shut_down: bool,
     tick_at: Option<Time>,
 }
 
@@ -88,6 +95,7 @@ impl NodeHost {
             steps: BTreeMap::new(),
             cores: vec![None; hardware.cpus as usize],
             last_pid: 100,
+            skew: SKEW_MAX,
             queue: VecDeque::new(),
             busy: false,
             restart: None,
@@ -134,7 +142,7 @@ impl World {
             hardware: host.hardware.clone(),
             version: "sim".into(),
         };
-        host.daemon = Some(Daemon { machine: NodeMachine::new(boot), link: None, tick_at: None });
+        host.daemon = Some(Daemon { machine: NodeMachine::new(boot), link: None, shut_down: false, tick_at: None });
         self.say(Who::Node(node as u32), "daemon starts", 0, life);
         if self.is_planted(Mutation::SpoolForgotten) {
             let spool = &mut self.nodes[node].spool;
@@ -292,13 +300,18 @@ impl World {
 
     fn node_input(&mut self, node: usize, input: NodeInput) {
         let Some(mut input) = self.perturb_node_input(node, input) else { return };
+        let clock = self.node_now(node);
         let Some(daemon) = &mut self.nodes[node].daemon else { return };
         let blobs = match &mut input {
             NodeInput::Frame(frame) => std::mem::take(&mut frame.blobs),
             _ => Vec::new(),
         };
+        let shut_down = matches!(&input, NodeInput::Frame(frame)
+            if frame.messages.iter().any(|m| matches!(m, Down::ShutDown { .. })));
+        daemon.shut_down |= shut_down;
+        let asked = daemon.shut_down;
         let mut out = NodeOut::default();
-        daemon.machine.step(self.now, input, &mut out);
+        daemon.machine.step(clock, input, &mut out);
         let deadline = daemon.machine.deadline();
         self.plan_node_tick(node, deadline);
         for act in out.acts {
@@ -320,14 +333,27 @@ impl World {
         }
         if out.exit {
             self.say(Who::Node(node as u32), "daemon exits", 0, 0);
-            self.judge.violate("no node daemon ends unasked", self.nodes[node].name.clone());
+            if !asked {
+                self.judge.violate("no node daemon ends unasked", self.nodes[node].name.clone());
+            }
+            self.kill_node_daemon(node);
         }
+    }
+
+    /// The node's own clock, which may be wrong.
+    pub(crate) fn node_now(&self, node: usize) -> Time {
+        Time(self.now.0 - SKEW_MAX.0 + self.nodes[node].skew.0)
+    }
+
+    /// When it is that time by the node's clock.
+    pub(crate) fn by_node_clock(&self, node: usize, time: Time) -> Time {
+        Time((time.0 + SKEW_MAX.0).saturating_sub(self.nodes[node].skew.0))
     }
 
     fn plan_node_tick(&mut self, node: usize, deadline: Option<Time>) {
         let Some(deadline) = deadline else { return };
         let slowness = self.network.slowness(node);
-        let at = deadline.max(Time(self.now.0 + 1000 * slowness));
+        let at = self.by_node_clock(node, deadline).max(Time(self.now.0 + 1000 * slowness));
         let host = &mut self.nodes[node];
         let life = host.life;
         let Some(daemon) = &mut host.daemon else { return };

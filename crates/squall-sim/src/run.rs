@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use squall_model::config::PartitionConfig;
 use squall_model::time::Span;
 
 use crate::client::Wish;
@@ -10,8 +11,9 @@ use crate::coverage::{Coverage, Phase};
 use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::nemesis::Profile;
+use crate::node::SKEW_MAX;
 use crate::seed::Seed;
-use crate::workload::Workload;
+use crate::workload::{FAST, Workload};
 use crate::world::{BEGIN, Happening, Setup, World};
 
 /// What to simulate.
@@ -96,6 +98,11 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     setup.config.kill_wait_s = seed.spread(1, 30);
     setup.config.min_job_age_s = seed.spread(30, 600);
     setup.config.kill_invalid_depend = seed.chance(500_000);
+    if seed.chance(300_000) && settings.nodes > 1 {
+        let nodes = format!("n[1-{}]", settings.nodes / 2);
+        let fast = PartitionConfig { name: FAST.into(), nodes, priority_tier: 2, ..PartitionConfig::default() };
+        setup.config.partitions = vec![PartitionConfig { default: true, ..PartitionConfig::default() }, fast];
+    }
     if seed.chance(200_000) && settings.mutation.is_none() {
         setup.config.node_lost_s = 300;
     }
@@ -105,8 +112,7 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
 fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     let until = BEGIN + settings.span;
     let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(24, 64) / 64;
-    let setup = &world.setup;
-    world.workload = Some(Workload::new(until, per_hour, setup.names.len(), setup.cores, setup.memory_mb));
+    world.workload = Some(Workload::new(until, per_hour, &world.setup));
     world.after(Span::from_secs(1), Happening::Work);
     let gap = Span::from_millis(seed.spread(4_000, 240_000));
     let weights = match seed.below(8) {
@@ -117,6 +123,11 @@ fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
         4 => [4, 0, 2, 2, 10, 2, 0, 0],
         _ => [10, 2, 6, 6, 3, 10, 3, 2],
     };
+    if seed.chance(300_000) {
+        for node in &mut world.nodes {
+            node.skew = seed.span(Span(0), Span(2 * SKEW_MAX.0));
+        }
+    }
     if weights != [0; 8] {
         world.nemesis.profile = Some(Profile { until, gap, weights });
         world.after(gap, Happening::FaultStrikes);

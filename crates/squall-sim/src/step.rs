@@ -182,17 +182,18 @@ impl World {
     }
 
     fn tell_step(&mut self, node: usize, key: StepKey, input: StepInput) {
-        let boot = self.nodes[node].boot;
+        let (boot, clock) = (self.nodes[node].boot, self.node_now(node));
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         let Some(machine) = &mut step.machine else { return };
         let mut out = StepOut::new();
-        machine.step(self.now, input, &mut out);
-        if let Some(deadline) = machine.deadline() {
-            let at = deadline.max(Time(self.now.0 + 1000));
-            if step.tick_at.is_none_or(|planned| at < planned) {
-                step.tick_at = Some(at);
-                self.agenda.at(at, Happening::StepTick { node, boot, key });
-            }
+        machine.step(clock, input, &mut out);
+        let deadline = machine.deadline();
+        let deadline = deadline.map(|deadline| self.by_node_clock(node, deadline).max(Time(self.now.0 + 1000)));
+        if let (Some(at), Some(step)) = (deadline, self.nodes[node].steps.get_mut(&key))
+            && step.tick_at.is_none_or(|planned| at < planned)
+        {
+            step.tick_at = Some(at);
+            self.agenda.at(at, Happening::StepTick { node, boot, key });
         }
         for act in out {
             self.step_act(node, key, act);

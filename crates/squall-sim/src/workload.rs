@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use crate::client::Wish;
 use crate::order::Order;
 use crate::seed::Seed;
-use crate::world::{Happening, World};
+use crate::world::{Happening, Setup, World};
 
 /// Dependencies that the generator uses.
 const KINDS: [DependencyKind; 5] = [
@@ -19,6 +19,9 @@ const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterNotOk,
     DependencyKind::AfterCorr,
 ];
+
+/// The second partition: half of the nodes, a higher tier.
+pub(crate) const FAST: &str = "fast";
 
 /// Users who keep the cluster busy.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(crate) struct Workload {
     cores: u32,
     memory_mb: u64,
     nodes: u32,
+    /// There is a second partition.
+    fast: bool,
     /// Submissions of the burst under way.
     burst: u32,
     drained: Vec<usize>,
@@ -37,9 +42,11 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// About `per_hour` deeds in an hour.
-    pub(crate) fn new(until: Time, per_hour: u64, nodes: usize, cores: u32, memory_mb: u64) -> Self {
+    pub(crate) fn new(until: Time, per_hour: u64, setup: &Setup) -> Self {
         let gap = Span(3_600_000_000 / per_hour.max(1));
-        Self { until, gap, cores, memory_mb, nodes: nodes as u32, burst: 0, drained: Vec::new() }
+        let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
+        let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
+        Self { until, gap, cores, memory_mb, nodes, fast, burst: 0, drained: Vec::new() }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -67,6 +74,10 @@ impl Workload {
             steps: seed.between(1, 3) as u32,
             ..Order::default()
         };
+        if self.fast && seed.chance(300_000) {
+            order.nodes = order.nodes.min(self.nodes / 2).max(1);
+            order.partition = Some(if seed.chance(500_000) { FAST.into() } else { format!("{FAST},debug") });
+        }
         if kind != JobKind::Batch {
             order.steps = if kind == JobKind::Run { 1 } else { order.steps };
             return order;

@@ -107,7 +107,7 @@ impl Judge {
             let asked = clients.order(order);
             let held = asked.is_some_and(|o| o.hold);
             self.open(id, order, None, held);
-            if !held && asked.is_some_and(|o| o.after.is_empty()) {
+            if !held && asked.is_some_and(|o| o.after.is_empty() && o.partition.is_none()) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);
             }
         }

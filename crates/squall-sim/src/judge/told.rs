@@ -42,6 +42,36 @@ impl Judge {
         }
     }
 
+    /// A client that waited for the end of an order was told of it.
+    pub(crate) fn told_done(&mut self, order: usize, answer: &Answer, requeue_sent: bool) {
+        let Some(&first) = self.ids.get(&order) else { return };
+        if requeue_sent {
+            return;
+        }
+        if !self.is_over(first) {
+            self.violate("what clients are told is durable", format!("job {first} has not ended: {answer:?}"));
+        }
+        let single = self.submitted.get(&first).is_some_and(|s| s.0 == 1);
+        let known = self.files.get(&first).and_then(|file| file.outcome.clone());
+        if let Answer::JobDone { outcome, .. } = answer
+            && single
+            && known.as_ref() != Some(outcome)
+        {
+            self.violate("what clients are told is durable", format!("job {first}: {outcome:?}, durable is {known:?}"));
+        }
+    }
+
+    /// A client looked for an order that it had submitted.
+    pub(crate) fn told_of(&mut self, order: usize, answer: &Answer) {
+        let Some(&first) = self.ids.get(&order) else { return };
+        if let Answer::Jobs(page) = answer
+            && page.unknown.contains(&first)
+            && !self.is_over(first)
+        {
+            self.violate("a client sees what it did", format!("job {first} is not shown"));
+        }
+    }
+
     /// A client was told that it holds an order.
     pub(crate) fn told_held(&mut self, order: usize) {
         for id in self.files_of(order, None) {

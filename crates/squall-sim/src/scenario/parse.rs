@@ -75,6 +75,7 @@ pub(crate) enum Statement {
     Spool { nodes: Vec<String>, full: bool },
     ToJob { deed: Deed, job: String, index: Option<u32> },
     ToNodes { deed: Deed, nodes: Vec<String> },
+    ShutDown { keep_jobs: bool },
     Run(Span),
     Expect(Box<Expectation>),
 }
@@ -131,6 +132,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["requeue", job] => to_job(Deed::Requeue, job),
         ["suspend", job] => to_job(Deed::Suspend, job),
         ["unsuspend", job] => to_job(Deed::Unsuspend, job),
+        ["shut", "down", "keeping", "jobs"] => Ok(Statement::ShutDown { keep_jobs: true }),
+        ["shut", "down", "ending", "jobs"] => Ok(Statement::ShutDown { keep_jobs: false }),
         ["run", time] => Ok(Statement::Run(span(time)?)),
         ["expect", ref rest @ ..] => Ok(Statement::Expect(Box::new(super::expect::parse(rest)?))),
         _ => Err(format!("`{}` is not a statement", words.join(" "))),

@@ -105,6 +105,10 @@ impl Teller {
                 world.tell_admin(deed, &nodes);
                 Ok(())
             }
+            Statement::ShutDown { keep_jobs } => {
+                world.shut_down(keep_jobs, None);
+                Ok(())
+            }
             Statement::Run(span) => {
                 let until = world.now + span;
                 world.run_until(until).map_err(|v| v.to_string())
