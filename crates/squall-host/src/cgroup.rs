@@ -56,13 +56,17 @@ impl Cgroups {
     pub fn open(mounts: &Mounts, cluster: &str, node: &str) -> (Self, Vec<String>) {
         let mut notices = Vec::new();
         let below = Path::new("squall").join(cluster).join(node);
-        let v2 = mounts.candidates(None).into_iter().find_map(|root| Hierarchy::make(&root, &below, Version::V2));
+        // A node that ends at this moment may remove the cluster's folder under our hands: tried twice.
+        let make = |root: PathBuf, version| {
+            Hierarchy::make(&root, &below, version).or_else(|| Hierarchy::make(&root, &below, version))
+        };
+        let v2 = mounts.candidates(None).into_iter().find_map(|root| make(root, Version::V2));
         let of = |controller: &str| {
             if let Some(v2) = v2.as_ref().filter(|v2| v2.controllers.contains(&controller)) {
                 return Some(v2.clone());
             }
             let mut roots = mounts.candidates(Some(controller)).into_iter();
-            roots.find_map(|root| Hierarchy::make(&root, &below, Version::V1))
+            roots.find_map(|root| make(root, Version::V1))
         };
         let (memory, cpuset) = (of("memory"), of("cpuset").filter(|h| h.version == Version::V2 || h.fill_cpuset()));
         let track = v2.clone().or_else(|| memory.clone()).or_else(|| of("freezer")).or_else(|| of("pids"));

@@ -137,8 +137,8 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
             Some(event) = inbox.recv() => daemon.handle_all(event, &mut inbox),
             _ = children.recv() => daemon.reap(),
             () = pause => daemon.tick(),
-            _ = terminate.recv() => return Ok(0),
-            _ = interrupt.recv() => return Ok(0),
+            _ = terminate.recv() => return Ok(daemon.leave(0)),
+            _ = interrupt.recv() => return Ok(daemon.leave(0)),
         }
         if let Some(code) = daemon.turn() {
             return Ok(code);
@@ -155,8 +155,8 @@ impl Daemon {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let remembered = spool.begin(boot_id.trim(), random()?)?;
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);
-        for notice in notices {
-            say(&notice);
+        if !notices.is_empty() {
+            say(&notices.join("; "));
         }
         let config = match std::fs::read_to_string(args.place.config()) {
             Ok(text) => Config::from_toml(&text).map_err(io::Error::other)?,
@@ -277,11 +277,16 @@ impl Daemon {
                 self.link = None;
             }
             if out.exit {
-                self.cgroups.close();
-                return Some(u8::from(refused));
+                return Some(self.leave(u8::from(refused)));
             }
         }
         None
+    }
+
+    /// Nothing of this daemon's stays but what running steps need.
+    fn leave(&self, code: u8) -> u8 {
+        self.cgroups.close();
+        code
     }
 
     fn act(&mut self, act: NodeAct) {
