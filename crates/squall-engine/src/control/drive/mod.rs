@@ -26,6 +26,9 @@ use timers::Timer;
 /// Seconds between looks for jobs to be forgotten.
 const FORGET_S: u64 = 10;
 
+/// Seconds after a start until warnings before time limits that were due earlier are sent.
+const WARN_AGAIN_S: u64 = 5;
+
 /// What this turn has to do when all its events are decided.
 #[derive(Debug, Default)]
 pub(crate) struct Todo {
@@ -60,7 +63,11 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind != JobKind::Batch);
     let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind != JobKind::Batch)).collect();
     for (id, owned) in active {
-        notice::arm_limit(c, id);
+        // A warning may have been sent before the crash or not: rather twice than never, when nodes are back.
+        notice::arm_limit(c, Time(0), id);
+        if c.timers.time(Timer::Warn(id)).is_some_and(|warn| warn < now) {
+            c.timers.set(Timer::Warn(id), now + Span::from_secs(WARN_AGAIN_S));
+        }
         if owned && c.state.jobs.get(&id).is_none_or(|job| job.outcome().is_none()) {
             c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
         }

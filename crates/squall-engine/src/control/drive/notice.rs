@@ -73,7 +73,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.queue.wake_parked();
         }
         Event::JobSubmitted { id, .. } => submitted(c, *id),
-        Event::JobStarted { id, alloc, .. } => started(c, *id, alloc),
+        Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::StepStarted { job, .. } | Event::StepNodeEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             c.todo.touched.insert(*job);
         }
@@ -89,14 +89,14 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::Forgotten { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
-        Event::JobUpdated { id, .. } => updated(c, *id),
+        Event::JobUpdated { id, .. } => updated(c, now, *id),
         Event::JobRequeued { id, .. } => {
             c.queue.dirty.insert(Item { id: *id, array: false });
             c.queue.names.note(&c.state, *id);
             c.queue.wake_watchers(&c.state, *id);
         }
         Event::JobSuspended { id, .. } => {
-            arm_limit(c, *id);
+            arm_limit(c, now, *id);
             c.todo.touched.insert(*id);
         }
     }
@@ -109,14 +109,14 @@ fn submitted(c: &mut Controller, id: JobId) {
     c.queue.names.note(&c.state, id);
 }
 
-fn started(c: &mut Controller, id: JobId, alloc: &Alloc) {
+fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     c.diag.jobs_started += 1;
     for group in &alloc.groups {
         group.nodes.iter().for_each(|node| refresh(c, node));
     }
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
-    arm_limit(c, id);
+    arm_limit(c, now, id);
     let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, id);
@@ -179,12 +179,12 @@ fn ended(c: &mut Controller, id: JobId) {
     c.timers.clear(Timer::Immediate(id));
 }
 
-fn updated(c: &mut Controller, id: JobId) {
+fn updated(c: &mut Controller, now: Time, id: JobId) {
     c.queue.names.note(&c.state, id);
     c.queue.wake_throttled(&c.state, id);
     let single = c.queue.names.single_like(&c.state, id);
     c.queue.dirty.extend(single);
-    arm_limit(c, id);
+    arm_limit(c, now, id);
 }
 
 /// Sends a signal to a running job on each of its nodes.
@@ -197,8 +197,9 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
     }
 }
 
-/// Sets the timers of a running job's time limit, or clears them while it has none.
-pub(crate) fn arm_limit(c: &mut Controller, id: JobId) {
+/// Sets the timers of a running job's time limit, or clears them while it has none. A warning that was due before
+/// `now` was sent.
+pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
         Phase::Running(run) if run.suspended.is_none() => Some((job, run)),
@@ -209,7 +210,7 @@ pub(crate) fn arm_limit(c: &mut Controller, id: JobId) {
         c.timers.clear(Timer::Warn(id));
         return;
     };
-    let end = facts::end_time(&c.state, job, run);
+    let (end, run_start) = (facts::end_time(&c.state, job, run), run.start);
     let warn = job.spec.signal.zip(end);
     let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
     match end {
@@ -217,8 +218,8 @@ pub(crate) fn arm_limit(c: &mut Controller, id: JobId) {
         None => c.timers.clear(Timer::Limit(id)),
     }
     match warn {
-        Some(warn) => c.timers.set(Timer::Warn(id), warn),
-        None => c.timers.clear(Timer::Warn(id)),
+        Some(warn) if warn >= now || run_start == now => c.timers.set(Timer::Warn(id), warn),
+        Some(_) | None => c.timers.clear(Timer::Warn(id)),
     }
 }
 

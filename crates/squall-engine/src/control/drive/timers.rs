@@ -50,6 +50,10 @@ impl Timers {
             self.by_time.remove(&(old, timer));
         }
     }
+    /// The time for which a timer is set.
+    pub(crate) fn time(&self, timer: Timer) -> Option<Time> {
+        self.times.get(&timer).copied()
+    }
     /// The next time.
     pub(crate) fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(time, _)| *time)

@@ -33,6 +33,25 @@ fn the_limit_ends_a_job_and_the_signal_comes_before() {
 }
 
 #[test]
+fn a_warning_is_sent_once_but_rather_twice_than_never() {
+    let mut d = Driver::new(1, 1);
+    let signal = Some(SignalSpec { signal: 10, before_s: 30, batch_only: false });
+    let job = d.submit(JobSpec { time_limit_s: Some(60), signal, ..batch() });
+    let signals = |d: &Driver| d.sent.iter().filter(|(_, m)| matches!(m, Down::Signal { .. })).count();
+    d.pass(35);
+    assert_eq!(signals(&d), 1);
+    let change = squall_model::event::JobChange { priority: Some(7), ..Default::default() };
+    d.commit(squall_model::event::Event::JobUpdated { id: job, change, whole: false });
+    assert_eq!(signals(&d), 1, "an update is no reason to warn again");
+    d.restart();
+    d.register("n1", &[d.attempt(job)]);
+    d.pass(5);
+    assert_eq!(signals(&d), 1, "nobody knows whether the first was heard");
+    d.pass(15);
+    assert_eq!((signals(&d), d.state_of(job)), (1, Some(JobState::Running)));
+}
+
+#[test]
 fn a_limit_that_passed_while_the_controller_was_down_counts() {
     let mut d = Driver::new(1, 1);
     let job = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
