@@ -72,9 +72,9 @@ pub(crate) fn controller(args: Vec<OsString>) -> ExitCode {
         }
         let place = options.place()?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        controld::run(Settings { place, version, accept_loss: options.accept_loss })
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|e| e.to_string())
+        // Why it ends stands in its log, which is standard error.
+        let done = controld::run(Settings { place, version, accept_loss: options.accept_loss });
+        Ok(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
 

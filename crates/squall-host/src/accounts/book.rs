@@ -18,6 +18,7 @@ use squall_model::step::{Layout, StepSpec};
 use squall_model::time::Time;
 
 use super::encode::{Packed, state_columns};
+use crate::journal::free_bytes;
 use crate::logging::say;
 
 /// Version of the tables.
@@ -84,7 +85,7 @@ impl Book {
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
-        db.pragma_update(None, "wal_autocheckpoint", 4000)?;
+        db.pragma_update(None, "wal_autocheckpoint", log_pages(path))?;
         db.set_prepared_statement_cache_capacity(64);
         let tables: i64 = db.pragma_query_value(None, "user_version", |r| r.get(0))?;
         if tables == 0 {
@@ -568,6 +569,12 @@ impl Book {
     fn names(&self, nodes: &NodeSet) -> String {
         hostlist::compress(nodes.iter().map(|n| self.name(n)))
     }
+}
+
+/// Pages that SQLite's own log may grow to: on a small disk it must not take the journal's room.
+fn log_pages(path: &Path) -> i64 {
+    let free = path.parent().map_or(0, free_bytes);
+    (free / 32 / 4096).clamp(16, 4000) as i64
 }
 
 /// Whether an error comes from what the event says: trying again would not help, and no other event suffers.
