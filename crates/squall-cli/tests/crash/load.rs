@@ -1,8 +1,9 @@
 //! Clients that submit as fast as they can and write down what they were told.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 
@@ -23,6 +24,7 @@ pub(crate) struct Submission {
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     acknowledged: Arc<AtomicU64>,
+    refusal: Arc<Mutex<String>>,
     clients: Vec<JoinHandle<Vec<Submission>>>,
 }
 
@@ -31,10 +33,11 @@ impl Load {
     pub(crate) fn start(cluster: &Cluster, clients: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acknowledged = Arc::new(AtomicU64::new(0));
+        let refusal = Arc::new(Mutex::new(String::new()));
         let clients = (0..clients)
             .map(|client| {
                 let submitter = cluster.submitter();
-                let (stop, acknowledged) = (stop.clone(), acknowledged.clone());
+                let (stop, acknowledged, refusal) = (stop.clone(), acknowledged.clone(), refusal.clone());
                 std::thread::spawn(move || {
                     let mut record = Vec::new();
                     for number in 0u64.. {
@@ -43,18 +46,30 @@ impl Load {
                         }
                         let submission = submitter.submit(&format!("{client}-{number}"), (number % 3) as u8 * 7);
                         acknowledged.fetch_add(u64::from(submission.id.is_some()), Ordering::Relaxed);
+                        if submission.id.is_none() {
+                            refusal.lock().unwrap().clone_from(&submission.error);
+                        }
                         record.push(submission);
                     }
                     record
                 })
             })
             .collect();
-        Self { stop, acknowledged, clients }
+        Self { stop, acknowledged, refusal, clients }
     }
 
     /// How many ids were printed so far.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a submission is refused with a word about `what`.
+    pub(crate) fn until_refused(&self, what: &str, patience: Duration) {
+        let end = Instant::now() + patience;
+        while !self.refusal.lock().unwrap().contains(what) {
+            assert!(Instant::now() < end, "no submission was refused for {what}: {:?}", self.refusal.lock().unwrap());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends the clients; their records.

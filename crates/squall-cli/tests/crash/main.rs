@@ -38,7 +38,7 @@ fn everything_killed_under_load() {
 
 #[test]
 fn killed_on_a_full_disk() {
-    let Some(cluster) = Cluster::on_small_disk("full", 4 << 20) else {
+    let Some(cluster) = Cluster::on_small_disk("full", 16 << 20) else {
         eprintln!("skipped: only root may mount a small disk");
         return;
     };
@@ -47,6 +47,7 @@ fn killed_on_a_full_disk() {
     let load = Load::start(&cluster, 2);
     std::thread::sleep(Duration::from_millis(500));
     cluster.fill_disk();
+    load.until_refused("disk", Duration::from_secs(60));
     for kill in 0..kills() {
         std::thread::sleep(moments.next());
         // The disk is full for two kills, then free for one, and so on.

@@ -91,7 +91,8 @@ pub enum Input {
         /// Which.
         link: LinkId,
     },
-    /// Room on the journal's disk: with `full`, requests that need room are refused, all else goes on.
+    /// Room on the journal's disk: with `full`, requests that need room are refused and no job is started,
+    /// so that the room that is reserved lasts for the ends of those that run.
     Disk {
         /// Whether it is full.
         full: bool,
@@ -213,7 +214,10 @@ impl Machine for Controller {
                     drive::notice::refresh(self, node);
                 }
             }
-            Input::Disk { full } => self.disk_full = full,
+            Input::Disk { full } => {
+                self.disk_full = full;
+                self.queue.kick |= !full;
+            }
             Input::Tick => {}
         }
         drive::settle(self, now, out);

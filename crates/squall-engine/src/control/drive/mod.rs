@@ -94,7 +94,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         if !c.queue.dirty.is_empty() {
             continue;
         }
-        if std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
+        if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
             work::schedule(c, now, out);
             continue;
         }

@@ -13,10 +13,11 @@ use crate::control::drive::{may_requeue, nodes, notice};
 use crate::control::state::job::{Job, Phase, Run};
 use crate::control::{Controller, LinkId, Out};
 
-/// Failed launches in a row after which a job is held.
-const LAUNCH_FAILURES_MAX: u32 = 5;
-/// Seconds before the first new try of a failed launch; doubled each time.
-const LAUNCH_RETRY_S: u64 = 2;
+/// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
+/// what is a node's fault: a full disk that was freed must not leave jobs behind.
+const LAUNCH_RETRY_S: u64 = 1;
+/// How often that is doubled.
+const LAUNCH_DOUBLINGS: u32 = 6;
 
 /// Takes a frame of a node. Frames of a session that is not in force are dropped.
 pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame, out: &mut Out) {
@@ -146,8 +147,8 @@ fn launch_failed(
     }
     let retry = node_fault && may_requeue(c, job);
     let failures = job.launch_failures + 1;
-    let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(8));
-    let requeue = retry.then_some(Requeue { hold: failures >= LAUNCH_FAILURES_MAX, not_before: Some(now + delay) });
+    let delay = Span::from_secs(LAUNCH_RETRY_S << failures.min(LAUNCH_DOUBLINGS));
+    let requeue = retry.then_some(Requeue { hold: false, not_before: Some(now + delay) });
     let state = if node_fault { EndState::BootFail } else { EndState::Failed };
     if retry {
         c.queue.avoid.entry(id).or_default().insert(node);

@@ -112,11 +112,11 @@ fn a_job_on_two_nodes_ends_when_both_have_let_go() {
 }
 
 #[test]
-fn a_node_fault_is_tried_elsewhere_and_held_in_the_end() {
+fn a_node_fault_is_tried_elsewhere_and_never_strands_the_job() {
     let mut d = Driver::new(2, 1);
     let job = d.submit(batch());
     let mut nodes = Vec::new();
-    for round in 0..5 {
+    for round in 0..10 {
         let launched = d.launched();
         let [(attempt, node)] = &launched[..] else { panic!("round {round}: {launched:?}") };
         nodes.push(node.clone());
@@ -124,13 +124,22 @@ fn a_node_fault_is_tried_elsewhere_and_held_in_the_end() {
         let failed = Report::LaunchFailed { key, error: "spool full".into(), node_fault: true };
         d.report(node, vec![failed, Report::JobGone { job: *attempt }]);
         assert_eq!(d.state_of(job), Some(JobState::Pending));
-        d.pass_alive(130);
+        d.pass_alive(70);
     }
     assert_eq!(nodes[..2], ["n1", "n2"]);
-    assert_eq!(d.state_of(job), Some(JobState::Pending));
-    assert_ne!(d.c.state().jobs[&job].queue.hold, crate::control::state::job::Hold::No);
-    d.commit(Event::JobReleased { id: job, whole: false });
     assert_eq!(d.state_of(job), Some(JobState::Running));
+}
+
+#[test]
+fn nothing_starts_on_a_full_disk_and_all_goes_on_afterwards() {
+    let mut d = Driver::new(1, 1);
+    let (runs, waits) = (d.submit(batch()), d.submit(batch()));
+    d.step(crate::control::Input::Disk { full: true });
+    d.finish(runs, 0);
+    assert_eq!(d.state_of(runs), Some(JobState::Ended(EndState::Completed)));
+    assert_eq!(d.state_of(waits), Some(JobState::Pending));
+    d.step(crate::control::Input::Disk { full: false });
+    assert_eq!(d.state_of(waits), Some(JobState::Running));
 }
 
 #[test]
