@@ -160,6 +160,7 @@ impl World {
             placed.busy = true;
             match wish {
                 Wish::Release { .. } => self.judge.release_sent(order),
+                Wish::Suspend { suspend: false, .. } => self.judge.told_suspended(order, None),
                 Wish::Requeue { .. } => {
                     placed.requeue_sent = true;
                     self.judge.requeue_sent(order);
@@ -232,7 +233,8 @@ impl World {
             return self.client_breaks(caller);
         }
         let order = self.clients.calls[call].wish.order();
-        let operator = order.is_none() || matches!(self.clients.calls[call].wish, Wish::Requeue { .. });
+        let operator =
+            order.is_none() || matches!(self.clients.calls[call].wish, Wish::Requeue { .. } | Wish::Suspend { .. });
         let uid = order.map_or(0, |order| 1000 + (order % 3) as u32);
         let owner = Owner { uid, gid: uid, groups: vec![uid], user: format!("user{uid}"), group: format!("user{uid}") };
         let who = Asker { owner: Arc::new(owner), operator };
@@ -425,6 +427,12 @@ impl World {
                 let requeue_sent = placed.requeue_sent;
                 if matches!(&answer, Answer::Affected { jobs, .. } if !jobs.is_empty()) && whole {
                     self.judge.told_cancelled(order, index, requeue_sent);
+                }
+                self.content(call);
+            }
+            Wish::Suspend { order, suspend: true } => {
+                if matches!(&answer, Answer::Affected { jobs, refused } if !jobs.is_empty() && refused.is_empty()) {
+                    self.judge.told_suspended(order, Some(self.now));
                 }
                 self.content(call);
             }

@@ -1,6 +1,6 @@
 //! The controller's host in the simulator: turns, journal, flush, release, crash at every position, recovery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Snapshot as StateSnapshot;
@@ -80,8 +80,8 @@ pub(crate) struct ControllerHost {
     seq: u64,
     blobs: BTreeMap<Digest, Blob>,
     tick_at: Option<Time>,
-    /// Crash at the n-th time that this point is reached.
-    pub(crate) plan: Option<(CrashPoint, u32)>,
+    /// Crashes to come, one after the other: at the n-th time that the point is reached.
+    pub(crate) plan: VecDeque<(CrashPoint, u32)>,
     /// Started again so long after a crash; None: stays down.
     pub(crate) restart: Option<Span>,
     /// How long a flush takes.
@@ -111,7 +111,7 @@ impl ControllerHost {
             seq: 0,
             blobs: BTreeMap::new(),
             tick_at: None,
-            plan: None,
+            plan: VecDeque::new(),
             restart: None,
             flush_span: (Span(200), Span(3000)),
             at_crash: None,
@@ -421,14 +421,13 @@ impl World {
 
     /// Whether the planned crash is due at this point.
     fn is_crash_due(&mut self, point: CrashPoint) -> bool {
-        let Some((planned, left)) = self.controller.plan.as_mut().filter(|(planned, _)| *planned == point) else {
+        let Some((_, left)) = self.controller.plan.front_mut().filter(|(planned, _)| *planned == point) else {
             return false;
         };
-        let _ = planned;
         *left = left.saturating_sub(1);
         let due = *left == 0;
         if due {
-            self.controller.plan = None;
+            self.controller.plan.pop_front();
         }
         due
     }
@@ -456,7 +455,7 @@ impl World {
         self.clients_lose_controller();
         if let Some(span) = self.controller.restart {
             if self.controller.crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
-                self.controller.plan = Some((CrashPoint::InRecovery, 1));
+                self.controller.plan.push_front((CrashPoint::InRecovery, 1));
             }
             self.start_controller(span);
         }

@@ -117,7 +117,10 @@ impl World {
         match points[self.seed.below(5) as usize] {
             CrashPoint::Idle if self.controller.serves() => self.crash_controller(CrashPoint::Idle),
             CrashPoint::Idle => {}
-            point => self.controller.plan = Some((point, self.seed.spread(1, 20) as u32)),
+            point => {
+                self.controller.plan.clear();
+                self.controller.plan.push_back((point, self.seed.spread(1, 20) as u32));
+            }
         }
     }
 
@@ -253,7 +256,7 @@ impl World {
         }
         self.network.weather = Weather::FINE;
         self.clients.loss_ppm = 0;
-        self.controller.plan = None;
+        self.controller.plan.clear();
         self.controller.restart = Some(Span::from_secs(1));
         if self.controller.disk_full {
             self.set_disk_full(false);

@@ -52,6 +52,13 @@ struct Task {
     exit: ExitCode,
 }
 
+impl Task {
+    /// How it ends if nobody ends it.
+    fn natural(&self) -> Option<ExitCode> {
+        (self.alive && self.exit.signal == 0).then_some(self.exit)
+    }
+}
+
 impl StepHost {
     pub(crate) fn is_alive(&self) -> bool {
         self.machine.is_some()
@@ -322,6 +329,11 @@ impl World {
 
     pub(crate) fn process_ends(&mut self, node: usize, boot: u64, key: StepKey, rank: u32, turn: u32) {
         if self.nodes[node].boot == boot && self.turn_of(node, key, rank) == turn {
+            let exit =
+                self.nodes[node].steps.get(&key).and_then(|s| s.tasks.iter().find(|t| t.rank == rank)?.natural());
+            if exit.is_some() {
+                self.judge.process_done(self.now, key);
+            }
             self.task_ends(node, key, rank);
         }
     }

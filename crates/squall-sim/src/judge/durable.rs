@@ -139,7 +139,7 @@ impl Judge {
         file.nodes = alloc.nodes();
         file.left = alloc.nodes();
         file.started = Some(decided);
-        (file.ended, file.outcome, file.requeue) = (None, None, false);
+        (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
         (file.truth, file.unseen) = (None, false);
         if was != Phase::Pending || attempt <= before {
             self.violate(
@@ -304,6 +304,7 @@ impl JobFile {
             held,
             cancelled: None,
             requeue_sent: false,
+            suspended: None,
             given_up: false,
         }
     }

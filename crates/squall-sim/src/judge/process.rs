@@ -3,7 +3,7 @@
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt, JobKind};
 use squall_model::step::StepLaunch;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use super::{JobFile, Judge};
 use crate::client::Clients;
@@ -16,6 +16,9 @@ type Cores = [Option<(JobAttempt, u32)>];
 
 /// Beyond its limit and the wait for KILL, a process may live so much longer, seconds.
 const LIMIT_SLACK_S: u64 = 60;
+
+/// So long after its user was told, every process of a suspended job is stopped.
+const SUSPEND_SLACK: Span = Span::from_secs(2);
 
 impl Judge {
     /// The tasks of a step start on a node.
@@ -96,6 +99,10 @@ impl Judge {
         let files = || range.clone().map(|(_, file)| file);
         let skipped = self.skipped.get(&first).copied().unwrap_or(0);
         let all_seen = files().count() as u32 + skipped >= count;
+        // Who requeues what others have waited for may find that they have started, or are about to.
+        if files().any(|file| file.requeue_sent) {
+            return true;
+        }
         let over = |file: &JobFile| file.live == 0 && file.phase == Phase::Ended;
         match kind {
             DependencyKind::After => all_seen && files().all(|f| f.runs > 0 || f.attempt > 0 || over(f)),
@@ -177,6 +184,16 @@ impl Judge {
             if phase == Phase::Running {
                 self.move_to(key.job, Phase::Unreported);
             }
+        }
+    }
+
+    /// A process has done what it came for.
+    pub(crate) fn process_done(&mut self, now: Time, key: StepKey) {
+        let since = self.files.get(&key.job).and_then(|file| file.suspended);
+        let calm = since.is_some_and(|since| since > self.trouble_until);
+        if let Some(since) = since.filter(|since| calm && now.since(*since) > SUSPEND_SLACK) {
+            let text = format!("step {key} went on {} s after it was suspended", now.since(since).secs());
+            self.violate("a suspended job does not run", text);
         }
     }
 

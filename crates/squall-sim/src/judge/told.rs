@@ -2,6 +2,7 @@
 
 use squall_engine::control::state::State;
 use squall_model::id::JobId;
+use squall_model::time::Time;
 use squall_model::wire::client::Answer;
 
 use super::Judge;
@@ -77,6 +78,15 @@ impl Judge {
         for id in self.files_of(order, None) {
             if let Some(file) = self.files.get_mut(&id).filter(|f| f.phase == Phase::Pending && f.index.is_none()) {
                 file.held = true;
+            }
+        }
+    }
+
+    /// A client was told that an order is suspended, or is about to let it go on.
+    pub(crate) fn told_suspended(&mut self, order: usize, since: Option<Time>) {
+        for id in self.files_of(order, None) {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.suspended = since.filter(|_| file.phase == Phase::Running);
             }
         }
     }

@@ -166,7 +166,7 @@ impl World {
         match victim {
             Victim::Controller => {
                 match at {
-                    Some(plan) => self.controller.plan = Some(plan),
+                    Some(plan) => self.controller.plan.push_back(plan),
                     None => self.crash_controller(CrashPoint::Idle),
                 }
                 Ok(())
@@ -198,7 +198,7 @@ impl World {
         match victim {
             Victim::Controller => {
                 self.controller.restart = Some(after);
-                let dead = self.controller.plan.is_none_or(|(point, _)| point == CrashPoint::InRecovery);
+                let dead = self.controller.plan.front().is_none_or(|(point, _)| *point == CrashPoint::InRecovery);
                 if !self.controller.serves() && dead {
                     self.start_controller(after);
                 }
