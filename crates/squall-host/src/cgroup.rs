@@ -1,10 +1,12 @@
 //! Cgroups of jobs and steps: v2, v1, both at once, or none; what can't be had is done without.
 //!
-//! `…/squall/CLUSTER/NODE/job_N.A/step_S` in each hierarchy that is used: one to know all members by (v2 if it is
-//! there, for its `cgroup.kill`), and where limits are set the ones of the controllers memory and cpuset. Step daemons and
-//! their tasks are members of the step's group; the node daemon never is.
+//! `…/squall/CLUSTER/NODE/job_N.A/step_S` in v2 if it is there, to know and kill all members by and with whatever
+//! controllers it has; and in the v1 hierarchy of the memory controller where memory is limited and v2 lacks it. Other v1
+//! hierarchies are not used: to move a process into a group takes milliseconds, while on v2 it can be born there.
+//! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,12 +24,10 @@ pub use detect::{Mounts, Version};
 /// The folders of one node in the hierarchies that it may use.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
-    /// To know members by.
-    track: Option<Hierarchy>,
-    /// With the memory controller.
+    /// The v2 hierarchy.
+    v2: Option<Hierarchy>,
+    /// The one with the memory controller: v2 or its own.
     memory: Option<Hierarchy>,
-    /// With the cpuset controller.
-    cpuset: Option<Hierarchy>,
 }
 
 /// The node's folder in one hierarchy.
@@ -61,48 +61,35 @@ impl Cgroups {
             Hierarchy::make(&root, &below, version).or_else(|| Hierarchy::make(&root, &below, version))
         };
         let v2 = mounts.candidates(None).into_iter().find_map(|root| make(root, Version::V2));
-        let of = |controller: &str| {
-            if let Some(v2) = v2.as_ref().filter(|v2| v2.controllers.contains(&controller)) {
-                return Some(v2.clone());
-            }
-            let mut roots = mounts.candidates(Some(controller)).into_iter();
-            roots.find_map(|root| make(root, Version::V1))
-        };
-        let (memory, cpuset) = (of("memory"), of("cpuset").filter(|h| h.version == Version::V2 || h.fill_cpuset()));
-        let track = v2.clone().or_else(|| memory.clone()).or_else(|| of("freezer")).or_else(|| of("pids"));
-        if track.is_none() {
-            notices.push("no cgroups: processes are followed by parent, session and environment".to_owned());
+        let memory = v2
+            .clone()
+            .filter(|v2| v2.controllers.contains(&"memory"))
+            .or_else(|| mounts.candidates(Some("memory")).into_iter().find_map(|root| make(root, Version::V1)));
+        if v2.is_none() {
+            notices.push("no v2 cgroup: processes are followed by parent and environment".to_owned());
         }
         if memory.is_none() {
             notices.push("no memory cgroup: memory limits are watched, not enforced by the kernel".to_owned());
         }
-        if cpuset.is_none() {
+        if !v2.as_ref().is_some_and(|v2| v2.controllers.contains(&"cpuset")) {
             notices.push("no cpuset cgroup: tasks are bound by affinity only".to_owned());
         }
-        (Self { track, memory, cpuset }, notices)
+        (Self { v2, memory }, notices)
     }
 
     /// The hierarchies that a job or step with such limits uses, each once.
-    fn used(&self, limits: &Limits) -> Vec<&Hierarchy> {
-        let memory = self.memory.as_ref().filter(|_| limits.memory_mb > 0);
-        let cpuset = self.cpuset.as_ref().filter(|_| !limits.cpus.is_empty());
-        let mut used: Vec<&Hierarchy> = Vec::new();
-        for hierarchy in self.track.as_ref().into_iter().chain(memory).chain(cpuset) {
-            if !used.contains(&hierarchy) {
-                used.push(hierarchy);
-            }
-        }
-        used
+    fn used(&self, limits: &Limits) -> impl Iterator<Item = &Hierarchy> {
+        let own = self.own_memory().filter(|_| limits.memory_mb > 0);
+        self.v2.iter().chain(own)
     }
 
     fn all(&self) -> impl Iterator<Item = &Hierarchy> {
-        let all = [&self.track, &self.memory, &self.cpuset].into_iter().flatten();
-        let mut seen: Vec<&Hierarchy> = Vec::new();
-        all.filter(move |h| {
-            let fresh = !seen.contains(h);
-            seen.push(h);
-            fresh
-        })
+        self.v2.iter().chain(self.own_memory())
+    }
+
+    /// The hierarchy of the memory controller where that is not v2.
+    fn own_memory(&self) -> Option<&Hierarchy> {
+        self.memory.as_ref().filter(|memory| memory.version == Version::V1)
     }
 
     /// Makes the job's groups. Repeated: the limits are set again.
@@ -155,29 +142,36 @@ impl Cgroups {
                 }
             }
         }
-        if !limits.cpus.is_empty() && self.cpuset.as_ref() == Some(hierarchy) {
+        if !limits.cpus.is_empty() && hierarchy.controllers.contains(&"cpuset") {
             write(dir, "cpuset.cpus", &cpu_list(&limits.cpus))?;
         }
         Ok(())
     }
 
-    /// Processes in the job's groups.
-    pub fn members_of_job(&self, job: JobAttempt) -> Vec<u32> {
-        let Some(track) = &self.track else { return Vec::new() };
-        let dir = track.base.join(job_name(job));
-        let steps = folders(&dir).into_iter().flat_map(|step| members(&dir.join(step)));
-        members(&dir).into_iter().chain(steps).collect()
+    /// The folder of the step's v2 group, for its daemon to be born in.
+    pub fn birthplace(&self, key: StepKey) -> Option<File> {
+        File::open(step_dir(self.v2.as_ref()?, key)).ok()
     }
 
-    /// Processes in the step's group.
-    pub fn members_of_step(&self, key: StepKey) -> Vec<u32> {
-        self.track.as_ref().map(|track| members(&step_dir(track, key))).unwrap_or_default()
+    /// Processes in the job's groups.
+    pub fn members_of_job(&self, job: JobAttempt) -> BTreeSet<u32> {
+        let dirs = self.all().flat_map(|hierarchy| {
+            let dir = hierarchy.base.join(job_name(job));
+            let steps: Vec<PathBuf> = folders(&dir).into_iter().map(|step| dir.join(step)).collect();
+            steps.into_iter().chain([dir])
+        });
+        dirs.flat_map(|dir| members(&dir)).collect()
+    }
+
+    /// Processes in the step's groups.
+    pub fn members_of_step(&self, key: StepKey) -> BTreeSet<u32> {
+        self.all().flat_map(|hierarchy| members(&step_dir(hierarchy, key))).collect()
     }
 
     /// Kills all members of the job's groups, as far as one call can do it.
     pub fn kill_job(&self, job: JobAttempt) {
-        if let Some(track) = &self.track {
-            let _ = write(&track.base.join(job_name(job)), "cgroup.kill", "1");
+        if let Some(v2) = &self.v2 {
+            let _ = write(&v2.base.join(job_name(job)), "cgroup.kill", "1");
         }
     }
 
@@ -252,23 +246,6 @@ impl Hierarchy {
             delegate(job);
         }
     }
-
-    /// On v1 a new cpuset is empty and can have no members until it is filled like its parent: here by hand, below by
-    /// the kernel.
-    fn fill_cpuset(&self) -> bool {
-        let levels: Vec<&Path> = self.base.ancestors().take(3).collect();
-        levels.into_iter().rev().all(fill_cpuset) && write(&self.base, "cgroup.clone_children", "1").is_ok()
-    }
-}
-
-/// Fills a v1 cpuset like its parent. False: that failed.
-fn fill_cpuset(dir: &Path) -> bool {
-    let Some(parent) = dir.parent() else { return false };
-    ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
-        let now = fs::read_to_string(dir.join(name)).unwrap_or_default();
-        !now.trim().is_empty()
-            || fs::read_to_string(parent.join(name)).is_ok_and(|text| write(dir, name, text.trim()).is_ok())
-    })
 }
 
 /// Hands the controllers that limits need down to the children of `dir`, one by one: some may be missing. Gives those
@@ -324,7 +301,10 @@ impl StepGroups {
     /// step daemon, before it drops privileges and before it starts anything. Only the group that limits memory is
     /// indispensable: the others are done without, with a notice on standard error.
     pub fn join(&self) -> io::Result<()> {
-        for dir in &self.join {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        // Where it was born it need not go, which would take a thousand times as long.
+        for dir in self.join.iter().filter(|dir| born.is_empty() || !dir.ends_with(born)) {
             match write(dir, "cgroup.procs", "0") {
                 Err(e) if self.memory_dir() == Some(dir) => return Err(e),
                 Err(e) => say(&format!("cgroup {} can't be joined: {e}", dir.display())),
@@ -454,7 +434,7 @@ mod tests {
     fn a_process_is_limited_found_and_killed_where_that_is_allowed() {
         let (mounts, cluster) = (Mounts::read().unwrap(), format!("test-{}", std::process::id()));
         let (cgroups, notices) = Cgroups::open(&mounts, &cluster, "n1");
-        if cgroups.track.is_none() {
+        if cgroups.v2.is_none() && cgroups.memory.is_none() {
             assert!(!notices.is_empty(), "what is missing must be said");
             return;
         }
@@ -470,7 +450,8 @@ mod tests {
             write(dir, "cgroup.procs", &child.id().to_string()).unwrap();
         }
         assert_eq!(groups.members(), Some(vec![child.id()]));
-        assert_eq!((cgroups.members_of_job(job), cgroups.members_of_step(key)), (vec![child.id()], vec![child.id()]));
+        let members = BTreeSet::from([child.id()]);
+        assert_eq!((cgroups.members_of_job(job), cgroups.members_of_step(key)), (members.clone(), members));
         if let Some(dir) = groups.memory_dir() {
             let limit = ["memory.max", "memory.limit_in_bytes"].map(|name| fs::read_to_string(dir.join(name)));
             assert!(limit.iter().flatten().any(|text| text.trim() == (64_u64 << 20).to_string()));
@@ -483,6 +464,42 @@ mod tests {
         assert!(cgroups.close_job(job) && cgroups.jobs().is_empty());
         cgroups.close();
         assert!(cgroups.all().all(|hierarchy| !hierarchy.base.exists()));
+    }
+
+    #[test]
+    fn a_step_daemon_is_born_in_its_group_where_that_is_allowed() {
+        use crate::sys::spawn::{Session, Spawn};
+        use std::os::fd::AsFd;
+        let (mounts, cluster) = (Mounts::read().unwrap(), format!("born-{}", std::process::id()));
+        let (cgroups, _) = Cgroups::open(&mounts, &cluster, "n1");
+        let key = StepKey { job: JobId(6), attempt: Attempt(1), step: StepNo::BATCH };
+        let groups = cgroups.open_step(key, &Limits::default()).unwrap();
+        let Some(birthplace) = cgroups.birthplace(key) else { return };
+        let out = std::env::temp_dir().join(format!("squall-born-{}", std::process::id()));
+        let (file, null) = (File::create(&out).unwrap(), File::open("/dev/null").unwrap());
+        let argv = [c"cat".to_owned(), c"/proc/self/cgroup".to_owned()];
+        let spawn = |program| Spawn {
+            program,
+            argv: &argv,
+            env: &[],
+            env_pid: None,
+            dir: None,
+            stdio: [null.as_fd(), file.as_fd(), null.as_fd()],
+            session: Session::New,
+            umask: None,
+            rlimits: &[],
+            cpus: &[],
+        };
+        let error = spawn(c"/nonexistent").start_in(birthplace.as_fd()).unwrap_err();
+        assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
+        let child = spawn(c"/bin/cat").start_in(birthplace.as_fd()).unwrap();
+        crate::sys::wait::reap_pid(child.pid).unwrap();
+        let text = fs::read_to_string(&out).unwrap();
+        let own = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap();
+        assert!(groups.join[0].ends_with(own), "{own} is not {:?}", groups.join);
+        fs::remove_file(&out).unwrap();
+        assert!(cgroups.close_job(JobAttempt { job: key.job, attempt: key.attempt }));
+        cgroups.close();
     }
 
     #[test]

@@ -232,7 +232,8 @@ impl Daemon {
             rlimits: &[],
             cpus: &cpus,
         };
-        match spawn.start() {
+        let born = self.cgroups.birthplace(key).and_then(|group| spawn.start_in(group.as_fd()).ok());
+        match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {
                 self.children.insert(child.pid, key);
                 self.served.insert(key, Served { pid: child.pid, pidfd: None, tells: None });

@@ -10,6 +10,9 @@ use std::ptr;
 /// Bytes of stack for the child between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
 
+/// As in the kernel's `sched.h`.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
 /// How the child stands to its parent's session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Session {
@@ -92,7 +95,12 @@ struct Plan {
     rlimits: *const (u32, u64),
     rlimit_count: usize,
     cpus: *const libc::cpu_set_t,
-    /// Written by the child: which call failed (index into CALLS) and its errno; 0: none.
+    report: *mut Report,
+}
+
+/// What the child writes where parent and child both see it.
+struct Report {
+    /// Which call failed (index into CALLS); 0: none.
     failed: usize,
     errno: c_int,
 }
@@ -103,6 +111,16 @@ const CALLS: [&str; 8] = ["", "setsid", "dup2", "chdir", "setrlimit", "sched_set
 impl Spawn<'_> {
     /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
     pub fn start(&self) -> Result<Child, SpawnError> {
+        self.start_by(clone_vfork)
+    }
+
+    /// Starts it as a member of the v2 cgroup with that folder. To be born there is much cheaper for the whole machine than to
+    /// move there. Fails with `clone` if the kernel (before 5.7) or the cgroup does not allow it.
+    pub fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
+        self.start_by(|plan| clone_into(plan, cgroup))
+    }
+
+    fn start_by(&self, clone: impl FnOnce(&mut Plan) -> io::Result<Child>) -> Result<Child, SpawnError> {
         let failed = |call| move |error| SpawnError { call, error };
         // The child moves its standard descriptors to 0, 1, 2: none of the sources may lie there.
         let high = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
@@ -126,6 +144,7 @@ impl Spawn<'_> {
             pid_at = entry[room..].as_mut_ptr().cast();
         }
         let cpus = (!self.cpus.is_empty()).then(|| cpu_set(self.cpus));
+        let report = SharedReport::new().map_err(failed("mmap"))?;
         let mut plan = Plan {
             program: self.program.as_ptr(),
             argv: argv.as_ptr(),
@@ -138,16 +157,16 @@ impl Spawn<'_> {
             rlimits: self.rlimits.as_ptr(),
             rlimit_count: self.rlimits.len(),
             cpus: cpus.as_ref().map_or(ptr::null(), ptr::from_ref),
-            failed: 0,
-            errno: 0,
+            report: report.0,
         };
-        let child = clone_vfork(&mut plan).map_err(failed("clone"))?;
-        if plan.failed == 0 {
+        let child = clone(&mut plan).map_err(failed("clone"))?;
+        let report = report.read();
+        if report.failed == 0 {
             return Ok(child);
         }
         // It never ran: nobody else will miss its status.
         let _ = super::wait::reap_pid(child.pid);
-        Err(SpawnError { call: CALLS[plan.failed], error: io::Error::from_raw_os_error(plan.errno) })
+        Err(SpawnError { call: CALLS[report.failed], error: io::Error::from_raw_os_error(report.errno) })
     }
 }
 
@@ -190,19 +209,78 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Runs in the child, on the parent's memory: system calls only.
+/// Like `clone_vfork`, but the child is born in a cgroup, on a copy of the parent's memory: what the C library
+/// offers for a child on shared memory can't name a cgroup.
+fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
+    let mut pidfd: c_int = -1;
+    // SAFETY: a clone_args is plain integers; all zero is valid.
+    let mut args = unsafe { MaybeUninit::<libc::clone_args>::zeroed().assume_init() };
+    args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+    args.pidfd = (&raw mut pidfd) as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.cgroup = cgroup.as_raw_fd() as u64;
+    // SAFETY: without a stack and CLONE_VM this is a fork: the child goes on with its own copy of everything, and makes
+    // nothing but system calls until it execs or exits. `args` and `pidfd` are valid for the call. All signals are blocked
+    // meanwhile, so no handler runs in the child.
+    let pid = unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        let pid = libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>());
+        if pid == 0 {
+            child(ptr::from_mut(plan).cast());
+        }
+        let error = io::Error::last_os_error();
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
+        if pid < 0 {
+            return Err(error);
+        }
+        pid
+    };
+    // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nobody else owns it.
+    Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// A page that a child sees whether it shares the parent's memory or has a copy.
+struct SharedReport(*mut Report);
+
+impl SharedReport {
+    fn new() -> io::Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let page = unsafe { libc::mmap(ptr::null_mut(), size_of::<Report>(), protection, flags, -1, 0) };
+        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page.cast())) }
+    }
+
+    /// To be called when the child has executed or exited.
+    fn read(&self) -> Report {
+        // SAFETY: the page is mapped until drop, aligned, zeroed (a valid Report) or written by the child, which
+        // writes no more.
+        unsafe { ptr::read_volatile(self.0) }
+    }
+}
+
+impl Drop for SharedReport {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this size, and no pointer to it is used after the spawn.
+        unsafe { libc::munmap(self.0.cast(), size_of::<Report>()) };
+    }
+}
+
+/// Runs in the child, on the parent's memory or a copy of it: system calls only.
 extern "C" fn child(plan: *mut c_void) -> c_int {
     let plan = plan.cast::<Plan>();
     // SAFETY: the parent is stopped and keeps all that the plan points to alive; see `clone_vfork`.
-    // `prepare` and execve make system calls and write into `plan` only.
+    // `prepare` and execve make system calls and write into the report only.
     unsafe {
         let mut failed = prepare(&*plan);
         if failed == 0 {
             libc::execve((*plan).program, (*plan).argv, (*plan).env);
             failed = 7;
         }
-        (*plan).errno = *libc::__errno_location();
-        (*plan).failed = failed;
+        (*(*plan).report).errno = *libc::__errno_location();
+        (*(*plan).report).failed = failed;
         libc::_exit(127)
     }
 }
