@@ -26,8 +26,8 @@ Ends the cluster on this machine. Running jobs are ended and go back into the qu
 
 /// How long the controller may take to deal with running jobs, beyond the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
-/// How long a daemon may take to end by itself.
-const END_TIME: Duration = Duration::from_secs(10);
+/// How long a daemon may take to end by itself, and again when asked by signal.
+const END_TIME: Duration = Duration::from_secs(3);
 
 /// Runs the command.
 pub(crate) fn run(args: Vec<OsString>) -> ExitCode {

@@ -220,7 +220,8 @@ fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String>
     let answer = Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Nodes));
     match answer {
         Ok(Answer::Nodes(nodes)) => {
-            let is_up = |name: &&String| nodes.iter().any(|n| n.name == **name && n.known && n.up);
+            // The state remembers nodes as up over a restart; only a connected one has a version.
+            let is_up = |name: &&String| nodes.iter().any(|n| n.name == **name && n.up && !n.version.is_empty());
             Ok(names.iter().filter(|name| !is_up(name)).cloned().collect())
         }
         Ok(_) => Err("the controller gave an answer that does not fit the request".into()),
