@@ -24,6 +24,7 @@ use crate::hardware::{self, Machine};
 use crate::logging::say;
 use crate::place::Place;
 use crate::spool::Spool;
+use crate::stepd::Nursery;
 use crate::sys::{clock, pidfd};
 
 mod adopt;
@@ -99,6 +100,8 @@ struct Daemon {
     cgroups: Cgroups,
     hardware: Machine,
     program: CString,
+    /// Makes step daemons; none before the first, and after a failure.
+    nursery: Option<Nursery>,
     null: File,
     events: UnboundedSender<Event>,
     link: Option<Link>,
@@ -180,6 +183,7 @@ impl Daemon {
             cgroups,
             hardware,
             program: CString::new(args.program.as_os_str().as_bytes())?,
+            nursery: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
             events,
             link: None,

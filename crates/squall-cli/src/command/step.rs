@@ -10,6 +10,9 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         [option, folder] if option == "--spool" => {
             ExitCode::from(u8::try_from(squall_host::stepd::run(Path::new(folder))).unwrap_or(1))
         }
+        [option, _room] if option == "--nursery" => {
+            ExitCode::from(u8::try_from(squall_host::stepd::serve_nursery()).unwrap_or(1))
+        }
         _ => {
             eprintln!("usage: squall step --spool FOLDER");
             ExitCode::from(2)

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
@@ -25,6 +25,7 @@ use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes;
 use crate::spool::{BatchFiles, file};
+use crate::stepd::Nursery;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -216,10 +217,15 @@ impl Daemon {
     fn start_daemon(&mut self, launch: &StepLaunch) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
+        let cpus: Vec<usize> = launch.cores.iter().collect();
+        if let Some(pid) = self.copy_daemon(&folder, &cpus) {
+            self.children.insert(pid, key);
+            self.served.insert(key, Served { pid, pidfd: None, tells: None });
+            return Ok(());
+        }
         let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
         let argv = argv.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
         let log = self.spool.open_file(key, file::LOG)?;
-        let cpus: Vec<usize> = launch.cores.iter().collect();
         let spawn = Spawn {
             program: &self.program,
             argv: &argv,
@@ -249,6 +255,18 @@ impl Daemon {
                 Err(io::Error::other(error))
             }
         }
+    }
+
+    /// Has a step daemon made by copying, which is cheaper than executing one. None: it has to be executed.
+    fn copy_daemon(&mut self, folder: &Path, cpus: &[usize]) -> Option<u32> {
+        let mut nursery = match self.nursery.take() {
+            Some(nursery) => nursery,
+            None => Nursery::start(&self.program).ok()?,
+        };
+        // After an error another one is started for the next step.
+        let pid = nursery.birth(folder, cpus).ok()?;
+        self.nursery = Some(nursery);
+        Some(pid)
     }
 
     pub(super) fn tell(&mut self, key: StepKey, message: ToStepd) {

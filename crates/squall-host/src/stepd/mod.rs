@@ -20,6 +20,7 @@ mod frames;
 mod login;
 mod meter;
 mod node_link;
+mod nursery;
 mod patterns;
 mod prepare;
 mod processes;
@@ -43,6 +44,7 @@ use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
+pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
 
 /// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.

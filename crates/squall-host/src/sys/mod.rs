@@ -6,6 +6,7 @@ pub mod descriptors;
 pub mod host;
 pub mod identity;
 pub mod limits;
+pub mod offspring;
 pub mod pidfd;
 pub mod signals;
 pub mod spawn;

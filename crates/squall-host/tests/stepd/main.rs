@@ -22,6 +22,7 @@ use squall_model::wire::{Hello, Proof, Role};
 use squall_host::spool::{RESULT_BYTES, file};
 
 mod batch;
+mod copies;
 mod tasks;
 mod testing;
 
@@ -37,12 +38,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 type Test = (&'static str, fn());
 
 /// Every test.
-const TESTS: [&[Test]; 2] = [&batch::TESTS, &tasks::TESTS];
+const TESTS: [&[Test]; 3] = [&batch::TESTS, &copies::TESTS, &tasks::TESTS];
 
 /// Has no harness, because a step daemon must be its process's only thread. Arguments: parts of names of tests to run.
 fn main() {
     if let Some(spool) = std::env::var_os(SPOOL) {
         std::process::exit(squall_host::stepd::run(Path::new(&spool)));
+    }
+    if std::env::args().nth(2).is_some_and(|word| word == "--nursery") {
+        std::process::exit(squall_host::stepd::serve_nursery());
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
@@ -106,7 +110,15 @@ impl Step {
         let dir = std::env::temp_dir().join(format!("squall-stepd-{}-{count}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("spool")).unwrap();
-        let (launch, script) = make(&dir);
+        let spool = Self::folder(&dir, make);
+        let listener = UnixListener::bind(spool.join(file::SOCK)).unwrap();
+        let daemon = Self::daemon(&spool, Stdio::from(std::os::fd::OwnedFd::from(listener)));
+        Self { dir, daemon }
+    }
+
+    /// Makes the spool folder as the node daemon would.
+    fn folder(dir: &Path, make: impl FnOnce(&Path) -> (StepLaunch, String)) -> PathBuf {
+        let (launch, script) = make(dir);
         let spool = dir.join("spool");
         let mut bytes = Vec::new();
         codec::encode(&launch, &mut bytes).unwrap();
@@ -115,9 +127,7 @@ impl Step {
         fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o700)).unwrap();
         fs::write(spool.join(file::ENVIRONMENT), "PATH=/usr/bin:/bin\0MINE=yes\0SLURM_JOB_ID=old\0").unwrap();
         fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
-        let listener = UnixListener::bind(spool.join(file::SOCK)).unwrap();
-        let daemon = Self::daemon(&spool, Stdio::from(std::os::fd::OwnedFd::from(listener)));
-        Self { dir, daemon }
+        spool
     }
 
     fn daemon(spool: &Path, stdin: Stdio) -> Child {

@@ -1,0 +1,65 @@
+//! A process that makes copies of itself for its parent.
+
+use std::io;
+
+use super::wait::reap_pid;
+
+/// What a process is after [`bear`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Born {
+    /// The one that called.
+    Original,
+    /// The copy.
+    Copy,
+}
+
+/// Copies this process. The copy's parent is this process's own parent, which will reap it. The second value is the copy's
+/// id, seen from the original; 0 in the copy. Only for processes with one thread.
+pub fn bear() -> io::Result<(Born, u32)> {
+    // SAFETY: without CLONE_VM this is fork(2), with another parent for the child. The process has one thread, so no lock
+    // is held that the copy could wait for; a null stack means that the copy goes on with its copy of this one.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT, 0, 0, 0, 0) };
+    match pid {
+        0 => Ok((Born::Copy, 0)),
+        pid if pid > 0 => Ok((Born::Original, pid as u32)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Overwrites this process's command line as others see it. Fails if it has less room than `words` need.
+pub fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let field = |number: usize| {
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.split_ascii_whitespace().nth(number - 3)?.parse::<usize>().ok()
+    };
+    let (Some(start), Some(end)) = (field(48), field(49)) else { return Err(io::ErrorKind::InvalidData.into()) };
+    let line: Vec<u8> = words.iter().flat_map(|w| w.iter().copied().chain([0])).collect();
+    let room = end.saturating_sub(start);
+    if start == 0 || line.len() > room {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    // SAFETY: from `start` to `end` lie the argument strings that the kernel wrote onto this process's own stack; they are
+    // writable, and nothing in this program keeps a reference to them (std copies arguments when asked for them).
+    unsafe {
+        let at = std::ptr::with_exposed_provenance_mut::<u8>(start);
+        std::ptr::copy_nonoverlapping(line.as_ptr(), at, line.len());
+        std::ptr::write_bytes(at.add(line.len()), 0, room - line.len());
+    }
+    Ok(())
+}
+
+/// Lets this process run on these CPUs only.
+pub fn bind(cpus: &[usize]) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for &cpu in cpus.iter().filter(|&&c| c < rustix::thread::CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Ends a child that is of no more use.
+pub fn dismiss(pid: u32) {
+    let _ = super::signals::kill(pid, libc::SIGKILL);
+    let _ = reap_pid(pid);
+}
