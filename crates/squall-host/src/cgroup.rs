@@ -17,9 +17,9 @@ use squall_model::set::CoreSet;
 use crate::logging::say;
 use crate::spool::file;
 
-mod detect;
+pub mod detect;
 
-pub use detect::{Mounts, Version};
+use detect::{Mounts, Version};
 
 /// The folders of one node in the hierarchies that it may use.
 #[derive(Clone, Debug, Default)]
@@ -403,8 +403,14 @@ fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use squall_model::id::{Attempt, JobId, StepNo};
+    use std::collections::BTreeSet;
+    use std::fs::{self, File};
+
+    use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+    use squall_model::job::JobAttempt;
+    use squall_model::set::CoreSet;
+
+    use super::{Cgroups, Limits, Mounts, StepGroups, Version, cpu_list, job_name, job_of, step_name, write};
 
     #[test]
     fn groups_survive_being_written() {

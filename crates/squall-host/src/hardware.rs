@@ -125,7 +125,12 @@ fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
+
+    use squall_model::config::Config;
+    use squall_model::resource::Hardware;
+
+    use super::{Machine, boot_time, load, meminfo_mb, topology};
 
     fn machine(cpus: u32) -> Machine {
         let hardware = Hardware {

@@ -19,7 +19,8 @@ use squall_model::wire::node::{Down, DownFrame};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::cgroup::{Cgroups, Limits, Mounts};
+use crate::cgroup::detect::Mounts;
+use crate::cgroup::{Cgroups, Limits};
 use crate::hardware::{self, Machine};
 use crate::logging::say;
 use crate::place::Place;

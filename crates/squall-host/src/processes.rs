@@ -120,7 +120,10 @@ pub fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
+
+    use super::{Stat, kill_if, mark, marked, served_folder, variable_in};
+    use crate::spool::TASK_MARK;
 
     #[test]
     fn stat_lines_with_wild_names() {

@@ -88,7 +88,9 @@ fn unescape(text: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::{Path, PathBuf};
+
+    use super::Mounts;
 
     const HYBRID: &str = "tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0\n\
         cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n\

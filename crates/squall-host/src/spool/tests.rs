@@ -1,14 +1,20 @@
 //! The spool on a real disk.
 
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 
-use squall_model::job::{ExitCode, JobSpec, Owner, Usage};
+use squall_model::id::{Attempt, Epoch, JobId, Session, StepKey, StepNo};
+use squall_model::job::{ExitCode, JobAttempt, JobSpec, Owner, Usage};
 use squall_model::report::StepEnd;
 use squall_model::set::CoreSet;
-use squall_model::step::{Layout, Program};
+use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
 use squall_model::time::Time;
 
-use super::*;
+use super::{
+    BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, parse_key, parse_tasks,
+};
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
