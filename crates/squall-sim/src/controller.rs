@@ -92,6 +92,8 @@ pub(crate) struct ControllerHost {
     /// The frame that a planted bug gives again later.
     pub(crate) stale: Option<(Time, DownFrame)>,
     pub(crate) disk_full: bool,
+    /// A turn has passed since it became full.
+    knows_full: bool,
 }
 
 impl ControllerHost {
@@ -118,6 +120,7 @@ impl ControllerHost {
             crashes_in_recovery: 0,
             stale: None,
             disk_full: false,
+            knows_full: false,
         }
     }
     /// Whether it takes connections.
@@ -267,6 +270,11 @@ impl World {
         }
         let deadline = machine.deadline();
         self.controller.machine = Some(machine);
+        let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
+        if takes && self.controller.knows_full && self.controller.disk_full {
+            self.judge.violate("a full disk takes no submissions", format!("after record {}", self.controller.seq));
+        }
+        self.controller.knows_full = self.controller.disk_full;
         self.plan_tick(deadline);
         self.perturb_out(&mut out);
         self.append(out);
@@ -444,6 +452,7 @@ impl World {
         self.controller.flushing = None;
         self.controller.turn_due = false;
         self.controller.tick_at = None;
+        self.controller.knows_full = false;
         if point != CrashPoint::InRecovery {
             self.controller.disk.crash(&mut self.seed);
             self.controller.crashes_in_recovery = 0;

@@ -57,11 +57,15 @@ pub enum Fault {
     ShutDown,
     /// Every frame takes many seconds.
     Tar,
+    /// A node daemon is killed between two things that it does.
+    NodeDaemonKilledInAct,
+    /// A step daemon is killed between two things that it does.
+    StepDaemonKilledInAct,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -89,6 +93,8 @@ impl Fault {
         Self::ClientKilled,
         Self::ShutDown,
         Self::Tar,
+        Self::NodeDaemonKilledInAct,
+        Self::StepDaemonKilledInAct,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -120,6 +126,8 @@ impl Fault {
             Self::ClientKilled => "client-killed",
             Self::ShutDown => "shut-down",
             Self::Tar => "tar",
+            Self::NodeDaemonKilledInAct => "node-daemon-killed-in-act",
+            Self::StepDaemonKilledInAct => "step-daemon-killed-in-act",
         }
     }
 }

@@ -154,11 +154,19 @@ impl World {
         let after = Span::from_millis(self.seed.spread(1, 60_000));
         self.nodes[node].restart = Some(after);
         self.disturb(after);
+        if self.seed.chance(400_000) {
+            self.nodes[node].dies_after_acts = Some(self.seed.spread(1, 16) as u32);
+            return;
+        }
         self.strike(Fault::NodeDaemonKilled, node as u64);
         self.kill_node_daemon(node);
     }
 
     fn strike_step(&mut self) {
+        if self.seed.chance(300_000) {
+            self.step_dies_after_acts = Some(self.seed.spread(1, 24) as u32);
+            return self.disturb(Span(0));
+        }
         let start = self.any_node();
         let count = self.nodes.len();
         let found = (0..count).map(|at| (start + at) % count).find_map(|node| {
@@ -257,6 +265,7 @@ impl World {
         self.network.weather = Weather::FINE;
         self.clients.loss_ppm = 0;
         self.controller.plan.clear();
+        self.step_dies_after_acts = None;
         self.controller.restart = Some(Span::from_secs(1));
         if self.controller.disk_full {
             self.set_disk_full(false);
@@ -268,6 +277,7 @@ impl World {
             self.network.heal(node);
             self.network.slow(node, 1);
             self.nodes[node].spool.full = false;
+            self.nodes[node].dies_after_acts = None;
             self.nodes[node].restart = Some(Span::from_secs(1));
             if !self.nodes[node].powered {
                 self.restore_power(node, Span(0));

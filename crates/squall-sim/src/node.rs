@@ -40,6 +40,8 @@ pub(crate) struct NodeHost {
     /// Which job's live processes hold each core, and how many of them.
     pub(crate) cores: Vec<Option<(JobAttempt, u32)>>,
     last_pid: u32,
+    /// The daemon is killed between two of its acts, after so many of them.
+    pub(crate) dies_after_acts: Option<u32>,
     /// How far its clock is ahead of one that is [`SKEW_MAX`] behind.
     pub(crate) skew: Span,
     /// What the daemon is to be told after what it is being told.
@@ -95,6 +97,7 @@ impl NodeHost {
             steps: BTreeMap::new(),
             cores: vec![None; hardware.cpus as usize],
             last_pid: 100,
+            dies_after_acts: None,
             skew: SKEW_MAX,
             queue: VecDeque::new(),
             busy: false,
@@ -315,6 +318,9 @@ impl World {
         let deadline = daemon.machine.deadline();
         self.plan_node_tick(node, deadline);
         for act in out.acts {
+            if self.dies_now(node) {
+                return;
+            }
             self.node_act(node, act, &blobs);
         }
         let Some(daemon) = &mut self.nodes[node].daemon else { return };
@@ -338,6 +344,19 @@ impl World {
             }
             self.kill_node_daemon(node);
         }
+    }
+
+    /// Whether the daemon is killed before its next act; then it is.
+    fn dies_now(&mut self, node: usize) -> bool {
+        let Some(left) = &mut self.nodes[node].dies_after_acts else { return false };
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return false;
+        }
+        self.nodes[node].dies_after_acts = None;
+        self.strike(Fault::NodeDaemonKilledInAct, node as u64);
+        self.kill_node_daemon(node);
+        true
     }
 
     /// The node's own clock, which may be wrong.

@@ -10,6 +10,7 @@ use squall_model::step::StepLaunch;
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
+use crate::coverage::Fault;
 use crate::mutation::Mutation;
 use crate::node::Folder;
 use crate::order::{Order, Truth};
@@ -203,8 +204,24 @@ impl World {
             self.agenda.at(at, Happening::StepTick { node, boot, key });
         }
         for act in out {
+            if self.step_dies_now(node, key) {
+                return;
+            }
             self.step_act(node, key, act);
         }
+    }
+
+    /// Whether the step daemon is killed before its next act; then it is.
+    fn step_dies_now(&mut self, node: usize, key: StepKey) -> bool {
+        let Some(left) = &mut self.step_dies_after_acts else { return false };
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return false;
+        }
+        self.step_dies_after_acts = None;
+        self.strike(Fault::StepDaemonKilledInAct, u64::from(key.job.0));
+        self.kill_step_daemon(node, key);
+        true
     }
 
     fn step_act(&mut self, node: usize, key: StepKey, act: StepAct) {
@@ -369,6 +386,13 @@ impl World {
         let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| s.is_alive()) else { return };
         step.machine = None;
         step.node_daemon_alive = alive;
+        // What it alone had seen of its tasks dies with it.
+        let told = self.nodes[node].spool.steps.get(&key).is_none_or(|folder| folder.result.is_some());
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
+        if !told && step.tasks.iter().any(|task| !task.alive) {
+            step.unseen = true;
+            self.judge.lose_sight(key, node);
+        }
         self.say(Who::Node(node as u32), "step daemon dies", key.job.0, u64::from(key.attempt.0));
         let span = self.local_delay(node);
         self.after(span, Happening::OrphanSeen { node, life, key });

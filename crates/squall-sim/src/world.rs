@@ -119,6 +119,8 @@ pub(crate) struct World {
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
+    /// A step daemon is killed between two of its acts, after so many acts of all step daemons.
+    pub(crate) step_dies_after_acts: Option<u32>,
     pub(crate) coverage: Coverage,
     pub(crate) trace: Trace,
     pub(crate) steps: u64,
@@ -143,6 +145,7 @@ impl World {
             clients: Clients::default(),
             workload: None,
             nemesis: Nemesis::default(),
+            step_dies_after_acts: None,
             coverage: Coverage::default(),
             trace: Trace::new(setup.trace),
             steps: 0,

@@ -187,6 +187,16 @@ impl Judge {
         }
     }
 
+    /// Whoever saw how the tasks of a step ended there has died without a word.
+    pub(crate) fn lose_sight(&mut self, key: StepKey, node: usize) {
+        if let Some((_, unseen)) = self.exits.get_mut(&(key, node)) {
+            *unseen = true;
+        }
+        if let Some(file) = self.files.get_mut(&key.job).filter(|f| f.attempt == key.attempt.0) {
+            file.unseen = true;
+        }
+    }
+
     /// A process has done what it came for.
     pub(crate) fn process_done(&mut self, now: Time, key: StepKey) {
         let since = self.files.get(&key.job).and_then(|file| file.suspended);
