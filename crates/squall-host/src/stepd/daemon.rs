@@ -104,6 +104,9 @@ impl Daemon {
     /// Everything before the first task.
     fn begin(&mut self) -> StepInput {
         let launch = &self.folder.launch;
+        if let Program::Timer { .. } = launch.program {
+            return StepInput::Start;
+        }
         if let Program::Tasks(program) = &launch.program {
             match srun::connect(program, launch.node_index, launch.facts.owner.uid) {
                 Ok(link) => self.srun = link,

@@ -9,6 +9,7 @@ use squall_model::job::Usage;
 use super::tree::descendants;
 use crate::cgroup::StepGroups;
 use crate::sys::host::{page_bytes, tick_us};
+use crate::sys::wait::own_peak_kb;
 
 /// Peaks seen so far of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,7 +96,9 @@ impl Meter {
     /// Completes what the kernel said of a reaped task by what was seen of it. `io`: its last counters.
     pub(super) fn complete(&self, rank: u32, usage: &mut Usage, io: (u64, u64)) {
         let peak = self.peaks.get(&rank).copied().unwrap_or_default();
-        usage.max_rss_kb = usage.max_rss_kb.max(peak.rss_kb);
+        // What does not rise above our own memory may be our own memory: then what was seen is nearer to the truth.
+        let is_known = usage.max_rss_kb > own_peak_kb();
+        usage.max_rss_kb = if is_known || peak.rss_kb == 0 { usage.max_rss_kb.max(peak.rss_kb) } else { peak.rss_kb };
         usage.max_vm_kb = usage.max_vm_kb.max(peak.vm_kb);
         usage.read_bytes = io.0.max(peak.read_bytes);
         usage.write_bytes = io.1.max(peak.write_bytes);

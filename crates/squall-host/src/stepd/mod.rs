@@ -32,6 +32,7 @@ mod tree;
 use std::fs;
 use std::path::Path;
 
+use rustix::process::DumpableBehavior;
 use squall_engine::step::StepInput;
 use squall_model::step::{Program, StepLaunch};
 
@@ -91,6 +92,10 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     let owner = &launch.facts.owner;
     let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
     become_user(&identity).map_err(|e| e.to_string())?;
+    if root {
+        // It holds what was opened as root: the user may not look into it, whatever the machine's setting.
+        rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|e| format!("prctl: {e}"))?;
+    }
     let umask = match &launch.program {
         Program::Tasks(program) => program.umask,
         Program::Batch | Program::Timer { .. } => launch.facts.spec.umask,

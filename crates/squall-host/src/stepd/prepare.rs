@@ -82,6 +82,7 @@ impl Refusal {
 pub(super) fn prepare(folder: &Folder) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program),
+        // An emulated step has nothing to prepare, and does not come here.
         Program::Batch | Program::Timer { .. } => prepare_batch(folder),
     }
 }

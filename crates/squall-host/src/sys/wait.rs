@@ -73,6 +73,18 @@ pub fn peek() -> Option<u32> {
     u32::try_from(pid).ok().filter(|&p| p != 0)
 }
 
+/// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us
+/// before exec.
+pub fn own_peak_kb() -> u64 {
+    let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is valid for the call; an all-zero rusage is valid if the kernel writes none.
+    let rusage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, rusage.as_mut_ptr());
+        rusage.assume_init()
+    };
+    rusage.ru_maxrss as u64
+}
+
 /// A wait status as code and signal.
 pub fn exit_of(status: i32) -> ExitCode {
     if libc::WIFSIGNALED(status) {

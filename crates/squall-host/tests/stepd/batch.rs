@@ -14,7 +14,12 @@ use squall_model::wire::{Hello, Role};
 use super::testing::launch;
 use super::{Peer, Step, Test, batch, code, lives, signal};
 
-pub(crate) const TESTS: [Test; 12] = [
+pub(crate) const TESTS: [Test; 14] = [
+    ("batch::started_by_root_it_is_the_user_in_all_it_does", started_by_root_it_is_the_user_in_all_it_does),
+    (
+        "batch::an_emulated_step_has_no_process_and_ends_by_itself_or_when_told",
+        an_emulated_step_has_no_process_and_ends_by_itself_or_when_told,
+    ),
     (
         "batch::a_script_runs_and_its_end_is_written_before_it_is_told",
         a_script_runs_and_its_end_is_written_before_it_is_told,
@@ -65,6 +70,48 @@ fn a_script_runs_and_its_end_is_written_before_it_is_told() {
     let pids = step.text("spool/pids");
     let fields: Vec<&str> = pids.split_whitespace().collect();
     assert_eq!((fields.len(), fields[0]), (3, "0"));
+}
+
+fn an_emulated_step_has_no_process_and_ends_by_itself_or_when_told() {
+    let timer = |run_ms| Program::Timer { run_ms, code: 9 };
+    let mut step = batch("", |l| l.program = timer(20));
+    assert_eq!(step.end().exit, code(9));
+    assert!(!step.dir.join("slurm-12.out").exists());
+    let mut step = batch("", |l| l.program = timer(1_000_000));
+    step.connect().send(&ToStepd::End { kill_wait_s: 30, why: EndReason::Cancelled });
+    assert_eq!(step.end().exit, signal(15));
+}
+
+/// Needs root to try; otherwise the daemon can only be who it is.
+fn started_by_root_it_is_the_user_in_all_it_does() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let script = "#!/bin/sh\nid -u; id -g; id -G; hostname; cat /proc/self/oom_score_adj\n\
+        grep -h ^Cap[IPE] /proc/self/status | tr -d '\\t'\nstat -c %u /proc/$PPID/mem; cat /etc/shadow\n";
+    let mut step = Step::start(|dir| {
+        let mut launch = launch(Program::Batch, dir);
+        launch.facts.owner.uid = 65534;
+        launch.facts.owner.gid = 65533;
+        launch.facts.owner.groups = vec![65532, 65533];
+        launch.facts.spec.stdout = Some("made/by/user".into());
+        std::os::unix::fs::chown(dir, Some(65534), Some(65533)).unwrap();
+        (launch, script.to_owned())
+    });
+    assert_eq!(step.end().exit, code(1));
+    let text = step.text("made/by/user");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..2], ["65534", "65533"], "{text}");
+    let mut groups: Vec<&str> = lines[2].split(' ').collect();
+    groups.sort_unstable();
+    assert_eq!(groups, ["65532", "65533"]);
+    // In a container even root may not rename the host, or make its processes immune to a lack of memory.
+    assert!(lines[4] == "0", "{text}");
+    assert_eq!(lines[5..8], ["CapInh", "CapPrm", "CapEff"].map(|set| format!("{set}:0000000000000000")));
+    assert_eq!(lines[8], "0", "nobody may look into the daemon: {text}");
+    assert!(lines[9].contains("Permission denied"), "{text}");
+    let made = std::os::unix::fs::MetadataExt::uid(&fs::metadata(step.dir.join("made")).unwrap());
+    assert_eq!(made, 65534);
 }
 
 fn a_signal_is_its_exit() {

@@ -124,7 +124,7 @@ impl Step {
         codec::encode(&launch, &mut bytes).unwrap();
         fs::write(spool.join(file::LAUNCH), bytes).unwrap();
         fs::write(spool.join(file::SCRIPT), script).unwrap();
-        fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(spool.join(file::ENVIRONMENT), "PATH=/usr/bin:/bin\0MINE=yes\0SLURM_JOB_ID=old\0").unwrap();
         fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
         spool
