@@ -10,14 +10,17 @@ use squall_model::job::Owner;
 use crate::sys::users;
 
 /// How long names and groups are believed before they are looked up again.
-const KEPT: Duration = Duration::from_secs(60);
+const KEPT: Duration = Duration::from_mins(1);
 /// Users remembered at most.
 const USERS_MAX: usize = 4096;
+
+/// Owners by user and group id, and when they were looked up.
+type Known = HashMap<(u32, u32), (Instant, Arc<Owner>)>;
 
 /// Looks users up and remembers them for a while. Lookups may block: not on the controller's own thread.
 #[derive(Debug, Default)]
 pub struct Authority {
-    known: Mutex<HashMap<(u32, u32), (Instant, Arc<Owner>)>>,
+    known: Mutex<Known>,
 }
 
 impl Authority {

@@ -151,7 +151,7 @@ impl Started {
 /// What a daemon does first when it was started by [`Daemon::start`].
 pub fn detach() {
     // Fails only for a leader of processes, which is detached enough.
-    drop(rustix::process::setsid());
+    let _ = rustix::process::setsid();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::timeout;
 /// A frame that has begun must be complete within this time.
 const FRAME_TIME: Duration = Duration::from_secs(30);
 /// A peer that takes nothing for this long is given up.
-const WRITE_TIME: Duration = Duration::from_secs(60);
+const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes read at once: memory is given as bytes come, not as a header promises.
 const READ_BYTES: usize = 64 << 10;
 
@@ -58,6 +59,12 @@ fn malformed(e: codec::CodecError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
+/// Bytes that may wait for all peers of this process together.
+const WAITING_BYTES_MAX: usize = 2 << 30;
+
+/// Bytes that wait for all peers.
+static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 /// What waits to be written to one peer. Bounded: a peer that doesn't read is cut off.
 #[derive(Clone, Debug)]
 pub struct Outgoing(Arc<Shared>);
@@ -77,10 +84,25 @@ struct Queue {
     idle: bool,
 }
 
+impl Queue {
+    fn clear(&mut self) {
+        WAITING_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = 0;
+        self.frames.clear();
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 impl Outgoing {
     /// An empty queue that holds at most so many bytes.
     pub fn new(bytes_max: usize) -> Self {
-        let queue = Mutex::new(Queue { idle: true, ..Queue::default() });
+        let queue = Queue { frames: VecDeque::new(), bytes: 0, closed: false, idle: true };
+        let queue = Mutex::new(queue);
         Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
     }
 
@@ -92,12 +114,13 @@ impl Outgoing {
         if queue.closed {
             return Ok(());
         }
-        if queue.bytes + bytes.len() > self.0.bytes_max {
-            queue.frames.clear();
-            queue.bytes = 0;
+        let waiting = WAITING_BYTES.load(Ordering::Relaxed);
+        if queue.bytes + bytes.len() > self.0.bytes_max || waiting + bytes.len() > WAITING_BYTES_MAX {
+            queue.clear();
             queue.closed = true;
         } else {
             queue.bytes += bytes.len();
+            WAITING_BYTES.fetch_add(bytes.len(), Ordering::Relaxed);
             queue.frames.push_back(bytes);
         }
         drop(queue);
@@ -123,7 +146,9 @@ impl Outgoing {
             let next = {
                 let mut queue = self.lock();
                 let next = queue.frames.pop_front();
-                queue.bytes -= next.as_ref().map_or(0, Vec::len);
+                let length = next.as_ref().map_or(0, Vec::len);
+                queue.bytes -= length;
+                WAITING_BYTES.fetch_sub(length, Ordering::Relaxed);
                 queue.idle = next.is_none();
                 if next.is_none() && queue.closed {
                     return Ok(());
@@ -134,7 +159,8 @@ impl Outgoing {
                 Some(bytes) => {
                     if let Err(e) = send(stream, &bytes).await {
                         let mut queue = self.lock();
-                        *queue = Queue { closed: true, idle: true, ..Queue::default() };
+                        queue.clear();
+                        (queue.closed, queue.idle) = (true, true);
                         return Err(e);
                     }
                 }

@@ -42,7 +42,7 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         // Removed while it is still locked, so that it is never a successor's file.
         drop(std::fs::remove_file(&self.path));
-        drop(rustix::fs::flock(&self.file, FlockOperation::Unlock));
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -62,9 +62,8 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
 pub fn living(path: &Path) -> Option<i32> {
     let mut file = File::open(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => return None,
         Err(rustix::io::Errno::WOULDBLOCK) => {}
-        Err(_) => return None,
+        _ => return None,
     }
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;

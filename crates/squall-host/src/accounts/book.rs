@@ -200,8 +200,9 @@ impl Book {
             }
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
             Event::JobHeld { id, whole: false, .. } | Event::JobReleased { id, whole: false } => self.touch(*id),
-            Event::JobHeld { whole: true, .. } | Event::JobReleased { whole: true, .. } => Ok(()),
-            Event::ControllerStarted { .. }
+            Event::JobHeld { whole: true, .. }
+            | Event::JobReleased { whole: true, .. }
+            | Event::ControllerStarted { .. }
             | Event::NodeDown { .. }
             | Event::NodeUp { .. }
             | Event::NodesSet { .. }

@@ -54,7 +54,7 @@ pub(super) fn pages(
         for job in jobs {
             // An array stands where its id is, before its tasks.
             while let Some(array) = arrays.pop_front_if(|a| a.id <= job.id) {
-                reader.add(array, &mut page)?;
+                reader.add(array, &mut page);
             }
             reader.add_job(job, &mut page)?;
             if page.len() >= PAGE_ROWS {
@@ -63,7 +63,7 @@ pub(super) fn pages(
         }
     }
     for array in arrays {
-        reader.add(array, &mut page)?;
+        reader.add(array, &mut page);
         if page.len() >= PAGE_ROWS {
             send(std::mem::take(&mut page), true);
         }
@@ -257,11 +257,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn add(&self, draft: Draft, page: &mut Vec<AccountingRow>) -> rusqlite::Result<()> {
+    fn add(&self, draft: Draft, page: &mut Vec<AccountingRow>) {
         if self.query.step.is_none() && self.fits(&draft) {
             page.push(draft.row);
         }
-        Ok(())
     }
 
     fn steps(&self, job: &AccountingRow, attempt: u32) -> rusqlite::Result<Vec<AccountingRow>> {

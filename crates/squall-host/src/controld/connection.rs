@@ -1,7 +1,8 @@
 //! Connections: handshake, identity, limits; each in a task of its own that can hurt nobody else.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use squall_engine::control::Who;
@@ -22,12 +23,14 @@ use crate::logging::say;
 const ARRIVALS_MAX: usize = 4096;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 16 << 10;
+/// Connections of one user who is not an operator.
+const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
 /// Bytes that may wait for one peer.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// A peer must greet within this time.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// A client must ask its first question within this time.
-const FIRST_REQUEST_TIME: Duration = Duration::from_secs(60);
+const FIRST_REQUEST_TIME: Duration = Duration::from_mins(1);
 
 /// What arrives from the connections. Numbers are never reused within a run.
 #[derive(Debug)]
@@ -59,13 +62,50 @@ pub(super) struct Door {
     arrivals: mpsc::Sender<Arrival>,
     authority: Arc<Authority>,
     seats: Arc<Semaphore>,
+    users: Users,
+}
+
+/// How many connections each user has.
+#[derive(Clone, Debug, Default)]
+struct Users(Arc<Mutex<HashMap<u32, usize>>>);
+
+impl Users {
+    /// Counts a connection until the result is dropped. None: the user has too many.
+    fn enter(&self, uid: u32) -> Option<Entered> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(uid).or_default();
+        if *count >= CONNECTIONS_OF_USER_MAX && !is_operator(uid) {
+            return None;
+        }
+        *count += 1;
+        Some(Entered { users: self.clone(), uid })
+    }
+}
+
+/// A counted connection.
+struct Entered {
+    users: Users,
+    uid: u32,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut counts = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.uid);
+            }
+        }
+    }
 }
 
 impl Door {
     pub(super) fn new(cluster: String) -> (Self, mpsc::Receiver<Arrival>) {
         let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        (Self { cluster: cluster.into(), arrivals, authority: Arc::default(), seats }, inbox)
+        let (authority, users) = (Arc::default(), Users::default());
+        (Self { cluster: cluster.into(), arrivals, authority, seats, users }, inbox)
     }
 
     /// Accepts connections for ever.
@@ -87,6 +127,7 @@ impl Door {
                 cluster: Arc::clone(&self.cluster),
                 arrivals: self.arrivals.clone(),
                 authority: Arc::clone(&self.authority),
+                users: self.users.clone(),
             };
             tokio::spawn(async move {
                 // What ends a connection is the peer's matter; the controller goes on.
@@ -103,11 +144,13 @@ struct Guest {
     cluster: Arc<str>,
     arrivals: mpsc::Sender<Arrival>,
     authority: Arc<Authority>,
+    users: Users,
 }
 
 impl Guest {
     async fn serve(&self, stream: UnixStream) -> io::Result<()> {
         let peer = stream.peer_cred()?;
+        let Some(_entered) = self.users.enter(peer.uid()) else { return Ok(()) };
         let (mut reader, mut writer) = stream.into_split();
         let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
         let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use squall_engine::session::digests_of;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
+use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::DownFrame;
 
@@ -14,6 +15,9 @@ use crate::place::Place;
 
 /// Bytes of scripts and environments kept in memory.
 const CACHE_BYTES: usize = 16 << 20;
+
+/// Bytes of scripts and environments in one frame: with its messages it must stay under the limit of frames.
+const FRAME_BLOBS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
 /// Reads what the machine only knows by name.
 pub(super) struct Desk {
@@ -50,10 +54,15 @@ impl Desk {
         let mut digests: Vec<Digest> = frame.messages.iter().flat_map(digests_of).collect();
         digests.sort_unstable();
         digests.dedup();
+        let mut room = FRAME_BLOBS_MAX;
         for digest in digests {
-            if let Some(blob) = self.blob(&digest) {
-                frame.blobs.push(blob);
+            let Some(blob) = self.blob(&digest) else { continue };
+            // A node that lacks a script says so, and is told again to start the job.
+            match room.checked_sub(blob.bytes.len()) {
+                Some(left) => room = left,
+                None => continue,
             }
+            frame.blobs.push(blob);
         }
     }
 

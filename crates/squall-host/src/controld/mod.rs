@@ -91,7 +91,9 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let options =
         Options { seen: accounts::seen(&place.accounts()), accept_loss: settings.accept_loss, ..Options::default() };
     let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
-    notices.iter().for_each(|n| say(n));
+    for notice in &notices {
+        say(notice);
+    }
     say(&format!(
         "controller {} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
         settings.version,

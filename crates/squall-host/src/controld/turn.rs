@@ -126,9 +126,10 @@ impl Daemon {
 
     /// How long nothing needs doing.
     fn patience(&self) -> Duration {
-        let poll = if self.full { DISK_POLL } else { Duration::from_secs(60) };
+        let poll = if self.full { DISK_POLL } else { Duration::from_mins(1) };
         let until = self.machine.deadline().map_or(poll, |d| Duration::from_micros(d.since(clock::now()).0));
-        until.min(poll)
+        // A timer that stays due must not keep the others from being heard.
+        until.clamp(Duration::from_millis(1), poll)
     }
 
     fn begin(&mut self, turn: &mut Turn) {

@@ -74,7 +74,7 @@ pub fn write_bulk(dir: &Path, records: &[Record]) -> Result<(), JournalError> {
     let last = Listing::read(dir)?.segments.last().copied().unwrap_or_default();
     journal.close_segment()?;
     journal.follower().snapshot();
-    if journal.follower().wait_covered(last, std::time::Duration::from_secs(600)) {
+    if journal.follower().wait_covered(last, std::time::Duration::from_mins(10)) {
         return Ok(());
     }
     Err(JournalError::Missing {

@@ -118,7 +118,7 @@ fn keep(dir: &Path, most: u64, shared: &(Mutex<Shelf>, Condvar)) {
     let path = dir.join(SPARE);
     loop {
         let mut shelf = lock(&shared.0);
-        while !shelf.ended && !(shelf.wanted && shelf.spare.is_none()) {
+        while !shelf.ended && (!shelf.wanted || shelf.spare.is_some()) {
             shelf = shared.1.wait(shelf).unwrap_or_else(PoisonError::into_inner);
         }
         if shelf.ended {

@@ -6,5 +6,5 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // With fewer files fewer connections are served; nothing else depends on it.
-    drop(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }));
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

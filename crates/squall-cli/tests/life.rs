@@ -1,0 +1,180 @@
+//! A cluster's life with real processes: up, crashes, bad peers, damage, down.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A cluster in a folder of its own, ended and removed at the end.
+struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("squall-life-{}-{name}", std::process::id()));
+        Self { dir }
+    }
+    fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+    fn squall(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("SQUALL_STATE", self.state())
+            .current_dir(std::env::temp_dir())
+            .output()
+            .unwrap()
+    }
+    fn ok(&self, args: &[&str]) -> String {
+        let out = self.squall(args);
+        assert!(out.status.success(), "{args:?}: {}", text(&out));
+        String::from_utf8(out.stdout).unwrap()
+    }
+    fn fails(&self, args: &[&str], says: &str) {
+        let out = self.squall(args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {}", text(&out));
+        assert!(text(&out).contains(says), "{args:?} should say `{says}`: {}", text(&out));
+    }
+    fn submit(&self) -> String {
+        self.ok(&["sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"]).trim().to_owned()
+    }
+    fn queue(&self) -> Vec<String> {
+        self.ok(&["squeue", "-h", "-o", "%i"]).split_whitespace().map(str::to_owned).collect()
+    }
+    fn pid(&self, daemon: &str) -> String {
+        std::fs::read_to_string(self.state().join(format!("run/{daemon}.pid"))).unwrap().trim().to_owned()
+    }
+    fn kill(&self, daemon: &str) {
+        let pid = self.pid(daemon);
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        while Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(&pid) {
+            std::thread::yield_now();
+        }
+    }
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.state().join("run/controller.sock")).unwrap()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.squall(&["down"]));
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn is_zombie(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| s.contains(") Z "))
+}
+
+#[test]
+fn up_again_resumes_whatever_died_and_down_ends_all() {
+    let c = Cluster::new("resume");
+    assert!(c.ok(&["up", "--nodes", "2"]).contains("is up: 2 nodes (n[1-2])"));
+    assert!(c.ok(&["up"]).contains("runs already"));
+    c.fails(&["up", "--nodes", "3"], "this cluster has 2 node(s) (n[1-2])");
+    let (controller, node) = (c.pid("controller"), c.pid("node-n2"));
+    let mut ids = vec![c.submit()];
+    c.kill("controller");
+    c.ok(&["up"]);
+    ids.push(c.submit());
+    assert_eq!(c.pid("node-n2"), node, "a living daemon is left alone");
+    c.kill("node-n1");
+    c.ok(&["up"]);
+    assert_ne!(c.pid("controller"), controller);
+    assert_eq!(c.queue(), ids);
+    let daemons = ["controller", "node-n1", "node-n2"].map(|d| c.pid(d));
+    assert!(c.ok(&["down"]).contains("is down"));
+    for pid in daemons {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists() || is_zombie(&pid), "{pid} still lives");
+    }
+    assert!(c.ok(&["down"]).contains("was not running"));
+    c.ok(&["up"]);
+    assert_eq!(c.queue(), ids);
+}
+
+#[test]
+fn one_controller_on_one_state_and_clear_words_on_damage() {
+    let c = Cluster::new("damage");
+    c.ok(&["up"]);
+    c.fails(&["controller"], "another controller is running on this state directory");
+    let ids = [c.submit(), c.submit(), c.submit()];
+    c.kill("controller");
+    let segment = c.state().join("journal/00000001.seg");
+    let good = std::fs::read(&segment).unwrap();
+    let used = good.iter().rposition(|b| *b != 0).unwrap();
+    let mut bad = good.clone();
+    bad[used / 2] ^= 0x10;
+    std::fs::write(&segment, &bad).unwrap();
+    c.fails(&["controller"], "00000001.seg is damaged at offset");
+    c.fails(&["up"], "--accept-loss");
+    // The rest of a write that was never finished is cut, and said.
+    let mut torn = good;
+    torn[used + 16..used + 40].fill(7);
+    std::fs::write(&segment, &torn).unwrap();
+    c.ok(&["up"]);
+    assert_eq!(c.queue(), ids);
+    let log = std::fs::read_to_string(c.state().join("log/controller.log")).unwrap();
+    assert!(log.contains("of an unfinished write at offset"), "{log}");
+}
+
+#[test]
+fn malformed_frames_end_their_connection_and_nothing_else() {
+    let c = Cluster::new("frames");
+    c.ok(&["up"]);
+    let pid = c.pid("controller");
+    let frames: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 64],
+        &[4, 0, 0, 0, 1, 2, 3, 4, 9, 9, 9, 9],
+        &[0, 0, 0, 0, 0, 0, 0, 0],
+        &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0],
+    ];
+    for bytes in frames {
+        let mut stream = c.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer));
+        assert_eq!(answer, [], "to {bytes:?}");
+    }
+    let silent: Vec<UnixStream> = (0..50).map(|_| c.connect()).collect();
+    c.submit();
+    drop(silent);
+    assert_eq!(c.pid("controller"), pid);
+}
+
+#[test]
+fn long_paths_bad_options_and_other_clusters() {
+    let mut c = Cluster::new("paths");
+    c.fails(&["up", "--rack", "100"], "use --nodes N");
+    c.fails(&["up", "--nodes", "0"], "`0` is not a number from 1 to 1024");
+    c.fails(&["up", "--config", "/no/such/file"], "cannot read /no/such/file");
+    let base = c.dir.clone();
+    c.dir = base.join("d".repeat(110));
+    std::fs::create_dir_all(&c.dir).unwrap();
+    let config = base.join("squall.toml");
+    std::fs::write(&config, "cluster = \"deep\"\nnods = 1\n").unwrap();
+    c.fails(&["up", "--config", config.to_str().unwrap()], "nods");
+    std::fs::write(&config, "cluster = \"deep\"\nkill_wait_s = 2\n").unwrap();
+    assert!(c.ok(&["up", "--config", config.to_str().unwrap()]).contains("cluster deep is up: 1 node"));
+    c.submit();
+    c.ok(&["down"]);
+    let own = c.state().join("squall.toml");
+    let text = std::fs::read_to_string(&own).unwrap();
+    std::fs::write(&own, text.replace("deep", "other")).unwrap();
+    c.fails(&["up"], "belongs to cluster `deep`, not to `other`");
+    std::fs::write(&own, text).unwrap();
+    let links = base.join("bin");
+    c.ok(&["links", links.to_str().unwrap()]);
+    assert!(links.join("sbatch").symlink_metadata().unwrap().is_symlink());
+    drop(c);
+    drop(std::fs::remove_dir_all(base));
+}
