@@ -27,7 +27,7 @@ impl Cluster {
         std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
         let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
         let cluster = Self { folder, place };
-        cluster.squall(&["up", "--config", &config.to_string_lossy(), "--quiet"])?;
+        cluster.squall(&["up", "--config", &config.to_string_lossy()])?;
         Ok(cluster)
     }
 
