@@ -26,7 +26,7 @@ use crate::logging::say;
 use crate::place::Place;
 use crate::spool::Spool;
 use crate::stepd::Nursery;
-use crate::sys::{clock, pidfd};
+use crate::sys::{self, clock, pidfd};
 
 mod adopt;
 mod link;
@@ -100,6 +100,9 @@ struct Daemon {
     spool: Spool,
     cgroups: Cgroups,
     hardware: Machine,
+    /// Whether steps are bound to their CPUs: not where several nodes share the machine, whose steps would all crowd on
+    /// the first ones.
+    binds: bool,
     program: CString,
     /// Makes step daemons; none before the first, and after a failure.
     nursery: Option<Nursery>,
@@ -183,6 +186,7 @@ impl Daemon {
             spool,
             cgroups,
             hardware,
+            binds: sys::host::is_name_of_host(&args.name),
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
@@ -319,7 +323,8 @@ impl Daemon {
 
     /// What a step may use, as the kernel counts.
     fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>) -> Limits {
-        Limits { memory_mb, cpus: cores.filter_map(|core| self.hardware.cpu(core)).collect() }
+        let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
+        Limits { memory_mb, cpus: cpus.collect() }
     }
 }
 

@@ -191,9 +191,11 @@ impl Daemon {
     /// Makes the groups and the folder of a step.
     fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<()> {
         let key = launch.key;
-        // From here on cores have the kernel's numbers.
+        // From here on cores have the kernel's numbers, where that matters.
         let limits = self.limits(launch.memory_mb, launch.cores.iter());
-        launch.cores.clone_from(&limits.cpus);
+        if self.binds {
+            launch.cores.clone_from(&limits.cpus);
+        }
         let groups = self.cgroups.open_step(key, &limits).unwrap_or_else(|e| {
             say(&format!("step {key}: no cgroup: {e}"));
             StepGroups::default()
@@ -217,7 +219,7 @@ impl Daemon {
     fn start_daemon(&mut self, launch: &StepLaunch) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
-        let cpus: Vec<usize> = launch.cores.iter().collect();
+        let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
         if let Some(pid) = self.copy_daemon(&folder, &cpus) {
             self.children.insert(pid, key);
             self.served.insert(key, Served { pid, pidfd: None, tells: None });

@@ -38,6 +38,7 @@ use squall_model::step::{Program, StepLaunch};
 
 use crate::cgroup::StepGroups;
 use crate::logging::say;
+use crate::sys::host::{is_name_of_host, rename_for_me};
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::pidfd::set_child_subreaper;
 use crate::sys::signals::SignalFd;
@@ -107,12 +108,10 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
 /// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.
 fn name_host(launch: &StepLaunch) {
     let Some(node) = launch.layout.nodes.get(launch.node_index as usize) else { return };
-    let host = rustix::system::uname();
-    let host = host.nodename().to_string_lossy().into_owned();
-    if host == *node || host.split('.').next() == Some(node) {
+    if is_name_of_host(node) {
         return;
     }
-    if let Err(e) = crate::sys::host::rename_for_me(node) {
+    if let Err(e) = rename_for_me(node) {
         say(&format!("cannot name the host {node}: {e}"));
     }
 }

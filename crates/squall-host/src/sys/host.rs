@@ -11,6 +11,13 @@ pub fn rename_for_me(name: &str) -> io::Result<()> {
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
+/// Whether a node of that name is named after this host: then it is the only one here.
+pub fn is_name_of_host(node: &str) -> bool {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_bytes();
+    host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())
+}
+
 /// Bytes of a page of memory.
 pub fn page_bytes() -> u64 {
     // SAFETY: takes an integer.
