@@ -1,4 +1,5 @@
 //! A cluster's life with real processes: up, crashes, bad peers, damage, down.
+#![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -313,7 +313,7 @@ fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()>
     match first {
         Some(first) if first == from => {}
         Some(first) => {
-            say(&format!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1))
+            say(&format!("records {from} to {} are no longer in the journal: accounting lacks them", first - 1));
         }
         None => {
             say(&format!("records {from} to {up_to} are no longer in the journal: accounting lacks them"));

@@ -139,7 +139,7 @@ impl Daemon {
             self.full = trouble.is_some();
             match trouble {
                 Some(why) => {
-                    say(&format!("no room for the journal ({why}): submissions are refused, running jobs go on"))
+                    say(&format!("no room for the journal ({why}): submissions are refused, running jobs go on"));
                 }
                 None => say("there is room for the journal again"),
             }
