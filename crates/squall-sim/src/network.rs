@@ -97,6 +97,11 @@ impl Network {
     pub(crate) fn slowness(&self, node: usize) -> u64 {
         self.paths[node].slowness.max(1)
     }
+    /// A new connection: its frames do not wait behind those of the last.
+    pub(crate) fn fresh(&mut self, node: usize) {
+        self.paths[node].up_last = Time(0);
+        self.paths[node].down_last = Time(0);
+    }
     /// Whether frames go that way at all.
     pub(crate) fn open(&self, node: usize, way: Way) -> bool {
         match way {

@@ -247,6 +247,7 @@ impl World {
         let link = self.last_link;
         let past = link.saturating_sub(8 * self.nodes.len() as u64);
         self.links = self.links.split_off(&past);
+        self.network.fresh(node);
         self.links.insert(link, Link { node, node_life: life, controller_life: self.controller.life });
         self.say(Who::Node(node as u32), "connects", 0, link);
         self.node_linked(node, link);

@@ -79,6 +79,11 @@ impl Judge {
             | Event::JobUpdated { id, whole, .. } => {
                 self.touch(*id, *whole);
             }
+            Event::JobSuspended { id, .. } => {
+                if let Some(file) = self.files.get_mut(id) {
+                    file.was_suspended = true;
+                }
+            }
             Event::JobRequeued { id, .. } => {
                 self.move_to(*id, Phase::Pending);
                 self.touch(*id, false);
@@ -140,7 +145,7 @@ impl Judge {
         file.left = alloc.nodes();
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
-        (file.truth, file.unseen) = (None, false);
+        (file.truth, file.unseen, file.was_suspended) = (None, false, false);
         if was != Phase::Pending || attempt <= before {
             self.violate(
                 "only pending jobs start, each attempt once",
@@ -305,6 +310,7 @@ impl JobFile {
             cancelled: None,
             requeue_sent: false,
             suspended: None,
+            was_suspended: false,
             given_up: false,
         }
     }

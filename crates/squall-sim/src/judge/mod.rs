@@ -68,6 +68,8 @@ pub(crate) struct JobFile {
     /// Its user was told that it was cancelled, in this attempt: there must be no later one.
     pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
+    /// Its attempt was suspended once: time spent so does not count.
+    was_suspended: bool,
     /// Its user was told that it is suspended.
     pub(crate) suspended: Option<Time>,
     /// Its nodes were silent for so long that policy gave them up.

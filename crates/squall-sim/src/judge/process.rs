@@ -209,7 +209,7 @@ impl Judge {
 
     fn check_limit(&mut self, now: Time, launch: &StepLaunch) {
         let Some(file) = self.files.get(&launch.key.job) else { return };
-        let calm = file.process_started > self.trouble_until;
+        let calm = file.process_started > self.trouble_until && !file.was_suspended;
         let over = self.limits.get(&file.order).is_some_and(|limit_s| {
             let lived = now.since(file.process_started).secs();
             lived > limit_s + self.kill_wait_s + LIMIT_SLACK_S

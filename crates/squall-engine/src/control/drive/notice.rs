@@ -14,6 +14,8 @@ use crate::control::Controller;
 use crate::control::facts;
 use crate::control::state::job::{Job, Phase};
 
+/// SIGCONT on Linux.
+pub(super) const CONT: i32 = 18;
 /// SIGSTOP on Linux.
 pub(super) const STOP: i32 = 19;
 

@@ -216,12 +216,14 @@ pub(super) fn send_ends(c: &mut Controller) {
     }
 }
 
-/// Stops the processes of suspended jobs on nodes that have come back.
+/// Stops the processes of suspended jobs on nodes that have come back, and lets those of resumed jobs go on.
 pub(super) fn send_stops(c: &mut Controller) {
     while let Some((id, node)) = c.todo.stopping.pop_first() {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        let suspended = job.run().is_some_and(|run| run.suspended.is_some());
+        let signal = if suspended { notice::STOP } else { notice::CONT };
         let job = JobAttempt { job: id, attempt: job.attempt };
-        c.links.push(node, Down::Signal { job, target: SignalTarget::Full, signal: notice::STOP });
+        c.links.push(node, Down::Signal { job, target: SignalTarget::Full, signal });
     }
 }
 

@@ -6,7 +6,7 @@ use squall_model::event::Event;
 use squall_model::id::{NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
 use crate::control::drive::{nodes, notice, work};
@@ -84,7 +84,8 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
         strays.remove(&attempt);
         match &found.phase {
             Phase::Running(run) => {
-                if run.suspended.is_some() {
+                // The node may have missed the one or the other.
+                if run.suspended.is_some() || run.suspended_total > Span(0) {
                     c.todo.stopping.insert((job, id));
                 }
                 // A node that lost its report of a failed launch knows the job but not the script.
