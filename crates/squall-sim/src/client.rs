@@ -165,12 +165,11 @@ impl World {
                     placed.requeue_sent = true;
                     self.judge.requeue_sent(order);
                 }
-                Wish::Update { array_limit: Some(limit), .. } => {
-                    placed.array_limit = placed.array_limit.map(|old| old.max(limit));
-                }
-                Wish::Update { time_limit_s: Some(limit_s), .. } => {
-                    let known = self.judge.limits.get(&order).copied();
-                    self.judge.limits.insert(order, known.unwrap_or(u64::MAX / 2).max(limit_s));
+                Wish::Update { array_limit, time_limit_s, .. } => {
+                    placed.array_limit = placed.array_limit.map(|old| old.max(array_limit.unwrap_or(old)));
+                    if let (Some(limit_s), Some(known)) = (time_limit_s, self.judge.limits.get_mut(&order)) {
+                        *known = limit_s.max(*known);
+                    }
                 }
                 _ => {}
             }

@@ -393,6 +393,9 @@ impl World {
             step.unseen = true;
             self.judge.lose_sight(key, node);
         }
+        if told && !step.has_live_tasks() {
+            self.nodes[node].steps.remove(&key);
+        }
         self.say(Who::Node(node as u32), "step daemon dies", key.job.0, u64::from(key.attempt.0));
         let span = self.local_delay(node);
         self.after(span, Happening::OrphanSeen { node, life, key });
@@ -404,6 +407,9 @@ impl World {
             return;
         }
         let result = self.nodes[node].spool.steps.get(&key).is_some_and(|f| f.result.is_some());
+        if result && !self.nodes[node].steps.contains_key(&key) {
+            return self.step_spoke(node, life, key);
+        }
         let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| !s.orphan_told) else { return };
         if result {
             self.nodes[node].steps.remove(&key);

@@ -215,7 +215,9 @@ impl Judge {
             lived > limit_s + self.kill_wait_s + LIMIT_SLACK_S
         });
         if calm && over {
-            self.violate("time limits end jobs", format!("job {}", launch.key.job));
+            let (id, limit_s) = (launch.key.job, self.limits.get(&file.order).copied());
+            let lived = now.since(file.process_started).secs();
+            self.violate("time limits end jobs", format!("job {id} lived {lived} s, its limit is {limit_s:?}"));
         }
     }
 
