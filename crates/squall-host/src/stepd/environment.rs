@@ -101,7 +101,7 @@ impl Environment {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::Environment;
 
     #[test]
     fn names_are_set_once_and_odd_entries_left_out() {

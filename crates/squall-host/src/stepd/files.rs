@@ -68,7 +68,10 @@ pub(super) fn null() -> io::Result<File> {
 mod tests {
     use std::io::Write;
 
-    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    use super::{open_output, work_dir};
 
     #[test]
     fn directories_are_made_and_files_cut_or_continued() {

@@ -157,7 +157,10 @@ fn value_of(text: &str, key: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use squall_engine::step::StepInput;
+
+    use super::Meter;
+    use crate::cgroup::StepGroups;
 
     #[test]
     fn this_process_uses_something() {

@@ -105,7 +105,10 @@ mod tests {
     use proptest::prelude::{any, proptest};
     use proptest::{prop_assert, prop_assert_eq};
 
-    use super::*;
+    use squall_model::id::{JobId, StepNo};
+    use squall_model::job::ArrayTask;
+
+    use super::{Names, WIDTH_MAX, expand};
 
     fn names() -> Names<'static> {
         Names {

@@ -288,7 +288,9 @@ fn text(bytes: &[u8]) -> Result<CString, Refusal> {
 mod tests {
     use serde_bytes::ByteBuf;
 
-    use super::*;
+    use squall_model::step::{RankSet, TaskProgram};
+
+    use super::command_of;
 
     #[test]
     fn commands_of_ranks_and_their_numbers() {

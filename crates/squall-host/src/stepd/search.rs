@@ -80,7 +80,10 @@ fn interpreter(script: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::ffi::CStr;
+    use std::path::Path;
+
+    use super::find_program;
 
     #[test]
     fn programs_are_found_as_a_shell_finds_them() {

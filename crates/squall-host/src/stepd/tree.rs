@@ -60,7 +60,7 @@ pub(super) fn stat_field(pid: u32, number: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{descendants, scan, signal_all, stat_field};
 
     #[test]
     fn a_grandchild_is_found_both_ways() {

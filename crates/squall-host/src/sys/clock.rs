@@ -27,7 +27,9 @@ pub fn local_text(time: Time) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use squall_model::time::Time;
+
+    use super::local_text;
 
     #[test]
     fn has_the_shape_of_a_time() {

@@ -123,7 +123,9 @@ impl Calls for Kernel {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io;
+
+    use super::{Calls, Identity, become_user, drop_to};
 
     /// A kernel in which one call fails or lies.
     struct Fake {

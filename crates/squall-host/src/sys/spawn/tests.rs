@@ -1,10 +1,11 @@
 //! What a spawned process sees.
 
+use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 
-use super::*;
+use super::{PID_ROOM, Session, Spawn};
 use crate::sys::wait::{Waited, reap_pid};
 
 fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
