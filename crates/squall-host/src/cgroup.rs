@@ -6,7 +6,7 @@
 //! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -149,8 +149,8 @@ impl Cgroups {
     }
 
     /// The folder of the step's v2 group, for its daemon to be born in.
-    pub fn birthplace(&self, key: StepKey) -> Option<File> {
-        File::open(step_dir(self.v2.as_ref()?, key)).ok()
+    pub fn birthplace(&self, key: StepKey) -> Option<PathBuf> {
+        self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
     /// Processes in the job's groups.
@@ -480,7 +480,7 @@ mod tests {
         let (cgroups, _) = Cgroups::open(&mounts, &cluster, "n1");
         let key = StepKey { job: JobId(6), attempt: Attempt(1), step: StepNo::BATCH };
         let groups = cgroups.open_step(key, &Limits::default()).unwrap();
-        let Some(birthplace) = cgroups.birthplace(key) else { return };
+        let Some(birthplace) = cgroups.birthplace(key).and_then(|dir| File::open(dir).ok()) else { return };
         let out = std::env::temp_dir().join(format!("squall-born-{}", std::process::id()));
         let (file, null) = (File::create(&out).unwrap(), File::open("/dev/null").unwrap());
         let argv = [c"cat".to_owned(), c"/proc/self/cgroup".to_owned()];

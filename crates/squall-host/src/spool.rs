@@ -9,7 +9,7 @@
 //! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch` |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
-//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; and one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]) |
+//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and three bytes for each task here, over which it writes how the task ended before it reaps it ([`note_exit`]) |
 //! | `pids` | step daemon | created with `O_EXCL` before the first task is forked: who fails to create it exits without a trace, so that no step starts twice; then a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat) |
 //! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
@@ -29,9 +29,10 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use squall_engine::step::StepSetup;
 use squall_model::codec;
 use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
-use squall_model::job::{Digest, JobAttempt};
+use squall_model::job::{Digest, ExitCode, JobAttempt};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
@@ -46,6 +47,15 @@ pub const RESULT_BYTES: usize = 4096;
 /// Notes that tasks may exist from now on, in a step's open result file. Needs no room on the disk.
 pub fn mark_begun(result: &File) -> io::Result<()> {
     result.write_all_at(&[1], RESULT_BYTES as u64)
+}
+
+/// Bytes for the end of one task: 1, exit code, signal.
+const EXIT_BYTES: usize = 3;
+
+/// Notes how a task ended, by its place among the step's tasks on this node, in a step's open result file. Needs no room on
+/// the disk.
+pub fn note_exit(result: &File, place: usize, exit: ExitCode) -> io::Result<()> {
+    result.write_all_at(&[1, exit.code, exit.signal], (RESULT_BYTES + 1 + place * EXIT_BYTES) as u64)
 }
 
 /// Names of the files in a step's folder.
@@ -211,7 +221,8 @@ impl Spool {
             file.write_all(bytes)?;
             Ok(file)
         };
-        put(file::RESULT, &[0; RESULT_BYTES + 1], 0o600)?;
+        let tasks = StepSetup::of(launch).ranks.len();
+        put(file::RESULT, &vec![0; RESULT_BYTES + 1 + tasks * EXIT_BYTES], 0o600)?;
         put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
         put(file::LOG, b"", 0o600)?;
         if !groups.is_empty() {
@@ -274,6 +285,20 @@ impl Spool {
         let read =
             self.open_file(key, file::RESULT).and_then(|file| file.read_exact_at(&mut byte, RESULT_BYTES as u64));
         read.is_err() || byte != [0]
+    }
+
+    /// How tasks ended that the step daemon saw end, by their places.
+    pub fn exits(&self, key: StepKey) -> Vec<(usize, ExitCode)> {
+        let mut bytes = Vec::new();
+        let read = self.open_file(key, file::RESULT).and_then(|mut file| {
+            file.seek(SeekFrom::Start(RESULT_BYTES as u64 + 1))?;
+            file.read_to_end(&mut bytes)
+        });
+        if read.is_err() {
+            return Vec::new();
+        }
+        let places = bytes.chunks_exact(EXIT_BYTES).enumerate().filter(|(_, noted)| noted[0] == 1);
+        places.map(|(place, noted)| (place, ExitCode { code: noted[1], signal: noted[2] })).collect()
     }
 
     /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,

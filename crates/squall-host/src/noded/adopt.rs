@@ -44,16 +44,21 @@ impl Daemon {
     /// Takes charge of a step whose daemon died without a result.
     pub(super) fn adopt(&mut self, key: StepKey) {
         let Some(launch) = self.spool.launch(key) else { return say(&format!("the launch of step {key} is gone")) };
-        let mut tasks: BTreeMap<u32, TaskPid> =
-            self.spool.tasks(key).into_iter().map(|task| (task.rank, task)).collect();
+        let ranks = StepSetup::of(&launch).ranks;
+        let noted = self.spool.exits(key).into_iter();
+        let noted: BTreeMap<u32, ExitCode> =
+            noted.filter_map(|(place, exit)| Some((*ranks.get(place)?, exit))).collect();
+        let alive = self.spool.tasks(key).into_iter().filter(|task| !noted.contains_key(&task.rank));
+        let mut tasks: BTreeMap<u32, TaskPid> = alive.map(|task| (task.rank, task)).collect();
         let missing = |tasks: &BTreeMap<u32, TaskPid>| {
-            let ranks = StepSetup::of(&launch).ranks;
-            ranks.into_iter().filter(|rank| !tasks.contains_key(rank)).collect::<Vec<u32>>()
+            let unknown = ranks.iter().filter(|rank| !tasks.contains_key(rank) && !noted.contains_key(rank));
+            unknown.copied().collect::<Vec<u32>>()
         };
         if !missing(&tasks).is_empty() {
             tasks.extend(self.unnoted_tasks(key, launch.facts.owner.uid));
         }
-        let exits = missing(&tasks).into_iter().map(|rank| (rank, None)).collect();
+        let unknown = missing(&tasks).into_iter().map(|rank| (rank, None));
+        let exits = noted.iter().map(|(rank, exit)| (*rank, Some(*exit))).chain(unknown).collect();
         let began = self.now();
         let orphan = Orphan { began, living: tasks.clone(), exits, usage: Usage::default(), kill_at: None };
         self.orphans.insert(key, orphan);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -220,7 +221,8 @@ impl Daemon {
         let key = launch.key;
         let folder = self.spool.step(key);
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
-        if let Some(pid) = self.copy_daemon(&folder, &cpus) {
+        let group = self.cgroups.birthplace(key);
+        if let Some(pid) = self.copy_daemon(&folder, &cpus, group.as_deref()) {
             self.children.insert(pid, key);
             self.served.insert(key, Served { pid, pidfd: None, tells: None });
             return Ok(());
@@ -240,7 +242,8 @@ impl Daemon {
             rlimits: &[],
             cpus: &cpus,
         };
-        let born = self.cgroups.birthplace(key).and_then(|group| spawn.start_in(group.as_fd()).ok());
+        let group = group.and_then(|group| File::open(group).ok());
+        let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
         match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {
                 self.children.insert(child.pid, key);
@@ -260,13 +263,13 @@ impl Daemon {
     }
 
     /// Has a step daemon made by copying, which is cheaper than executing one. None: it has to be executed.
-    fn copy_daemon(&mut self, folder: &Path, cpus: &[usize]) -> Option<u32> {
+    fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
         let mut nursery = match self.nursery.take() {
             Some(nursery) => nursery,
             None => Nursery::start(&self.program).ok()?,
         };
         // After an error another one is started for the next step.
-        let pid = nursery.birth(folder, cpus).ok()?;
+        let pid = nursery.birth(folder, cpus, group).ok()?;
         self.nursery = Some(nursery);
         Some(pid)
     }

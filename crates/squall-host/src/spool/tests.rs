@@ -13,7 +13,8 @@ use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
 use squall_model::time::Time;
 
 use super::{
-    BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, parse_key, parse_tasks,
+    BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
+    parse_tasks,
 };
 
 /// A folder that is removed at the end.
@@ -118,7 +119,7 @@ fn a_step_is_found_again_with_all_that_was_given() {
     assert!(folder.ends_with("steps/12.1.batch"));
     assert_eq!(std::fs::read(folder.join(file::SCRIPT)).unwrap(), b"#!/bin/sh\n");
     assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
-    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 1);
+    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 4);
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o711);
     let found: Vec<StepKey> = spool.steps().iter().map(|launch| launch.key).collect();
     assert_eq!(found, [launch(2, StepNo(4)).key, batch.key]);
@@ -142,10 +143,13 @@ fn results_are_written_over_reserved_room() {
     let Some(FromStepd::Ended(end)) = spool.result(launch.key) else { panic!("no result") };
     assert!(end.note.unwrap().len() > RESULT_BYTES / 2);
     let size = std::fs::metadata(spool.step(launch.key).join(file::RESULT)).unwrap().size();
-    assert_eq!(size, RESULT_BYTES as u64 + 1);
+    assert_eq!(size, RESULT_BYTES as u64 + 4);
     assert!(!spool.has_begun(launch.key), "the longest result leaves the mark alone");
     mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
-    assert!(spool.has_begun(launch.key) && spool.result(launch.key).is_some());
+    assert!(spool.has_begun(launch.key) && spool.result(launch.key).is_some() && spool.exits(launch.key).is_empty());
+    let killed = ExitCode { code: 0, signal: 9 };
+    note_exit(&spool.open_file(launch.key, file::RESULT).unwrap(), 0, killed).unwrap();
+    assert_eq!((spool.exits(launch.key), spool.has_begun(launch.key)), (vec![(0, killed)], true));
     let path = spool.step(launch.key).join(file::RESULT);
     let mut torn = std::fs::read(&path).unwrap();
     torn[20] ^= 1;

@@ -197,7 +197,7 @@ impl Daemon {
     }
 
     fn reap(&mut self, answers: &mut VecDeque<StepInput>) {
-        answers.extend(self.processes.reap(&mut self.meter));
+        answers.extend(self.processes.reap(&mut self.meter, &self.folder));
     }
 
     fn tell_srun(&mut self, message: &FromStep) {
@@ -259,7 +259,7 @@ impl Daemon {
             inputs.extend(self.meter.sample(&self.processes.tasks()));
         }
         if self.processes.deadline().is_some_and(|at| Instant::now() >= at) {
-            inputs.extend(self.processes.reap(&mut self.meter));
+            inputs.extend(self.processes.reap(&mut self.meter, &self.folder));
         }
         self.feed(inputs);
         if self.draining {

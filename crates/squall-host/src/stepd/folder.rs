@@ -8,13 +8,15 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use squall_engine::step::StepSetup;
 use squall_model::codec;
+use squall_model::job::ExitCode;
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 
 use super::tree::stat_field;
 use crate::logging::say;
-use crate::spool::{file, mark_begun, write_result};
+use crate::spool::{file, mark_begun, note_exit, write_result};
 
 /// Why there is nothing to be done.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +83,14 @@ impl Folder {
         let start = stat_field(pid, 22).unwrap_or(0);
         if let Err(e) = self.pids.write_all(format!("{rank} {pid} {start}\n").as_bytes()) {
             say(&format!("cannot note the process of task {rank}: {e}"));
+        }
+    }
+
+    /// Notes how a task ended, before anybody reaps it.
+    pub(super) fn note_exit(&self, rank: u32, exit: ExitCode) {
+        let place = StepSetup::of(&self.launch).ranks.iter().position(|&known| known == rank);
+        if let Some(Err(e)) = place.map(|place| note_exit(&self.result, place, exit)) {
+            say(&format!("cannot note the end of task {rank}: {e}"));
         }
     }
 

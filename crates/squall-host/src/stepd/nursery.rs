@@ -2,7 +2,7 @@
 //! copies itself for each step. A copy costs a tenth of an exec. The copies are children of the node
 //! daemon, and look like what they are: `squall step --spool FOLDER`.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -31,6 +31,8 @@ struct Order {
     folder: Vec<u8>,
     /// CPUs that it may use; none: all.
     cpus: Vec<usize>,
+    /// Bytes of the path of the v2 cgroup to be born in; none: the nursery's own.
+    group: Vec<u8>,
 }
 
 /// What came of an order.
@@ -76,8 +78,10 @@ impl Nursery {
 
     /// Makes the step daemon of that folder; its process, a child of this one. After an error the nursery is of no more
     /// use, and the daemon may or may not have been made; a second one for the folder does no harm.
-    pub fn birth(&mut self, folder: &Path, cpus: &[usize]) -> io::Result<u32> {
-        let order = Order { folder: folder.as_os_str().as_bytes().to_vec(), cpus: cpus.to_vec() };
+    pub fn birth(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> io::Result<u32> {
+        let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        let group = group.map(bytes).unwrap_or_default();
+        let order = Order { folder: bytes(folder), cpus: cpus.to_vec(), group };
         send(&mut self.link, &order)?;
         match receive(&mut self.link)? {
             Some(Answer::Born(pid)) => Ok(pid),
@@ -104,9 +108,10 @@ pub fn serve() -> i32 {
         return 1;
     }
     while let Ok(Some(order)) = receive::<Order>(&mut link) {
-        let answer = match bear() {
+        let group = File::open(OsStr::from_bytes(&order.group)).ok();
+        let answer = match bear(group.as_ref().map(AsFd::as_fd)) {
             Ok((Born::Copy, _)) => {
-                drop(link);
+                drop((link, group));
                 return grow_up(&order);
             }
             Ok((Born::Original, pid)) => Answer::Born(pid),
@@ -121,7 +126,7 @@ pub fn serve() -> i32 {
 
 /// In a copy: becomes what an executed step daemon would have been.
 fn grow_up(order: &Order) -> i32 {
-    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(&order.folder));
+    let folder = PathBuf::from(OsStr::from_bytes(&order.folder));
     let ready = || -> io::Result<()> {
         rustix::process::setsid()?;
         set_command_line(&[b"squall", b"step", b"--spool", &order.folder])?;

@@ -48,6 +48,7 @@ impl Processes {
             inputs.push(match start(&task, ready) {
                 Ok(pid) => {
                     folder.note_task(rank, pid);
+                    reset_score(pid);
                     self.ranks.insert(pid, rank);
                     StepInput::Spawned { rank, pid }
                 }
@@ -98,11 +99,15 @@ impl Processes {
     }
 
     /// Takes children that have ended. While everything is killed: again, as long as something is left.
-    pub(super) fn reap(&mut self, meter: &mut Meter) -> Vec<StepInput> {
+    pub(super) fn reap(&mut self, meter: &mut Meter, folder: &Folder) -> Vec<StepInput> {
         let mut inputs = Vec::new();
         let mut orphaned = false;
-        while let Some(pid) = peek() {
+        while let Some((pid, exit)) = peek() {
             let io = io_bytes(pid);
+            if let Some(&rank) = self.ranks.get(&pid) {
+                // Once it is reaped nobody else can learn it any more.
+                folder.note_exit(rank, exit);
+            }
             let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
             let mut usage = reaped.usage;
             let Some(rank) = self.ranks.remove(&pid) else {
@@ -159,9 +164,12 @@ fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
         NotFound::of(&e, name, program)
     })?;
-    // The daemon's own score was inherited; without root it was never changed.
-    if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
-        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.pid), "0");
-    }
     Ok(child.pid)
+}
+
+/// The daemon's own score was inherited; without root it was never changed.
+fn reset_score(pid: u32) {
+    if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
+        let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
+    }
 }

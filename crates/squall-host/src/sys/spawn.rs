@@ -11,7 +11,7 @@ use std::ptr;
 const STACK_BYTES: usize = 64 << 10;
 
 /// As in the kernel's `sched.h`.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// How the child stands to its parent's session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

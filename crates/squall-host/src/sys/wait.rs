@@ -59,18 +59,22 @@ fn wait4(pid: i32, options: i32) -> io::Result<Waited> {
     }
 }
 
-/// A child that has ended but was not reaped yet, so that its /proc can still be read.
-pub fn peek() -> Option<u32> {
+/// A child that has ended but was not reaped yet, so that its /proc can still be read, and how it ended.
+pub fn peek() -> Option<(u32, ExitCode)> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: the pointer is valid for the call; an all-zero siginfo says pid 0, which is "none".
-    let pid = unsafe {
+    let (pid, how, status) = unsafe {
         if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) != 0 {
             return None;
         }
-        info.assume_init().si_pid()
+        let info = info.assume_init();
+        (info.si_pid(), info.si_code, info.si_status())
     };
-    u32::try_from(pid).ok().filter(|&p| p != 0)
+    let pid = u32::try_from(pid).ok().filter(|&p| p != 0)?;
+    let exited = how == libc::CLD_EXITED;
+    let (code, signal) = if exited { (status as u8, 0) } else { (0, status as u8) };
+    Some((pid, ExitCode { code, signal }))
 }
 
 /// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us

@@ -27,12 +27,12 @@ fn a_copy_is_our_child_and_outlives_the_nursery() {
     fs::write(spool.join(file::LOG), "").unwrap();
     let program = std::ffi::CString::new(std::env::current_exe().unwrap().as_os_str().as_bytes()).unwrap();
     let mut nursery = Nursery::start(&program).unwrap();
-    let pid = nursery.birth(&spool, &[]).unwrap();
+    let pid = nursery.birth(&spool, &[], None).unwrap();
     while !spool.join(file::PIDS).exists() {
         std::thread::sleep(Duration::from_millis(2));
     }
     // Even a second one for the same folder starts nothing.
-    let second = nursery.birth(&spool, &[]).unwrap();
+    let second = nursery.birth(&spool, &[], None).unwrap();
     assert!(matches!(reap_pid(second), Ok(Waited::Reaped(r)) if r.exit == code(0)));
     drop(nursery);
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
