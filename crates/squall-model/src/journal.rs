@@ -489,6 +489,19 @@ mod tests {
         assert_eq!((head.number, head.size, head.seq), (1, SIZE as u64, 1));
     }
 
+    /// A journal reads for ever: these bytes may never change.
+    #[test]
+    fn format_1_is_what_it_was() {
+        let link = Link::first(CLUSTER);
+        let head = SegmentHeader { cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
+        let mut writer = FrameWriter::default();
+        writer.blob(&Digest::of(b"x"), b"x");
+        writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] }).unwrap();
+        let (frame, after) = writer.finish(link).unwrap();
+        let text = Digest::of(&[&head.encode()[..], &frame].concat()).to_string();
+        assert_eq!((&text[..16], after.chain), ("bec6de64324f4068", 3_034_437_644_515_627_803));
+    }
+
     #[test]
     fn every_flipped_bit_is_found() {
         let (good, starts) = segment(3);
