@@ -15,7 +15,7 @@ use super::search::NotFound;
 use super::tree::{descendants, signal_all};
 use crate::sys::signals::kill;
 use crate::sys::spawn::Spawn;
-use crate::sys::wait::{Waited, peek, reap, reap_pid};
+use crate::sys::wait::{Peeked, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
@@ -90,7 +90,9 @@ impl Processes {
 
     fn kill_now(&mut self) {
         self.killing = Some(Instant::now() + KILL_AGAIN);
-        signal_all(&descendants(std::process::id()), libc::SIGKILL);
+        if peek() != Peeked::None {
+            signal_all(&descendants(std::process::id()), libc::SIGKILL);
+        }
     }
 
     fn end_timer(&mut self, exit: ExitCode) -> StepInput {
@@ -102,13 +104,15 @@ impl Processes {
     pub(super) fn reap(&mut self, meter: &mut Meter, folder: &Folder) -> Vec<StepInput> {
         let mut inputs = Vec::new();
         let mut orphaned = false;
-        while let Some((pid, exit)) = peek() {
+        let mut found = peek();
+        while let Peeked::Ended(pid, exit) = found {
             let io = io_bytes(pid);
             if let Some(&rank) = self.ranks.get(&pid) {
                 // Once it is reaped nobody else can learn it any more.
                 folder.note_exit(rank, exit);
             }
             let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
+            found = peek();
             let mut usage = reaped.usage;
             let Some(rank) = self.ranks.remove(&pid) else {
                 orphaned = true;
@@ -122,7 +126,7 @@ impl Processes {
             inputs.push(StepInput::Exited { rank, exit: reaped.exit, usage });
         }
         if self.killing.is_some() {
-            if matches!(reap(), Ok(Waited::None)) {
+            if found == Peeked::None {
                 self.killing = None;
                 inputs.extend(meter.kernel_kills());
                 inputs.push(StepInput::Gone);

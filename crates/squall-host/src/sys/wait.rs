@@ -59,22 +59,34 @@ fn wait4(pid: i32, options: i32) -> io::Result<Waited> {
     }
 }
 
-/// A child that has ended but was not reaped yet, so that its /proc can still be read, and how it ended.
-pub fn peek() -> Option<(u32, ExitCode)> {
+/// What `peek` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peeked {
+    /// That child has ended, so, and waits to be reaped; its /proc can still be read.
+    Ended(u32, ExitCode),
+    /// There are children, and none has ended.
+    Running,
+    /// There are no children.
+    None,
+}
+
+/// Looks for a child that has ended, and leaves it.
+pub fn peek() -> Peeked {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the pointer is valid for the call; an all-zero siginfo says pid 0, which is "none".
+    // SAFETY: the pointer is valid for the call; an all-zero siginfo says pid 0, which is "none has ended".
     let (pid, how, status) = unsafe {
         if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) != 0 {
-            return None;
+            let none = io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
+            return if none { Peeked::None } else { Peeked::Running };
         }
         let info = info.assume_init();
         (info.si_pid(), info.si_code, info.si_status())
     };
-    let pid = u32::try_from(pid).ok().filter(|&p| p != 0)?;
+    let Some(pid) = u32::try_from(pid).ok().filter(|&p| p != 0) else { return Peeked::Running };
     let exited = how == libc::CLD_EXITED;
     let (code, signal) = if exited { (status as u8, 0) } else { (0, status as u8) };
-    Some((pid, ExitCode { code, signal }))
+    Peeked::Ended(pid, ExitCode { code, signal })
 }
 
 /// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us
