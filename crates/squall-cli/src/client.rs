@@ -12,14 +12,14 @@ use squall_model::wire::{Hello, Proof, Role};
 
 /// A connection to the controller.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     stream: UnixStream,
     cluster: String,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     /// No cluster was found or its controller does not listen.
     Connect(String),
     /// The connection ended before the answer.
@@ -48,14 +48,14 @@ impl fmt::Display for ClientError {
 
 impl ClientError {
     /// What stands behind it, for a second line to the user.
-    pub fn detail(&self) -> Option<&str> {
+    pub(crate) fn detail(&self) -> Option<&str> {
         match self {
             Self::Connect(detail) | Self::Lost(detail) => Some(detail),
             _ => None,
         }
     }
     /// Whether asking again may help: the controller may be restarting.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Lost(_))
     }
 }
@@ -74,7 +74,7 @@ impl From<CodecError> for ClientError {
 
 impl Client {
     /// Connects to the cluster that `Place::find` gives, as the command of that name.
-    pub fn connect(command: &str) -> Result<Self, ClientError> {
+    pub(crate) fn connect(command: &str) -> Result<Self, ClientError> {
         let place = Place::find().ok_or_else(|| {
             ClientError::Connect(
                 "no cluster is running here: start one with `squall up`, or name one in SQUALL_STATE".into(),
@@ -84,7 +84,7 @@ impl Client {
     }
 
     /// Connects to a given cluster.
-    pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+    pub(crate) fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
@@ -105,17 +105,17 @@ impl Client {
     }
 
     /// The cluster's name, as the controller says.
-    pub fn cluster(&self) -> &str {
+    pub(crate) fn cluster(&self) -> &str {
         &self.cluster
     }
 
     /// Sends a request; its answers come by [`Client::receive`].
-    pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+    pub(crate) fn send(&mut self, request: &Request) -> Result<(), ClientError> {
         self.write(request)
     }
 
     /// The next answer; a refusal is an error.
-    pub fn receive(&mut self) -> Result<Answer, ClientError> {
+    pub(crate) fn receive(&mut self) -> Result<Answer, ClientError> {
         match self.read()? {
             Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
             answer => Ok(answer),
@@ -123,13 +123,13 @@ impl Client {
     }
 
     /// Sends a request and takes its first answer.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.send(request)?;
         self.receive()
     }
 
     /// All pages of a job listing, joined into one.
-    pub fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+    pub(crate) fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
         self.send(&Request::Jobs { jobs, ended, steps })?;
         let mut all = JobsPage::default();
         loop {
@@ -151,7 +151,7 @@ impl Client {
     }
 
     /// The socket, for those who wait for several things at once.
-    pub fn stream(&self) -> &UnixStream {
+    pub(crate) fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
@@ -172,6 +172,6 @@ impl Client {
 }
 
 /// The error for an answer that does not fit the request.
-pub fn unexpected() -> ClientError {
+pub(crate) fn unexpected() -> ClientError {
     ClientError::Lost("the controller gave an answer that does not fit the request".into())
 }

@@ -1,5 +1,7 @@
 //! The house rules as a test: arrows between crates, file heads and lengths, where `unsafe` may stand.
 
+#![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -121,15 +121,10 @@ fn up(options: &Options) -> Result<String, String> {
         format!("cluster {} is up: ", config.cluster)
     };
     let plural = if names.len() == 1 { "node" } else { "nodes" };
-    drop(writeln!(
-        text,
-        "{} {plural} ({}), state in {}",
-        names.len(),
-        hostlist::compress(&names),
-        place.dir().display()
-    ));
+    let _ =
+        writeln!(text, "{} {plural} ({}), state in {}", names.len(), hostlist::compress(&names), place.dir().display());
     if !announced {
-        drop(writeln!(text, "commands find it with SQUALL_STATE={}", place.dir().display()));
+        let _ = writeln!(text, "commands find it with SQUALL_STATE={}", place.dir().display());
     }
     Ok(text)
 }

@@ -4,6 +4,8 @@
 //! write; Squall's word (`sacct`) is compared with both. `SQUALL_CRASH_KILLS` sets how often each victim is killed,
 //! `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
 
+#![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
+
 mod audit;
 mod cluster;
 mod load;

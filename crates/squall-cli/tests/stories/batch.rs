@@ -122,20 +122,21 @@ fn million(c: &Cluster) {
 }
 
 fn pipeline(c: &Cluster) {
-    let a = c.sbatch(&["-o", "/dev/null", "--hold", "--wrap", "exit 3"]);
-    let b = c.sbatch(&["-o", "b.out", "-d", &format!("afterok:{a}"), "--wrap", "echo b"]);
-    let d = c.sbatch(&["-o", "d.out", "-d", &format!("afterok:{a}"), "--kill-on-invalid-dep=yes", "--wrap", "echo d"]);
-    let e = c.sbatch(&["-o", "e.out", "-d", &format!("afterany:{a}"), "--wrap", "echo e"]);
-    let f = c.sbatch(&["-o", "f.out", "-d", &format!("afternotok:{a},afterany:{e}"), "--wrap", "echo f"]);
-    assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &b]), "Dependency");
-    c.ok(&["scontrol", "release", &a]);
-    assert_eq!(c.end_of(&a), "FAILED|3:0");
-    assert_eq!(c.end_of(&e), "COMPLETED|0:0");
-    assert_eq!(c.end_of(&f), "COMPLETED|0:0");
-    assert!(c.end_of(&d).starts_with("CANCELLED"), "{}", c.end_of(&d));
-    assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &b]), "DependencyNeverSatisfied");
-    c.ok(&["scancel", &b]);
-    assert!(c.end_of(&b).starts_with("CANCELLED by "), "{}", c.end_of(&b));
+    let first = c.sbatch(&["-o", "/dev/null", "--hold", "--wrap", "exit 3"]);
+    let second = c.sbatch(&["-o", "b.out", "-d", &format!("afterok:{first}"), "--wrap", "echo b"]);
+    let doomed =
+        c.sbatch(&["-o", "d.out", "-d", &format!("afterok:{first}"), "--kill-on-invalid-dep=yes", "--wrap", "echo d"]);
+    let after = c.sbatch(&["-o", "e.out", "-d", &format!("afterany:{first}"), "--wrap", "echo e"]);
+    let last = c.sbatch(&["-o", "f.out", "-d", &format!("afternotok:{first},afterany:{after}"), "--wrap", "echo f"]);
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &second]), "Dependency");
+    c.ok(&["scontrol", "release", &first]);
+    assert_eq!(c.end_of(&first), "FAILED|3:0");
+    assert_eq!(c.end_of(&after), "COMPLETED|0:0");
+    assert_eq!(c.end_of(&last), "COMPLETED|0:0");
+    assert!(c.end_of(&doomed).starts_with("CANCELLED"), "{}", c.end_of(&doomed));
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &second]), "DependencyNeverSatisfied");
+    c.ok(&["scancel", &second]);
+    assert!(c.end_of(&second).starts_with("CANCELLED by "), "{}", c.end_of(&second));
 }
 
 fn output_folder(c: &Cluster) {

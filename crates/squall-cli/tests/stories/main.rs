@@ -1,5 +1,7 @@
 //! What users do, end to end with real processes: one cluster of four nodes, one story after another.
 
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a test says what failed by failing")]
+
 mod batch;
 mod cluster;
 mod control;
@@ -28,14 +30,18 @@ fn main() -> ExitCode {
     for (name, story) in chosen {
         let ok = std::panic::catch_unwind(AssertUnwindSafe(|| story(&cluster))).is_ok();
         println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
-        if ok { passed += 1 } else { failed.push(*name) }
+        if ok {
+            passed += 1;
+        } else {
+            failed.push(*name);
+        }
     }
     let clean = std::panic::catch_unwind(AssertUnwindSafe(|| cluster.stop())).is_ok();
     println!("test nothing_is_left_after_down ... {}", if clean { "ok" } else { "FAILED" });
     if clean {
-        passed += 1
+        passed += 1;
     } else {
-        failed.push("nothing_is_left_after_down")
+        failed.push("nothing_is_left_after_down");
     }
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     println!(
