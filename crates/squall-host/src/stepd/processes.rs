@@ -14,11 +14,15 @@ use super::prepare::{Prepared, Ready};
 use super::search::NotFound;
 use super::tree::{descendants, signal_all};
 use crate::sys::signals::kill;
-use crate::sys::spawn::Spawn;
+use crate::sys::spawn::{Child, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
+
+/// How often, and how long apart, a program that somebody still writes is tried.
+const BUSY_TRIES: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// All processes of the step.
 #[derive(Debug, Default)]
@@ -150,6 +154,18 @@ impl Processes {
     }
 }
 
+/// A file that was just written can't be executed as long as some process has it open for writing, even if that is only a
+/// copy made by a fork elsewhere, on its way to exec: that passes.
+fn start_patiently(spawn: &Spawn<'_>) -> Result<Child, SpawnError> {
+    for _ in 0..BUSY_TRIES {
+        match spawn.start() {
+            Err(e) if e.errno() == libc::ETXTBSY => std::thread::sleep(BUSY_PAUSE),
+            result => return result,
+        }
+    }
+    spawn.start()
+}
+
 fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
     let program = task.program.as_ref().map_err(Clone::clone)?;
     let spawn = Spawn {
@@ -164,7 +180,7 @@ fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
         rlimits: &ready.rlimits,
         cpus: &[],
     };
-    let child = spawn.start().map_err(|e| {
+    let child = start_patiently(&spawn).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
         NotFound::of(&e, name, program)
     })?;
