@@ -15,6 +15,8 @@ pub(crate) struct Links {
     by_node: BTreeMap<NodeId, Link>,
     by_link: BTreeMap<LinkId, NodeId>,
     outbox: BTreeMap<NodeId, Vec<Down>>,
+    /// The newest connection on which each node registered, standing or not.
+    newest: BTreeMap<NodeId, LinkId>,
     registrations: u64,
 }
 
@@ -48,12 +50,18 @@ impl Links {
         let session = Session { epoch, number: self.registrations };
         let fresh = Link { id: link, heard: now, load_centi: 0, free_mb: 0, version, sender: Sender::new(session) };
         self.outbox.remove(&node);
+        self.newest.insert(node, link);
         self.by_link.insert(link, node);
         let old = self.by_node.insert(node, fresh)?.id;
         (old != link).then(|| {
             self.by_link.remove(&old);
             old
         })
+    }
+    /// Whether the node has registered on a later connection: what comes on this one was said by an earlier life of
+    /// it, or before a connection broke. Connections are numbered in the order in which they were made.
+    pub(crate) fn is_outdated(&self, node: NodeId, link: LinkId) -> bool {
+        self.newest.get(&node).is_some_and(|newest| *newest > link)
     }
     /// The connection has ended; returns the node that it was.
     pub(crate) fn lost(&mut self, link: LinkId) -> Option<NodeId> {

@@ -40,7 +40,8 @@ use waits::Waits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
 
-/// A node connection, numbered by who runs the machine. Never reused within a run.
+/// A node connection, numbered by who runs the machine: a later connection has a higher number. Never reused within
+/// a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 

@@ -9,7 +9,7 @@ use squall_model::time::Span;
 
 use super::expect::Expectation;
 use crate::controller::CrashPoint;
-use crate::network::Way;
+use crate::network::{Way, Weather};
 use crate::order::Order;
 
 /// A line that is not a statement.
@@ -62,7 +62,7 @@ pub(crate) enum Statement {
     Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64 },
     Config { key: String, value: u64 },
     Seed(u64),
-    Foul(bool),
+    Weather(Weather),
     Submit(Box<Order>, Vec<(DependencyKind, String)>),
     Crash { victim: Victim, at: Option<(CrashPoint, u32)> },
     Restart { victim: Victim, after: Span },
@@ -103,8 +103,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
             Ok(Statement::Config { key: key.into(), value: number(value)? })
         }
         ["seed", n] => Ok(Statement::Seed(number(n)?)),
-        ["weather", "foul"] => Ok(Statement::Foul(true)),
-        ["weather", "fine"] => Ok(Statement::Foul(false)),
+        ["weather", "foul"] => Ok(Statement::Weather(Weather::FOUL)),
+        ["weather", "tar"] => Ok(Statement::Weather(Weather::TAR)),
+        ["weather", "fine"] => Ok(Statement::Weather(Weather::FINE)),
         ["submit", name, ref rest @ ..] => submit(JobKind::Batch, name, rest),
         ["srun", name, ref rest @ ..] => submit(JobKind::Run, name, rest),
         ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),

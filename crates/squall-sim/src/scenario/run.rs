@@ -12,7 +12,6 @@ use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Phase;
 use crate::judge::JobFile;
-use crate::network::Weather;
 use crate::order::Order;
 use crate::run::settle;
 use crate::world::{Setup, World};
@@ -244,8 +243,8 @@ impl World {
     fn tell_weather(&mut self, statement: Statement) -> Result<(), String> {
         self.disturb(Span(0));
         match statement {
-            Statement::Foul(foul) => {
-                self.network.weather = if foul { Weather::FOUL } else { Weather::FINE };
+            Statement::Weather(weather) => {
+                self.network.weather = weather;
                 Ok(())
             }
             Statement::Cut { nodes, ways } => {

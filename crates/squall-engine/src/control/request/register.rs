@@ -28,6 +28,10 @@ pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Regis
             return;
         }
     };
+    if c.links.is_outdated(id, link) {
+        out.drops.push(link);
+        return;
+    }
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
     let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
