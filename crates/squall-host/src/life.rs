@@ -169,6 +169,12 @@ pub fn wait_until(time: Duration, mut holds: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// Whether steps of a node run, with or without their node daemon.
+pub fn has_steps(place: &Place, node: &str) -> bool {
+    let steps = place.node(node).join("steps");
+    !processes::step_daemons(&steps).is_empty() || !processes::marked(&steps).is_empty()
+}
+
 /// Kills what is left of the steps of a node whose daemon is gone: step daemons and tasks.
 pub fn kill_steps(place: &Place, node: &str) -> usize {
     let steps = place.node(node).join("steps");

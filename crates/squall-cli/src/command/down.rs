@@ -26,6 +26,8 @@ Ends the cluster on this machine. Running jobs are ended and go back into the qu
 
 /// How long the controller may take to deal with running jobs, beyond the cluster's KillWait.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
+/// How long a killed controller may take to be gone.
+const DYING_TIME: Duration = Duration::from_millis(500);
 /// How long a daemon may take to end by itself, and again when asked by signal.
 const END_TIME: Duration = Duration::from_secs(3);
 
@@ -79,14 +81,16 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     let config = read_config(place).map_err(|e| e.to_string())?;
     let names = life::node_names(&config)?;
     let nodes: Vec<Daemon> = names.iter().cloned().map(Daemon::Node).collect();
-    let living = nodes.iter().any(|node| node.pid(place).is_some());
-    if !living && Daemon::Controller.pid(place).is_none() {
+    // A controller that was just killed may seem to live for a moment.
+    let dead = !up::is_answering(place) && Daemon::Controller.wait_gone(place, DYING_TIME);
+    let living = nodes.iter().any(|node| node.pid(place).is_some()) || names.iter().any(|n| life::has_steps(place, n));
+    if !living && dead {
         sweep(place, &names, keep_jobs);
         place.retract();
         return Ok(format!("cluster {} was not running\n", config.cluster));
     }
     // A dead controller can't requeue what runs: it is worth a start.
-    if living && !keep_jobs && Daemon::Controller.pid(place).is_none() {
+    if living && !keep_jobs && dead {
         let restarted = up::start_controller(place).and_then(|()| up::start_nodes(place, &names));
         if let Err(problem) = restarted {
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");

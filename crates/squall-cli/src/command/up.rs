@@ -186,7 +186,8 @@ fn ensure(daemon: &Daemon, place: &Place, started: &mut Option<Started>) -> Resu
     }
 }
 
-fn is_answering(place: &Place) -> bool {
+/// Whether a controller answers.
+pub(super) fn is_answering(place: &Place) -> bool {
     Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Ping)).is_ok()
 }
 

@@ -207,6 +207,9 @@ impl Keeper {
             none => none.insert(open(&self.place.accounts(), self.cluster)?),
         };
         if book.position() < self.behind_up_to {
+            if book.position() == 0 && self.behind_up_to > 1 {
+                say("accounting has no rows yet: it is built from the journal, as far back as that reaches");
+            }
             catch_up(book, &self.place.journal(), self.behind_up_to)?;
         }
         if self.waiting.is_empty() {

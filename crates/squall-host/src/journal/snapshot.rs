@@ -7,7 +7,8 @@
 //! ```
 
 use std::collections::HashSet;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -66,8 +67,8 @@ fn write_draft(
 ) -> Result<u64, JournalError> {
     let failed = || JournalError::io("write", draft);
     let content = Content { blobs, state: state.snapshot() };
-    let content = postcard::to_allocvec(&content).map_err(|e| failed()(std::io::Error::other(e)))?;
-    let mut out = std::io::BufWriter::with_capacity(BLOCK_BYTES, files::create(draft).map_err(failed())?);
+    let content = postcard::to_allocvec(&content).map_err(|e| failed()(io::Error::other(e)))?;
+    let mut out = io::BufWriter::with_capacity(BLOCK_BYTES, files::create(draft).map_err(failed())?);
     let Cursor { cluster, seq, link } = cursor;
     let head = SegmentHeader { cluster, number: covered, size: content.len() as u64, seq, link };
     out.write_all(&head.encode()).map_err(failed())?;
@@ -85,48 +86,72 @@ fn write_draft(
 /// Reads and checks a snapshot.
 pub(crate) fn load(dir: &Path, covered: u64) -> Result<Loaded, JournalError> {
     let path = Kind::Snapshot.path(dir, covered);
-    let bytes = std::fs::read(&path).map_err(JournalError::io("read", &path))?;
-    let bad = |offset: usize, what: &str, problem: Problem| JournalError::Damaged {
+    let bad = |offset: u64, what: &str, problem: Problem| JournalError::Damaged {
         path: path.clone(),
-        offset: offset as u64,
+        offset,
         what: what.into(),
         problem,
     };
-    let head = SegmentHeader::decode(&bytes).map_err(|p| bad(0, "header of the snapshot", p))?;
-    if head.number != covered {
+    let failed = || JournalError::io("read", &path);
+    let mut file = File::open(&path).map_err(failed())?;
+    let length = file.metadata().map_err(failed())?.len();
+    let mut head = [0; SEGMENT_HEADER_BYTES];
+    let short = |e: io::Error| match e.kind() {
+        io::ErrorKind::UnexpectedEof => bad(0, "header of the snapshot", Problem::Header),
+        _ => failed()(e),
+    };
+    file.read_exact(&mut head).map_err(short)?;
+    let head = SegmentHeader::decode(&head).map_err(|p| bad(0, "header of the snapshot", p))?;
+    if head.number != covered || head.size > length {
         return Err(bad(0, "header of the snapshot", Problem::Chain));
     }
-    let mut content = Vec::with_capacity(head.size as usize);
-    let mut at = SEGMENT_HEADER_BYTES;
-    let mut number = 0;
-    while (content.len() as u64) < head.size {
-        let what = format!("block {number} of the snapshot");
-        let block = block(&bytes, at, number).ok_or_else(|| bad(at, &what, Problem::Checksum))?;
-        content.extend_from_slice(block);
-        at += 8 + block.len();
-        number += 1;
+    let content = blocks(&mut file, head.size).map_err(|(offset, number, error)| match error {
+        Some(e) if e.kind() != io::ErrorKind::UnexpectedEof => failed()(e),
+        _ => bad(offset, &format!("block {number} of the snapshot"), Problem::Checksum),
+    })?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).map_err(failed())?;
+    if end != Digest::of(&content).0 {
+        let end = length.saturating_sub(end.len() as u64);
+        return Err(bad(end, "end of the snapshot", Problem::Checksum));
     }
-    if bytes.get(at..) != Some(&Digest::of(&content).0[..]) {
-        return Err(bad(at, "end of the snapshot", Problem::Checksum));
-    }
-    drop(bytes);
-    let unreadable = |e: String| bad(SEGMENT_HEADER_BYTES, "content of the snapshot", Problem::Content(e));
-    let (content, rest): (Content<Snapshot>, _) =
+    let start = SEGMENT_HEADER_BYTES as u64;
+    let unreadable = |e: String| bad(start, "content of the snapshot", Problem::Content(e));
+    let (decoded, rest): (Content<Snapshot>, _) =
         postcard::take_from_bytes(&content).map_err(|e| unreadable(e.to_string()))?;
     if !rest.is_empty() {
         return Err(unreadable("bytes left over".into()));
     }
-    let state = content.state.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
+    drop(content);
+    let state = decoded.state.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
     let cursor = Cursor { cluster: head.cluster, seq: head.seq, link: head.link };
-    Ok(Loaded { state, blobs: content.blobs, cursor, bytes: head.size })
+    Ok(Loaded { state, blobs: decoded.blobs, cursor, bytes: head.size })
 }
 
-fn block(bytes: &[u8], at: usize, number: usize) -> Option<&[u8]> {
-    let (head, rest) = bytes.get(at..)?.split_first_chunk::<8>()?;
-    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    let block = rest.get(..length).filter(|b| !b.is_empty() && b.len() <= BLOCK_BYTES)?;
-    (block_crc(number, block) == crc).then_some(block)
+/// The content of all blocks, each read to where it stays: a large snapshot passes through memory once.
+/// Err: offset and number of the block, and what the system said, if it was the system.
+fn blocks(file: &mut File, size: u64) -> Result<Vec<u8>, (u64, usize, Option<io::Error>)> {
+    let mut content = Vec::with_capacity(size as usize);
+    let mut offset = SEGMENT_HEADER_BYTES as u64;
+    let mut number = 0;
+    while (content.len() as u64) < size {
+        let failed = |error| (offset, number, error);
+        let mut head = [0; 8];
+        file.read_exact(&mut head).map_err(|e| failed(Some(e)))?;
+        let length = u64::from(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
+        let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        if length == 0 || length > (BLOCK_BYTES as u64).min(size - content.len() as u64) {
+            return Err(failed(None));
+        }
+        let start = content.len();
+        let read = file.take(length).read_to_end(&mut content).map_err(|e| failed(Some(e)))?;
+        if read as u64 != length || block_crc(number, &content[start..]) != crc {
+            return Err(failed(None));
+        }
+        offset += 8 + length;
+        number += 1;
+    }
+    Ok(content)
 }
 
 /// A block's checksum holds its number, so that blocks can't change places.
