@@ -303,8 +303,7 @@ impl StepGroups {
     pub fn join(&self) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        // Where it was born it need not go, which would take a thousand times as long.
-        for dir in self.join.iter().filter(|dir| born.is_empty() || !dir.ends_with(born)) {
+        for dir in self.left_to_join(born) {
             match write(dir, "cgroup.procs", "0") {
                 Err(e) if self.memory_dir() == Some(dir) => return Err(e),
                 Err(e) => say(&format!("cgroup {} can't be joined: {e}", dir.display())),
@@ -312,6 +311,13 @@ impl StepGroups {
             }
         }
         Ok(())
+    }
+
+    /// All groups but the v2 one if the process was born there: to move would take a thousand times as long. The v1
+    /// group of the same name is another.
+    fn left_to_join(&self, born: &str) -> impl Iterator<Item = &PathBuf> {
+        let v1 = self.memory.as_ref().filter(|(_, version)| *version == Version::V1).map(|(dir, _)| dir);
+        self.join.iter().filter(move |dir| born.is_empty() || !dir.ends_with(born) || v1 == Some(dir))
     }
 
     /// The folder of the group whose memory the kernel limits and counts.
@@ -405,6 +411,7 @@ fn write(dir: &Path, name: &str, text: &str) -> io::Result<()> {
 mod tests {
     use std::collections::BTreeSet;
     use std::fs::{self, File};
+    use std::path::PathBuf;
 
     use squall_model::id::{Attempt, JobId, StepKey, StepNo};
     use squall_model::job::JobAttempt;
@@ -420,6 +427,19 @@ mod tests {
         };
         assert_eq!(StepGroups::from_text(&groups.to_text()), groups);
         assert_eq!(StepGroups::from_text(""), StepGroups::default());
+    }
+
+    #[test]
+    fn only_the_group_of_birth_need_not_be_joined() {
+        let (v2, v1) = (PathBuf::from("/cg/unified/squall/job_1.1/step_0"), "/cg/memory/squall/job_1.1/step_0".into());
+        let mut groups = StepGroups { join: vec![v2.clone(), v1], memory: None };
+        groups.memory = Some((groups.join[1].clone(), Version::V1));
+        let left = |groups: &StepGroups, born| groups.left_to_join(born).cloned().collect::<Vec<_>>();
+        assert_eq!(left(&groups, "squall/job_1.1/step_0"), groups.join[1..]);
+        assert_eq!(left(&groups, ""), groups.join);
+        assert_eq!(left(&groups, "user.slice"), groups.join);
+        let only = StepGroups { join: vec![v2.clone()], memory: Some((v2, Version::V2)) };
+        assert!(left(&only, "squall/job_1.1/step_0").is_empty());
     }
 
     #[test]
