@@ -335,3 +335,36 @@ fn set_aside(dir: &Path, replay: &mut Replay, notices: &mut Vec<String>) -> Resu
     notices.push(format!("copies of what was there are in {}", lost.display()));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Folder;
+    use super::{File, Journal, Options};
+    use squall_model::event::{Event, Record};
+    use squall_model::id::NodeId;
+    use squall_model::time::Time;
+
+    fn record(seq: u64) -> Record {
+        Record { seq, time: Time(seq), events: vec![Event::NodeUp { node: NodeId(0) }] }
+    }
+
+    #[test]
+    fn no_room_can_be_tried_again_and_any_other_failure_is_the_end() {
+        let dir = Folder::new();
+        let options = Options { segment_bytes: 64 << 10, ..Options::default() };
+        let mut journal = Journal::open(dir.path(), options).unwrap().journal;
+        journal.append(&[record(1)], &[]).unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let good = std::mem::replace(&mut journal.file, full);
+        assert!(journal.append(&[record(2)], &[]).unwrap_err().is_no_space());
+        assert_eq!(journal.next_seq(), 2, "nothing has happened");
+        journal.file = good;
+        journal.append(&[record(2)], &[]).unwrap();
+        // Can't be written to: as good as a disk that fails.
+        journal.file = File::open(super::Kind::Segment.path(dir.path(), 1)).unwrap();
+        let error = journal.append(&[record(3)], &[]).unwrap_err();
+        assert!(!error.is_no_space() && error.to_string().contains("00000001.seg"), "{error}");
+        drop(journal);
+        assert_eq!(super::super::replay(dir.path()).unwrap().seq, 2);
+    }
+}
