@@ -93,7 +93,7 @@ pub(crate) struct ControllerHost {
     pub(crate) stale: Option<(Time, DownFrame)>,
     pub(crate) disk_full: bool,
     /// A turn has passed since it became full.
-    knows_full: bool,
+    pub(crate) knows_full: bool,
 }
 
 impl ControllerHost {

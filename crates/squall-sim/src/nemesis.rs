@@ -141,6 +141,7 @@ impl World {
     /// The journal's disk is full, or has room again.
     pub(crate) fn set_disk_full(&mut self, full: bool) {
         self.controller.disk_full = full;
+        self.controller.knows_full &= full;
         if self.controller.serves() {
             self.tell_controller(squall_engine::control::Input::Disk { full });
         }
