@@ -8,7 +8,7 @@ use squall_model::wire::client::{JobSelection, Refusal};
 use super::each::to_each;
 use super::select::select_to_change;
 use super::{Ask, Reply};
-use crate::control::state::job::Phase;
+use crate::control::state::job::{Job, Phase};
 use crate::control::{Controller, Out};
 
 /// Puts batch jobs that run or have ended back into the queue. The answer leaves in the same turn as the order to
@@ -41,11 +41,19 @@ fn decide(c: &Controller, id: JobId, uid: u32, hold: bool) -> Result<Event, Refu
             let outcome = Outcome { state: EndState::Cancelled { by: uid }, exit: ExitCode::OK, reason: None };
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
+        Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),
         Phase::Ended(_) => Ok(Event::JobRequeued { id, requeue }),
         Phase::Pending if hold => Ok(Event::JobHeld { id, admin: false, whole: false }),
         Phase::Pending => Err(Refusal::WrongState("pending".into())),
         Phase::Completing(..) => Err(Refusal::WrongState("completing".into())),
     }
+}
+
+/// Whether what a job waits for can still be judged. One that has run had its dependencies come true; one that ended
+/// in the queue must not start because a job that it names was forgotten meanwhile.
+fn dependencies_known(c: &Controller, job: &Job) -> bool {
+    let terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
+    job.attempt.0 > 0 || terms.into_iter().all(|d| c.state.arrays.contains_key(&d.id) || c.state.find(d.id).is_some())
 }
 
 /// Whether a job goes back into the queue: batch jobs, unless they or the cluster say no.
