@@ -1,10 +1,10 @@
-//! Squall's machines: controller, node and step, without clock, socket, thread or randomness.
+//! Squall's machines: controller, node, step and the fabric's tree, without clock, socket, thread or randomness.
 #![forbid(unsafe_code)]
 
 pub mod control;
 pub mod dependency;
 pub mod environment;
+pub mod fabric;
 pub mod machine;
 pub mod node;
-pub mod session;
 pub mod step;

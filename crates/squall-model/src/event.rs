@@ -74,15 +74,6 @@ pub enum Event {
         /// Who.
         by: u32,
     },
-    /// Reports of a node up to this number are in this record or an earlier one.
-    ReportsTaken {
-        /// The node.
-        node: NodeId,
-        /// Its life: numbers start again at 1 in another.
-        incarnation: Incarnation,
-        /// The last report taken.
-        up_to: u64,
-    },
     /// A job (or a whole array) was accepted.
     JobSubmitted {
         /// Its id; an array of N tasks reserves this and the N-1 that follow.
@@ -120,17 +111,17 @@ pub enum Event {
         /// Where its tasks run.
         layout: Layout,
     },
-    /// A node's share of a step has ended; when it is the last node, the step has ended.
-    StepNodeEnded {
+    /// The shares of some nodes in a step have ended, all in the same way; when none is left, the step has ended.
+    StepNodesEnded {
         /// The job.
         job: JobId,
         /// The attempt.
         attempt: Attempt,
         /// The step.
         step: StepNo,
-        /// The node.
-        node: NodeId,
-        /// How.
+        /// The nodes.
+        nodes: NodeSet,
+        /// How, over all of them.
         end: StepEnd,
     },
     /// How a job ends is decided. A pending job has ended with this; a running one completes:

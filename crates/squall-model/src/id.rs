@@ -85,11 +85,11 @@ pub struct ClientKey(pub u128);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
-/// One connection between controller and node; messages of another session are ignored.
+/// One registration of a node; messages of an older one are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Session {
     /// The controller's incarnation.
     pub epoch: Epoch,
-    /// Counts registrations within that incarnation.
+    /// The number of the put that offered it, within that incarnation.
     pub number: u64,
 }

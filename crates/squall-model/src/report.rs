@@ -51,3 +51,22 @@ pub struct StepEnd {
     /// Something to tell: `0:53` could not open its output file, peak memory against limit, …
     pub note: Option<String>,
 }
+
+impl StepEnd {
+    /// Whether the other node's share went the same way, so that [`StepEnd::merge`] tells all there is to tell of both.
+    pub fn merges_with(&self, other: &Self) -> bool {
+        let way = |end: &Self| (end.exit, end.oom, end.lost);
+        way(self) == way(other) && self.note == other.note
+    }
+    /// Adds another node's share of the step: the highest exit, what any of them met with, the usage of both, from the
+    /// first start to the last end, and of different notes the one that sorts first. Order and grouping don't matter.
+    pub fn merge(&mut self, other: &Self) {
+        self.exit = self.exit.max(other.exit);
+        self.oom |= other.oom;
+        self.lost |= other.lost;
+        self.usage.absorb(&other.usage);
+        self.started = self.started.min(other.started);
+        self.ended = self.ended.max(other.ended);
+        self.note = self.note.take().into_iter().chain(other.note.clone()).min();
+    }
+}

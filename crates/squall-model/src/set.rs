@@ -172,6 +172,14 @@ impl NodeSet {
     pub fn subtract(&mut self, other: &Self) {
         self.0.subtract(&other.0);
     }
+    /// Keeps only what is also in `other`.
+    pub fn intersect_with(&mut self, other: &Self) {
+        self.0.intersect_with(&other.0);
+    }
+    /// Whether no node is shared.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.0.is_disjoint(&other.0)
+    }
     /// Whether every node is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)

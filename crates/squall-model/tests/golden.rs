@@ -86,7 +86,6 @@ fn samples() -> Vec<Event> {
         Event::NodeDown { node, reason: "silent".into() },
         Event::NodeUp { node },
         Event::NodesSet { nodes: NodeSet::one(node), admin: NodeAdmin::Drain, reason: Some("fan".into()), by: 0 },
-        Event::ReportsTaken { node, incarnation, up_to: 77 },
         Event::JobSubmitted { id, key: ClientKey(8), owner: Arc::new(Owner::default()), spec: spec() },
         Event::JobStarted { id, attempt, partition: "debug".into(), alloc: alloc() },
         Event::StepStarted {
@@ -97,7 +96,7 @@ fn samples() -> Vec<Event> {
             alloc: alloc(),
             layout: Layout { nodes: vec!["n5".into()], ranks: vec![vec![0, 1]], cpus_per_task: 1 },
         },
-        Event::StepNodeEnded { job: id, attempt, step: StepNo::BATCH, node, end: end() },
+        Event::StepNodesEnded { job: id, attempt, step: StepNo::BATCH, nodes: NodeSet::one(node), end: end() },
         Event::JobEnding { id, outcome: outcome(), requeue: Some(requeue) },
         Event::NodesReleased { id, attempt, nodes: NodeSet::one(node) },
         Event::TasksEnded { array: id, tasks: IndexSet::range(2, 5), outcome: outcome() },

@@ -367,7 +367,7 @@ impl World {
                 Event::JobRequeued { id, .. } => ("requeued", id.0, 0),
                 Event::JobSuspended { id, suspended } => ("suspended", id.0, u32::from(*suspended)),
                 Event::StepStarted { job, step, .. } => ("step started", job.0, step.0),
-                Event::StepNodeEnded { job, node, .. } => ("step ended", job.0, node.0),
+                Event::StepNodesEnded { job, nodes, .. } => ("step ended", job.0, nodes.first().unwrap_or_default().0),
                 Event::NodeDown { node, .. } => ("node down", 0, node.0),
                 Event::NodeUp { node } => ("node up", 0, node.0),
                 _ => continue,

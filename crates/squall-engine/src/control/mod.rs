@@ -10,6 +10,7 @@ pub(crate) mod facts;
 pub(crate) mod info;
 pub mod layout;
 pub(crate) mod links;
+pub(crate) mod queries;
 pub(crate) mod request;
 pub mod state;
 pub(crate) mod steps;
@@ -25,7 +26,8 @@ use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::info::Diag;
-use squall_model::wire::node::{Down, DownFrame, UpFrame};
+use squall_model::wire::fabric::{DownFrame, UpFrame, Window};
+use squall_model::wire::node::Down;
 
 use crate::machine::Machine;
 use drive::Todo;
@@ -33,6 +35,7 @@ use drive::queue::Queue;
 use drive::shutdown::Leaving;
 use drive::timers::Timers;
 use links::Links;
+use queries::Queries;
 use state::State;
 use waits::Waits;
 
@@ -40,8 +43,7 @@ use waits::Waits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
 
-/// A node connection, numbered by who runs the machine: a later connection has a higher number. Never reused within
-/// a run.
+/// The connection of a child in the tree, numbered by who runs the machine. Never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u64);
 
@@ -80,14 +82,19 @@ pub enum Input {
         /// Which.
         caller: CallerId,
     },
-    /// A frame from a node.
+    /// A child in the tree has connected.
+    Opened {
+        /// Its connection.
+        link: LinkId,
+    },
+    /// A frame from a child.
     Frame {
-        /// On which connection; the first is a registration.
+        /// On which connection.
         link: LinkId,
         /// The frame.
         frame: Box<UpFrame>,
     },
-    /// A node's connection has ended.
+    /// A child's connection has ended.
     Lost {
         /// Which.
         link: LinkId,
@@ -109,9 +116,9 @@ pub struct Out {
     pub blobs: Vec<Blob>,
     /// What happened. Already applied to the machine's own state.
     pub events: Vec<Event>,
-    /// Frames for nodes (without blobs).
+    /// Frames for children in the tree (parcels without blobs).
     pub sends: Vec<(LinkId, DownFrame)>,
-    /// Connections of nodes to be closed (another one took over).
+    /// Connections of children to be closed. They are gone for the machine.
     pub drops: Vec<LinkId>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
@@ -133,8 +140,10 @@ pub struct Controller {
     pub(crate) version: String,
     /// The journal's disk is full: what needs room is refused.
     pub(crate) disk_full: bool,
-    /// Connections of nodes.
+    /// The tree.
     pub(crate) links: Links,
+    /// What nodes are asked.
+    pub(crate) queries: Queries,
     /// Callers to whom an answer is owed.
     pub(crate) waits: Waits,
     /// Steps that wait or run.
@@ -208,13 +217,11 @@ impl Machine for Controller {
                     drive::work::abandon(self, now, job, out);
                 }
                 steps::hangup(self, now, caller);
+                queries::hangup(self, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
-            Input::Lost { link } => {
-                if let Some(node) = self.links.lost(link) {
-                    drive::notice::refresh(self, node);
-                }
-            }
+            Input::Opened { link } => self.links.opened(now, link, Window::default()),
+            Input::Lost { link } => drive::nodes::child_closed(self, link),
             Input::Disk { full } => {
                 self.disk_full = full;
                 self.queue.kick |= !full;

@@ -1,96 +1,153 @@
-//! The link to the controller: sessions, registration, heartbeats, and which frames are believed.
+//! The node and the controller: knocks, registration, which messages are believed.
+//!
+//! When the way to the controller stands, the node knocks; the controller offers a session; the node registers under
+//! it and is welcomed. So no registration of an earlier life, or on a way that has ceased to be, is ever believed.
 
-use squall_model::id::Session;
+use squall_model::id::{NodeId, Session};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, DownFrame, Registration, UpFrame};
+use squall_model::wire::fabric::{Composite, Health as Feeling, Put};
+use squall_model::wire::node::{Down, Registration};
 
+use crate::fabric::Delivery;
 use crate::node::{NodeAct, NodeMachine, NodeOut};
-use crate::session::{Receiver, Verdict};
 
-/// How long a registration may stay without an answer.
-const WELCOME_WAIT: Span = Span::from_secs(10);
+/// How long a knock or a registration may stay without an answer.
+const ANSWER_WAIT: Span = Span::from_secs(10);
 
-/// How many heartbeats without any frame from the controller until the node registers anew: whatever was lost on
-/// the way is made up for by the registration.
-const SILENT_HEARTBEATS: u64 = 6;
+/// How long the controller may be silent, though the way to it stands, until the node knocks again.
+const SILENCE: Span = Span::from_secs(6 * HEARTBEAT_S);
 
 /// How long work is given to end at a shutdown.
 const LEAVE_WAIT: Span = Span::from_secs(10);
 
-/// The link as this side sees it.
+/// How often the node says how it feels.
+const HEALTH: Span = Span::from_secs(30);
+
+/// Where the node stands with the controller.
 #[derive(Debug)]
 pub(super) struct Link {
-    receiver: Receiver,
-    /// Since when it stands, or when the last frame came. None: there is no link.
-    heard: Option<Time>,
-    heartbeat: Span,
-    next_heartbeat: Time,
+    /// The newest session that was ever offered.
+    newest: Session,
+    stage: Stage,
+    /// When the controller was heard of last, or asked for an answer.
+    heard: Time,
+    next_health: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is no way to it.
+    Away,
+    /// It was asked for a session.
+    Knocked,
+    /// It was told who this is.
+    Registered,
+    /// In a session, of which this is the number of the last put that was taken.
+    Welcome(u64),
 }
 
 impl Link {
-    /// No link yet; sessions up to `session` belong to the past.
+    /// No way yet; sessions up to `session` belong to the past.
     pub(super) fn after(session: Session) -> Self {
-        let receiver = Receiver::after(session);
-        Self { receiver, heard: None, heartbeat: Span::from_secs(HEARTBEAT_S), next_heartbeat: Time::default() }
+        Self { newest: session, stage: Stage::Away, heard: Time::default(), next_health: Time::default() }
     }
 
-    /// The link is gone.
-    pub(super) fn lose(&mut self) {
-        self.heard = None;
-        self.receiver.reset();
+    /// Whether a session is in force.
+    pub(super) fn is_welcome(&self) -> bool {
+        matches!(self.stage, Stage::Welcome(_))
+    }
+
+    /// The number of the last put that was taken in this session.
+    pub(super) fn last_put(&self) -> u64 {
+        if let Stage::Welcome(last) = self.stage { last } else { 0 }
     }
 
     /// When the silence has lasted too long.
     fn patience(&self) -> Option<Time> {
-        let span = match self.receiver.session() {
-            None => WELCOME_WAIT,
-            Some(_) => Span(self.heartbeat.0.saturating_mul(SILENT_HEARTBEATS)),
-        };
-        self.heard.map(|heard| heard + span)
+        match self.stage {
+            Stage::Away => None,
+            Stage::Knocked | Stage::Registered => Some(self.heard + ANSWER_WAIT),
+            Stage::Welcome(_) => Some(self.heard + SILENCE),
+        }
     }
 }
 
 impl NodeMachine {
-    /// A connection stands: the node registers.
-    pub(super) fn linked(&mut self, now: Time, out: &mut NodeOut) {
-        self.link.lose();
-        self.link.heard = Some(now);
-        let steps = self.jobs.iter().flat_map(|(attempt, job)| job.known_steps(*attempt));
-        out.sends.push(UpFrame::Register(Box::new(Registration {
-            name: self.boot.name.clone(),
-            incarnation: self.boot.incarnation,
-            hardware: self.boot.hardware.clone(),
-            jobs: self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt).collect(),
-            steps: steps.collect(),
-            version: self.boot.version.clone(),
-        })));
+    /// Something came through the tree.
+    pub(super) fn deliver(&mut self, now: Time, delivery: Delivery, out: &mut NodeOut) {
+        match delivery {
+            Delivery::Path => self.knock(now),
+            Delivery::NoPath => self.link.stage = Stage::Away,
+            Delivery::Heard => {
+                if self.link.is_welcome() {
+                    self.link.heard = now;
+                }
+            }
+            Delivery::Put { node, put } => self.put(now, node, &put, out),
+        }
     }
 
-    /// A frame came.
-    pub(super) fn frame(&mut self, now: Time, frame: DownFrame, out: &mut NodeOut) {
-        if self.link.heard.is_none() {
-            return;
+    fn knock(&mut self, now: Time) {
+        self.link.stage = Stage::Knocked;
+        self.link.heard = now;
+        let knocks = vec![(Vec::new(), self.boot.name.clone())];
+        self.relay.report(now, Composite { knocks, reports: 1, ..Composite::default() });
+    }
+
+    fn put(&mut self, now: Time, node: Option<NodeId>, put: &Put, out: &mut NodeOut) {
+        let Ok(parcel) = put.parcel.open() else {
+            return out.acts.push(NodeAct::Say("a message of the controller can't be read".to_owned()));
+        };
+        match (self.link.stage, parcel.messages.first()) {
+            (_, Some(Down::Identify)) => return self.identify(now, Session { epoch: put.epoch, number: put.seq }),
+            (Stage::Registered, Some(Down::Welcome { .. } | Down::Refused { .. })) => {
+                if put.epoch != self.link.newest.epoch || put.seq <= self.link.newest.number {
+                    return;
+                }
+            }
+            (Stage::Welcome(last), _) if node.is_none() && put.epoch == self.link.newest.epoch && put.seq > last => {}
+            _ => return,
         }
-        match self.link.receiver.judge(&frame) {
-            Verdict::Stale => return,
-            Verdict::Gap => return self.drop_link(out),
-            Verdict::Take => self.link.heard = Some(now),
-        }
-        for message in frame.messages {
-            self.message(now, frame.session, message, out);
-            if out.exit || out.drop_link {
+        self.link.stage = Stage::Welcome(put.seq);
+        self.link.heard = now;
+        out.blobs.extend(parcel.blobs.iter().cloned());
+        for message in &parcel.messages {
+            self.message(now, message.clone(), out);
+            if out.exit {
                 return;
             }
         }
     }
 
-    fn message(&mut self, now: Time, session: Session, message: Down, out: &mut NodeOut) {
+    /// The controller offers a session.
+    fn identify(&mut self, now: Time, session: Session) {
+        if session <= self.link.newest || self.link.stage == Stage::Away {
+            return;
+        }
+        self.link.newest = session;
+        self.link.stage = Stage::Registered;
+        self.link.heard = now;
+        let steps = self.jobs.iter().flat_map(|(attempt, job)| job.known_steps(*attempt));
+        let registration = Registration {
+            name: self.boot.name.clone(),
+            session,
+            incarnation: self.boot.incarnation,
+            hardware: self.boot.hardware.clone(),
+            jobs: self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt).collect(),
+            steps: steps.collect(),
+            version: self.boot.version.clone(),
+        };
+        let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
+        self.relay.report(now, composite);
+    }
+
+    fn message(&mut self, now: Time, message: Down, out: &mut NodeOut) {
         match message {
-            Down::Welcome { heartbeat_s } => {
-                out.acts.push(NodeAct::SaveSession(session));
-                self.link.heartbeat = Span::from_secs(heartbeat_s.max(1));
-                self.link.next_heartbeat = now + self.link.heartbeat;
+            Down::Identify => {}
+            Down::Welcome { .. } => {
+                out.acts.push(NodeAct::SaveSession(self.link.newest));
+                self.link.next_health = now;
                 self.outbox.rewind();
             }
             Down::StartJob { facts, batch } => self.start_job(&facts, batch, out),
@@ -98,9 +155,13 @@ impl NodeMachine {
             Down::Signal { job, target, signal } => self.signal(job, target, signal, out),
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
             Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),
-            Down::Ack { up_to } => self.acknowledged(up_to, out),
+            Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
+            Down::Write { variable, value } => {
+                self.variables.insert(variable, value);
+            }
             Down::Refused { reason } => {
                 out.acts.push(NodeAct::Say(format!("the controller does not accept this node: {reason}")));
+                out.refused = true;
                 out.exit = true;
             }
             Down::ShutDown { keep_jobs: true } => out.exit = true,
@@ -112,37 +173,27 @@ impl NodeMachine {
     }
 
     /// Sends what waits to be reported. A node that is shutting down keeps its reports for the next life.
-    pub(super) fn send_reports(&mut self, now: Time, out: &mut NodeOut) {
-        if out.drop_link || self.leaving.is_some() {
-            return;
+    pub(super) fn send_reports(&mut self, now: Time) {
+        let Some(node) = self.relay.node().filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
+        let mut composite = self.outbox.take(node);
+        if self.link.next_health <= now {
+            self.link.next_health = now + HEALTH;
+            let super::Health { load_centi, free_mb } = self.health;
+            composite.health.push(Feeling { node, load_centi, free_mb });
+            composite.reports += 1;
         }
-        if let Some(session) = self.link.receiver.session() {
-            out.sends.extend(self.outbox.frame(now, session));
-        }
+        self.relay.report(now, composite);
     }
 
-    /// Heartbeats, and what is done about a silent controller.
-    pub(super) fn link_tick(&mut self, now: Time, out: &mut NodeOut) {
+    /// What is done about a silent controller.
+    pub(super) fn link_tick(&mut self, now: Time) {
         if self.link.patience().is_some_and(|until| until <= now) {
-            return self.drop_link(out);
-        }
-        if let Some(session) = self.link.receiver.session().filter(|_| self.link.next_heartbeat <= now) {
-            let health = self.health;
-            out.sends.push(UpFrame::Heartbeat { session, load_centi: health.load_centi, free_mb: health.free_mb });
-            self.link.next_heartbeat = now + self.link.heartbeat;
+            self.knock(now);
         }
     }
 
     pub(super) fn link_deadline(&self) -> Option<Time> {
-        let welcomed = self.link.receiver.session().is_some();
-        let resend = self.outbox.deadline().filter(|_| self.leaving.is_none());
-        let timers = [Some(self.link.next_heartbeat), resend];
-        let timers = timers.into_iter().flatten().filter(|_| welcomed);
-        timers.chain(self.link.patience()).min()
-    }
-
-    fn drop_link(&mut self, out: &mut NodeOut) {
-        self.link.lose();
-        out.drop_link = true;
+        let health = Some(self.link.next_health).filter(|_| self.link.is_welcome() && self.leaving.is_none());
+        [self.link.patience(), health].into_iter().flatten().min()
     }
 }

@@ -5,18 +5,16 @@
 //! without one, the life counter, and the last session. From these it makes the [`Boot`] and the `Found…` inputs of
 //! the next life. Step daemons and their tasks live on while the node daemon is away.
 //!
-//! Reports are numbered `life << 32 | n`, so no number is ever used twice within an incarnation although
-//! unacknowledged reports are made anew after a restart. The controller takes any number above the last it took
-//! (there are gaps between lives) and finds a report of something that it has already recorded harmless. Every
-//! `Reports` frame begins with the oldest report that is not acknowledged, so a lost frame never makes a hole.
+//! A report is about something that happens once (an attempt's step ends, an attempt is gone), so the controller finds
+//! one that it has taken already harmless; the node keeps it until it is known there, and says it again in every
+//! session.
 //!
 //! A launch that failed leaves no trace in the spool. So the controller starts again what it believes running and the
 //! registration does not list: a job, or a batch script whose step is missing although its job is listed. Starting
 //! what is known here is always harmless. A job whose `JobGone` was reported is not listed any more even if that is
 //! not acknowledged: the controller may have recorded it already.
 //!
-//! After a minute without any frame from the controller the node registers anew, which makes up for frames lost on
-//! the way; a controller that answers each heartbeat by an empty frame is never silent.
+//! Every node is a relay of the tree too (`fabric`): the machine has both parts, and one set of connections.
 
 mod link;
 mod reports;
@@ -27,14 +25,15 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Incarnation, Session, StepKey};
-use squall_model::job::JobAttempt;
+use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
-use squall_model::wire::node::{DownFrame, UpFrame};
+use squall_model::wire::fabric::Variable;
 use squall_model::wire::stepd::ToStepd;
 
+use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
 use crate::node::link::Link;
 use crate::node::reports::Outbox;
@@ -52,6 +51,8 @@ pub struct Boot {
     pub life: u64,
     /// The newest session of earlier lives ([`NodeAct::SaveSession`]); the default if there was none.
     pub session: Session,
+    /// Nodes above it in a healthy tree, its parent first; none: it is attached to the controller.
+    pub above: Vec<String>,
     /// What the node has.
     pub hardware: Hardware,
     /// Version of the daemon.
@@ -93,7 +94,7 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeInput {
     /// A job that an earlier life opened ([`NodeAct::OpenJob`]) and that was not forgotten. All `Found…` inputs
-    /// come before the first `Linked`, in any order; jobs that only steps tell of need no `FoundJob`.
+    /// come before the first `Net`, in any order; jobs that only steps tell of need no `FoundJob`.
     FoundJob {
         /// As it was opened.
         facts: Box<JobFacts>,
@@ -105,13 +106,9 @@ pub enum NodeInput {
         /// What has become of it.
         state: FoundStep,
     },
-    /// A new connection to the controller stands. Frames of an older connection do not arrive after it.
-    Linked,
-    /// The connection broke. Not given after the machine itself asked for `drop_link`.
-    Unlinked,
-    /// A frame came from the controller. Its blobs are the world's business: the `Spawn`s that a frame leads to
-    /// are among the acts of the same step.
-    Frame(Box<DownFrame>),
+    /// Something happened to the node's connections in the tree. A put that came with it may lead to `Spawn`s among
+    /// the acts of the same step; what they need is in the step's `blobs`.
+    Net(NetInput),
     /// A step that was to be spawned could not be: by the spool, the system, or its daemon's word. None of its
     /// tasks has run or will run. At most once for each `Spawn`, never together with `Ended`.
     Failed {
@@ -151,7 +148,7 @@ pub enum NodeInput {
     },
 }
 
-/// What the node machine wants done. Carried out in order, before the `sends` of the same step leave. None of them
+/// What the node machine wants done. Carried out in order, before what is for the net in the same step leaves. None of them
 /// fails but `Spawn`, which answers by `Failed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeAct {
@@ -204,17 +201,19 @@ pub enum NodeAct {
     Say(String),
 }
 
-/// What one step of the machine wants done: acts, then sends, then `drop_link`, then `exit`.
+/// What one step of the machine wants done: acts, then `net`, then `exit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeOut {
-    /// Frames for the controller, on the current link. Empty while there is none.
-    pub sends: Vec<UpFrame>,
     /// Acts, in order.
     pub acts: Vec<NodeAct>,
-    /// Close the link (after the sends) and connect anew.
-    pub drop_link: bool,
+    /// Scripts and environments that the acts need.
+    pub blobs: Vec<Blob>,
+    /// For the neighbours in the tree.
+    pub net: NetOut,
     /// The daemon ends. Step daemons that still live are left alone.
     pub exit: bool,
+    /// It ends because the controller does not accept it.
+    pub refused: bool,
 }
 
 /// The node machine. Made anew in each life of the daemon.
@@ -222,6 +221,8 @@ pub struct NodeOut {
 pub struct NodeMachine {
     boot: Boot,
     link: Link,
+    relay: Relay,
+    variables: BTreeMap<Variable, i64>,
     jobs: BTreeMap<JobAttempt, Job>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
@@ -246,8 +247,10 @@ impl NodeMachine {
     pub fn new(boot: Boot) -> Self {
         Self {
             link: Link::after(boot.session),
+            relay: Relay::new(boot.above.clone()),
+            variables: BTreeMap::new(),
             jobs: BTreeMap::new(),
-            outbox: Outbox::of_life(boot.life),
+            outbox: Outbox::default(),
             timers: BTreeSet::new(),
             found: Vec::new(),
             leaving: None,
@@ -266,6 +269,29 @@ impl NodeMachine {
         self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))
     }
 
+    fn deliver_all(&mut self, now: Time, local: Vec<Delivery>, out: &mut NodeOut) {
+        for delivery in local {
+            if !out.exit {
+                self.deliver(now, delivery, out);
+            }
+        }
+    }
+
+    /// Lets the relay say what there is to say.
+    fn settle(&mut self, now: Time, out: &mut NodeOut) {
+        self.send_reports(now);
+        let mut local = Vec::new();
+        let (link, jobs, variables) = (&self.link, &self.jobs, &self.variables);
+        let value = |variable: &Variable| match variable {
+            Variable::Heard => link.last_put() as i64,
+            Variable::Job(job) => i64::from(jobs.contains_key(job)),
+            Variable::Step(key) => jobs.get(&attempt_of(*key)).map_or(0, |job| job.progress(key.step)),
+            Variable::Content(_) | Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
+        };
+        self.relay.settle(now, value, &mut local, &mut out.net);
+        self.deliver_all(now, local, out);
+    }
+
     /// Calls for whatever time has made due.
     fn tick(&mut self, now: Time, out: &mut NodeOut) {
         while let Some(&(due, timer)) = self.timers.first().filter(|(due, _)| *due <= now) {
@@ -275,7 +301,7 @@ impl NodeMachine {
                 Timer::Held(job) => self.tell_held(job),
             }
         }
-        self.link_tick(now, out);
+        self.link_tick(now);
         if self.leaving.is_some_and(|until| until <= now) {
             out.exit = true;
         }
@@ -297,9 +323,11 @@ impl Machine for NodeMachine {
                 self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
             }
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
-            NodeInput::Linked => self.linked(now, out),
-            NodeInput::Unlinked => self.link.lose(),
-            NodeInput::Frame(frame) => self.frame(now, *frame, out),
+            NodeInput::Net(input) => {
+                let mut local = Vec::new();
+                self.relay.take(now, input, &mut local, &mut out.net);
+                self.deliver_all(now, local, out);
+            }
             NodeInput::Failed { key, error, node_fault } => {
                 self.finished(now, key, Finish::Failed { error, node_fault }, out);
             }
@@ -311,7 +339,7 @@ impl Machine for NodeMachine {
                 self.tick(now, out);
             }
         }
-        self.send_reports(now, out);
+        self.settle(now, out);
         if self.leaving.is_some() && self.jobs.values().all(Job::is_gone) {
             out.exit = true;
         }
@@ -319,7 +347,7 @@ impl Machine for NodeMachine {
 
     fn deadline(&self) -> Option<Time> {
         let timer = self.timers.first().map(|(due, _)| *due);
-        timer.into_iter().chain(self.leaving).chain(self.link_deadline()).min()
+        timer.into_iter().chain(self.leaving).chain(self.link_deadline()).chain(self.relay.deadline()).min()
     }
 }
 

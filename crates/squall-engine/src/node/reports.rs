@@ -1,156 +1,107 @@
-//! The outbox: reports, numbered, kept until the controller has journaled them.
+//! The outbox: reports, kept until the controller has journaled them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::id::{Session, StepKey};
-use squall_model::limits::REPORTS_PER_FRAME_MAX;
+use squall_model::id::{NodeId, StepKey};
+use squall_model::job::JobAttempt;
 use squall_model::report::Report;
-use squall_model::time::{Span, Time};
-use squall_model::wire::node::UpFrame;
+use squall_model::set::NodeSet;
+use squall_model::wire::fabric::{Composite, LaunchFailure};
 
-/// Reports that may be under way while more are sent; above it they gather for one frame.
-const WINDOW: u64 = 64;
-
-/// After so long without an acknowledgement, reports are sent again.
-const RESEND: Span = Span::from_secs(5);
-
-/// Reports that are not acknowledged, oldest first.
-#[derive(Debug)]
+/// Reports that are not acknowledged. Each is about something that happens once, so the thing is its name, and to
+/// hear it twice changes nothing.
+#[derive(Debug, Default)]
 pub(super) struct Outbox {
-    queue: VecDeque<Report>,
-    /// Number of the first in `queue`, or of the next to come.
-    first: u64,
-    /// Number up to which reports were sent in this session.
-    sent: u64,
-    resend_at: Time,
+    /// How steps ended, or why they did not begin.
+    steps: BTreeMap<StepKey, Report>,
+    /// Jobs of which nothing is left.
+    jobs: BTreeSet<JobAttempt>,
+    /// What was not said in this session.
+    unsaid_steps: Vec<StepKey>,
+    unsaid_jobs: Vec<JobAttempt>,
 }
 
 impl Outbox {
-    /// For a life of the daemon: its numbers are above those of every earlier life.
-    pub(super) fn of_life(life: u64) -> Self {
-        let base = life << 32;
-        Self { queue: VecDeque::new(), first: base + 1, sent: base, resend_at: Time::default() }
-    }
-
     /// Adds a report.
     pub(super) fn push(&mut self, report: Report) {
-        self.queue.push_back(report);
+        match report {
+            Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => {
+                self.steps.insert(key, report);
+                self.unsaid_steps.push(key);
+            }
+            Report::JobGone { job } => {
+                self.jobs.insert(job);
+                self.unsaid_jobs.push(job);
+            }
+        }
     }
 
     /// Whether the end of this step waits to be acknowledged.
     pub(super) fn tells_of(&self, key: StepKey) -> bool {
-        self.queue.iter().any(|report| match report {
-            Report::StepEnded { key: told, .. } | Report::LaunchFailed { key: told, .. } => *told == key,
-            Report::JobGone { .. } => false,
-        })
+        self.steps.contains_key(&key)
     }
 
-    /// The next report that the controller has taken in; to be called until None.
-    pub(super) fn take_acknowledged(&mut self, up_to: u64) -> Option<Report> {
-        if self.first > up_to {
-            return None;
-        }
-        let report = self.queue.pop_front()?;
-        self.first += 1;
-        self.sent = self.sent.max(self.first - 1);
-        Some(report)
+    /// The controller knows of the step's end. True: it was waiting for that.
+    pub(super) fn step_known(&mut self, key: StepKey) -> bool {
+        self.steps.remove(&key).is_some()
     }
 
-    /// A new session: everything is to be sent again.
+    /// The controller knows that nothing is left of the job.
+    pub(super) fn job_known(&mut self, job: JobAttempt) -> bool {
+        self.jobs.remove(&job)
+    }
+
+    /// A new session: everything is to be said again.
     pub(super) fn rewind(&mut self) {
-        self.sent = self.first - 1;
+        self.unsaid_steps = self.steps.keys().copied().collect();
+        self.unsaid_jobs = self.jobs.iter().copied().collect();
     }
 
-    /// The frame to be sent now, if any. It begins with the oldest report.
-    pub(super) fn frame(&mut self, now: Time, session: Session) -> Option<UpFrame> {
-        let last = self.first + self.queue.len() as u64 - 1;
-        let under_way = self.sent + 1 - self.first;
-        let fresh = self.sent < last && under_way < WINDOW;
-        let again = under_way > 0 && self.resend_at <= now;
-        if !fresh && !again {
-            return None;
+    /// What was not said yet.
+    pub(super) fn take(&mut self, node: NodeId) -> Composite {
+        let mut composite = Composite::default();
+        let here = NodeSet::one(node);
+        for key in std::mem::take(&mut self.unsaid_steps) {
+            match self.steps.get(&key) {
+                Some(Report::StepEnded { end, .. }) => composite.add_ended(key, &here, end),
+                Some(Report::LaunchFailed { error, node_fault, .. }) => {
+                    let failure = LaunchFailure { key, error: error.clone(), node_fault: *node_fault };
+                    composite.failed.push((node, failure));
+                }
+                _ => continue,
+            }
+            composite.reports += 1;
         }
-        let reports: Vec<Report> = self.queue.iter().take(REPORTS_PER_FRAME_MAX).cloned().collect();
-        self.sent = self.sent.max(self.first + reports.len() as u64 - 1);
-        self.resend_at = now + RESEND;
-        Some(UpFrame::Reports { session, first: self.first, reports })
-    }
-
-    /// When reports are to be sent again.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        (self.sent >= self.first).then_some(self.resend_at)
+        for job in std::mem::take(&mut self.unsaid_jobs) {
+            if self.jobs.contains(&job) {
+                composite.add_gone(job, &here);
+                composite.reports += 1;
+            }
+        }
+        composite
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Outbox, RESEND, WINDOW};
-    use squall_model::id::{Attempt, JobId, Session};
+    use super::Outbox;
+    use squall_model::id::{Attempt, JobId, NodeId};
     use squall_model::job::JobAttempt;
-    use squall_model::limits::REPORTS_PER_FRAME_MAX;
     use squall_model::report::Report;
-    use squall_model::time::Time;
-    use squall_model::wire::node::UpFrame;
-
-    fn gone(n: u32) -> Report {
-        Report::JobGone { job: JobAttempt { job: JobId(n), attempt: Attempt(1) } }
-    }
-
-    fn numbers(frame: Option<UpFrame>) -> Option<(u64, usize)> {
-        match frame {
-            Some(UpFrame::Reports { first, reports, .. }) => Some((first, reports.len())),
-            _ => None,
-        }
-    }
 
     #[test]
-    fn frames_begin_with_the_oldest_and_wait_for_news() {
-        let (mut outbox, session, now) = (Outbox::of_life(2), Session::default(), Time::from_secs(1));
-        assert_eq!(numbers(outbox.frame(now, session)), None);
-        outbox.push(gone(1));
-        outbox.push(gone(2));
-        assert_eq!(numbers(outbox.frame(now, session)), Some(((2 << 32) + 1, 2)));
-        assert_eq!(numbers(outbox.frame(now, session)), None);
-        outbox.push(gone(3));
-        assert_eq!(numbers(outbox.frame(now, session)), Some(((2 << 32) + 1, 3)));
-        assert_eq!(outbox.take_acknowledged((2 << 32) + 1), Some(gone(1)));
-        assert_eq!(outbox.take_acknowledged((2 << 32) + 1), None);
-        assert_eq!(numbers(outbox.frame(now, session)), None);
-        assert_eq!(outbox.deadline(), Some(now + RESEND));
-        assert_eq!(numbers(outbox.frame(now + RESEND, session)), Some(((2 << 32) + 2, 2)));
+    fn what_is_not_known_is_said_once_in_every_session() {
+        let job = |n| JobAttempt { job: JobId(n), attempt: Attempt(1) };
+        let mut outbox = Outbox::default();
+        outbox.push(Report::JobGone { job: job(1) });
+        outbox.push(Report::JobGone { job: job(2) });
+        let said = outbox.take(NodeId(7));
+        assert_eq!((said.gone.len(), said.reports), (2, 2));
+        assert!(outbox.take(NodeId(7)).is_empty());
+        assert!(outbox.job_known(job(1)) && !outbox.job_known(job(1)));
+        outbox.push(Report::JobGone { job: job(3) });
         outbox.rewind();
-        assert_eq!(outbox.deadline(), None);
-        assert_eq!(numbers(outbox.frame(now + RESEND, session)), Some(((2 << 32) + 2, 2)));
-    }
-
-    #[test]
-    fn an_acknowledgement_of_another_life_takes_nothing() {
-        let mut outbox = Outbox::of_life(2);
-        outbox.push(gone(1));
-        assert_eq!(outbox.take_acknowledged((1 << 32) + 77), None);
-        assert_eq!(outbox.take_acknowledged(u64::MAX), Some(gone(1)));
-        assert_eq!(outbox.take_acknowledged(u64::MAX), None);
-    }
-
-    #[test]
-    fn many_reports_gather_while_some_are_under_way() {
-        let (mut outbox, session, now) = (Outbox::of_life(1), Session::default(), Time::from_secs(1));
-        let mut frames = 0;
-        for n in 0..5000 {
-            outbox.push(gone(n));
-            frames += usize::from(outbox.frame(now, session).is_some());
-        }
-        assert_eq!(frames as u64, WINDOW);
-        let (mut taken, mut up_to) = (0, (1 << 32) + WINDOW);
-        while taken < 5000 {
-            while outbox.take_acknowledged(up_to).is_some() {
-                taken += 1;
-            }
-            if let Some((first, len)) = numbers(outbox.frame(now, session)) {
-                assert!(len <= REPORTS_PER_FRAME_MAX);
-                up_to = first + len as u64 - 1;
-            }
-        }
-        assert_eq!(outbox.deadline(), None);
+        let again: Vec<_> = outbox.take(NodeId(7)).gone.into_keys().collect();
+        assert_eq!(again, [job(2), job(3)]);
     }
 }

@@ -92,6 +92,11 @@ impl Job {
         self.steps.get(&step).is_some_and(Step::is_live)
     }
 
+    /// 0: the step was never here; 1: it lives; 2: it has ended.
+    pub(super) fn progress(&self, step: StepNo) -> i64 {
+        self.steps.get(&step).map_or(0, |step| if step.is_live() { 1 } else { 2 })
+    }
+
     /// Steps whose end is not acknowledged.
     pub(super) fn known_steps(&self, attempt: JobAttempt) -> impl Iterator<Item = StepKey> + '_ {
         let known = self.steps.iter().filter(|(_, step)| step.phase != StepPhase::Known);
@@ -376,14 +381,17 @@ impl NodeMachine {
         }
     }
 
-    pub(super) fn acknowledged(&mut self, up_to: u64, out: &mut NodeOut) {
-        while let Some(report) = self.outbox.take_acknowledged(up_to) {
-            match report {
-                Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => self.forget_step(key, out),
-                Report::JobGone { job } => {
-                    self.jobs.remove(&job);
-                    out.acts.push(NodeAct::ForgetJob { job });
-                }
+    /// The controller has journaled what was reported of these.
+    pub(super) fn known(&mut self, steps: &[StepKey], jobs: &[JobAttempt], out: &mut NodeOut) {
+        for &key in steps {
+            if self.outbox.step_known(key) {
+                self.forget_step(key, out);
+            }
+        }
+        for &job in jobs {
+            if self.outbox.job_known(job) {
+                self.jobs.remove(&job);
+                out.acts.push(NodeAct::ForgetJob { job });
             }
         }
     }

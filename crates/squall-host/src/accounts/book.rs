@@ -188,7 +188,7 @@ impl Book {
             Event::StepStarted { job, step, spec, alloc, layout, .. } => {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
-            Event::StepNodeEnded { job, attempt, step, end, .. } => self.step_node_ended(*job, *attempt, *step, end),
+            Event::StepNodesEnded { job, attempt, step, end, .. } => self.step_node_ended(*job, *attempt, *step, end),
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
@@ -206,7 +206,6 @@ impl Book {
             | Event::NodeDown { .. }
             | Event::NodeUp { .. }
             | Event::NodesSet { .. }
-            | Event::ReportsTaken { .. }
             | Event::Forgotten { .. }
             | Event::PartitionSet { .. } => Ok(()),
         }

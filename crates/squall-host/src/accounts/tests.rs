@@ -67,7 +67,7 @@ impl Bed {
             note: None,
         };
         let (job, attempt) = (JobId(id), Attempt(attempt));
-        self.happens(Event::StepNodeEnded { job, attempt, step: StepNo::BATCH, node: NodeId(0), end });
+        self.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end });
         let requeue = requeue.then_some(Requeue { hold: false, not_before: None });
         self.happens(Event::JobEnding { id: job, outcome: Outcome { state, exit, reason: None }, requeue });
         let nodes: NodeSet = [NodeId(0), NodeId(1)].into_iter().collect();
@@ -210,7 +210,7 @@ fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
         ended: Time::from_secs(2),
         note: None,
     };
-    bed.happens(Event::StepNodeEnded { job, attempt, step: StepNo::BATCH, node: NodeId(0), end });
+    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes: NodeSet::one(NodeId(0)), end });
     bed.store(1);
     let rows = bed.ask(&AccountingQuery::default());
     let shown: Vec<(JobState, u8)> = rows.iter().map(|row| (row.state, row.exit.signal)).collect();

@@ -10,6 +10,7 @@ use crate::job::{ArrayTask, ExitCode, JobSpec, Outcome};
 use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
+use crate::wire::fabric::{Test, Variable};
 use crate::wire::info::{AccountingRow, Diag, JobsPage, NodeInfo, PartitionInfo};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
@@ -174,6 +175,19 @@ pub enum Request {
     ShutDown {
         /// Running jobs are left alone (else ended and requeued).
         keep_jobs: bool,
+    },
+    /// COMPARE-AND-WRITE, for operators. Answer: `Queried`.
+    QueryNodes {
+        /// Of which nodes, a host list; empty: all that are connected.
+        nodes: String,
+        /// What is asked.
+        test: Test,
+        /// Answer only when it holds, or time is up.
+        wait: bool,
+        /// Written on all of these nodes if it holds on all.
+        write: Option<(Variable, i64)>,
+        /// How long it may take, milliseconds.
+        time_ms: u64,
     },
 }
 
@@ -417,6 +431,13 @@ pub enum Answer {
     Script(ByteBuf),
     /// No.
     Refused(Refusal),
+    /// Of the nodes that were asked, it holds on all but these.
+    Queried {
+        /// Where it does not hold.
+        no: Vec<String>,
+        /// Who did not answer in time.
+        unreachable: Vec<String>,
+    },
 }
 
 /// A job as users name it: `123` or `123_4`.

@@ -273,6 +273,12 @@ pub struct Diag {
     pub flush_total_us: u64,
     /// Longest flush, microseconds.
     pub flush_max_us: u64,
+    /// Composites taken from the tree.
+    pub composites: u64,
+    /// Reports of nodes in these composites.
+    pub reports: u64,
+    /// Nodes that were rid of a job, each counted once for each attempt.
+    pub node_epilogs: u64,
     /// Requests and node messages by kind: name, count, total microseconds.
     pub messages: Vec<(String, u64, u64)>,
     /// Requests by user id: count, total microseconds.

@@ -1,8 +1,10 @@
 //! Every message, by kind of link: clients, nodes, step daemons.
 
 pub mod client;
+pub mod fabric;
 pub mod info;
 pub mod node;
+pub mod sealed;
 pub mod stepd;
 
 use serde::{Deserialize, Serialize};

@@ -1,34 +1,22 @@
-//! Between controller and nodes.
+//! What controller and nodes say to each other, whatever lies between them.
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, Session, StepKey, StepNo};
-use crate::job::{Blob, JobAttempt};
-use crate::report::Report;
+use crate::id::{Incarnation, NodeId, Session, StepKey, StepNo};
+use crate::job::JobAttempt;
 use crate::resource::Hardware;
 use crate::step::{JobFacts, StepLaunch};
-
-/// A frame from controller to node. A node takes only frames of its session whose `seq` follows the last;
-/// anything else means that the link lost or mixed something: it registers anew.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DownFrame {
-    /// The session.
-    pub session: Session,
-    /// 1, 2, 3 … within the session.
-    pub seq: u64,
-    /// The messages, in order.
-    pub messages: Vec<Down>,
-    /// Scripts and environments that the messages refer to. Filled in by the host.
-    pub blobs: Vec<Blob>,
-}
+use crate::wire::fabric::Variable;
 
 /// What the controller tells a node. All are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Down {
+    /// To a node that knocked: say who you are. The number of the put that brings this is the session's.
+    Identify,
     /// Registration accepted. First message of a session.
     Welcome {
-        /// Heartbeat interval, seconds.
-        heartbeat_s: u64,
+        /// The node's id.
+        node: NodeId,
     },
     /// The job holds this node from now on: make ready (cgroup, spool). For a batch job's first node
     /// it carries the launch of the script.
@@ -69,10 +57,19 @@ pub enum Down {
         /// What for, told to the user in the job's standard error.
         why: EndReason,
     },
-    /// Reports up to this number are journaled: forget them.
-    Ack {
-        /// The number.
-        up_to: u64,
+    /// What was reported of these is journaled: forget it.
+    Known {
+        /// Steps that ended or could not be started.
+        steps: Vec<StepKey>,
+        /// Jobs of which nothing is left.
+        jobs: Vec<JobAttempt>,
+    },
+    /// Write a variable (the second half of COMPARE-AND-WRITE).
+    Write {
+        /// Which.
+        variable: Variable,
+        /// Its new value.
+        value: i64,
     },
     /// The registration can't be accepted; the daemon says so and ends.
     Refused {
@@ -119,36 +116,13 @@ pub enum SignalTarget {
     Step(StepNo),
 }
 
-/// A frame from node to controller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UpFrame {
-    /// First frame on a link.
-    Register(Box<Registration>),
-    /// Reports, numbered from `first` on; sent again on every new session until acknowledged.
-    Reports {
-        /// The session.
-        session: Session,
-        /// Number of the first report.
-        first: u64,
-        /// The reports.
-        reports: Vec<Report>,
-    },
-    /// The node is alive.
-    Heartbeat {
-        /// The session.
-        session: Session,
-        /// Load average over one minute, in hundredths.
-        load_centi: u32,
-        /// Free memory, MiB.
-        free_mb: u64,
-    },
-}
-
 /// What a node says of itself when it connects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
     /// Its name.
     pub name: String,
+    /// The session that the controller offered.
+    pub session: Session,
     /// Its life.
     pub incarnation: Incarnation,
     /// What it has.

@@ -52,10 +52,7 @@ impl State {
         }
         let config = Arc::clone(&self.config);
         let Some(node) = self.nodes.get_mut(id.index()).filter(|n| n.name == name) else { return };
-        if node.incarnation != Some(incarnation) {
-            node.incarnation = Some(incarnation);
-            node.reports = 0;
-        }
+        node.incarnation = Some(incarnation);
         node.hardware = effective(hardware, entry_of(&config, name));
         node.reported = hardware.clone();
         node.registered = time;
@@ -87,13 +84,6 @@ impl State {
                 (_, Some(text)) => Some(NodeReason { text: text.to_owned(), by: Some(by), time }),
                 (_, None) => node.reason.take(),
             };
-        }
-    }
-
-    pub(super) fn reports_taken(&mut self, id: NodeId, incarnation: Incarnation, up_to: u64) {
-        let Some(node) = self.nodes.get_mut(id.index()) else { return };
-        if node.incarnation == Some(incarnation) {
-            node.reports = node.reports.max(up_to);
         }
     }
 

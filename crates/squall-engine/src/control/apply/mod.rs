@@ -33,7 +33,6 @@ impl State {
             Event::NodesSet { nodes, admin, reason, by } => {
                 self.nodes_set(time, nodes, *admin, reason.as_deref(), *by);
             }
-            Event::ReportsTaken { node, incarnation, up_to } => self.reports_taken(*node, *incarnation, *up_to),
             Event::PartitionSet { name, state } => self.partition_set(name, *state),
             Event::JobSubmitted { id, key, owner, spec } => self.job_submitted(time, *id, *key, owner, spec),
             Event::JobStarted { id, attempt, partition, alloc } => {
@@ -42,8 +41,8 @@ impl State {
             Event::StepStarted { job, step, key, spec, alloc, layout } => {
                 self.step_started(time, (*job, *step), *key, spec, alloc, layout);
             }
-            Event::StepNodeEnded { job, attempt, step, node, end } => {
-                self.step_node_ended((*job, *attempt, *step), *node, end);
+            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
+                self.step_nodes_ended((*job, *attempt, *step), nodes, end);
             }
             Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.job_ending(time, *id, outcome, *requeue),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepNo};
+use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{JobKind, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, AllocGroup};
@@ -83,17 +83,18 @@ impl State {
         run.steps.insert(no, step);
     }
 
-    pub(super) fn step_node_ended(
+    pub(super) fn step_nodes_ended(
         &mut self,
         (job, attempt, no): (JobId, Attempt, StepNo),
-        node: NodeId,
+        nodes: &NodeSet,
         end: &StepEnd,
     ) {
         let ended_by = self.jobs.get(&job).and_then(Job::ended_by);
         let Some(step) = self.live_step(job, Some(attempt), no) else { return };
-        if !step.left.remove(node) {
+        if step.left.is_disjoint(nodes) {
             return;
         }
+        step.left.subtract(nodes);
         step.tally.absorb(end);
         if step.left.is_empty() {
             step.ended = Some((end.ended, step.tally.outcome(ended_by)));

@@ -19,7 +19,7 @@ use squall_model::job::JobKind;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
 
-use super::{Controller, Out, steps};
+use super::{Controller, Out, queries, steps};
 use crate::control::state::job::Job;
 use timers::Timer;
 
@@ -52,6 +52,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.forget_checked = now;
     let epoch = Epoch(c.state.epoch.0 + 1);
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
+    c.links.begin(epoch);
     let mut config = config;
     config.complete();
     if *c.state.config != config || c.state.partitions.is_empty() {
@@ -85,6 +86,8 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         work::fire(c, now, timer, out);
     }
     steps::timers(c, now);
+    nodes::drop_silent_children(c, now, out);
+    queries::settle(c, now, out);
     forget(c, now, out);
     loop {
         work::enter_all(c, now, out);
@@ -106,7 +109,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     work::send_ends(c);
     work::send_stops(c);
     shutdown::proceed(c, now, out);
-    c.links.flush(out);
+    c.links.flush(now, out);
 }
 
 /// When [`settle`] must be called again.
@@ -115,7 +118,7 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = first.map(|(time, _)| *time).min();
     let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
     let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
-    [c.timers.next(), forget, steps::deadline(c)].into_iter().flatten().min()
+    [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c)].into_iter().flatten().min()
 }
 
 /// Ended jobs are forgotten some time after their end, every few seconds.

@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use super::timers::Timer;
 use super::{may_requeue, work};
 use crate::control::state::job::Phase;
-use crate::control::{Controller, Out};
+use crate::control::{Controller, LinkId, Out, queries};
 
 /// After a start: every node that counts as up, or has jobs, has its usual time to come back.
 pub(super) fn watch_all(c: &mut Controller, now: Time) {
@@ -23,6 +23,22 @@ pub(super) fn watch_all(c: &mut Controller, now: Time) {
         if busy {
             c.timers.set(Timer::Lost(id), now + Span::from_secs(c.state.config.node_lost_s));
         }
+    }
+}
+
+/// A child's connection has ended: what is below it can't be reached for now.
+pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
+    queries::child_closed(c, link);
+    for node in c.links.closed(link) {
+        super::notice::refresh(c, node);
+    }
+}
+
+/// Children that have been silent for too long are given up.
+pub(super) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out) {
+    for link in c.links.silent(now) {
+        out.drops.push(link);
+        child_closed(c, link);
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         }
         Event::JobSubmitted { id, .. } => submitted(c, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
-        Event::StepStarted { job, .. } | Event::StepNodeEnded { job, .. } | Event::StepAbandoned { job, .. } => {
+        Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             c.todo.touched.insert(*job);
         }
         Event::JobEnding { id, .. } => ending(c, *id),
@@ -87,7 +87,6 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         }
         Event::TasksEnded { array, .. } => ended(c, *array),
         Event::ControllerStarted { .. }
-        | Event::ReportsTaken { .. }
         | Event::Forgotten { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
@@ -194,9 +193,7 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
     let Some(job) = c.state.jobs.get(&id) else { return };
     let Some(run) = job.run() else { return };
     let attempt = squall_model::job::JobAttempt { job: id, attempt: job.attempt };
-    for node in run.left.iter() {
-        c.links.push(node, Down::Signal { job: attempt, target, signal });
-    }
+    c.links.put(&run.left, Down::Signal { job: attempt, target, signal });
 }
 
 /// Sets the timers of a running job's time limit, or clears them while it has none. A warning that was due before

@@ -1,7 +1,7 @@
 //! Going down: running jobs are left alone, or ended and put back into the queue first.
 
 use squall_model::event::Requeue;
-use squall_model::id::{JobId, NodeId};
+use squall_model::id::JobId;
 use squall_model::job::EndState;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
@@ -61,8 +61,7 @@ pub(super) fn proceed(c: &mut Controller, _now: Time, out: &mut Out) {
     }
     let keep_jobs = leaving.keep_jobs;
     out.answers.extend(leaving.callers.drain(..).map(|caller| (caller, Answer::Done)));
-    for at in 0..c.state.nodes.len() {
-        c.links.push(NodeId(at as u32), Down::ShutDown { keep_jobs });
-    }
+    let all = c.links.connected().clone();
+    c.links.put(&all, Down::ShutDown { keep_jobs });
     out.exit = true;
 }

@@ -208,10 +208,9 @@ fn batch_launch(
 pub(super) fn send_ends(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.ending) {
         let Some(Phase::Completing(run, _)) = c.state.jobs.get(&id).map(|job| &job.phase) else { continue };
-        let nodes: Vec<_> = run.left.iter().collect();
-        for node in nodes {
-            let message = end_message(c, id);
-            c.links.extend(node, message);
+        let nodes = run.left.clone();
+        if let Some(message) = end_message(c, id) {
+            c.links.put(&nodes, message);
         }
     }
 }

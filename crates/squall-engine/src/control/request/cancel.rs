@@ -113,9 +113,7 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
     }
     let nodes = of_step.map_or_else(|| run.left.clone(), |step| step.left.clone());
     let attempt = JobAttempt { job: id, attempt: job.attempt };
-    for node in nodes.iter() {
-        c.send(node, Down::Signal { job: attempt, target, signal });
-    }
+    c.links.put(&nodes, Down::Signal { job: attempt, target, signal });
     Ok(())
 }
 

@@ -13,6 +13,7 @@ mod create_step;
 mod each;
 mod hold;
 mod query;
+mod query_nodes;
 mod register;
 pub(crate) mod reports;
 mod requeue;
@@ -87,6 +88,9 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Config => Ok(Some(query::config(c))),
         Request::Ping => Ok(Some(query::ping(c))),
         Request::Diag { reset } => query::diag(c, ask, reset),
+        Request::QueryNodes { nodes, test, wait, write, time_ms } => {
+            query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
+        }
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),

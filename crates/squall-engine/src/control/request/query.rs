@@ -113,7 +113,7 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
     c.diag.now = ask.now;
     c.diag.jobs_pending = c.state.index.pending;
     c.diag.jobs_running = c.state.index.active;
-    c.diag.nodes = c.links.len() as u64;
+    c.diag.nodes = c.links.connected().len() as u64;
     let answer = Answer::Diag(Box::new(c.diag.clone()));
     if reset {
         let clients = c.diag.clients;

@@ -3,35 +3,27 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::Event;
-use squall_model::id::{NodeId, Session, StepKey, StepNo};
+use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
-use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
 use crate::control::drive::{nodes, notice, work};
 use crate::control::state::State;
 use crate::control::state::job::Phase;
-use crate::control::{Controller, LinkId, Out, facts, steps};
-use crate::session::Sender;
+use crate::control::{Controller, Out, facts, steps};
 
 /// Most CPUs that a node may claim.
 const CPUS_MAX: u32 = 1 << 16;
 
 /// Takes a registration: a new session begins, jobs of an earlier life of the node are dead.
-pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Registration, out: &mut Out) {
+pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: &mut Out) {
+    // An earlier life, or one that speaks on a way that is no more, has no part in the newest offer.
+    let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
     let id = match admit(&c.state, said) {
         Ok(id) => id,
-        Err(reason) => {
-            let mut sender = Sender::new(Session { epoch: c.state.epoch, number: u64::MAX });
-            out.sends.push((link, sender.frame(vec![Down::Refused { reason }])));
-            return;
-        }
+        Err(reason) => return c.links.refuse(offer, reason),
     };
-    if c.links.is_outdated(id, link) {
-        out.drops.push(link);
-        return;
-    }
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
     let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);
@@ -40,11 +32,9 @@ pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Regis
         let incarnation = said.incarnation;
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
-    let old = c.links.open(id, link, c.state.epoch, now, said.version.clone());
-    out.drops.extend(old);
+    c.links.welcome(now, id, offer, said.version.clone());
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
-    c.send(id, Down::Welcome { heartbeat_s: HEARTBEAT_S });
     reconcile(c, id, said);
     steps::registered(c, id, &said.steps);
     notice::refresh(c, id);

@@ -1,17 +1,17 @@
 //! What nodes report: ends of steps, jobs gone, failed launches. Taken in order, once, acknowledged when durable.
 
 use squall_model::event::{Event, Requeue};
-use squall_model::id::{NodeId, Session, StepKey, StepNo};
+use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
-use squall_model::report::{Report, StepEnd};
+use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, UpFrame};
+use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use super::register::register;
 use crate::control::drive::{may_requeue, nodes, notice};
 use crate::control::state::job::{Job, Phase, Run};
-use crate::control::{Controller, LinkId, Out};
+use crate::control::{Controller, LinkId, Out, queries};
 
 /// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
 /// what is a node's fault: a full disk that was freed must not leave jobs behind.
@@ -19,73 +19,84 @@ const LAUNCH_RETRY_S: u64 = 1;
 /// How often that is doubled.
 const LAUNCH_DOUBLINGS: u32 = 6;
 
-/// Takes a frame of a node. Frames of a session that is not in force are dropped.
+/// Takes a frame of a child.
 pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame, out: &mut Out) {
-    match frame {
-        UpFrame::Register(said) => register(c, now, link, &said, out),
-        UpFrame::Reports { session, first, reports } => {
-            if let Some(node) = in_force(c, link, session) {
-                nodes::heard(c, now, node, out);
-                take(c, now, node, first, &reports, out);
+    match c.links.next(now, link, &frame) {
+        Some(true) => {}
+        Some(false) => return,
+        None => {
+            out.drops.push(link);
+            return nodes::child_closed(c, link);
+        }
+    }
+    for say in frame.says {
+        match say {
+            Upward::Composite { batch, composite } => {
+                c.diag.composites += 1;
+                c.diag.reports += composite.reports;
+                take(c, now, link, *composite, out);
+                c.links.taken(link, batch);
             }
-        }
-        UpFrame::Heartbeat { session, load_centi, free_mb } => {
-            if let Some(node) = in_force(c, link, session) {
-                nodes::heard(c, now, node, out);
-                if let Some(link) = c.links.get_mut(node) {
-                    (link.load_centi, link.free_mb) = (load_centi, free_mb);
-                }
-                c.links.answer(node);
-            }
+            Upward::Tally { epoch, number, tally } => queries::tally(c, link, epoch, number, &tally),
         }
     }
 }
 
-fn in_force(c: &Controller, link: LinkId, session: Session) -> Option<NodeId> {
-    let node = c.links.node(link)?;
-    (c.links.get(node)?.session() == session).then_some(node)
-}
-
-/// Takes reports that were not taken before. A frame begins with the oldest report that the node has not seen
-/// acknowledged, so numbers that are skipped (each life of its daemon begins far above the last) hide nothing.
-fn take(c: &mut Controller, now: Time, id: NodeId, first: u64, reports: &[Report], out: &mut Out) {
-    let Some(node) = c.state.node(id) else { return };
-    let (taken, Some(incarnation)) = (node.reports, node.incarnation) else { return };
-    let known = taken.saturating_add(1).saturating_sub(first) as usize;
-    for report in reports.iter().skip(known) {
-        one(c, now, id, report, out);
+/// Takes reports of many nodes. Each is about something that happens once, so what was taken before changes nothing;
+/// all are acknowledged, when they are durable.
+fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: &mut Out) {
+    for (&node, &session) in &composite.lost {
+        if c.links.lost(link, node, session) {
+            notice::refresh(c, node);
+        }
     }
-    let up_to = taken.max(first.saturating_add(reports.len() as u64).saturating_sub(1));
-    if up_to > taken {
-        c.commit(now, Event::ReportsTaken { node: id, incarnation, up_to }, out);
+    for (&key, ends) in &composite.ended {
+        for (nodes, end) in ends {
+            step_ended(c, now, nodes, key, end, out);
+            c.links.know_step(key, nodes);
+        }
     }
-    c.send(id, Down::Ack { up_to });
-}
-
-fn one(c: &mut Controller, now: Time, node: NodeId, report: &Report, out: &mut Out) {
-    match report {
-        Report::StepEnded { key, end } => step_ended(c, now, node, *key, end, out),
-        Report::JobGone { job } => job_gone(c, now, node, *job, out),
-        Report::LaunchFailed { key, error, node_fault } => {
-            launch_failed(c, now, node, *key, (error, *node_fault), out);
+    for (node, failure) in &composite.failed {
+        launch_failed(c, now, *node, failure, out);
+        c.links.know_step(failure.key, &NodeSet::one(*node));
+    }
+    for (&job, nodes) in &composite.gone {
+        job_gone(c, now, nodes, job, out);
+        c.links.know_job(job, nodes);
+    }
+    for (route, name) in composite.knocks {
+        c.links.offer(link, route, name);
+    }
+    for said in &composite.registrations {
+        register(c, now, said, out);
+    }
+    for health in &composite.health {
+        if let Some(member) = c.links.get_mut(health.node) {
+            (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
         }
     }
 }
 
-/// The attempt that a report is about, if it holds that node.
-fn run_of(c: &Controller, node: NodeId, job: JobAttempt) -> Option<&Run> {
+/// Those of some nodes that an attempt holds.
+fn held<'a>(c: &'a Controller, nodes: &NodeSet, job: JobAttempt) -> Option<(NodeSet, &'a Run)> {
     let found = c.state.jobs.get(&job.job).filter(|found| found.attempt == job.attempt)?;
-    found.run().filter(|run| run.left.contains(node))
+    let run = found.run()?;
+    let mut held = nodes.clone();
+    held.intersect_with(&run.left);
+    (!held.is_empty()).then_some((held, run))
 }
 
-fn step_ended(c: &mut Controller, now: Time, node: NodeId, key: StepKey, end: &StepEnd, out: &mut Out) {
+/// Those of some nodes that have not reported the end of a step.
+fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
+    let (mut nodes, run) = held(c, nodes, JobAttempt { job: key.job, attempt: key.attempt })?;
+    nodes.intersect_with(&run.steps.get(&key.step)?.left);
+    (!nodes.is_empty()).then_some(nodes)
+}
+
+fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end: &StepEnd, out: &mut Out) {
+    let Some(nodes) = running(c, nodes, key) else { return };
     let StepKey { job, attempt, step } = key;
-    let Some(run) = run_of(c, node, JobAttempt { job, attempt }) else { return };
-    let live = run.steps.get(&step).is_some_and(|step| step.left.contains(node));
-    if !live {
-        return;
-    }
-    c.commit(now, Event::StepNodeEnded { job, attempt, step, node, end: end.clone() }, out);
+    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
     if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(Job::is_running) {
         // The end of the script is the end of the job, whatever else still runs in it.
         let outcome = script_outcome(end);
@@ -105,42 +116,39 @@ fn script_outcome(end: &StepEnd) -> Outcome {
     Outcome { state, exit, reason: end.note.clone().or(unknown) }
 }
 
-fn job_gone(c: &mut Controller, now: Time, node: NodeId, job: JobAttempt, out: &mut Out) {
-    if let Some(strays) = c.strays.get_mut(&node) {
-        strays.remove(&job);
-        if strays.is_empty() {
-            c.strays.remove(&node);
-            notice::refresh(c, node);
-            c.queue.kick = true;
-        }
+fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out: &mut Out) {
+    if !c.strays.is_empty() {
+        rid_of_strays(c, nodes, job);
     }
-    if run_of(c, node, job).is_none() {
-        return;
+    let Some((nodes, _)) = held(c, nodes, job) else { return };
+    // Gone though nobody ended it: the nodes have lost it.
+    if let Some(node) = nodes.first() {
+        nodes::fail(c, now, job.job, node, "the job vanished from node", out);
     }
-    // Gone though nobody ended it: the node has lost it.
-    nodes::fail(c, now, job.job, node, "the job vanished from node", out);
-    let nodes = NodeSet::one(node);
+    c.diag.node_epilogs += nodes.len() as u64;
     c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
 }
 
-fn launch_failed(
-    c: &mut Controller,
-    now: Time,
-    node: NodeId,
-    key: StepKey,
-    (error, node_fault): (&str, bool),
-    out: &mut Out,
-) {
-    let StepKey { job: id, attempt, step } = key;
-    let Some(run) = run_of(c, node, JobAttempt { job: id, attempt }) else { return };
-    if !run.steps.get(&step).is_some_and(|step| step.left.contains(node)) {
-        return;
+/// Nodes that had a job which they should not have are rid of it.
+fn rid_of_strays(c: &mut Controller, nodes: &NodeSet, job: JobAttempt) {
+    let rid = c.strays.iter_mut().filter(|(node, _)| nodes.contains(**node));
+    let rid = rid.filter_map(|(&node, strays)| (strays.remove(&job) && strays.is_empty()).then_some(node));
+    for node in rid.collect::<Vec<_>>() {
+        c.strays.remove(&node);
+        notice::refresh(c, node);
+        c.queue.kick = true;
     }
+}
+
+fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFailure, out: &mut Out) {
+    let &LaunchFailure { key, ref error, node_fault } = failure;
+    let StepKey { job: id, attempt, step } = key;
+    let Some(nodes) = running(c, &NodeSet::one(node), key) else { return };
     let exit = ExitCode { code: 1, signal: 0 };
-    let note = Some(error.to_owned());
+    let note = Some(error.clone());
     let (usage, oom, lost) = (Usage::default(), false, false);
     let end = StepEnd { exit, oom, lost, usage, started: now, ended: now, note: note.clone() };
-    c.commit(now, Event::StepNodeEnded { job: id, attempt, step, node, end }, out);
+    c.commit(now, Event::StepNodesEnded { job: id, attempt, step, nodes, end }, out);
     let Some(job) = c.state.jobs.get(&id) else { return };
     if step != StepNo::BATCH || !matches!(job.phase, Phase::Running(_)) {
         return;

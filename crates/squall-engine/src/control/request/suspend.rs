@@ -52,7 +52,5 @@ fn signal(c: &mut Controller, id: JobId, signal: i32) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let Some(run) = job.run() else { return };
     let (job, nodes) = (JobAttempt { job: id, attempt: job.attempt }, run.left.clone());
-    for node in nodes.iter() {
-        c.send(node, Down::Signal { job, target: SignalTarget::Full, signal });
-    }
+    c.links.put(&nodes, Down::Signal { job, target: SignalTarget::Full, signal });
 }

@@ -29,8 +29,6 @@ pub struct Node {
     pub admin: NodeAdmin,
     /// Why it is down or drained.
     pub reason: Option<NodeReason>,
-    /// Reports of this incarnation up to this number were taken.
-    pub reports: u64,
     /// Cores that jobs hold.
     pub cores: CoreSet,
     /// Memory that jobs hold, MiB.

@@ -158,9 +158,8 @@ pub(crate) fn enqueue(c: &mut Controller, job: JobId, request: Waiting) {
 pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
     let kill_wait_s = c.state.config.kill_wait_s;
     let Some(step) = step_of(c, key).filter(|step| step.ended.is_none()) else { return };
-    for node in step.left.clone().iter() {
-        c.send(node, Down::EndStep { key, kill_wait_s, why });
-    }
+    let nodes = step.left.clone();
+    c.links.put(&nodes, Down::EndStep { key, kill_wait_s, why });
     c.steps.live.entry(key).or_default().ending = Some((kill_wait_s, why));
 }
 

@@ -165,7 +165,7 @@ impl World {
             note: None,
         };
         let (job, attempt, step) = (key.job, key.attempt, key.step);
-        self.commit(Event::StepNodeEnded { job, attempt, step, node, end });
+        self.commit(Event::StepNodesEnded { job, attempt, step, nodes: NodeSet::one(node), end });
         self.settle(job)
     }
 

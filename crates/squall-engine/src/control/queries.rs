@@ -1,0 +1,176 @@
+//! Queries of the controller: heartbeats, and what clients ask of the nodes.
+//!
+//! A query that writes where it holds is answered before the next such query is asked: of two that differ in the value
+//! only, all nodes end with the same one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use squall_model::id::{Epoch, NodeId};
+use squall_model::limits::HEARTBEAT_S;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
+use squall_model::wire::fabric::{Comparison, Query, Tally, Test, Variable};
+use squall_model::wire::node::Down;
+
+use super::drive::{nodes, notice};
+use super::{CallerId, Controller, LinkId, Out};
+
+/// How long nodes have to answer a heartbeat.
+const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
+
+/// Heartbeats that a node may miss before its session is over.
+const MISSED_MAX: u32 = 2;
+
+/// Queries under way.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    asked: BTreeMap<u64, Asked>,
+    /// Queries that write, and wait for the one before them.
+    waiting: VecDeque<Question>,
+    writing: bool,
+    next_beat: Option<Time>,
+    missed: BTreeMap<NodeId, u32>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    to: NodeSet,
+    children: BTreeSet<LinkId>,
+    tally: Tally,
+    until: Time,
+    /// Who wants to know; None: it is a heartbeat.
+    question: Option<Question>,
+}
+
+/// What a client asks.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// Who.
+    pub(crate) caller: CallerId,
+    /// Of which nodes.
+    pub(crate) to: NodeSet,
+    /// What.
+    pub(crate) test: Test,
+    /// Answer only when it holds, or time is up.
+    pub(crate) wait: bool,
+    /// What to write on all of them if it holds on all of them.
+    pub(crate) write: Option<(Variable, i64)>,
+    /// How long it may take.
+    pub(crate) time: Span,
+}
+
+/// Asks for a client, now or when the writing query before has been answered.
+pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
+    if question.write.is_some() && c.queries.writing {
+        return c.queries.waiting.push_back(question);
+    }
+    c.queries.writing |= question.write.is_some();
+    let (to, time) = (question.to.clone(), question.time);
+    let (test, wait) = (question.test.clone(), question.wait);
+    send(c, now, to, (test, wait), time, Some(question));
+}
+
+fn send(
+    c: &mut Controller,
+    now: Time,
+    to: NodeSet,
+    (test, wait): (Test, bool),
+    time: Span,
+    question: Option<Question>,
+) {
+    // The nodes' time is up before ours, so that what they know by then arrives.
+    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7 };
+    let (number, children) = c.links.ask(query);
+    let children = children.into_iter().collect();
+    let asked = Asked { to, children, tally: Tally::default(), until: now + time, question };
+    c.queries.asked.insert(number, asked);
+}
+
+/// A child's answer.
+pub(crate) fn tally(c: &mut Controller, link: LinkId, epoch: Epoch, number: u64, tally: &Tally) {
+    if epoch == c.state.epoch
+        && let Some(asked) = c.queries.asked.get_mut(&number)
+        && asked.children.remove(&link)
+    {
+        asked.tally.merge(tally);
+    }
+}
+
+/// A child's connection has ended: it will not answer.
+pub(crate) fn child_closed(c: &mut Controller, link: LinkId) {
+    for asked in c.queries.asked.values_mut() {
+        asked.children.remove(&link);
+    }
+}
+
+/// A client's connection has ended: nobody waits for its answers.
+pub(crate) fn hangup(c: &mut Controller, caller: CallerId) {
+    c.queries.waiting.retain(|question| question.caller != caller);
+}
+
+/// Sends heartbeats, gives answers.
+pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    let due = *c.queries.next_beat.get_or_insert(now + Span::from_secs(HEARTBEAT_S));
+    if due <= now {
+        c.queries.next_beat = Some(now + Span::from_secs(HEARTBEAT_S));
+        let to = c.links.connected().clone();
+        if !to.is_empty() {
+            let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+            send(c, now, to, (test, false), BEAT_WAIT, None);
+        }
+    }
+    let complete = c.queries.asked.iter().filter(|(_, asked)| asked.children.is_empty() || asked.until <= now);
+    let complete: Vec<u64> = complete.map(|(&number, _)| number).collect();
+    for number in complete {
+        let Some(asked) = c.queries.asked.remove(&number) else { continue };
+        match asked.question {
+            None => beaten(c, now, &asked.to, &asked.tally, out),
+            Some(question) => answer(c, now, question, &asked.tally, out),
+        }
+    }
+}
+
+/// When [`settle`] must be called again.
+pub(crate) fn deadline(c: &Controller) -> Option<Time> {
+    c.queries.asked.values().map(|asked| asked.until).chain(c.queries.next_beat).min()
+}
+
+/// A heartbeat has been answered, or its time is up: who is silent has missed it.
+fn beaten(c: &mut Controller, now: Time, to: &NodeSet, tally: &Tally, out: &mut Out) {
+    let answered = tally.answered();
+    for node in to.iter() {
+        if answered.contains(node) {
+            c.queries.missed.remove(&node);
+            nodes::heard(c, now, node, out);
+            continue;
+        }
+        if c.links.get(node).is_none() {
+            continue;
+        }
+        let missed = c.queries.missed.entry(node).or_default();
+        *missed += 1;
+        if *missed >= MISSED_MAX {
+            c.queries.missed.remove(&node);
+            c.links.forget(node);
+            notice::refresh(c, node);
+        }
+    }
+}
+
+fn answer(c: &mut Controller, now: Time, question: Question, tally: &Tally, out: &mut Out) {
+    let mut unreachable = question.to.clone();
+    unreachable.subtract(&tally.answered());
+    let all = unreachable.is_empty() && tally.no.is_empty();
+    if let Some((variable, value)) = question.write {
+        if all {
+            c.links.put(&question.to, Down::Write { variable, value });
+        }
+        c.queries.writing = false;
+        if let Some(next) = c.queries.waiting.pop_front() {
+            ask(c, now, next);
+        }
+    }
+    let names = |set: &NodeSet| set.iter().filter_map(|node| Some(c.state.node(node)?.name.clone())).collect();
+    out.answers.push((question.caller, Answer::Queried { no: names(&tally.no), unreachable: names(&unreachable) }));
+}

@@ -1,0 +1,171 @@
+//! The hop upward: whom the node is attached to, whether it lives, where to turn when it does not.
+
+use squall_model::limits::HEARTBEAT_S;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::Path;
+
+/// First and longest pause after all that could be dialled were tried in vain.
+const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
+
+/// How long a node that starts tries its own parent only: it may be starting too.
+const START_WAIT: Span = Span::from_secs(2);
+
+/// How often a node that is not with its own parent tries to go back there.
+const HOME: Span = Span::from_secs(20);
+
+/// Heartbeats without a frame after which a hop counts as dead.
+pub(super) const SILENT_HEARTBEATS: u64 = 3;
+
+/// Whom to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dial {
+    /// The controller.
+    Controller,
+    /// The node daemon of that name.
+    Node(String),
+}
+
+/// The hop to the parent.
+#[derive(Debug)]
+pub(super) struct Parent {
+    /// Its own parent, its grandparent …, without the controller.
+    home: Vec<String>,
+    /// Whom to try, in turn.
+    ladder: Vec<Dial>,
+    rung: usize,
+    dialling: Option<Dial>,
+    next_dial: Option<Time>,
+    pause: Span,
+    /// Before this, only the first rung is tried.
+    climb_at: Option<Time>,
+    pub(super) attached: Option<Attached>,
+    home_at: Option<Time>,
+}
+
+/// A standing connection to a parent.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) to: Dial,
+    /// Number of the last frame that came and of the last that went.
+    pub(super) hop_in: u64,
+    pub(super) hop_out: u64,
+    pub(super) heard: Time,
+    pub(super) said: Time,
+    /// What is above, once the way to the controller stands.
+    pub(super) path: Option<Path>,
+}
+
+impl Parent {
+    /// For a node whose nodes above are these, nearest first.
+    pub(super) fn new(home: Vec<String>) -> Self {
+        let mut parent = Self {
+            ladder: Vec::new(),
+            home,
+            rung: 0,
+            dialling: None,
+            next_dial: Some(Time::default()),
+            pause: PAUSE.0,
+            climb_at: None,
+            attached: None,
+            home_at: None,
+        };
+        parent.ladder = parent.all();
+        parent
+    }
+
+    /// Everybody that might do, nearest first.
+    fn all(&self) -> Vec<Dial> {
+        self.home.iter().cloned().map(Dial::Node).chain([Dial::Controller]).collect()
+    }
+
+    /// Where it belongs.
+    fn first_choice(&self) -> Dial {
+        self.home.first().cloned().map_or(Dial::Controller, Dial::Node)
+    }
+
+    pub(super) fn heartbeat(&self) -> Span {
+        let path = self.attached.as_ref().and_then(|attached| attached.path.as_ref());
+        Span::from_secs(path.map_or(HEARTBEAT_S, |path| path.heartbeat_s.max(1)))
+    }
+
+    /// A connection stands, in place of the one before.
+    pub(super) fn opened(&mut self, now: Time) {
+        let to = self.dialling.take().unwrap_or(Dial::Controller);
+        self.home_at = (to != self.first_choice()).then(|| now + HOME);
+        self.attached = Some(Attached { to, hop_in: 0, hop_out: 0, heard: now, said: now, path: None });
+        self.next_dial = None;
+        self.pause = PAUSE.0;
+    }
+
+    /// The connection is gone, or shall be: on to whoever is above.
+    pub(super) fn closed(&mut self, now: Time) {
+        let Some(attached) = self.attached.take() else { return };
+        let above = attached.path.map(|path| path.above).unwrap_or_default();
+        let above: Vec<Dial> = above.into_iter().map(Dial::Node).chain([Dial::Controller]).collect();
+        // From the controller there is no way further up; from elsewhere there is first the way up, then all others.
+        let rest = self.all().into_iter().filter(|dial| !above.contains(dial));
+        self.ladder = above.iter().cloned().chain(rest.collect::<Vec<_>>()).collect();
+        self.rung = 0;
+        self.dialling = None;
+        self.home_at = None;
+        self.climb_at = Some(now);
+        self.next_dial = Some(now);
+    }
+
+    /// Nobody answered.
+    pub(super) fn failed(&mut self, now: Time) {
+        self.dialling = None;
+        if self.attached.is_some() {
+            self.home_at = Some(now + HOME);
+            return;
+        }
+        let climb_at = *self.climb_at.get_or_insert(now + START_WAIT);
+        if now >= climb_at {
+            self.rung += 1;
+        }
+        if self.rung >= self.ladder.len() {
+            self.rung = 0;
+            self.ladder = self.all();
+        } else if self.rung > 0 {
+            self.next_dial = Some(now);
+            return;
+        }
+        self.next_dial = Some(now + self.pause);
+        self.pause = Span(self.pause.0 * 2).min(PAUSE.1);
+    }
+
+    /// Whom to dial now, if anybody. Answered by `opened` or `failed`.
+    pub(super) fn dial(&mut self, now: Time) -> Option<Dial> {
+        if self.dialling.is_some() {
+            return None;
+        }
+        let whom = if self.attached.is_some() {
+            self.home_at.filter(|at| *at <= now)?;
+            self.first_choice()
+        } else {
+            self.next_dial.filter(|at| *at <= now)?;
+            self.ladder.get(self.rung)?.clone()
+        };
+        self.home_at = None;
+        self.next_dial = None;
+        self.dialling = Some(whom.clone());
+        Some(whom)
+    }
+
+    /// Whether the parent has been silent for too long.
+    pub(super) fn is_silent(&self, now: Time) -> bool {
+        self.patience().is_some_and(|until| until <= now)
+    }
+
+    fn patience(&self) -> Option<Time> {
+        let span = Span(self.heartbeat().0 * SILENT_HEARTBEATS);
+        self.attached.as_ref().map(|attached| attached.heard + span)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let idle = self.dialling.is_none();
+        let dial = [self.next_dial, self.home_at].into_iter().flatten().filter(|_| idle);
+        let alive = self.attached.as_ref().map(|attached| attached.said + self.heartbeat());
+        dial.chain(self.patience()).chain(alive).min()
+    }
+}

@@ -1,0 +1,424 @@
+//! What passes through a node: puts and queries downward, reports and answers upward.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::id::{Epoch, NodeId};
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{
+    Composite, DownFrame, Downward, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
+};
+
+use super::asked::Asked;
+use super::gather::Gather;
+use super::parent::{Dial, Parent, SILENT_HEARTBEATS};
+
+/// What the world tells a relay of its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetInput {
+    /// The connection that was asked for stands; the one to the parent before is closed, and no frame of it comes
+    /// any more.
+    ParentOpened,
+    /// It could not be made. The one before, if any, still stands.
+    DialFailed,
+    /// The connection to the parent has ended.
+    ParentClosed,
+    /// A frame from the parent.
+    FromParent(Box<DownFrame>),
+    /// A node has connected to this one. Numbers of connections are never used twice in a life of the daemon.
+    ChildOpened {
+        /// The connection.
+        link: u32,
+    },
+    /// The connection of a child has ended.
+    ChildClosed {
+        /// The connection.
+        link: u32,
+    },
+    /// A frame from a child.
+    FromChild {
+        /// The connection.
+        link: u32,
+        /// The frame.
+        frame: Box<UpFrame>,
+    },
+}
+
+/// What a relay wants of the world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetOut {
+    /// For the parent.
+    pub up: Option<UpFrame>,
+    /// For children.
+    pub down: Vec<(u32, DownFrame)>,
+    /// Close these children's connections (after the frames). They are gone for the relay.
+    pub drop: Vec<u32>,
+    /// Close the connection to the parent. It is gone for the relay.
+    pub hang_up: bool,
+    /// Connect to this one. Answered by `ParentOpened` or `DialFailed`.
+    pub dial: Option<Dial>,
+}
+
+/// What has come for the node itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The way to the controller stands: register.
+    Path,
+    /// There is no way to the controller at present.
+    NoPath,
+    /// A put; `node`: for this node alone, which has that id.
+    Put {
+        /// The node's id if this put tells it.
+        node: Option<NodeId>,
+        /// What came.
+        put: Put,
+    },
+    /// The controller asks; nothing is to be done but to know that it reaches this node.
+    Heard,
+}
+
+/// A node's place in the tree.
+#[derive(Debug)]
+pub struct Relay {
+    /// This node's id, once told.
+    node: Option<NodeId>,
+    parent: Parent,
+    children: BTreeMap<u32, Child>,
+    /// On which child's connection each node below was seen last, and its session there.
+    below: BTreeMap<NodeId, (u32, u64)>,
+    gather: Gather,
+    asked: Asked,
+    says: Vec<Upward>,
+}
+
+#[derive(Debug)]
+struct Child {
+    hop_in: u64,
+    hop_out: u64,
+    heard: Time,
+    said: Time,
+    reach: NodeSet,
+    says: Vec<Downward>,
+}
+
+impl Relay {
+    /// For a node above which stand these in a healthy tree, nearest first.
+    pub fn new(home: Vec<String>) -> Self {
+        Self {
+            node: None,
+            parent: Parent::new(home),
+            children: BTreeMap::new(),
+            below: BTreeMap::new(),
+            gather: Gather::default(),
+            asked: Asked::default(),
+            says: Vec::new(),
+        }
+    }
+
+    /// Whether the way to the controller stands.
+    pub fn has_path(&self) -> bool {
+        self.path().is_some()
+    }
+
+    /// This node's id, if it was told.
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
+    }
+
+    /// How many nodes can be reached through this one.
+    pub fn below(&self) -> usize {
+        self.below.len()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        self.parent.attached.as_ref()?.path.as_ref()
+    }
+
+    /// Takes what the network brought. What is for the node itself goes to `local`.
+    pub fn take(&mut self, now: Time, input: NetInput, local: &mut Vec<Delivery>, out: &mut NetOut) {
+        match input {
+            NetInput::ParentOpened => {
+                self.parent.opened(now);
+                self.cut();
+                local.push(Delivery::NoPath);
+            }
+            NetInput::DialFailed => self.parent.failed(now),
+            NetInput::ParentClosed => self.lose_parent(now, local),
+            NetInput::FromParent(frame) => self.from_parent(now, *frame, local, out),
+            NetInput::ChildOpened { link } => self.child_opened(now, link),
+            NetInput::ChildClosed { link } => self.lose_child(now, link),
+            NetInput::FromChild { link, frame } => self.from_child(now, link, *frame, out),
+        }
+    }
+
+    /// The node's own reports, knocks and registrations.
+    pub fn report(&mut self, now: Time, composite: Composite) {
+        self.gather.add(now, composite, None);
+    }
+
+    /// Lets out what is due; `value` is what this node's variables hold. To be called at the end of every step.
+    pub fn settle(
+        &mut self,
+        now: Time,
+        value: impl Fn(&Variable) -> i64,
+        local: &mut Vec<Delivery>,
+        out: &mut NetOut,
+    ) {
+        if self.parent.is_silent(now) {
+            out.hang_up = true;
+            self.lose_parent(now, local);
+        }
+        self.drop_silent_children(now, out);
+        if let Some(dial) = self.parent.dial(now) {
+            out.dial = Some(dial);
+        }
+        if self.has_path() {
+            for ((epoch, number), tally) in self.asked.settle(now, self.node, value) {
+                self.says.push(Upward::Tally { epoch, number, tally });
+            }
+            while let Some((batch, composite)) = self.gather.take(now) {
+                self.says.push(Upward::Composite { batch, composite: Box::new(composite) });
+            }
+        }
+        self.flush(now, out);
+    }
+
+    /// When to settle again if nothing happens.
+    pub fn deadline(&self) -> Option<Time> {
+        let heartbeat = self.parent.heartbeat();
+        let children = self.children.values();
+        let children =
+            children.map(|child| (child.heard + Span(heartbeat.0 * SILENT_HEARTBEATS)).min(child.said + heartbeat));
+        let gather = self.gather.deadline().filter(|_| self.has_path());
+        [self.parent.deadline(), gather, self.asked.deadline(), children.min()].into_iter().flatten().min()
+    }
+
+    fn flush(&mut self, now: Time, out: &mut NetOut) {
+        let heartbeat = self.parent.heartbeat();
+        if let Some(attached) = &mut self.parent.attached {
+            if !self.says.is_empty() || attached.said + heartbeat <= now {
+                attached.hop_out += 1;
+                attached.said = now;
+                out.up = Some(UpFrame { hop: attached.hop_out, says: std::mem::take(&mut self.says) });
+            }
+        } else {
+            self.says.clear();
+        }
+        for (&link, child) in &mut self.children {
+            if !child.says.is_empty() || child.said + heartbeat <= now {
+                child.hop_out += 1;
+                child.said = now;
+                out.down.push((link, DownFrame { hop: child.hop_out, says: std::mem::take(&mut child.says) }));
+            }
+        }
+    }
+}
+
+/// Upward side.
+impl Relay {
+    fn lose_parent(&mut self, now: Time, local: &mut Vec<Delivery>) {
+        if self.parent.attached.is_some() {
+            self.parent.closed(now);
+            self.cut();
+            local.push(Delivery::NoPath);
+        }
+    }
+
+    /// What was under way through the parent is given up; those who said it say it again when the way stands.
+    fn cut(&mut self) {
+        let window = self.gather.window();
+        self.gather.restart(window);
+        self.asked.clear();
+        self.says.clear();
+    }
+
+    fn from_parent(&mut self, now: Time, frame: DownFrame, local: &mut Vec<Delivery>, out: &mut NetOut) {
+        let Some(attached) = &mut self.parent.attached else { return };
+        if frame.hop <= attached.hop_in {
+            return;
+        }
+        if frame.hop != attached.hop_in + 1 {
+            out.hang_up = true;
+            return self.lose_parent(now, local);
+        }
+        attached.hop_in = frame.hop;
+        attached.heard = now;
+        for say in frame.says {
+            match say {
+                Downward::Path(path) => self.new_path(*path, local),
+                Downward::Reply { route, node, put } => self.reply(route, node, put, local),
+                Downward::Put(put) => self.put(put, local),
+                Downward::Query(query) => self.query(now, query, local),
+                Downward::Taken { batch } => {
+                    for (child, batch) in self.gather.taken(batch) {
+                        self.tell_child(child, Downward::Taken { batch });
+                    }
+                }
+            }
+        }
+    }
+
+    fn new_path(&mut self, path: Path, local: &mut Vec<Delivery>) {
+        self.gather.restart(path.window);
+        self.asked.clear();
+        if let Some(attached) = &mut self.parent.attached {
+            attached.path = Some(path);
+        }
+        local.push(Delivery::Path);
+        let Some(path) = self.path_below() else { return };
+        for child in self.children.values_mut() {
+            child.says.push(Downward::Path(Box::new(path.clone())));
+        }
+    }
+
+    /// What children are told of the tree above them.
+    fn path_below(&self) -> Option<Path> {
+        let attached = self.parent.attached.as_ref()?;
+        let mut path = attached.path.clone()?;
+        if let Dial::Node(parent) = &attached.to {
+            path.above.insert(0, parent.clone());
+        }
+        Some(path)
+    }
+
+    fn reply(&mut self, mut route: Route, node: Option<NodeId>, put: Put, local: &mut Vec<Delivery>) {
+        let Some(link) = route.pop() else {
+            self.node = node.or(self.node);
+            return local.push(Delivery::Put { node, put });
+        };
+        if let Some(node) = node
+            && self.children.contains_key(&link)
+        {
+            self.learn(node, link, put.seq);
+        }
+        self.tell_child(link, Downward::Reply { route, node, put });
+    }
+
+    fn learn(&mut self, node: NodeId, link: u32, session: u64) {
+        if let Some((old, _)) = self.below.insert(node, (link, session))
+            && let Some(child) = self.children.get_mut(&old)
+        {
+            child.reach.remove(node);
+        }
+        if let Some(child) = self.children.get_mut(&link) {
+            child.reach.insert(node);
+        }
+    }
+
+    fn put(&mut self, put: Put, local: &mut Vec<Delivery>) {
+        for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&put.to)) {
+            child.says.push(Downward::Put(put.clone()));
+        }
+        if self.node.is_some_and(|node| put.to.contains(node)) {
+            local.push(Delivery::Put { node: None, put });
+        }
+    }
+
+    fn query(&mut self, now: Time, query: Query, local: &mut Vec<Delivery>) {
+        // Answers of those below must be here before the time is up.
+        let below = Query { time_us: query.time_us / 8 * 7, ..query.clone() };
+        let mut asked = BTreeSet::new();
+        for (&link, child) in self.children.iter_mut().filter(|(_, child)| !child.reach.is_disjoint(&query.to)) {
+            asked.insert(link);
+            child.says.push(Downward::Query(below.clone()));
+        }
+        let own = self.node.is_some_and(|node| query.to.contains(node));
+        if own {
+            local.push(Delivery::Heard);
+        }
+        self.asked.open(now, &query, asked, own);
+    }
+}
+
+/// Downward side.
+impl Relay {
+    fn tell_child(&mut self, link: u32, say: Downward) {
+        if let Some(child) = self.children.get_mut(&link) {
+            child.says.push(say);
+        }
+    }
+
+    fn child_opened(&mut self, now: Time, link: u32) {
+        let says = self.path_below().map(|path| Downward::Path(Box::new(path))).into_iter().collect();
+        let child = Child { hop_in: 0, hop_out: 0, heard: now, said: now, reach: NodeSet::new(), says };
+        self.children.insert(link, child);
+    }
+
+    fn lose_child(&mut self, now: Time, link: u32) {
+        let Some(child) = self.children.remove(&link) else { return };
+        let mut composite = Composite::default();
+        for node in child.reach.iter() {
+            if let Some((_, session)) = self.below.remove(&node) {
+                composite.lost.insert(node, session);
+                composite.reports += 1;
+            }
+        }
+        self.gather.forget_child(link);
+        self.asked.forget_child(link);
+        self.gather.add(now, composite, None);
+    }
+
+    fn drop_silent_children(&mut self, now: Time, out: &mut NetOut) {
+        let patience = Span(self.parent.heartbeat().0 * SILENT_HEARTBEATS);
+        let silent = self.children.iter().filter(|(_, child)| child.heard + patience <= now);
+        let silent: Vec<u32> = silent.map(|(&link, _)| link).collect();
+        for link in silent {
+            out.drop.push(link);
+            self.lose_child(now, link);
+        }
+    }
+
+    fn from_child(&mut self, now: Time, link: u32, frame: UpFrame, out: &mut NetOut) {
+        let Some(child) = self.children.get_mut(&link) else { return };
+        if frame.hop <= child.hop_in {
+            return;
+        }
+        if frame.hop != child.hop_in + 1 {
+            out.drop.push(link);
+            return self.lose_child(now, link);
+        }
+        child.hop_in = frame.hop;
+        child.heard = now;
+        for say in frame.says {
+            match say {
+                Upward::Composite { batch, mut composite } => {
+                    for (route, _) in &mut composite.knocks {
+                        route.push(link);
+                    }
+                    // Those who went elsewhere since are not lost.
+                    let lost = std::mem::take(&mut composite.lost);
+                    composite.lost = lost.into_iter().filter(|lost| self.forget(link, lost.0, lost.1)).collect();
+                    self.gather.add(now, *composite, Some((link, batch)));
+                }
+                Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, &tally),
+            }
+        }
+    }
+
+    /// A node can't be reached through that child any more. False: it has a newer session on another way.
+    fn forget(&mut self, link: u32, node: NodeId, session: u64) -> bool {
+        match self.below.get(&node) {
+            Some(&(at, newer)) if at != link || newer > session => false,
+            known => {
+                if known.is_some() {
+                    self.below.remove(&node);
+                }
+                if let Some(child) = self.children.get_mut(&link) {
+                    child.reach.remove(node);
+                }
+                true
+            }
+        }
+    }
+
+    fn tally(&mut self, link: u32, epoch: Epoch, number: u64, tally: &Tally) {
+        self.asked.answer(link, (epoch, number), tally);
+    }
+}
+
+impl Relay {
+    /// How reports are gathered at present.
+    pub fn window(&self) -> Window {
+        self.gather.window()
+    }
+}

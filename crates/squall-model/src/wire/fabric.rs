@@ -1,0 +1,315 @@
+//! Between neighbours in the tree of nodes: what a parent says to a child, and a child to its parent.
+//!
+//! The controller is the root. A connection between neighbours is a *hop*; its frames are numbered, and a gap ends
+//! it. What is new above a node (its parent changed, or the parent's parent) reaches it as `Path`, and then it
+//! registers anew; so everything between two registrations came in order and without loss, and whatever was lost
+//! before is made up for by what the registration compares.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Epoch, NodeId, StepKey};
+use crate::job::{Blob, Digest, JobAttempt};
+use crate::report::StepEnd;
+use crate::set::NodeSet;
+use crate::wire::node::{Down, Registration};
+use crate::wire::sealed::Sealed;
+
+/// From parent to child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DownFrame {
+    /// 1, 2, 3 … on this connection.
+    pub hop: u64,
+    /// What is said, in order.
+    pub says: Vec<Downward>,
+}
+
+/// From child to parent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpFrame {
+    /// 1, 2, 3 … on this connection.
+    pub hop: u64,
+    /// What is said, in order.
+    pub says: Vec<Upward>,
+}
+
+/// The way back to a node that has no known place in the tree yet: at each relay the number of the child's connection,
+/// the relay nearest to the root last.
+pub type Route = Vec<u32>;
+
+/// One thing that a parent says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Downward {
+    /// The way to the controller stands, anew: whoever lives below registers. First on every connection.
+    Path(Box<Path>),
+    /// For the one node at the end of the route. Relays that pass it on learn where `node` is.
+    Reply {
+        /// What is left of the way.
+        route: Route,
+        /// The node, once it is admitted.
+        node: Option<NodeId>,
+        /// What it is told.
+        put: Put,
+    },
+    /// XFER-AND-SIGNAL: for every node of a set.
+    Put(Put),
+    /// COMPARE-AND-WRITE's question, for every node of a set.
+    Query(Query),
+    /// The composite of that number is with the controller, durably.
+    Taken {
+        /// Its number on this connection.
+        batch: u64,
+    },
+}
+
+/// What a node must know of the tree above it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Path {
+    /// Addresses of nodes above the parent, nearest first; the controller, which every node knows, is not among them.
+    pub above: Vec<String>,
+    /// How reports are gathered.
+    pub window: Window,
+    /// Seconds between heartbeats.
+    pub heartbeat_s: u64,
+}
+
+/// How far a relay may gather reports while others are under way (`MsgAggregationParams`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// Most messages in one composite; 1: none are gathered.
+    pub messages: u32,
+    /// Longest wait of a message, milliseconds.
+    pub time_ms: u32,
+}
+
+/// A block for every node of a set, taken by each at most once: its number must be above all that it has taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Put {
+    /// The controller's incarnation.
+    pub epoch: Epoch,
+    /// Rises with every put of that incarnation.
+    pub seq: u64,
+    /// For whom.
+    pub to: NodeSet,
+    /// What; only those for whom it is open it.
+    pub parcel: Sealed<Parcel>,
+}
+
+/// What a put brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parcel {
+    /// The messages, in order.
+    pub messages: Vec<Down>,
+    /// Scripts and environments that the messages refer to. Filled in by the host.
+    pub blobs: Vec<Blob>,
+}
+
+/// A question to every node of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    /// The controller's incarnation. A node of another one does not answer.
+    pub epoch: Epoch,
+    /// Which query of that incarnation.
+    pub number: u64,
+    /// Whom it is for.
+    pub to: NodeSet,
+    /// What is asked.
+    pub test: Test,
+    /// Answer only when it holds (or time is up).
+    pub wait: bool,
+    /// Time left for the answer, microseconds.
+    pub time_us: u64,
+}
+
+/// A comparison of a variable of a node with a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Test {
+    /// What is compared.
+    pub variable: Variable,
+    /// How.
+    pub comparison: Comparison,
+    /// With what.
+    pub value: i64,
+}
+
+/// A variable that every node has; 0 where nothing was ever written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Variable {
+    /// The number of the last put that the node has taken in.
+    Heard,
+    /// 1: the node knows the job's attempt.
+    Job(JobAttempt),
+    /// 1: the node's share of the step runs, 2: it has ended.
+    Step(StepKey),
+    /// 1: the node has that content.
+    Content(Digest),
+    /// Written by `Down::Write` only.
+    Named(String),
+}
+
+/// How a variable is compared with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Comparison {
+    /// At least.
+    AtLeast,
+    /// Less than.
+    Less,
+    /// Equal.
+    Equal,
+    /// Not equal.
+    Different,
+}
+
+/// One thing that a child says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Upward {
+    /// Reports of the child and of those below it.
+    Composite {
+        /// Rises on this connection.
+        batch: u64,
+        /// What is reported.
+        composite: Box<Composite>,
+    },
+    /// Answers to a query.
+    Tally {
+        /// The controller's incarnation.
+        epoch: Epoch,
+        /// The query.
+        number: u64,
+        /// The answers.
+        tally: Tally,
+    },
+}
+
+/// Answers to a query: who is in neither set has not answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Where it holds.
+    pub yes: NodeSet,
+    /// Where it does not.
+    pub no: NodeSet,
+}
+
+/// Reports of many nodes, reduced by meaning. Taken in the order of the fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Composite {
+    /// Nodes that can't be reached on this way any more, with the session that each had there.
+    pub lost: BTreeMap<NodeId, u64>,
+    /// Ends of steps: nodes whose share ended in the same way stand together.
+    pub ended: BTreeMap<StepKey, Vec<(NodeSet, StepEnd)>>,
+    /// Launches that failed.
+    pub failed: Vec<(NodeId, LaunchFailure)>,
+    /// Nodes on which nothing of a job is left.
+    pub gone: BTreeMap<JobAttempt, NodeSet>,
+    /// Nodes that want to register, and the way to each.
+    pub knocks: Vec<(Route, String)>,
+    /// Nodes that register.
+    pub registrations: Vec<Registration>,
+    /// How nodes feel.
+    pub health: Vec<Health>,
+    /// Reports that nodes made, however few they have become by reduction.
+    pub reports: u64,
+}
+
+/// A launch that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFailure {
+    /// The step.
+    pub key: StepKey,
+    /// Why, in words.
+    pub error: String,
+    /// The node's own fault.
+    pub node_fault: bool,
+}
+
+/// How a node feels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Which node.
+    pub node: NodeId,
+    /// Load average over one minute, in hundredths.
+    pub load_centi: u32,
+    /// Free memory, MiB.
+    pub free_mb: u64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { messages: 1024, time_ms: 100 }
+    }
+}
+
+impl Comparison {
+    /// Whether `left` compares so with `right`.
+    pub fn holds(self, left: i64, right: i64) -> bool {
+        match self {
+            Self::AtLeast => left >= right,
+            Self::Less => left < right,
+            Self::Equal => left == right,
+            Self::Different => left != right,
+        }
+    }
+}
+
+impl Tally {
+    /// Adds the answers of others. Sets, not counts: an answer that came on two ways counts once.
+    pub fn merge(&mut self, other: &Self) {
+        self.yes.union_with(&other.yes);
+        self.no.union_with(&other.no);
+    }
+    /// Those who answered.
+    pub fn answered(&self) -> NodeSet {
+        let mut all = self.yes.clone();
+        all.union_with(&self.no);
+        all
+    }
+}
+
+impl Composite {
+    /// Whether it says nothing.
+    pub fn is_empty(&self) -> bool {
+        self.reports == 0
+    }
+    /// Whether something in it must not wait for others.
+    pub fn is_urgent(&self) -> bool {
+        !self.lost.is_empty() || !self.failed.is_empty()
+    }
+    /// The end of a step on some nodes.
+    pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
+        let ends = self.ended.entry(key).or_default();
+        match ends.iter_mut().find(|(_, known)| known.merges_with(end)) {
+            Some((known, merged)) => {
+                if nodes.iter().any(|node| known.insert(node)) {
+                    known.union_with(nodes);
+                    merged.merge(end);
+                }
+            }
+            None => ends.push((nodes.clone(), end.clone())),
+        }
+    }
+    /// Nothing of a job is left on some nodes.
+    pub fn add_gone(&mut self, job: JobAttempt, nodes: &NodeSet) {
+        self.gone.entry(job).or_default().union_with(nodes);
+    }
+    /// Adds all that another one says.
+    pub fn merge(&mut self, other: Self) {
+        for (node, session) in other.lost {
+            let known = self.lost.entry(node).or_default();
+            *known = session.max(*known);
+        }
+        for (key, ends) in &other.ended {
+            for (nodes, end) in ends {
+                self.add_ended(*key, nodes, end);
+            }
+        }
+        self.failed.extend(other.failed);
+        for (job, nodes) in &other.gone {
+            self.add_gone(*job, nodes);
+        }
+        self.knocks.extend(other.knocks);
+        self.registrations.extend(other.registrations);
+        self.health.extend(other.health);
+        self.reports += other.reports;
+    }
+}
