@@ -29,14 +29,14 @@ pub struct JobsPage {
     pub now: Time,
 }
 
-/// A job, an array task, or all pending tasks of an array.
+/// A job, an array task, or tasks of an array that all wait, or all ended alike without starting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// Its id; of pending tasks together: the array's.
+    /// Its id; of tasks together: the array's.
     pub id: JobId,
     /// Which array task it is.
     pub task: Option<ArrayTask>,
-    /// Pending tasks that this entry stands for.
+    /// Tasks that this entry stands for: none of them ever started.
     pub pending_tasks: Option<IndexSet>,
     /// Most tasks of the array that run at once.
     pub array_limit: Option<u32>,
