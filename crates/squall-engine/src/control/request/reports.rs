@@ -52,6 +52,8 @@ fn take(c: &mut Controller, now: Time, id: NodeId, first: u64, reports: &[Report
     let Some(node) = c.state.node(id) else { return };
     let (taken, Some(incarnation)) = (node.reports, node.incarnation) else { return };
     let known = taken.saturating_add(1).saturating_sub(first) as usize;
+    c.diag.fabric.window(reports.len() as u64);
+    c.diag.fabric.repeats += known.min(reports.len()) as u64;
     for report in reports.iter().skip(known) {
         one(c, now, id, report, out);
     }
