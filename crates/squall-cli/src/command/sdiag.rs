@@ -13,7 +13,7 @@ use squall_model::wire::info::{Diag, FabricCounts};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::squeue::dialect;
 use crate::format::clock::Clock;
 use crate::format::json::document;
@@ -45,8 +45,8 @@ Usage: sdiag [OPTIONS]
 ";
 
 /// Runs sdiag.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("sdiag", args, sdiag)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sdiag", args, sdiag)
 }
 
 fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
