@@ -10,6 +10,7 @@ mod refusal;
 mod script;
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -33,17 +34,17 @@ const COMMANDS: &[Command] = &[
     ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
-    slurm("squeue", "show what waits and runs", command::squeue::main),
-    slurm("sinfo", "show partitions and nodes", command::sinfo::main),
+    slurm("squeue", "show what waits and runs", command::squeue::run),
+    slurm("sinfo", "show partitions and nodes", command::sinfo::run),
     slurm("salloc", "get an allocation for a command on this host", command::salloc::run),
     slurm("srun", "run tasks in an allocation, or in one of its own", command::srun::run),
-    slurm("sacct", "show what jobs were and what they used", command::sacct::main),
-    slurm("scancel", "end jobs, or send them signals", command::scancel::main),
-    slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::main),
-    slurm("sdiag", "show the controller's counters", command::sdiag::main),
+    slurm("sacct", "show what jobs were and what they used", command::sacct::run),
+    slurm("scancel", "end jobs, or send them signals", command::scancel::run),
+    slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::run),
+    slurm("sdiag", "show the controller's counters", command::sdiag::run),
 ];
 
-type Run = fn(Vec<OsString>) -> ExitCode;
+type Run = fn(&[OsString]) -> ExitCode;
 
 const fn ours(name: &'static str, about: &'static str, run: Run) -> Command {
     Command { name, about, run, slurm: false }
@@ -57,14 +58,13 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let called = args.next().unwrap_or_default();
     let called = Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut rest: Vec<OsString> = args.collect();
+    let rest: Vec<OsString> = args.collect();
     if let Some(command) = find(&called) {
-        return (command.run)(rest);
+        return (command.run)(&rest);
     }
     let word = rest.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     if let Some(command) = find(&word) {
-        rest.remove(0);
-        return (command.run)(rest);
+        return (command.run)(&rest[1..]);
     }
     match word.as_str() {
         "" | "help" | "-h" | "--help" => {
@@ -90,9 +90,9 @@ fn help() {
     let mut text =
         String::from("squall: an HPC resource manager with Slurm's commands\n\nusage: squall COMMAND [ARGUMENTS]\n");
     for (title, slurm) in [("The cluster", false), ("Slurm's commands", true)] {
-        text.push_str(&format!("\n{title}:\n"));
+        text.extend(["\n", title, ":\n"]);
         for c in COMMANDS.iter().filter(|c| c.slurm == slurm) {
-            text.push_str(&format!("  {:<11} {}\n", c.name, c.about));
+            let _ = writeln!(text, "  {:<11} {}", c.name, c.about);
         }
     }
     text.push_str(

@@ -20,8 +20,7 @@ use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, Ste
 use squall_model::job::{Blob, ExitCode, JobAttempt, JobSpec, Owner};
 use squall_model::report::Report;
 use squall_model::set::CoreSet;
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
-use squall_model::time::Time;
+use squall_model::step::{JobFacts, Layout, StepLaunch};
 use squall_model::wire::node::{Down, DownFrame, EndReason, Registration, UpFrame};
 use squall_model::wire::{Hello, Proof, Role};
 
@@ -116,31 +115,21 @@ impl Node {
         let uid = fs::metadata("/proc/self").map(|m| std::os::unix::fs::MetadataExt::uid(&m)).unwrap();
         let facts = JobFacts {
             key,
-            array: None,
             owner: Owner { uid, ..Owner::default() },
             spec,
-            partition: "debug".into(),
-            account: String::new(),
-            qos: String::new(),
-            cluster: String::new(),
             nodes: vec!["n1".into()],
             cpus: vec![1],
             memory_mb: vec![0],
             tasks: vec![1],
-            start: Time::from_secs(1),
-            end: None,
-            restarts: 0,
+            ..JobFacts::default()
         };
         let launch = StepLaunch {
             key,
             facts: facts.clone(),
             layout: Layout { nodes: vec!["n1".into()], ranks: vec![vec![0]], cpus_per_task: 1 },
-            node_index: 0,
-            job_node_index: 0,
-            cores: [0].into_iter().collect::<CoreSet>(),
-            memory_mb: 0,
-            program: Program::Batch,
+            cores: CoreSet::first(1),
             kill_wait_s: 1,
+            ..StepLaunch::default()
         };
         let start = Down::StartJob { facts: Box::new(facts), batch: Some(Box::new(launch)) };
         self.tell(vec![start], vec![script, env]);

@@ -44,7 +44,7 @@ impl NodeId {
 }
 
 /// A step's number within its job: 0, 1, 2… for `srun`, and one name for the batch script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StepNo(pub u32);
 
 impl StepNo {
@@ -59,7 +59,7 @@ impl fmt::Display for StepNo {
 }
 
 /// One attempt of one step: what a step daemon serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StepKey {
     /// The job.
     pub job: JobId,

@@ -142,6 +142,30 @@ impl JobSpec {
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
     }
+
+    /// Every single text in it: what limits on lengths and on the sizes of messages look at.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let plain = [&self.name, &self.work_dir, &self.command, &self.submit_line, &self.submit_host];
+        let optional = [
+            &self.partition,
+            &self.account,
+            &self.qos,
+            &self.reservation,
+            &self.wckey,
+            &self.comment,
+            &self.stdin,
+            &self.stdout,
+            &self.stderr,
+            &self.mail_type,
+            &self.mail_user,
+            &self.need.nodelist,
+            &self.need.exclude,
+            &self.need.constraint,
+            &self.need.gres,
+            &self.need.licenses,
+        ];
+        plain.into_iter().chain(optional.into_iter().flatten()).map(String::as_str)
+    }
 }
 
 /// The resources that a job needs, as asked.

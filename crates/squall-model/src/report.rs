@@ -34,7 +34,7 @@ pub enum Report {
 }
 
 /// How one node's share of a step ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepEnd {
     /// The first failing task's exit, or the highest; `0:0` if all did well.
     pub exit: ExitCode,

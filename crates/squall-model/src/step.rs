@@ -80,7 +80,7 @@ impl Layout {
 
 /// What is known of an allocation by those who run in it: the source of SLURM_JOB_* variables
 /// (see `squall_engine::environment`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFacts {
     /// The job, the attempt, and the step (BATCH for an allocation's own).
     pub key: StepKey,
@@ -115,7 +115,7 @@ pub struct JobFacts {
 }
 
 /// All that a step daemon needs to run its share of a step. Goes controller → node → step daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     /// Which step of which attempt.
     pub key: StepKey,
@@ -138,9 +138,10 @@ pub struct StepLaunch {
 }
 
 /// What a step runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
     /// The batch script of `facts.spec`, whose script and environment the node has by digest.
+    #[default]
     Batch,
     /// Tasks that `srun` started.
     Tasks(Box<TaskProgram>),

@@ -9,7 +9,6 @@ use squall_host::controld::{self, Settings};
 use squall_host::life;
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
-use squall_host::place::Place;
 
 const CONTROLLER_HELP: &str = "\
 usage: squall controller [--state DIR] [--accept-loss]
@@ -38,8 +37,8 @@ struct Options {
 }
 
 impl Options {
-    fn parse(args: Vec<OsString>) -> Result<Self, String> {
-        let mut parser = lexopt::Parser::from_args(args);
+    fn parse(args: &[OsString]) -> Result<Self, String> {
+        let mut parser = lexopt::Parser::from_args(args.to_vec());
         let mut options = Self::default();
         while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
             match arg {
@@ -55,22 +54,15 @@ impl Options {
         }
         Ok(options)
     }
-
-    fn place(&self) -> Result<Place, String> {
-        match &self.state {
-            Some(dir) => Place::at(dir).map_err(|e| format!("{}: {e}", dir.display())),
-            None => life::default_place().map_err(|e| e.to_string()),
-        }
-    }
 }
 
 /// Runs `squall controller`.
-pub(crate) fn controller(args: Vec<OsString>) -> ExitCode {
+pub(crate) fn controller(args: &[OsString]) -> ExitCode {
     finish("controller", CONTROLLER_HELP, args, |options| {
         if let Some(name) = &options.name {
             return Err(format!("unexpected argument `{name}`"));
         }
-        let place = options.place()?;
+        let place = super::place(options.state.as_deref())?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // Why it ends stands in its log, which is standard error.
         let done = controld::run(Settings { place, version, accept_loss: options.accept_loss });
@@ -79,10 +71,10 @@ pub(crate) fn controller(args: Vec<OsString>) -> ExitCode {
 }
 
 /// Runs `squall node NAME`.
-pub(crate) fn node(args: Vec<OsString>) -> ExitCode {
+pub(crate) fn node(args: &[OsString]) -> ExitCode {
     finish("node", NODE_HELP, args, |options| {
         let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
-        let place = options.place()?;
+        let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         let path = place.node_pid(&name);
         let _pid = PidFile::write(&path).map_err(|e| match e.kind() {
@@ -97,7 +89,7 @@ pub(crate) fn node(args: Vec<OsString>) -> ExitCode {
 fn finish(
     command: &str,
     help: &str,
-    args: Vec<OsString>,
+    args: &[OsString],
     work: impl FnOnce(&Options) -> Result<ExitCode, String>,
 ) -> ExitCode {
     let done = Options::parse(args).and_then(|options| {

@@ -32,29 +32,15 @@ const DYING_TIME: Duration = Duration::from_millis(500);
 const END_TIME: Duration = Duration::from_secs(3);
 
 /// Runs the command.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    let done = match parse(args) {
-        Ok(Some((place, keep_jobs))) => down(&place, keep_jobs),
-        Ok(None) => {
-            crate::print(HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => Err(problem),
-    };
-    match done {
-        Ok(text) => {
-            crate::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("squall down: error: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    super::end(
+        "down",
+        parse(args).and_then(|ask| ask.map_or_else(|| Ok(HELP.to_owned()), |(place, keep)| down(&place, keep))),
+    )
 }
 
-fn parse(args: Vec<OsString>) -> Result<Option<(Place, bool)>, String> {
-    let mut parser = lexopt::Parser::from_args(args);
+fn parse(args: &[OsString]) -> Result<Option<(Place, bool)>, String> {
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut keep_jobs) = (None, false);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
@@ -64,13 +50,8 @@ fn parse(args: Vec<OsString>) -> Result<Option<(Place, bool)>, String> {
             other => return Err(format!("{}; see `squall down --help`", other.unexpected())),
         }
     }
-    let place = match state {
-        Some(dir) => Place::at(&dir).map_err(|e| format!("{}: {e}", dir.display()))?,
-        None => match Place::find() {
-            Some(place) => place,
-            None => life::default_place().map_err(|e| e.to_string())?,
-        },
-    };
+    let found = if state.is_none() { Place::find() } else { None };
+    let place = found.map_or_else(|| super::place(state.as_deref()), Ok)?;
     Ok(Some((place, keep_jobs)))
 }
 

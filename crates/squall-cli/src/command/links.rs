@@ -1,13 +1,14 @@
 //! `squall links DIR`: Slurm's command names as links to this program.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    let [dir] = &args[..] else {
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let [dir] = args else {
         eprintln!("usage: squall links DIR");
         return ExitCode::from(2);
     };
@@ -15,16 +16,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         crate::print("usage: squall links DIR\n\nCreates Slurm's command names in DIR as links to this program.\n");
         return ExitCode::SUCCESS;
     }
-    match link_all(Path::new(dir)) {
-        Ok(text) => {
-            crate::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("squall links: error: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    super::end("links", link_all(Path::new(dir)))
 }
 
 fn link_all(dir: &Path) -> Result<String, String> {
@@ -34,7 +26,7 @@ fn link_all(dir: &Path) -> Result<String, String> {
     for command in crate::COMMANDS.iter().filter(|c| c.slurm) {
         let link = dir.join(command.name);
         replace(&program, &link).map_err(|e| format!("cannot create {}: {e}", link.display()))?;
-        text.push_str(&format!("{}\n", link.display()));
+        let _ = writeln!(text, "{}", link.display());
     }
     Ok(text)
 }

@@ -19,3 +19,31 @@ pub(crate) mod srun;
 pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod up;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use squall_host::life;
+use squall_host::place::Place;
+
+/// How a command that starts or ends things is over: it prints what it did, or why it could not.
+fn end(command: &str, done: Result<String, String>) -> ExitCode {
+    match done {
+        Ok(text) => {
+            crate::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("squall {command}: error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The cluster that `--state` names; otherwise this user's.
+fn place(state: Option<&Path>) -> Result<Place, String> {
+    match state {
+        Some(dir) => Place::at(dir).map_err(|e| format!("{}: {e}", dir.display())),
+        None => life::default_place().map_err(|e| format!("no place for the cluster's state: {e}")),
+    }
+}

@@ -45,9 +45,8 @@ const SIGNALS: [i32; 10] = [
 ];
 
 /// Runs the command.
-#[expect(clippy::needless_pass_by_value, reason = "the signature of every command")]
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    submission::ended(SALLOC, start(&args))
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    submission::ended(SALLOC, start(args))
 }
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
@@ -83,13 +82,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
     let line = collect::line(SALLOC, args)?;
     let mut asked = Asked::new(SALLOC);
-    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
-    collect::obey_variables(&mut asked, SALLOC, &lookup)?;
-    collect::obey_line(&mut asked, SALLOC, &line)?;
-    collect::verify(&asked)?;
-    if line.operands.iter().any(|word| word == ":") {
-        return Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"));
-    }
+    submission::obey(&mut asked, SALLOC, &line, vars)?;
     submission::place(&mut asked, SALLOC, args)?;
     let command = if line.operands.is_empty() { vec![shell(vars)] } else { line.operands.to_vec() };
     if asked.spec.name.is_empty() {

@@ -22,9 +22,8 @@ use crate::script::Script;
 const SBATCH: Tool = Tool::Sbatch;
 
 /// Runs the command.
-#[expect(clippy::needless_pass_by_value, reason = "the signature of every command")]
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    submission::ended(SBATCH, submit(&args))
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    submission::ended(SBATCH, submit(args))
 }
 
 fn submit(args: &[OsString]) -> Result<u8, Stop> {
@@ -71,10 +70,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Script), Stop> {
                 .map_err(|stop| stop.at(&place))?;
         }
     }
-    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
-    collect::obey_variables(&mut asked, SBATCH, &lookup)?;
-    collect::obey_line(&mut asked, SBATCH, &line)?;
-    collect::verify(&asked)?;
+    submission::obey(&mut asked, SBATCH, &line, vars)?;
     for word in line.operands.iter().skip(1) {
         let Some(word) = word.to_str() else {
             return Err(Stop::bad(format!("script argument {} is not UTF-8 text", word.to_string_lossy())));
@@ -86,9 +82,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Script), Stop> {
 
 fn script(line: &Line<'_>) -> Result<Script, Stop> {
     match (line.value("wrap"), line.operands.first()) {
-        (_, Some(name)) if name == ":" => {
-            Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"))
-        }
+        (_, Some(name)) if name == ":" => Err(submission::heterogeneous()),
         (Some(_), Some(_)) => Err(Stop::bad("Script arguments not permitted with --wrap option")),
         (Some(command), None) => Script::wrap(command),
         (None, Some(name)) => {

@@ -12,7 +12,7 @@ use squall_model::wire::node::SignalTarget;
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, names, parts, target};
 use crate::options::values::signal::signal_number;
 use crate::refusal;
@@ -68,8 +68,8 @@ Usage: scancel [OPTIONS] [job_id[_array_id][.step_id]]
 ";
 
 /// Runs scancel.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("scancel", args, scancel)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("scancel", args, scancel)
 }
 
 /// How to do it.

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::Diag;
+use squall_model::wire::info::{Diag, FabricCounts};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::squeue::dialect;
 use crate::format::clock::Clock;
 use crate::format::json::document;
@@ -45,8 +45,8 @@ Usage: sdiag [OPTIONS]
 ";
 
 /// Runs sdiag.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("sdiag", args, sdiag)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sdiag", args, sdiag)
 }
 
 fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
@@ -131,6 +131,7 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
     schedule(&mut out, diag);
     backfill(&mut out);
     journal(&mut out, diag);
+    fabric(&mut out, &diag.fabric);
     out.push_str("\nRemote Procedure Call statistics by message type\n");
     for (at, (kind, count, total)) in diag.messages.iter().enumerate() {
         let mean = average(*total, *count);
@@ -197,6 +198,25 @@ fn journal(out: &mut String, diag: &Diag) {
     line(out, format_args!("\tMean flush: {}", average(diag.flush_total_us, diag.journal_flushes)));
 }
 
+fn fabric(out: &mut String, fabric: &FabricCounts) {
+    out.push_str("\nFabric statistics:\n");
+    line(out, format_args!("\tNode epilogs: {}", fabric.node_epilogs));
+    line(out, format_args!("\tComposites:   {}", fabric.composites));
+    line(out, format_args!("\tReports in composites: {}", fabric.composite_reports));
+    line(out, format_args!("\tRepeated reports: {}", fabric.repeats));
+    line(out, format_args!("\tRetransmits: {}", fabric.retransmits));
+    let windows: String = windows(fabric).map(|(range, count)| format!(" {range}:{count}")).collect();
+    line(out, format_args!("\tMessages by reports:{}", if windows.is_empty() { " N/A" } else { &windows }));
+}
+
+/// How many messages stood for 1, 2-3, 4-7, … reports; ranges without any are left out.
+fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
+    fabric.windows.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
+        let least = 1_u64 << power;
+        (if power == 0 { "1".into() } else { format!("{least}-{}", 2 * least - 1) }, *count)
+    })
+}
+
 fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
     let messages: Vec<Json> = diag
         .messages
@@ -257,6 +277,7 @@ fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
         "bf_cycle_max": 0,
         "bf_queue_len": 0,
         "journal": journal_statistics(diag),
+        "fabric": fabric_statistics(&diag.fabric),
         "rpcs_by_message_type": messages,
         "rpcs_by_user": users,
         "pending_rpcs": [],
@@ -271,5 +292,18 @@ fn journal_statistics(diag: &Diag) -> Json {
         "flushes": diag.journal_flushes,
         "flush_max": diag.flush_max_us,
         "flush_mean": average(diag.flush_total_us, diag.journal_flushes),
+    })
+}
+
+fn fabric_statistics(fabric: &FabricCounts) -> Json {
+    let windows: Vec<Json> =
+        windows(fabric).map(|(reports, count)| json!({ "reports": reports, "count": count })).collect();
+    json!({
+        "node_epilogs": fabric.node_epilogs,
+        "composites": fabric.composites,
+        "composite_reports": fabric.composite_reports,
+        "repeats": fabric.repeats,
+        "retransmits": fabric.retransmits,
+        "windows": windows,
     })
 }

@@ -37,7 +37,7 @@ struct Ask {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let ask = match parse(args) {
         Ok(ask) => ask,
         Err(problem) => {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
     if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn parse(args: Vec<OsString>) -> Result<Ask, String> {
+fn parse(args: &[OsString]) -> Result<Ask, String> {
     let mut ask = Ask {
         files: Vec::new(),
         seeds: None,
@@ -65,7 +65,7 @@ fn parse(args: Vec<OsString>) -> Result<Ask, String> {
         mutation: None,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
     };
-    let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned());
+    let mut args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or(format!("{arg} needs a value"));
         match arg.as_str() {

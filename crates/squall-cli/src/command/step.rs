@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the step of that folder.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    match &args[..] {
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    match args {
         [option, folder] if option == "--spool" => {
             ExitCode::from(u8::try_from(squall_host::stepd::run(Path::new(folder))).unwrap_or(1))
         }

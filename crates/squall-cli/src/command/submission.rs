@@ -10,10 +10,11 @@ use squall_model::job::JobSpec;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 
-use crate::capture;
+use crate::capture::{self, Vars};
 use crate::client::{ClientError, unexpected};
 use crate::contact::Patience;
 use crate::options::asked::Asked;
+use crate::options::collect::{self, Line};
 use crate::options::{Stop, Tool};
 
 /// Tells the user why a command stopped, and makes the exit code.
@@ -30,6 +31,23 @@ pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
             ExitCode::from(if stop.exit() == 1 { chosen.unwrap_or(1) } else { stop.exit() })
         }
     }
+}
+
+/// Variables and command line into the request, which may know options of a lower rank already.
+pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) -> Result<(), Stop> {
+    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
+    collect::obey_variables(asked, tool, &lookup)?;
+    collect::obey_line(asked, tool, line)?;
+    collect::verify(asked)?;
+    if line.operands.iter().any(|word| word == ":") && tool != Tool::Sbatch {
+        return Err(heterogeneous());
+    }
+    Ok(())
+}
+
+/// What is asked for by `:` among the operands.
+pub(crate) fn heterogeneous() -> Stop {
+    Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet")
 }
 
 /// Working folder, mask, limits, host and command line into the request. Gives the present folder.

@@ -28,9 +28,9 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
 ";
 
 /// How long a controller may take to read its journal.
-const CONTROLLER_TIME: Duration = Duration::from_secs(120);
+const CONTROLLER_TIME: Duration = Duration::from_mins(2);
 /// How long nodes may take to register.
-const NODE_TIME: Duration = Duration::from_secs(60);
+const NODE_TIME: Duration = Duration::from_mins(1);
 /// Pause between looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -41,29 +41,15 @@ struct Options {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    let done = match parse(args) {
-        Ok(Some(options)) => up(&options),
-        Ok(None) => {
-            crate::print(HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(problem) => Err(problem),
-    };
-    match done {
-        Ok(text) => {
-            crate::print(&text);
-            ExitCode::SUCCESS
-        }
-        Err(problem) => {
-            eprintln!("squall up: error: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    super::end(
+        "up",
+        parse(args).and_then(|options| options.map_or_else(|| Ok(HELP.to_owned()), |options| up(&options))),
+    )
 }
 
-fn parse(args: Vec<OsString>) -> Result<Option<Options>, String> {
-    let mut parser = lexopt::Parser::from_args(args);
+fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut nodes, mut config) = (None, None, None);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
@@ -83,11 +69,7 @@ fn parse(args: Vec<OsString>) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    let place = match state {
-        Some(dir) => Place::at(&dir).map_err(|e| format!("{}: {e}", dir.display()))?,
-        None => life::default_place().map_err(|e| format!("no place for the cluster's state: {e}"))?,
-    };
-    Ok(Some(Options { place, nodes, config }))
+    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, config }))
 }
 
 fn count(value: &OsString) -> Result<u32, String> {

@@ -6,9 +6,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::load::Submission;
+use crate::traces;
 
 /// Longest wait for all jobs to end after the last kill.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug)]
@@ -117,29 +118,12 @@ impl Cluster {
 
     /// Processes of this cluster: their command lines.
     pub(crate) fn processes(&self) -> Vec<(u32, String)> {
-        let state = self.state();
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.contains(&*state.to_string_lossy()) {
-                found.push((pid, line));
-            }
-        }
-        found
+        traces::processes(&self.state())
     }
 
     /// The last lines of the daemons' logs.
     pub(crate) fn logs(&self) -> String {
-        let mut text = String::new();
-        for entry in fs::read_dir(self.state().join("log")).into_iter().flatten().flatten() {
-            let log = fs::read_to_string(entry.path()).unwrap_or_default();
-            let tail: Vec<&str> = log.lines().rev().take(15).collect();
-            text.push_str(&format!("--- {}\n", entry.path().display()));
-            text.extend(tail.iter().rev().flat_map(|l| [l, "\n"]));
-        }
-        text
+        traces::log_ends(&self.state())
     }
 
     fn pid(&self, file: &str) -> Option<u32> {

@@ -9,6 +9,8 @@
 mod audit;
 mod cluster;
 mod load;
+#[path = "../traces/mod.rs"]
+mod traces;
 
 use std::time::Duration;
 
@@ -49,7 +51,7 @@ fn killed_on_a_full_disk() {
     let load = Load::start(&cluster, 2);
     std::thread::sleep(Duration::from_millis(500));
     cluster.fill_disk();
-    load.until_refused("disk", Duration::from_secs(60));
+    load.until_refused("disk", Duration::from_mins(1));
     for kill in 0..kills() {
         std::thread::sleep(moments.next());
         // The disk is full for two kills, then free for one, and so on.

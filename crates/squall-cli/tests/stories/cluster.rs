@@ -1,12 +1,15 @@
 //! The cluster that the stories share, and how they talk to it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::traces;
+
 /// Longest wait for anything that a story waits for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A cluster in a temporary folder, with Slurm's command names on its own path.
 pub(crate) struct Cluster {
@@ -19,6 +22,17 @@ pub(crate) struct Done {
     pub(crate) status: i32,
     pub(crate) out: String,
     pub(crate) err: String,
+}
+
+impl Done {
+    /// As a shell would tell it.
+    pub(crate) fn of(output: &Output) -> Self {
+        Self {
+            status: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0)),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
 }
 
 impl Cluster {
@@ -53,7 +67,7 @@ impl Cluster {
     /// Ends it; nothing may be left.
     pub(crate) fn stop(&self) {
         self.ok(&["squall", "down", "--state", &self.path("state")]);
-        let left: Vec<String> = self.processes();
+        let left = self.processes();
         assert!(left.is_empty(), "left over: {left:#?}");
         fs::remove_dir_all(&self.folder).unwrap();
     }
@@ -95,13 +109,7 @@ impl Cluster {
             .spawn()
             .unwrap();
         drop(std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()));
-        let output = child.wait_with_output().unwrap();
-        let signal = std::os::unix::process::ExitStatusExt::signal(&output.status).unwrap_or(0);
-        Done {
-            status: output.status.code().unwrap_or(128 + signal),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        Done::of(&child.wait_with_output().unwrap())
     }
 
     /// Runs a command that must succeed; its output without the last line break.
@@ -141,31 +149,12 @@ impl Cluster {
         }
     }
 
-    /// Command lines and environments on this machine that name the cluster's folder (but our own).
-    pub(crate) fn processes(&self) -> Vec<String> {
-        let me = std::process::id().to_string();
-        let name = self.folder.display().to_string();
-        let mentions = |path: &Path| fs::read(path).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&name));
-        fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter(|e| e.file_name() != me.as_str() && e.file_name().to_string_lossy().parse::<u32>().is_ok())
-            .filter(|e| mentions(&e.path().join("cmdline")) || mentions(&e.path().join("environ")))
-            .map(|e| {
-                let line = fs::read(e.path().join("cmdline")).unwrap_or_default();
-                format!("{} {}", e.file_name().to_string_lossy(), String::from_utf8_lossy(&line).replace('\0', " "))
-            })
-            .collect()
+    /// Processes that name the cluster's folder.
+    pub(crate) fn processes(&self) -> Vec<(u32, String)> {
+        traces::processes(&self.folder)
     }
 
     fn logs(&self) -> String {
-        let mut text = String::new();
-        for entry in fs::read_dir(self.folder.join("state/log")).into_iter().flatten().flatten() {
-            let log = fs::read_to_string(entry.path()).unwrap_or_default();
-            let tail: Vec<&str> = log.lines().rev().take(8).collect();
-            text.push_str(&format!("--- {}\n", entry.path().display()));
-            text.extend(tail.iter().rev().flat_map(|l| [l, "\n"]));
-        }
-        text
+        traces::log_ends(&self.folder.join("state"))
     }
 }

@@ -7,6 +7,8 @@ mod cluster;
 mod control;
 mod ends;
 mod steps;
+#[path = "../traces/mod.rs"]
+mod traces;
 mod users;
 
 use std::panic::AssertUnwindSafe;

@@ -129,7 +129,7 @@ fn as_user(c: &Cluster, user: (&str, u32, u32), groups: &[u32], args: &[&str]) -
         .env("SQUALL_STATE", state)
         .current_dir(c.path("work"))
         .output()
-        .map(done)
+        .map(|output| Done::of(&output))
         .unwrap()
 }
 
@@ -141,7 +141,7 @@ fn bare(folder: &std::path::Path, user: (&str, u32, u32), groups: &[u32], args: 
         .env("PATH", "/usr/bin:/bin")
         .current_dir(folder)
         .output()
-        .map(done)
+        .map(|output| Done::of(&output))
         .unwrap()
 }
 
@@ -156,12 +156,4 @@ fn become_user(user: (&str, u32, u32), groups: &[u32]) -> Command {
     }
     command.stdin(Stdio::null());
     command
-}
-
-fn done(output: std::process::Output) -> Done {
-    Done {
-        status: output.status.code().unwrap_or(255),
-        out: String::from_utf8_lossy(&output.stdout).into_owned(),
-        err: String::from_utf8_lossy(&output.stderr).into_owned(),
-    }
 }

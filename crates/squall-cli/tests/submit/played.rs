@@ -167,7 +167,6 @@ impl Stepd {
 pub(crate) fn facts(job: u32, nodes: u32, spec: &JobSpec) -> JobFacts {
     JobFacts {
         key: StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH },
-        array: None,
         owner: Owner { uid: 0, gid: 0, groups: vec![], user: "ann".into(), group: "ann".into() },
         spec: spec.clone(),
         partition: "debug".into(),
@@ -179,8 +178,7 @@ pub(crate) fn facts(job: u32, nodes: u32, spec: &JobSpec) -> JobFacts {
         memory_mb: vec![0; nodes as usize],
         tasks: vec![1; nodes as usize],
         start: Time::from_secs(1_000),
-        end: None,
-        restarts: 0,
+        ..JobFacts::default()
     }
 }
 

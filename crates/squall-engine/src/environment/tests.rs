@@ -14,7 +14,6 @@ use super::{Env, default_env, is_output, job_env, runs, step_env, task_env};
 fn facts() -> JobFacts {
     JobFacts {
         key: StepKey { job: JobId(72), attempt: Attempt(1), step: StepNo::BATCH },
-        array: None,
         owner: Owner { uid: 1000, gid: 100, groups: vec![100], user: "ada".into(), group: "users".into() },
         spec: JobSpec {
             name: "wrap".into(),
@@ -33,7 +32,7 @@ fn facts() -> JobFacts {
         tasks: vec![1],
         start: Time::from_secs(1_800_000_000),
         end: Some(Time::from_secs(1_800_003_600)),
-        restarts: 0,
+        ..JobFacts::default()
     }
 }
 
@@ -42,12 +41,8 @@ fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
         key: facts.key,
         layout: Layout { nodes: vec![facts.nodes[0].clone()], ranks: vec![vec![0]], cpus_per_task: 1 },
         facts,
-        node_index: 0,
-        job_node_index: 0,
         cores: CoreSet::first(cores),
-        memory_mb: 0,
-        program: Program::Batch,
-        kill_wait_s: 30,
+        ..StepLaunch::default()
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt, JobSpec, Owner, Usage};
+use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::{Report, StepEnd};
-use squall_model::set::CoreSet;
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, DownFrame, EndReason, SignalTarget, UpFrame};
 use squall_model::wire::stepd::ToStepd;
@@ -23,41 +22,20 @@ fn key(job: u32, step: StepNo) -> StepKey {
 fn facts(key: StepKey, nodes: usize) -> JobFacts {
     JobFacts {
         key: StepKey { step: StepNo::BATCH, ..key },
-        array: None,
-        owner: Owner::default(),
-        spec: JobSpec::default(),
-        partition: "debug".into(),
-        account: String::new(),
-        qos: String::new(),
-        cluster: String::new(),
         nodes: (0..nodes).map(|n| format!("n{n}")).collect(),
         cpus: vec![1; nodes],
         memory_mb: vec![0; nodes],
         tasks: vec![1; nodes],
-        start: Time::default(),
-        end: None,
-        restarts: 0,
+        ..JobFacts::default()
     }
 }
 
 fn launch(key: StepKey, nodes: usize) -> Box<StepLaunch> {
-    Box::new(StepLaunch {
-        key,
-        facts: facts(key, nodes),
-        layout: Layout::default(),
-        node_index: 0,
-        job_node_index: 0,
-        cores: CoreSet::default(),
-        memory_mb: 0,
-        program: Program::Batch,
-        kill_wait_s: 30,
-    })
+    Box::new(StepLaunch { key, facts: facts(key, nodes), kill_wait_s: 30, ..StepLaunch::default() })
 }
 
 fn end(code: u8) -> StepEnd {
-    let now = Time::default();
-    let exit = ExitCode { code, signal: 0 };
-    StepEnd { exit, oom: false, lost: false, usage: Usage::default(), started: now, ended: now, note: None }
+    StepEnd { exit: ExitCode { code, signal: 0 }, ..StepEnd::default() }
 }
 
 /// What the spool holds of a step.

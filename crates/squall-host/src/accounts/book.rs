@@ -219,49 +219,29 @@ impl Book {
         let account = spec.account.as_ref().unwrap_or(&self.config.default_account).clone();
         let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos).clone();
         let eligible = spec.begin.map_or(time, |begin| begin.max(time));
+        let common = params![
+            id.0,
+            owner.uid,
+            owner_row,
+            spec_row,
+            spec.name,
+            partition,
+            account,
+            qos,
+            time.0 as i64,
+            eligible.0 as i64,
+            limit
+        ];
         let Some(array) = &spec.array else {
-            let sql = "INSERT OR IGNORE INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
-                VALUES (?1, 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-            return self
-                .db
-                .prepare_cached(sql)?
-                .execute(params![
-                    id.0,
-                    owner.uid,
-                    owner_row,
-                    spec_row,
-                    spec.name,
-                    partition,
-                    account,
-                    qos,
-                    time.0 as i64,
-                    eligible.0 as i64,
-                    limit
-                ])
-                .map(drop);
+            let sql = "INSERT OR IGNORE INTO jobs (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, attempt)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1)";
+            return self.db.prepare_cached(sql)?.execute(common).map(drop);
         };
-        let last = id.0 + array.indices.len().saturating_sub(1) as u32;
-        let sql = "INSERT OR IGNORE INTO arrays (id, last, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, tasks, pending)
+        let sql = "INSERT OR IGNORE INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
-        self.db
-            .prepare_cached(sql)?
-            .execute(params![
-                id.0,
-                last,
-                owner.uid,
-                owner_row,
-                spec_row,
-                spec.name,
-                partition,
-                account,
-                qos,
-                time.0 as i64,
-                eligible.0 as i64,
-                limit,
-                Packed(array),
-                Packed(&array.indices)
-            ])
-            .map(drop)
+        let last = id.0 + array.indices.len().saturating_sub(1) as u32;
+        let own = params![last, Packed(array), Packed(&array.indices)];
+        self.db.prepare_cached(sql)?.execute(&*[common, own].concat()).map(drop)
     }
 
     /// The row of a value that many rows share.

@@ -6,10 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use squall_model::id::{Attempt, Epoch, JobId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt, JobSpec, Owner, Usage};
+use squall_model::job::{ExitCode, JobAttempt, Owner, Usage};
 use squall_model::report::StepEnd;
-use squall_model::set::CoreSet;
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
 
 use super::{
@@ -40,28 +39,11 @@ fn launch(job: u32, step: StepNo) -> StepLaunch {
         key,
         facts: JobFacts {
             key: StepKey { step: StepNo::BATCH, ..key },
-            array: None,
             owner: Owner { uid: rustix::process::geteuid().as_raw(), ..Owner::default() },
-            spec: JobSpec::default(),
-            partition: "debug".into(),
-            account: String::new(),
-            qos: String::new(),
-            cluster: String::new(),
             nodes: vec!["n1".into()],
-            cpus: vec![1],
-            memory_mb: vec![0],
-            tasks: vec![1],
-            start: Time::default(),
-            end: None,
-            restarts: 0,
+            ..JobFacts::default()
         },
-        layout: Layout::default(),
-        node_index: 0,
-        job_node_index: 0,
-        cores: CoreSet::new(),
-        memory_mb: 0,
-        program: Program::Batch,
-        kill_wait_s: 30,
+        ..StepLaunch::default()
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use squall_model::id::{Attempt, JobId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
-use squall_model::resource::Memory;
 use squall_model::set::CoreSet;
 use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
 use squall_model::time::Time;
@@ -24,9 +23,8 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
         JobSpec { name: "trial".into(), work_dir: dir.to_str().unwrap().into(), umask: 0o022, ..JobSpec::default() };
     let facts = JobFacts {
         key,
-        array: None,
         owner,
-        spec: JobSpec { need: squall_model::job::Need { memory: Memory::Unset, ..Default::default() }, ..spec },
+        spec,
         partition: "debug".into(),
         account: "root".into(),
         qos: "normal".into(),
@@ -36,18 +34,15 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
         memory_mb: vec![0],
         tasks: vec![1],
         start: Time::from_secs(1),
-        end: None,
-        restarts: 0,
+        ..JobFacts::default()
     };
     StepLaunch {
         key,
         facts,
         layout: Layout { nodes: vec!["n1".into()], ranks: vec![vec![0]], cpus_per_task: 1 },
-        node_index: 0,
-        job_node_index: 0,
         cores: CoreSet::first(1),
-        memory_mb: 0,
         program,
         kill_wait_s: 30,
+        ..StepLaunch::default()
     }
 }

@@ -29,14 +29,14 @@ pub struct JobsPage {
     pub now: Time,
 }
 
-/// A job, an array task, or all pending tasks of an array.
+/// A job, an array task, or tasks of an array that all wait, or all ended alike without starting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
-    /// Its id; of pending tasks together: the array's.
+    /// Its id; of tasks together: the array's.
     pub id: JobId,
     /// Which array task it is.
     pub task: Option<ArrayTask>,
-    /// Pending tasks that this entry stands for.
+    /// Tasks that this entry stands for: none of them ever started.
     pub pending_tasks: Option<IndexSet>,
     /// Most tasks of the array that run at once.
     pub array_limit: Option<u32>,
@@ -273,12 +273,6 @@ pub struct Diag {
     pub flush_total_us: u64,
     /// Longest flush, microseconds.
     pub flush_max_us: u64,
-    /// Composites taken from the tree.
-    pub composites: u64,
-    /// Reports of nodes in these composites.
-    pub reports: u64,
-    /// Nodes that were rid of a job, each counted once for each attempt.
-    pub node_epilogs: u64,
     /// Requests and node messages by kind: name, count, total microseconds.
     pub messages: Vec<(String, u64, u64)>,
     /// Requests by user id: count, total microseconds.
@@ -287,4 +281,35 @@ pub struct Diag {
     pub clients: u64,
     /// Connections of nodes at present.
     pub nodes: u64,
+    /// What came up the fabric's tree, and how.
+    pub fabric: FabricCounts,
+}
+
+/// What nodes told the controller, and in what packing it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricCounts {
+    /// Nodes that let go of a job, each counted once however often it was said: the oracle of `bench aggregate`.
+    pub node_epilogs: u64,
+    /// Messages that carried reports of more than one node.
+    pub composites: u64,
+    /// Reports of single nodes that these stood for.
+    pub composite_reports: u64,
+    /// Messages with reports by how many they stood for: 1, 2-3, 4-7, …; index is the power of two.
+    pub windows: Vec<u64>,
+    /// Reports that had been taken before and were dropped.
+    pub repeats: u64,
+    /// Messages that were sent again because no acknowledgement came.
+    pub retransmits: u64,
+}
+
+impl FabricCounts {
+    /// Counts a message that stood for so many reports (none: nothing to count).
+    pub fn window(&mut self, reports: u64) {
+        let Some(power) = reports.checked_ilog2() else { return };
+        let power = power as usize;
+        if self.windows.len() <= power {
+            self.windows.resize(power + 1, 0);
+        }
+        self.windows[power] += 1;
+    }
 }

@@ -194,6 +194,8 @@ impl Judge {
         file.ended = Some(decided);
         file.outcome = Some(outcome.clone());
         file.requeue = requeue;
+        // Who is to end is woken: only so its processes hear the TERM.
+        file.suspended = None;
         let (was, touched) = (file.phase, file.touched);
         file.touched = touched || requeue;
         self.progress = decided;

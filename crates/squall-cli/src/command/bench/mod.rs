@@ -33,7 +33,7 @@ struct Options {
 }
 
 /// What a bench found out. `fields` come after the fixed ones, in order.
-struct Figure {
+struct Finding {
     bench: &'static str,
     figure: f64,
     unit: &'static str,
@@ -43,10 +43,12 @@ struct Figure {
 }
 
 /// Runs `squall bench …`.
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    let mut args = args.into_iter();
-    let name = args.next().map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
-    let bench: fn(&Options) -> Result<Figure, String> = match name.as_str() {
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let (name, rest) = match args.split_first() {
+        Some((name, rest)) => (name.to_string_lossy(), rest),
+        None => ("".into(), args),
+    };
+    let bench: fn(&Options) -> Result<Finding, String> = match &*name {
         "spawn" => spawn::run,
         "throughput" => throughput::run,
         "submit" => submit::run,
@@ -57,7 +59,7 @@ pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
         }
         _ => return usage(&format!("there is no bench `{name}`")),
     };
-    let options = match parse(args) {
+    let options = match parse(rest) {
         Ok(options) => options,
         Err(e) => return usage(&e),
     };
@@ -78,7 +80,7 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, String> {
+fn parse(args: &[OsString]) -> Result<Options, String> {
     let mut options = Options {
         jobs: None,
         clients: None,
@@ -89,7 +91,7 @@ fn parse(args: impl Iterator<Item = OsString>) -> Result<Options, String> {
         running: None,
         json: false,
     };
-    let mut parser = lexopt::Parser::from_args(args);
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Arg::Long("jobs") => options.jobs = Some(number(&mut parser)?),
@@ -114,7 +116,7 @@ where
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
-impl Figure {
+impl Finding {
     fn show(&self, json: bool) -> String {
         if json { format!("{}\n", self.value()) } else { self.text() }
     }

@@ -17,7 +17,7 @@ use squall_model::set::CoreSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 
-use super::{Figure, Options};
+use super::{Finding, Options};
 use crate::client::Client;
 
 const PENDING: u32 = 1_000_000;
@@ -25,12 +25,12 @@ const RUNNING: u32 = 100_000;
 const CORES: u32 = 100;
 /// Events in one journal record, as group commit makes them under load.
 const EVENTS_PER_RECORD: usize = 50;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The bar of the design: seconds until a full queue is served again.
 const LIMIT_S: f64 = 3.0;
 
-pub(super) fn run(options: &Options) -> Result<Figure, String> {
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let (pending, running) = (options.pending.unwrap_or(PENDING), options.running.unwrap_or(RUNNING));
     let folder = std::env::temp_dir().join(format!("squall-restart-{}", std::process::id()));
     let place = Place::at(&folder).map_err(|e| e.to_string())?;
@@ -41,7 +41,7 @@ pub(super) fn run(options: &Options) -> Result<Figure, String> {
     result
 }
 
-fn measure(place: &Place, pending: u32, running: u32) -> Result<Figure, String> {
+fn measure(place: &Place, pending: u32, running: u32) -> Result<Finding, String> {
     std::fs::create_dir_all(place.journal()).map_err(|e| format!("{}: {e}", place.dir().display()))?;
     journal::write_bulk(&place.journal(), &records(pending, running)).map_err(|e| e.to_string())?;
     let read = journal::replay(&place.journal()).map_err(|e| e.to_string())?;
@@ -65,7 +65,7 @@ fn measure(place: &Place, pending: u32, running: u32) -> Result<Figure, String> 
         ("resident_mb", json!(memory)),
     ];
     let limit = Some((LIMIT_S, "the bar of the design"));
-    Ok(Figure { bench: "restart", figure: seconds, unit: "s to the first answer", limit, fields })
+    Ok(Finding { bench: "restart", figure: seconds, unit: "s to the first answer", limit, fields })
 }
 
 fn start_controller(dir: &Path) -> Result<Child, String> {

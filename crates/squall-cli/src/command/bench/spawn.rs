@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Figure, Options};
+use super::{Finding, Options};
 
 /// Seconds that each measurement lasts unless said otherwise.
 const SECONDS: f64 = 2.0;
 
 /// The ceiling for `/bin/true` and, as a field, for `sh -c true`.
-pub(super) fn run(options: &Options) -> Result<Figure, String> {
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let workers = options.workers.unwrap_or_else(cores);
     let seconds = options.seconds.unwrap_or(SECONDS);
     let bare = rate(&["/bin/true"], workers, seconds)?;
     let shell = rate(&["/bin/sh", "-c", "true"], workers, seconds)?;
     let fields = vec![("workers", json!(workers)), ("sh_c_true_per_s", json!(shell))];
-    Ok(Figure { bench: "spawn", figure: bare, unit: "processes/s", limit: None, fields })
+    Ok(Finding { bench: "spawn", figure: bare, unit: "processes/s", limit: None, fields })
 }
 
 /// Processes per second by posix_spawn + wait from `workers` threads.

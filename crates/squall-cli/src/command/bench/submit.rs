@@ -5,12 +5,12 @@ use std::time::Instant;
 use serde_json::json;
 
 use super::cluster::{Cluster, submission};
-use super::{Figure, Options};
+use super::{Finding, Options};
 
 const JOBS: u64 = 20_000;
 const CLIENTS: usize = 8;
 
-pub(super) fn run(options: &Options) -> Result<Figure, String> {
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS);
     let clients = options.clients.unwrap_or(CLIENTS).max(1);
     let cluster = Cluster::start(1)?;
@@ -36,7 +36,7 @@ pub(super) fn run(options: &Options) -> Result<Figure, String> {
         ("journal_flushes", json!(diag.journal_flushes)),
         ("flush_mean_us", json!(diag.flush_total_us.checked_div(diag.journal_flushes))),
     ];
-    Ok(Figure { bench: "submit", figure: jobs as f64 / seconds, unit: "submissions/s", limit: None, fields })
+    Ok(Finding { bench: "submit", figure: jobs as f64 / seconds, unit: "submissions/s", limit: None, fields })
 }
 
 /// Submits held jobs one after another; the wait for each answer in microseconds.

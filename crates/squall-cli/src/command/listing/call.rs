@@ -253,12 +253,12 @@ impl People for Machine {
 }
 
 /// Runs a command in the real surroundings.
-pub(crate) fn run(
+pub(crate) fn live(
     name: &'static str,
-    args: Vec<OsString>,
+    args: &[OsString],
     command: fn(&mut Call<'_>, &[String]) -> Result<(), Fail>,
 ) -> ExitCode {
-    let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> = args.iter().map(|a| a.to_string_lossy().into_owned()).collect();
     let mut live = Live { command: name, client: None };
     let mut call = Call {
         name,

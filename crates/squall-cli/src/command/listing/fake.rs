@@ -13,7 +13,9 @@ use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
-use squall_model::wire::info::{AccountingRow, Diag, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo};
+use squall_model::wire::info::{
+    AccountingRow, Diag, FabricCounts, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo,
+};
 
 use crate::client::ClientError;
 use crate::command::listing::call::{Call, Controller, Fail, People};
@@ -408,6 +410,14 @@ pub(crate) fn fake() -> Fake {
             users: vec![(1000, 15, 3300)],
             clients: 1,
             nodes: 4,
+            fabric: FabricCounts {
+                node_epilogs: 40,
+                composites: 3,
+                composite_reports: 37,
+                windows: vec![2, 0, 0, 1, 2],
+                repeats: 1,
+                retransmits: 1,
+            },
             ..Diag::default()
         },
         asked: Vec::new(),

@@ -18,7 +18,7 @@ use squall_model::wire::info::AccountingRow;
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::sacct::fields::{BRIEF, DEFAULT, FIELDS, LONG};
 use crate::command::sacct::row::{Row, Units};
@@ -129,8 +129,8 @@ sacct [<OPTION>]
 ";
 
 /// Runs sacct.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("sacct", args, sacct)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sacct", args, sacct)
 }
 
 fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::command::listing::arguments::{Arguments, Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::squeue::dialect;
 use crate::format::harmless;
 use crate::format::json::Dialect;
@@ -91,8 +91,8 @@ struct Manner {
 }
 
 /// Runs scontrol.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("scontrol", args, scontrol)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("scontrol", args, scontrol)
 }
 
 fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {

@@ -18,7 +18,7 @@ use squall_model::wire::info::{NodeInfo, PartitionInfo};
 
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::sinfo::fields::FIELDS;
 use crate::command::sinfo::group::{Grouping, group, sort};
@@ -88,8 +88,8 @@ Usage: sinfo [OPTIONS]
 ";
 
 /// Runs sinfo.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("sinfo", args, sinfo)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sinfo", args, sinfo)
 }
 
 fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {

@@ -19,7 +19,7 @@ use squall_model::wire::client::{JobSelection, StateFilter};
 use squall_model::wire::info::JobsPage;
 
 use crate::command::listing::arguments::{Arguments, Known, Value};
-use crate::command::listing::call::{Call, Fail, run};
+use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::squeue::steps::StepRow;
 use crate::format::Field;
@@ -109,8 +109,8 @@ Usage: squeue [OPTIONS]
 ";
 
 /// Runs squeue.
-pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    run("squeue", args, squeue)
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("squeue", args, squeue)
 }
 
 /// What is listed, and how.

@@ -56,9 +56,8 @@ const SIGNALS: [i32; 14] = [
 ];
 
 /// Runs the command.
-#[expect(clippy::needless_pass_by_value, reason = "the signature of every command")]
-pub(crate) fn run(args: Vec<OsString>) -> ExitCode {
-    submission::ended(SRUN, start(&args))
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    submission::ended(SRUN, start(args))
 }
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
@@ -88,13 +87,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
     let line = collect::line(SRUN, args)?;
     let mut asked = Asked::new(SRUN);
-    let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
-    collect::obey_variables(&mut asked, SRUN, &lookup)?;
-    collect::obey_line(&mut asked, SRUN, &line)?;
-    collect::verify(&asked)?;
-    if line.operands.iter().any(|word| word == ":") {
-        return Err(Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet"));
-    }
+    submission::obey(&mut asked, SRUN, &line, vars)?;
     let Some(program) = line.operands.first() else {
         return Err(Stop::bad("fatal: No command given to execute."));
     };

@@ -81,6 +81,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         }
         Event::JobEnding { id, .. } => ending(c, *id),
         Event::NodesReleased { id, nodes, .. } => {
+            c.diag.fabric.node_epilogs += nodes.len() as u64;
             nodes.iter().for_each(|node| refresh(c, node));
             c.queue.kick = true;
             released(c, *id);

@@ -1,7 +1,7 @@
 //! Jobs as `squeue` and `scontrol` show them.
 
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{ExitCode, JobSpec, JobState, Need, PendingReason};
+use squall_model::job::{ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet};
 use squall_model::time::Time;
@@ -41,12 +41,24 @@ pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now
     info
 }
 
-/// Tasks of an array that nothing happened to yet, as one entry.
-pub(crate) fn of_untouched(c: &Controller, id: JobId, array: &Array, tasks: IndexSet, now: Time) -> JobInfo {
+/// Tasks of an array as one entry: that nothing happened to yet, or that ended alike without starting.
+pub(crate) fn of_tasks(
+    c: &Controller,
+    id: JobId,
+    array: &Array,
+    tasks: IndexSet,
+    ended: Option<(Outcome, Time)>,
+    now: Time,
+) -> JobInfo {
     let waits = Waits { id, spec: &array.spec, queue: &array.queue, task: None, job: None };
-    let mut info = waiting_info(c, &waits, array.submit, true, now);
+    let mut info = waiting_info(c, &waits, array.submit, ended.is_none(), now);
     info.pending_tasks = Some(tasks);
     info.array_limit = array.limit;
+    if let Some((outcome, time)) = ended {
+        info.state = JobState::Ended(outcome.state);
+        info.outcome = Some(outcome);
+        info.end = Some(time);
+    }
     info
 }
 

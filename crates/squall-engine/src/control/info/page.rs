@@ -81,30 +81,10 @@ fn job_bytes(job: &JobInfo) -> usize {
 }
 
 fn spec_bytes(spec: &JobSpec) -> usize {
-    let options = [
-        &spec.partition,
-        &spec.account,
-        &spec.qos,
-        &spec.reservation,
-        &spec.wckey,
-        &spec.comment,
-        &spec.stdin,
-        &spec.stdout,
-        &spec.stderr,
-        &spec.mail_type,
-        &spec.mail_user,
-        &spec.need.nodelist,
-        &spec.need.exclude,
-        &spec.need.constraint,
-        &spec.need.gres,
-        &spec.need.licenses,
-    ];
-    let texts = [&spec.name, &spec.work_dir, &spec.command, &spec.submit_line, &spec.submit_host];
+    let texts: usize = spec.texts().map(str::len).sum();
     let lists = spec.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
         + spec.others.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
     let terms = spec.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() * 16);
     let array = spec.array.as_ref().map_or(0, |array| array.indices.ranges().len() * 10 + array.text.len());
-    let texts = texts.iter().map(|text| text.len()).sum::<usize>()
-        + options.iter().map(|text| text.as_ref().map_or(0, String::len)).sum::<usize>();
     JOB_BYTES + texts + lists + terms + array + spec.rlimits.len() * 12
 }

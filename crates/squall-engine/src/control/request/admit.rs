@@ -60,27 +60,7 @@ fn invalid(option: &str, value: &str, problem: &str) -> Refusal {
 
 /// Checks the lengths of all texts.
 pub(super) fn strings(spec: &JobSpec) -> Result<(), Refusal> {
-    let need = &spec.need;
-    let optional = [
-        &spec.partition,
-        &spec.account,
-        &spec.qos,
-        &spec.reservation,
-        &spec.wckey,
-        &spec.comment,
-        &spec.stdin,
-        &spec.stdout,
-        &spec.stderr,
-        &spec.mail_type,
-        &spec.mail_user,
-        &need.nodelist,
-        &need.exclude,
-        &need.constraint,
-        &need.gres,
-        &need.licenses,
-    ];
-    let plain = [&spec.name, &spec.work_dir, &spec.command, &spec.submit_line, &spec.submit_host];
-    let long = optional.into_iter().flatten().chain(plain).any(|text| text.len() > STRING_BYTES_MAX);
+    let long = spec.texts().any(|text| text.len() > STRING_BYTES_MAX);
     let args: usize = spec.args.iter().map(|arg| arg.len() + 1).sum();
     let others: usize = spec.others.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     if long || args > ENV_BYTES_MAX || others > STRING_BYTES_MAX || spec.rlimits.len() > 64 {

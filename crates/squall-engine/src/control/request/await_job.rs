@@ -42,6 +42,5 @@ pub(crate) fn outcome_of(state: &State, id: JobId) -> Option<Outcome> {
     }
     // A task that ended without ever being touched.
     let (array_id, array) = state.array_of(id)?;
-    let ended = array.tally.bad.contains(array.index_of(array_id, id)?);
-    ended.then(|| array.tally.worst.clone()).flatten()
+    array.tally.skipped(array.index_of(array_id, id)?).map(|skipped| skipped.outcome.clone())
 }

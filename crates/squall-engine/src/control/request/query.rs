@@ -24,23 +24,23 @@ pub(crate) fn jobs(
     out: &mut Out,
 ) -> Reply {
     let selected = select_to_show(&c.state, wanted, ended)?;
-    let mut tasks = selected.tasks;
-    tasks.sort_by_key(|tasks| std::cmp::Reverse(tasks.array));
+    let mut tasks: Vec<_> = selected.tasks.into_iter().map(|tasks| (tasks.array, tasks.indices, None)).collect();
+    tasks.extend(selected.skipped.into_iter().map(|(array, how)| (array, how.tasks, Some((how.outcome, how.time)))));
+    tasks.sort_by_key(|(array, ..)| std::cmp::Reverse(*array));
     let mut pages = Pages::default();
-    // An array's untouched tasks come before those of its tasks that are jobs of their own.
-    let mut untouched_up_to = |pages: &mut Pages, id: JobId| {
-        while let Some(next) = tasks.pop_if(|tasks| tasks.array <= id) {
-            let Some(array) = c.state.arrays.get(&next.array) else { continue };
-            let info = job::of_untouched(c, next.array, array, next.indices, ask.now);
-            pages.push(info, &array.spec, &array.owner);
+    // Tasks of an array that never started come before those that are jobs of their own.
+    let mut tasks_up_to = |pages: &mut Pages, id: JobId| {
+        while let Some((id, indices, ended)) = tasks.pop_if(|(array, ..)| *array <= id) {
+            let Some(array) = c.state.arrays.get(&id) else { continue };
+            pages.push(job::of_tasks(c, id, array, indices, ended, ask.now), &array.spec, &array.owner);
         }
     };
     for &id in &selected.jobs {
-        untouched_up_to(&mut pages, id);
+        tasks_up_to(&mut pages, id);
         let Some(found) = c.state.jobs.get(&id) else { continue };
         pages.push(job::of_job(c, id, found, steps, ask.now), &found.spec, &found.owner);
     }
-    untouched_up_to(&mut pages, JobId(u32::MAX));
+    tasks_up_to(&mut pages, JobId(u32::MAX));
     let unknown = selected.refused.into_iter().map(|(name, _)| name.id).collect();
     let pages = pages.finish(unknown, ask.now);
     out.answers.extend(pages.into_iter().map(|page| (ask.caller, Answer::Jobs(Box::new(page)))));

@@ -32,8 +32,11 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame,
     for say in frame.says {
         match say {
             Upward::Composite { batch, composite } => {
-                c.diag.composites += 1;
-                c.diag.reports += composite.reports;
+                c.diag.fabric.window(composite.reports);
+                if composite.reports > 1 {
+                    c.diag.fabric.composites += 1;
+                    c.diag.fabric.composite_reports += composite.reports;
+                }
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
             }
@@ -125,7 +128,7 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     if let Some(node) = nodes.first() {
         nodes::fail(c, now, job.job, node, "the job vanished from node", out);
     }
-    c.diag.node_epilogs += nodes.len() as u64;
+    c.diag.fabric.node_epilogs += nodes.len() as u64;
     c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
 }
 

@@ -52,8 +52,9 @@ fn decide(c: &Controller, id: JobId, uid: u32, hold: bool) -> Result<Event, Refu
 /// Whether what a job waits for can still be judged. One that has run had its dependencies come true; one that ended
 /// in the queue must not start because a job that it names was forgotten meanwhile.
 fn dependencies_known(c: &Controller, job: &Job) -> bool {
-    let terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
-    job.attempt.0 > 0 || terms.into_iter().all(|d| c.state.arrays.contains_key(&d.id) || c.state.find(d.id).is_some())
+    let mut terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
+    let known = |id| c.state.jobs.contains_key(&id) || c.state.array_of(id).is_some();
+    job.attempt.0 > 0 || terms.all(|term| known(term.id))
 }
 
 /// Whether a job goes back into the queue: batch jobs, unless they or the cluster say no.

@@ -10,7 +10,7 @@ use squall_model::wire::client::{JobName, JobRef, JobSelection, Refusal, StateFi
 
 use super::rights::{Deed, can};
 use crate::control::Who;
-use crate::control::state::array::Array;
+use crate::control::state::array::{Array, Skipped};
 use crate::control::state::job::Job;
 use crate::control::state::{Found, State};
 
@@ -24,6 +24,8 @@ pub(crate) struct Selected {
     pub(crate) jobs: BTreeSet<JobId>,
     /// Untouched tasks, by array.
     pub(crate) tasks: Vec<Tasks>,
+    /// Tasks that ended without starting, by array: to be shown, nothing else can be done to them.
+    pub(crate) skipped: Vec<(JobId, Skipped)>,
     /// Arrays that were named as a whole.
     pub(crate) whole: Vec<JobId>,
     /// What was named but can't be meant.
@@ -75,6 +77,9 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
             selected.refused.push((name, Refusal::AccessDenied));
             continue;
         }
+        if let Meant::Tasks(array, indices) = &found {
+            selected.refused.extend(over(state, *array, indices));
+        }
         found.into_selected(state, &filter, &mut selected);
     }
     Ok(selected)
@@ -96,13 +101,23 @@ pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) 
     Ok(selected)
 }
 
+/// Tasks that ended without starting: nothing can be done to them.
+fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusal)> {
+    let skipped = state.arrays.get(&array).into_iter().flat_map(|array| &array.tally.skipped);
+    let tasks = skipped.map(|skipped| Tasks { array, indices: skipped.tasks.intersection(indices), all: false });
+    tasks.flat_map(|tasks| tasks.names(state)).map(|name| (name, Refusal::AlreadyDone)).collect()
+}
+
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     let fits = |job: &Job| (filter.ended || !job.is_ended()) && may(&job.owner) && filter.takes_job(state, job);
     selected.jobs.extend(state.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id));
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
-        if !indices.is_empty() && may(&array.owner) && filter.takes_untouched(state, array) {
+        if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
             selected.tasks.push(Tasks { array: id, indices: indices.clone(), all: true });
+        }
+        if may(&array.owner) {
+            selected.add_skipped(state, filter, id, &array.tasks.indices);
         }
     }
 }
@@ -118,14 +133,18 @@ enum Meant {
 fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>) -> Meant {
     match named {
         JobRef::Job(id) if state.arrays.contains_key(id) => Meant::Array(*id),
-        JobRef::Job(id) => match state.find(*id) {
-            Some(Found::Job(_)) => Meant::Job(*id),
-            Some(Found::Untouched(_, task)) => Meant::Tasks(task.array, IndexSet::range(task.index, task.index)),
-            None => {
+        JobRef::Job(id) => {
+            let task = match state.find(*id) {
+                Some(Found::Job(_)) => return Meant::Job(*id),
+                Some(Found::Untouched(_, task)) => Some(task),
+                None => skipped_task(state, *id),
+            };
+            let Some(task) = task else {
                 refused.push((JobName { id: *id, task: None }, Refusal::InvalidJobId));
-                Meant::Nothing
-            }
-        },
+                return Meant::Nothing;
+            };
+            Meant::Tasks(task.array, IndexSet::range(task.index, task.index))
+        }
         JobRef::Tasks(id, indices) => {
             let known = state.arrays.get(id).map(|array| array.tasks.indices.intersection(indices)).unwrap_or_default();
             for index in indices.difference(&known).iter().take(NAMED_MAX) {
@@ -135,6 +154,13 @@ fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>)
             if known.is_empty() { Meant::Nothing } else { Meant::Tasks(*id, known) }
         }
     }
+}
+
+/// The task of this id, if it ended without starting.
+fn skipped_task(state: &State, id: JobId) -> Option<ArrayTask> {
+    let (array, of) = state.array_of(id)?;
+    let index = of.index_of(array, id).filter(|index| of.tally.skipped(*index).is_some())?;
+    Some(ArrayTask { array, index })
 }
 
 impl Meant {
@@ -158,11 +184,13 @@ impl Meant {
                 }
                 selected.jobs.extend(state.touched(id).map(|(id, _)| id).filter(fits));
                 selected.add_untouched(state, filter, id, &array.tally.untouched);
+                selected.add_skipped(state, filter, id, &array.tasks.indices);
             }
             Self::Tasks(id, indices) => {
                 let touched = state.touched(id).filter(|(_, job)| job.task.is_some_and(|t| indices.contains(t.index)));
                 selected.jobs.extend(touched.map(|(id, _)| id).filter(fits));
                 selected.add_untouched(state, filter, id, &indices);
+                selected.add_skipped(state, filter, id, &indices);
             }
         }
     }
@@ -172,7 +200,7 @@ impl Selected {
     fn add_untouched(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
         let Some(array) = state.arrays.get(&id) else { return };
         let indices = array.tally.untouched.intersection(indices);
-        if indices.is_empty() || !filter.takes_untouched(state, array) {
+        if indices.is_empty() || !filter.takes_tasks(state, array, JobState::Pending) {
             return;
         }
         let untouched = &array.tally.untouched;
@@ -182,6 +210,22 @@ impl Selected {
                 tasks.all = tasks.indices == *untouched;
             }
             None => self.tasks.push(Tasks { array: id, all: indices == *untouched, indices }),
+        }
+    }
+
+    /// Tasks that ended without starting are shown as long as a job that ended with the last of them.
+    fn add_skipped(&mut self, state: &State, filter: &Filter<'_>, id: JobId, indices: &IndexSet) {
+        let Some(array) = state.arrays.get(&id).filter(|_| filter.ended) else { return };
+        let kept = |skipped: &&Skipped| array.is_ended() || skipped.time >= state.forgotten_before;
+        for skipped in array.tally.skipped.iter().filter(kept) {
+            let tasks = skipped.tasks.intersection(indices);
+            if tasks.is_empty() || !filter.takes_tasks(state, array, JobState::Ended(skipped.outcome.state)) {
+                continue;
+            }
+            match self.skipped.iter_mut().find(|(array, known)| *array == id && known.outcome == skipped.outcome) {
+                Some((_, known)) => known.tasks.union_with(&tasks),
+                None => self.skipped.push((id, Skipped { tasks, ..skipped.clone() })),
+            }
         }
     }
 }
@@ -217,9 +261,10 @@ impl<'a> Filter<'a> {
                 .is_none_or(|nodes| job.last_run().is_some_and(|run| !run.alloc.nodes().0.is_disjoint(&nodes.0)))
     }
 
-    fn takes_untouched(&self, state: &State, array: &Array) -> bool {
+    /// Tasks that never started.
+    fn takes_tasks(&self, state: &State, array: &Array, standing: JobState) -> bool {
         self.nodes.is_none()
-            && self.takes_state(JobState::Pending, false)
+            && self.takes_state(standing, false)
             && self.takes_spec(state, &array.owner, &array.spec, None)
     }
 

@@ -52,6 +52,19 @@ pub struct ArrayTally {
     pub last_start: Option<Time>,
     /// When a task ended last.
     pub last_end: Option<Time>,
+    /// Tasks that ended without starting: they never were jobs of their own. One entry for each way to end.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Tasks of an array that ended alike, without starting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// Their indices.
+    pub tasks: IndexSet,
+    /// How they ended.
+    pub outcome: Outcome,
+    /// When the last of them did.
+    pub time: Time,
 }
 
 impl Array {
@@ -108,7 +121,18 @@ impl ArrayTally {
         if !ok && self.worst.as_ref().is_none_or(|w| outcome.exit > w.exit) {
             self.worst = Some(outcome.clone());
         }
+        match self.skipped.iter_mut().find(|skipped| skipped.outcome == *outcome) {
+            Some(skipped) => {
+                skipped.tasks.union_with(tasks);
+                skipped.time = time;
+            }
+            None => self.skipped.push(Skipped { tasks: tasks.clone(), outcome: outcome.clone(), time }),
+        }
         count
+    }
+    /// How a task ended that never started.
+    pub fn skipped(&self, index: u32) -> Option<&Skipped> {
+        self.skipped.iter().find(|skipped| skipped.tasks.contains(index))
     }
     /// A task that had ended lives again (requeued).
     pub fn uncount_end(&mut self, index: u32) {

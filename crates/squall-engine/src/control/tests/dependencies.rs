@@ -4,10 +4,10 @@ use squall_model::id::JobId;
 use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec, JobState, PendingReason,
 };
-use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{Driver, array, batch};
+use super::driver::{ADA, Driver, array, batch, these};
 
 fn after(when: DependencyKind, id: JobId) -> JobSpec {
     with(&[(when, id)], false)
@@ -58,7 +58,7 @@ fn what_never_can_start_is_cancelled_on_demand() {
     let chained = d.submit(JobSpec { kill_on_invalid_dep: Some(true), ..after(DependencyKind::AfterOk, job) });
     d.finish(first, 1);
     for job in [job, chained] {
-        assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: super::driver::ADA })));
+        assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: ADA })));
     }
 }
 
@@ -174,4 +174,34 @@ fn a_task_remembers_what_it_alone_waits_for() {
     d.cancel(task);
     d.pass_alive(20);
     assert_eq!(d.state_of(first), None, "nobody wants it any more");
+}
+
+#[test]
+fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
+    let mut d = Driver::new(1, 2);
+    let (first, quick) = (d.submit(batch()), d.submit(batch()));
+    let (never_ran, has_run) =
+        (d.submit(after(DependencyKind::AfterOk, first)), d.submit(after(DependencyKind::AfterAny, quick)));
+    // Those who want them keep them known longer than what they depended on.
+    for id in [never_ran, has_run] {
+        d.submit(JobSpec { hold: true, ..after(DependencyKind::AfterAny, id) });
+    }
+    d.finish(quick, 0);
+    d.finish(has_run, 1);
+    d.cancel(never_ran);
+    let requeue = |d: &mut Driver, id| match d.ask(9, ADA, Request::Requeue { jobs: these(id), hold: false }).remove(0)
+    {
+        Answer::Affected { mut refused, .. } => refused.pop().map(|(_, refusal)| refusal),
+        answer => panic!("{answer:?}"),
+    };
+    assert_eq!(requeue(&mut d, never_ran), None, "what it waits for is there to be judged");
+    assert_eq!(d.state_of(never_ran), Some(JobState::Pending));
+    d.cancel(never_ran);
+    d.finish(first, 1);
+    d.pass_alive(1000);
+    assert_eq!((d.state_of(first), d.state_of(quick)), (None, None));
+    assert_eq!(requeue(&mut d, never_ran), Some(Refusal::DependencyProblem), "nobody remembers how it ended");
+    assert!(d.state_of(never_ran).is_some_and(|state| matches!(state, JobState::Ended(_))));
+    assert_eq!(requeue(&mut d, has_run), None, "its dependency came true once");
+    assert_eq!(d.state_of(has_run), Some(JobState::Running));
 }

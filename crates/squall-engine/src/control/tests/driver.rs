@@ -5,7 +5,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::{Event, Record};
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner, Usage};
+use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
@@ -293,15 +293,7 @@ impl Driver {
         vec![Report::StepEnded { key, end: self.end(code) }, Report::JobGone { job }]
     }
     pub(super) fn end(&self, code: u8) -> StepEnd {
-        StepEnd {
-            exit: ExitCode { code, signal: 0 },
-            oom: false,
-            lost: false,
-            usage: Usage::default(),
-            started: self.now,
-            ended: self.now,
-            note: None,
-        }
+        StepEnd { exit: ExitCode { code, signal: 0 }, started: self.now, ended: self.now, ..StepEnd::default() }
     }
     /// The script of a job ends on the first of its nodes.
     pub(super) fn finish(&mut self, id: JobId, code: u8) {

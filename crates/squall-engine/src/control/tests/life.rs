@@ -45,6 +45,11 @@ fn reports_that_come_twice_count_once() {
     d.report("n1", reports.clone());
     assert_eq!(d.state_of(second), Some(JobState::Running));
     let before = d.c.state().clone();
+    let counted = d.c.diag().fabric.clone();
+    assert_eq!((counted.node_epilogs, counted.repeats), (1, 0));
+    assert_eq!(counted.windows, [0, 1], "one message of two reports");
     d.repeat("n1", reports);
     assert_eq!(&before, d.c.state());
+    let again = &d.c.diag().fabric;
+    assert_eq!((again.node_epilogs, again.repeats), (1, 2));
 }

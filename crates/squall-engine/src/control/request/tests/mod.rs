@@ -11,7 +11,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepKey};
-use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner, Usage};
+use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
@@ -155,15 +155,7 @@ impl World {
     }
 
     pub(super) fn end_step_with(&mut self, key: StepKey, node: NodeId, exit: ExitCode) -> Turn {
-        let end = StepEnd {
-            exit,
-            oom: false,
-            lost: false,
-            usage: Usage::default(),
-            started: self.now,
-            ended: self.now,
-            note: None,
-        };
+        let end = StepEnd { exit, started: self.now, ended: self.now, ..StepEnd::default() };
         let (job, attempt, step) = (key.job, key.attempt, key.step);
         self.commit(Event::StepNodesEnded { job, attempt, step, nodes: NodeSet::one(node), end });
         self.settle(job)
