@@ -8,14 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use squall_engine::fabric::shape;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
-use squall_model::codec;
 use squall_model::config::Config;
+use squall_model::hostlist;
 use squall_model::id::StepKey;
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, DownFrame};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -29,12 +29,12 @@ use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
 
 mod adopt;
-mod link;
+mod net;
 mod steps;
 mod sweep;
 
 use adopt::Orphan;
-use link::Link;
+use net::{Net, NetEvent};
 use steps::Served;
 use sweep::Sweep;
 
@@ -81,12 +81,8 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 
 /// What happens outside of the loop.
 enum Event {
-    /// The controller was reached and its greeting is fine.
-    Linked(Link),
-    /// A frame came over that link.
-    Frame(u64, Box<DownFrame>),
-    /// That link has ended.
-    Lost(u64),
+    /// In the tree.
+    Net(NetEvent),
     /// A step daemon that is not our child has ended.
     DaemonDied(StepKey),
     /// A task in our charge has ended, that way if it could be learnt.
@@ -108,7 +104,7 @@ struct Daemon {
     nursery: Option<Nursery>,
     null: File,
     events: UnboundedSender<Event>,
-    link: Option<Link>,
+    net: Net,
     inputs: VecDeque<NodeInput>,
     /// Steps with a living daemon.
     served: BTreeMap<StepKey, Served>,
@@ -123,7 +119,7 @@ struct Daemon {
     sweeps: BTreeMap<JobAttempt, Sweep>,
     /// Jobs all of whose steps' daemons, so far, were started in this life and cleared up after themselves.
     clean: BTreeSet<JobAttempt>,
-    /// What came with the frame in hand.
+    /// What the acts in hand need.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -133,10 +129,9 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut daemon = Daemon::begin(args, events.clone()).await?;
+    let mut daemon = Daemon::begin(args, events).await?;
     daemon.find();
     daemon.turn();
-    tokio::task::spawn_local(link::keep(args.place.clone(), args.name.clone(), events));
     loop {
         let due = daemon.deadline().map(|due| daemon.instant(due));
         let pause = tokio::time::sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(1)).into());
@@ -172,6 +167,7 @@ impl Daemon {
         };
         let hardware = Machine::detect().configured(&config, &args.name);
         let boot = Boot {
+            above: above(&config, &args.name),
             name: args.name.clone(),
             incarnation: remembered.incarnation,
             life: remembered.life,
@@ -190,8 +186,8 @@ impl Daemon {
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
+            net: Net::open(&args.place, &args.name, events.clone())?,
             events,
-            link: None,
             inputs: VecDeque::new(),
             served: BTreeMap::new(),
             children: HashMap::new(),
@@ -222,28 +218,17 @@ impl Daemon {
 
     fn handle_all(&mut self, first: Event, inbox: &mut UnboundedReceiver<Event>) {
         self.handle(first);
-        // Each frame's blobs must be at hand when its acts are done.
-        while self.inputs.is_empty()
-            && let Ok(event) = inbox.try_recv()
-        {
+        while let Ok(event) = inbox.try_recv() {
             self.handle(event);
         }
     }
 
     fn handle(&mut self, event: Event) {
         match event {
-            Event::Linked(link) => {
-                self.link = Some(link);
-                self.inputs.push_back(NodeInput::Linked);
+            Event::Net(event) => {
+                let input = self.net.take(event);
+                self.inputs.extend(input.map(NodeInput::Net));
             }
-            Event::Frame(number, frame) if self.link.as_ref().is_some_and(|link| link.number == number) => {
-                self.inputs.push_back(NodeInput::Frame(frame));
-            }
-            Event::Lost(number) if self.link.as_ref().is_some_and(|link| link.number == number) => {
-                self.link = None;
-                self.inputs.push_back(NodeInput::Unlinked);
-            }
-            Event::Frame(..) | Event::Lost(_) => {}
             Event::DaemonDied(key) => self.daemon_died(key),
             Event::TaskDied(key, rank, exit, usage) => self.task_died(key, rank, exit, usage),
         }
@@ -261,32 +246,17 @@ impl Daemon {
 
     /// Feeds the machine until nothing waits. Some: the daemon ends with this code.
     fn turn(&mut self) -> Option<u8> {
-        while let Some(mut input) = self.inputs.pop_front() {
-            let mut refused = false;
-            if let NodeInput::Frame(frame) = &mut input {
-                self.blobs = std::mem::take(&mut frame.blobs);
-                refused = frame.messages.iter().any(|message| matches!(message, Down::Refused { .. }));
-            }
+        while let Some(input) = self.inputs.pop_front() {
             let mut out = NodeOut::default();
             self.machine.step(self.now(), input, &mut out);
+            self.blobs = out.blobs;
             for act in out.acts {
                 self.act(act);
             }
             self.blobs.clear();
-            if let Some(link) = &self.link {
-                for frame in &out.sends {
-                    let mut bytes = Vec::new();
-                    match codec::encode(frame, &mut bytes) {
-                        Ok(()) => link.send(bytes),
-                        Err(e) => say(&format!("a frame for the controller could not be made: {e}")),
-                    }
-                }
-            }
-            if out.drop_link {
-                self.link = None;
-            }
+            self.net.carry_out(out.net);
             if out.exit {
-                return Some(self.leave(u8::from(refused)));
+                return Some(self.leave(u8::from(out.refused)));
             }
         }
         None
@@ -316,7 +286,7 @@ impl Daemon {
         }
     }
 
-    /// Content that came with the frame in hand.
+    /// Content that came with the put in hand.
     fn blob(&self, digest: Digest) -> Option<&[u8]> {
         self.blobs.iter().find(|blob| blob.digest == digest).map(|blob| &blob.bytes[..])
     }
@@ -326,6 +296,13 @@ impl Daemon {
         let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
         Limits { memory_mb, cpus: cpus.collect() }
     }
+}
+
+/// The nodes above one of the configuration; none for others, which are attached to the controller.
+fn above(config: &Config, name: &str) -> Vec<String> {
+    let names: Vec<String> = config.nodes.iter().flat_map(|n| hostlist::expand(&n.name).unwrap_or_default()).collect();
+    let Some(at) = names.iter().position(|known| known == name) else { return Vec::new() };
+    shape::above(at, names.len(), config.tree_width as usize).into_iter().map(|at| names[at].clone()).collect()
 }
 
 fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {

@@ -123,6 +123,10 @@ impl Place {
     pub fn controller_pid(&self) -> PathBuf {
         self.run().join("controller.pid")
     }
+    /// Where a node daemon listens for its children in the tree.
+    pub fn node_socket(&self, name: &str) -> PathBuf {
+        self.run().join(format!("node-{name}.sock"))
+    }
     /// A node daemon's process id.
     pub fn node_pid(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.pid"))

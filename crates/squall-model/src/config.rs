@@ -36,6 +36,8 @@ pub struct Config {
     pub default_account: String,
     /// QOS of jobs that name none.
     pub default_qos: String,
+    /// Children of a node in the tree of daemons (Slurm's `TreeWidth`).
+    pub tree_width: u32,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
 }
@@ -57,6 +59,7 @@ impl Default for Config {
             node_lost_s: limits::NODE_LOST_S,
             default_account: "root".into(),
             default_qos: "normal".into(),
+            tree_width: limits::TREE_WIDTH,
             def_mem_per_cpu_mb: 0,
         }
     }

@@ -42,3 +42,5 @@ pub const NODE_TIMEOUT_S: u64 = 60;
 pub const NODE_LOST_S: u64 = 300;
 /// Seconds that a step lives on after its `srun` has vanished.
 pub const STEP_OWNER_GRACE_S: u64 = 10;
+/// Children of a node in the tree of daemons (Slurm's `TreeWidth` default).
+pub const TREE_WIDTH: u32 = 16;

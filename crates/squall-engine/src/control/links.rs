@@ -77,7 +77,9 @@ struct Outbox {
 
 impl Outbox {
     fn one(&mut self, node: NodeId, message: Down) {
-        match self.last.get(&node) {
+        // A script comes alone: a frame must not become too long.
+        let script = matches!(&message, Down::StartJob { batch: Some(_), .. });
+        match self.last.get(&node).filter(|_| !script) {
             Some(&at) => self.puts[at].1.push(message),
             None => {
                 self.last.insert(node, self.puts.len());
@@ -127,7 +129,7 @@ impl Links {
         if frame.hop != hop.hop_in + 1 {
             return None;
         }
-        hop.hop_in = frame.hop;
+        hop.hop_in += frame.says.len() as u64;
         hop.heard = now;
         Some(true)
     }
@@ -267,9 +269,11 @@ impl Links {
         let heartbeat = Span::from_secs(HEARTBEAT_S);
         for (&link, hop) in &mut self.hops {
             if !hop.says.is_empty() || hop.said + heartbeat <= now {
-                hop.hop_out += 1;
+                let says = std::mem::take(&mut hop.says);
+                let first = hop.hop_out + 1;
+                hop.hop_out += says.len() as u64;
                 hop.said = now;
-                out.sends.push((link, DownFrame { hop: hop.hop_out, says: std::mem::take(&mut hop.says) }));
+                out.sends.push((link, DownFrame { hop: first, says }));
             }
         }
     }

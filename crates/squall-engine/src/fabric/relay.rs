@@ -197,18 +197,22 @@ impl Relay {
         let heartbeat = self.parent.heartbeat();
         if let Some(attached) = &mut self.parent.attached {
             if !self.says.is_empty() || attached.said + heartbeat <= now {
-                attached.hop_out += 1;
+                let says = std::mem::take(&mut self.says);
+                let first = attached.hop_out + 1;
+                attached.hop_out += says.len() as u64;
                 attached.said = now;
-                out.up = Some(UpFrame { hop: attached.hop_out, says: std::mem::take(&mut self.says) });
+                out.up = Some(UpFrame { hop: first, says });
             }
         } else {
             self.says.clear();
         }
         for (&link, child) in &mut self.children {
             if !child.says.is_empty() || child.said + heartbeat <= now {
-                child.hop_out += 1;
+                let says = std::mem::take(&mut child.says);
+                let first = child.hop_out + 1;
+                child.hop_out += says.len() as u64;
                 child.said = now;
-                out.down.push((link, DownFrame { hop: child.hop_out, says: std::mem::take(&mut child.says) }));
+                out.down.push((link, DownFrame { hop: first, says }));
             }
         }
     }
@@ -241,7 +245,7 @@ impl Relay {
             out.hang_up = true;
             return self.lose_parent(now, local);
         }
-        attached.hop_in = frame.hop;
+        attached.hop_in += frame.says.len() as u64;
         attached.heard = now;
         for say in frame.says {
             match say {
@@ -377,7 +381,7 @@ impl Relay {
             out.drop.push(link);
             return self.lose_child(now, link);
         }
-        child.hop_in = frame.hop;
+        child.hop_in += frame.says.len() as u64;
         child.heard = now;
         for say in frame.says {
             match say {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use squall_engine::control::Who;
 use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::client::Request;
-use squall_model::wire::node::UpFrame;
+use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -170,9 +170,7 @@ impl Guest {
                 let who = self.identify(peer.uid(), peer.gid()).await?;
                 self.talk(writer, false, self.requests(&mut reader, &who)).await
             }
-            Role::Node(name) if is_operator(peer.uid()) => {
-                self.talk(writer, true, self.frames(&mut reader, &name)).await
-            }
+            Role::Node(_) if is_operator(peer.uid()) => self.talk(writer, true, self.frames(&mut reader)).await,
             Role::Node(_) | Role::Controller | Role::Step => Ok(()),
         }
     }
@@ -216,11 +214,8 @@ impl Guest {
         Ok(())
     }
 
-    async fn frames(&self, reader: &mut OwnedReadHalf, name: &str) -> io::Result<()> {
+    async fn frames(&self, reader: &mut OwnedReadHalf) -> io::Result<()> {
         while let Some(frame) = link::read::<UpFrame>(reader).await? {
-            if matches!(&frame, UpFrame::Register(registration) if registration.name != name) {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
             self.arrive(Arrival::Frame { id: self.id, frame: Box::new(frame) }).await?;
         }
         Ok(())

@@ -1,13 +1,15 @@
 //! What the controller's host does beside the machine: scripts and environments, the configuration file.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use squall_engine::session::digests_of;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::wire::client::{Answer, Refusal};
-use squall_model::wire::node::DownFrame;
+use squall_model::wire::fabric::{DownFrame, Downward, Put};
+use squall_model::wire::node::Down;
+use squall_model::wire::sealed::Sealed;
 
 use crate::journal::Blobs;
 use crate::logging::say;
@@ -49,21 +51,45 @@ impl Desk {
         }
     }
 
-    /// Adds to a frame the scripts and environments that its messages refer to.
-    pub(super) fn attach(&mut self, frame: &mut DownFrame) {
-        let mut digests: Vec<Digest> = frame.messages.iter().flat_map(digests_of).collect();
+    /// Adds to what is said the scripts and environments that it refers to, and makes frames of it that are not too
+    /// long: one for all, as a rule.
+    pub(super) fn frames(&mut self, frame: DownFrame) -> Vec<DownFrame> {
+        let mut frames = vec![DownFrame { hop: frame.hop, says: Vec::new() }];
+        let (mut next, mut room) = (frame.hop, FRAME_BLOBS_MAX);
+        for mut say in frame.says {
+            let bytes = match &mut say {
+                Downward::Put(put) | Downward::Reply { put, .. } => self.attach(put),
+                _ => 0,
+            };
+            match room.checked_sub(bytes) {
+                Some(left) => room = left,
+                None => {
+                    frames.push(DownFrame { hop: next, says: Vec::new() });
+                    room = FRAME_BLOBS_MAX.saturating_sub(bytes);
+                }
+            }
+            next += 1;
+            if let Some(last) = frames.last_mut() {
+                last.says.push(say);
+            }
+        }
+        frames
+    }
+
+    /// Adds to a put the scripts and environments that its messages refer to; returns their length.
+    fn attach(&mut self, put: &mut Put) -> usize {
+        let Sealed::Open(parcel) = &mut put.parcel else { return 0 };
+        let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(digests_of).collect();
+        if digests.is_empty() {
+            return 0;
+        }
         digests.sort_unstable();
         digests.dedup();
-        let mut room = FRAME_BLOBS_MAX;
-        for digest in digests {
-            let Some(blob) = self.blob(&digest) else { continue };
-            // A node that lacks a script says so, and is told again to start the job.
-            match room.checked_sub(blob.bytes.len()) {
-                Some(left) => room = left,
-                None => continue,
-            }
-            frame.blobs.push(blob);
-        }
+        // A node that lacks a script says so.
+        let blobs: Vec<Blob> = digests.iter().filter_map(|digest| self.blob(digest)).collect();
+        let bytes = blobs.iter().map(|blob| blob.bytes.len()).sum();
+        Arc::make_mut(parcel).blobs = blobs;
+        bytes
     }
 
     fn blob(&mut self, digest: &Digest) -> Option<Blob> {
@@ -107,5 +133,16 @@ impl Desk {
     /// Free bytes on the journal's disk.
     pub(super) fn free_bytes(&self) -> u64 {
         crate::journal::free_bytes(&self.place.journal())
+    }
+}
+
+/// The scripts and environments that a message refers to by digest.
+fn digests_of(message: &Down) -> Vec<Digest> {
+    match message {
+        Down::StartJob { batch: Some(launch), .. } => {
+            let spec = &launch.facts.spec;
+            spec.script.into_iter().chain([spec.env]).collect()
+        }
+        _ => Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use squall_model::event::Record;
 use squall_model::time::Time;
 use squall_model::wire::client::Request;
 use squall_model::wire::info::Diag;
-use squall_model::wire::node::UpFrame;
+use squall_model::wire::fabric::{UpFrame, Upward};
 
 use crate::journal::Appended;
 
@@ -107,6 +107,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Config => "REQUEST_BUILD_INFO",
         Request::Ping => "REQUEST_PING",
         Request::Diag { .. } => "REQUEST_STATS_INFO",
+        Request::QueryNodes { .. } => "REQUEST_QUERY_NODES",
         Request::Accounting(_) => "REQUEST_ACCOUNTING",
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
@@ -114,11 +115,23 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
     }
 }
 
-/// The name of a node's frame, as sdiag shows it.
+/// The name of a child's frame, as sdiag shows it.
 pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
-    match frame {
-        UpFrame::Register(_) => "MESSAGE_NODE_REGISTRATION_STATUS",
-        UpFrame::Reports { .. } => "MESSAGE_NODE_REPORTS",
-        UpFrame::Heartbeat { .. } => "MESSAGE_NODE_HEARTBEAT",
+    let composites = frame.says.iter().filter_map(|say| match say {
+        Upward::Composite { composite, .. } => Some(composite),
+        Upward::Tally { .. } => None,
+    });
+    let mut kind = if frame.says.is_empty() { "MESSAGE_KEEPALIVE" } else { "RESPONSE_NODE_QUERY" };
+    for composite in composites {
+        kind = match () {
+            () if !composite.registrations.is_empty() || !composite.knocks.is_empty() => {
+                return "MESSAGE_NODE_REGISTRATION_STATUS";
+            }
+            () if composite.reports > 1 => "MESSAGE_COMPOSITE",
+            () if !composite.gone.is_empty() => "MESSAGE_EPILOG_COMPLETE",
+            () if !composite.ended.is_empty() => "REQUEST_STEP_COMPLETE",
+            () => "MESSAGE_NODE_REPORTS",
+        };
     }
+    kind
 }

@@ -152,6 +152,9 @@ impl Daemon {
         match arrival {
             Arrival::Opened { id, node, out } => {
                 self.peers.insert(id, Peer { out, node });
+                if node {
+                    self.step(turn, Input::Opened { link: LinkId(id) });
+                }
             }
             Arrival::Closed { id } => {
                 if let Some(peer) = self.peers.remove(&id) {
@@ -265,11 +268,11 @@ impl Daemon {
 
     /// Lets out what a durable turn justifies.
     fn release(&mut self, turn: Turn) {
-        for (link, mut frame) in turn.out.sends {
+        for (link, frame) in turn.out.sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            self.desk.attach(&mut frame);
-            if let Err(e) = peer.out.push(&frame) {
-                say(&format!("a frame for a node can't be sent, its connection is closed: {e}"));
+            for frame in self.desk.frames(frame) {
+                let Err(e) = peer.out.push(&frame) else { continue };
+                say(&format!("a frame for a child can't be sent, its connection is closed: {e}"));
                 peer.out.close();
             }
         }

@@ -1,7 +1,7 @@
 //! Between neighbours in the tree of nodes: what a parent says to a child, and a child to its parent.
 //!
-//! The controller is the root. A connection between neighbours is a *hop*; its frames are numbered, and a gap ends
-//! it. What is new above a node (its parent changed, or the parent's parent) reaches it as `Path`, and then it
+//! The controller is the root. A connection between neighbours is a *hop*; what is said on it is numbered, and a gap
+//! ends it. What is new above a node (its parent changed, or the parent's parent) reaches it as `Path`, and then it
 //! registers anew; so everything between two registrations came in order and without loss, and whatever was lost
 //! before is made up for by what the registration compares.
 
@@ -19,18 +19,18 @@ use crate::wire::sealed::Sealed;
 /// From parent to child.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownFrame {
-    /// 1, 2, 3 … on this connection.
+    /// Number of the first thing said; they are numbered 1, 2, 3 … on this connection.
     pub hop: u64,
-    /// What is said, in order.
+    /// What is said, in order; nothing: the connection lives.
     pub says: Vec<Downward>,
 }
 
 /// From child to parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpFrame {
-    /// 1, 2, 3 … on this connection.
+    /// Number of the first thing said; they are numbered 1, 2, 3 … on this connection.
     pub hop: u64,
-    /// What is said, in order.
+    /// What is said, in order; nothing: the connection lives.
     pub says: Vec<Upward>,
 }
 

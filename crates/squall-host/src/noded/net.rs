@@ -1,0 +1,307 @@
+//! The node daemon's place in the tree: one connection to a parent, and a door for children.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use squall_engine::fabric::{Dial, NetInput, NetOut};
+use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use super::Event;
+use crate::auth::is_operator;
+use crate::link::{read, write};
+use crate::logging::say;
+use crate::place::{Place, SocketPath};
+
+/// How long the other side may take for its greeting.
+const HELLO_WAIT: Duration = Duration::from_secs(10);
+
+/// Children at once: more than any tree has, for the time when their parents have died.
+const CHILDREN_MAX: usize = 4096;
+
+/// Something that happened to the daemon's connections.
+pub(super) enum NetEvent {
+    /// The parent that was dialled answers.
+    Dialled(io::Result<(Conversation, Dial)>),
+    /// A child has greeted.
+    Child(Conversation),
+    /// A frame of the parent or of a child came over the connection of that number.
+    Parent(u32, NetInput),
+    /// The same for a child.
+    FromChild(u32, NetInput),
+    /// A connection has ended.
+    Ended(u32),
+}
+
+/// A connection that has been greeted and is not served yet.
+pub(super) struct Conversation {
+    reader: BufReader<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+/// A served connection; it is closed when this is dropped, after what was sent before.
+struct Link {
+    writer: UnboundedSender<Vec<u8>>,
+    _alive: oneshot::Sender<()>,
+}
+
+impl Link {
+    fn send(&self, frame: &impl Serialize) {
+        let mut bytes = Vec::new();
+        match codec::encode(frame, &mut bytes) {
+            // If the writer has ended, the reader tells of it.
+            Ok(()) => drop(self.writer.send(bytes)),
+            Err(e) => say(&format!("a frame could not be made: {e}")),
+        }
+    }
+}
+
+/// All connections of the daemon.
+pub(super) struct Net {
+    place: Place,
+    name: String,
+    events: UnboundedSender<Event>,
+    last: u32,
+    parent: Option<(u32, Link)>,
+    children: HashMap<u32, Link>,
+    complaint: String,
+}
+
+impl Net {
+    /// Opens the door for children.
+    pub(super) fn open(place: &Place, name: &str, events: UnboundedSender<Event>) -> io::Result<Self> {
+        let path = place.node_socket(name);
+        let socket = SocketPath::new(&path)?;
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(socket.as_path())?;
+        tokio::task::spawn_local(accept(listener, name.to_owned(), events.clone()));
+        Ok(Self {
+            place: place.clone(),
+            name: name.to_owned(),
+            events,
+            last: 0,
+            parent: None,
+            children: HashMap::new(),
+            complaint: String::new(),
+        })
+    }
+
+    /// What the machine is to be told of an event, if it still matters.
+    pub(super) fn take(&mut self, event: NetEvent) -> Option<NetInput> {
+        match event {
+            NetEvent::Dialled(Ok((conversation, dial))) => {
+                self.complaint.clear();
+                let (number, link) = self.serve(conversation, |number, frame| {
+                    NetEvent::Parent(number, NetInput::FromParent(Box::new(frame)))
+                });
+                self.parent = Some((number, link));
+                if dial != Dial::Controller {
+                    say(&format!("attached to {}", name_of(&dial)));
+                }
+                Some(NetInput::ParentOpened)
+            }
+            NetEvent::Dialled(Err(e)) => {
+                let text = e.to_string();
+                if self.complaint != text {
+                    say(&format!("no way to the controller yet: {text}; trying on"));
+                    self.complaint = text;
+                }
+                Some(NetInput::DialFailed)
+            }
+            NetEvent::Child(conversation) if self.children.len() < CHILDREN_MAX => {
+                let (number, link) = self.serve(conversation, |link, frame| {
+                    NetEvent::FromChild(link, NetInput::FromChild { link, frame: Box::new(frame) })
+                });
+                self.children.insert(number, link);
+                Some(NetInput::ChildOpened { link: number })
+            }
+            NetEvent::Child(_) => None,
+            NetEvent::Parent(number, input) => self.is_parent(number).then_some(input),
+            NetEvent::FromChild(link, input) => self.children.contains_key(&link).then_some(input),
+            NetEvent::Ended(number) if self.is_parent(number) => {
+                self.parent = None;
+                Some(NetInput::ParentClosed)
+            }
+            NetEvent::Ended(link) => self.children.remove(&link).map(|_| NetInput::ChildClosed { link }),
+        }
+    }
+
+    fn is_parent(&self, number: u32) -> bool {
+        self.parent.as_ref().is_some_and(|(parent, _)| *parent == number)
+    }
+
+    /// Does what the machine wants.
+    pub(super) fn carry_out(&mut self, out: NetOut) {
+        if let (Some(frame), Some((_, parent))) = (&out.up, &self.parent) {
+            parent.send(frame);
+        }
+        for (link, frame) in &out.down {
+            if let Some(child) = self.children.get(link) {
+                child.send(frame);
+            }
+        }
+        for link in out.drop {
+            self.children.remove(&link);
+        }
+        if out.hang_up {
+            self.parent = None;
+        }
+        if let Some(dial) = out.dial {
+            let (place, name, events) = (self.place.clone(), self.name.clone(), self.events.clone());
+            tokio::task::spawn_local(async move {
+                let result = connect(&place, &name, &dial).await;
+                let result = result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(&dial))));
+                // The daemon may be ending.
+                drop(events.send(Event::Net(NetEvent::Dialled(result.map(|conversation| (conversation, dial))))));
+            });
+        }
+    }
+
+    /// Reads and writes a connection until either side ends it.
+    fn serve<T: DeserializeOwned + 'static>(
+        &mut self,
+        conversation: Conversation,
+        event: impl Fn(u32, T) -> NetEvent + 'static,
+    ) -> (u32, Link) {
+        self.last += 1;
+        let number = self.last;
+        let (writer, queue) = unbounded_channel();
+        let (alive, dropped) = oneshot::channel();
+        let events = self.events.clone();
+        tokio::task::spawn_local(async move {
+            // What ended it is the other side's matter.
+            drop(converse(number, conversation, queue, dropped, &events, event).await);
+            drop(events.send(Event::Net(NetEvent::Ended(number))));
+        });
+        (number, Link { writer, _alive: alive })
+    }
+}
+
+fn name_of(dial: &Dial) -> &str {
+    match dial {
+        Dial::Controller => "the controller",
+        Dial::Node(name) => name,
+    }
+}
+
+async fn accept(listener: UnixListener, name: String, events: UnboundedSender<Event>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (name, events) = (name.clone(), events.clone());
+                tokio::task::spawn_local(async move {
+                    if let Ok(conversation) = greet_child(stream, name).await {
+                        drop(events.send(Event::Net(NetEvent::Child(conversation))));
+                    }
+                });
+            }
+            Err(e) => {
+                say(&format!("cannot accept a connection: {e}"));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn hello(role: Role) -> Hello {
+    Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer }
+}
+
+async fn greeting(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Role> {
+    let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(reader)).await;
+    let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
+    match answer {
+        Some(Hello { protocol: PROTOCOL_VERSION, role, .. }) => Ok(role),
+        Some(Hello { protocol, .. }) => {
+            Err(io::Error::other(format!("it speaks protocol {protocol}, this node {PROTOCOL_VERSION}")))
+        }
+        None => Err(io::Error::other("it hung up")),
+    }
+}
+
+async fn greet_child(stream: UnixStream, name: String) -> io::Result<Conversation> {
+    if !is_operator(stream.peer_cred()?.uid()) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::with_capacity(16 << 10, reader);
+    let role = greeting(&mut reader).await?;
+    write(&mut writer, &hello(Role::Node(name))).await?;
+    match role {
+        Role::Node(_) => Ok(Conversation { reader, writer }),
+        _ => Err(io::Error::other("it is no node")),
+    }
+}
+
+async fn connect(place: &Place, name: &str, dial: &Dial) -> io::Result<Conversation> {
+    let path = match dial {
+        Dial::Controller => place.controller_socket(),
+        Dial::Node(parent) => place.node_socket(parent),
+    };
+    let path = SocketPath::new(&path)?;
+    let stream = UnixStream::connect(path.as_path()).await?;
+    let uid = stream.peer_cred()?.uid();
+    if !is_operator(uid) {
+        return Err(io::Error::other(format!("user {uid} listens on its socket")));
+    }
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    write(&mut writer, &hello(Role::Node(name.to_owned()))).await?;
+    let expected = match dial {
+        Dial::Controller => Role::Controller,
+        Dial::Node(parent) => Role::Node(parent.clone()),
+    };
+    if greeting(&mut reader).await? == expected {
+        Ok(Conversation { reader, writer })
+    } else {
+        Err(io::Error::other("somebody else answers"))
+    }
+}
+
+async fn converse<T: DeserializeOwned>(
+    number: u32,
+    conversation: Conversation,
+    queue: UnboundedReceiver<Vec<u8>>,
+    dropped: oneshot::Receiver<()>,
+    events: &UnboundedSender<Event>,
+    event: impl Fn(u32, T) -> NetEvent,
+) -> io::Result<()> {
+    let Conversation { mut reader, writer } = conversation;
+    let listen = async {
+        while let Some(frame) = read::<T>(&mut reader).await? {
+            if events.send(Event::Net(event(number, frame))).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    // The writer ends when the link is dropped and all is written.
+    let speak = write_all(writer, queue);
+    tokio::pin!(listen, speak);
+    tokio::select! {
+        end = &mut listen => end,
+        end = &mut speak => end,
+        _ = dropped => speak.await,
+    }
+}
+
+async fn write_all(mut writer: OwnedWriteHalf, mut queue: UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(mut bytes) = queue.recv().await {
+        while let Ok(more) = queue.try_recv() {
+            bytes.extend(more);
+        }
+        writer.write_all(&bytes).await?;
+    }
+    Ok(())
+}
