@@ -87,10 +87,10 @@ enum Event {
     Frame(u64, Box<DownFrame>),
     /// That link has ended.
     Lost(u64),
-    /// A step daemon that is not our child has ended.
+    /// A step daemon that we did not execute has ended.
     DaemonDied(StepKey),
     /// A task in our charge has ended, that way if it could be learnt.
-    TaskDied(StepKey, u32, Option<ExitCode>, Option<Usage>),
+    TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
 }
 
 /// The daemon's hands and eyes.
@@ -112,11 +112,11 @@ struct Daemon {
     inputs: VecDeque<NodeInput>,
     /// Steps with a living daemon.
     served: BTreeMap<StepKey, Served>,
-    /// Which of our children is which step's daemon.
+    /// Which of our children is which step's daemon, of those that were executed.
     children: HashMap<u32, StepKey>,
     /// Steps whose daemon died.
     orphans: BTreeMap<StepKey, Orphan>,
-    /// Exits of children that are no step daemons.
+    /// Exits of other children.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
     /// Steps that have a folder.
     folders: BTreeSet<StepKey>,
@@ -245,7 +245,7 @@ impl Daemon {
             }
             Event::Frame(..) | Event::Lost(_) => {}
             Event::DaemonDied(key) => self.daemon_died(key),
-            Event::TaskDied(key, rank, exit, usage) => self.task_died(key, rank, exit, usage),
+            Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
         }
     }
 

@@ -168,7 +168,7 @@ fn questions_select_by_every_condition() {
     let ids = |query: AccountingQuery| bed.ask(&query).iter().map(|r| r.id.0).collect::<Vec<_>>();
     assert_eq!(ids(all.clone()), [1, 2, 3]);
     assert_eq!(ids(AccountingQuery { ids: vec![JobRef::Job(JobId(2))], ..all.clone() }), [2]);
-    assert_eq!(ids(AccountingQuery { users: vec![8], ..all.clone() }), []);
+    assert!(ids(AccountingQuery { users: vec![8], ..all.clone() }).is_empty());
     assert_eq!(ids(AccountingQuery { names: vec!["job3".into(), "x' OR 1=1".into()], ..all.clone() }), [3]);
     assert_eq!(ids(AccountingQuery { states: vec![StateFilter::Failed], ..all.clone() }), [2]);
     assert_eq!(ids(AccountingQuery { states: vec![StateFilter::Pending], ..all.clone() }), [1, 2, 3]);
