@@ -67,6 +67,7 @@ pub(crate) fn end(state: EndState) -> (&'static str, &'static str) {
         EndState::Preempted => ("PREEMPTED", "PR"),
         EndState::Deadline => ("DEADLINE", "DL"),
         EndState::BootFail => ("BOOT_FAIL", "BF"),
+        EndState::Requeued => ("REQUEUED", "RQ"),
     }
 }
 
@@ -117,6 +118,7 @@ pub(crate) fn state_order(of: JobState) -> u32 {
             EndState::BootFail => 9,
             EndState::Deadline => 10,
             EndState::OutOfMemory => 11,
+            EndState::Requeued => 12,
         },
     }
 }

@@ -44,7 +44,9 @@ impl Bed {
     }
     fn submits(&mut self, id: u32, array: Option<IndexSet>) {
         let array = array.map(|indices| ArraySpec { indices, ..ArraySpec::default() });
-        let spec = JobSpec { name: format!("job{id}"), array, ..JobSpec::default() };
+        self.submits_spec(id, JobSpec { name: format!("job{id}"), array, ..JobSpec::default() });
+    }
+    fn submits_spec(&mut self, id: u32, spec: JobSpec) {
         let (key, owner) = (ClientKey(u128::from(id)), Arc::new(Owner { uid: 7, ..Owner::default() }));
         self.happens(Event::JobSubmitted { id: JobId(id), key, owner, spec: Arc::new(spec) });
     }
@@ -129,6 +131,46 @@ fn a_requeued_job_has_a_row_for_each_attempt() {
     let both = bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() });
     let expected = [(1, 1, JobState::Ended(EndState::NodeFail)), (1, 2, JobState::Ended(EndState::Completed))];
     assert_eq!(states(&both), expected);
+}
+
+#[test]
+fn an_attempt_that_was_requeued_is_shown_so() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    bed.ends(1, 1, EndState::Requeued, true);
+    bed.starts(1, 2);
+    bed.store(1);
+    let both = bed.ask(&AccountingQuery { duplicates: true, ..AccountingQuery::default() });
+    assert_eq!(states(&both), [(1, 1, JobState::Ended(EndState::Requeued)), (1, 2, JobState::Running)]);
+    let requeued = AccountingQuery { duplicates: true, states: vec![StateFilter::Requeued], ..Default::default() };
+    assert_eq!(states(&bed.ask(&requeued)), [(1, 1, JobState::Ended(EndState::Requeued))]);
+}
+
+#[test]
+fn what_is_held_from_the_start_is_eligible_when_it_is_released() {
+    let mut bed = Bed::new();
+    for (id, begin) in [(1, None), (2, Some(Time::from_secs(1000)))] {
+        bed.submits_spec(id, JobSpec { hold: true, begin, ..JobSpec::default() });
+    }
+    let array = ArraySpec { indices: IndexSet::range(0, 4), ..ArraySpec::default() };
+    bed.submits_spec(10, JobSpec { hold: true, array: Some(array), ..JobSpec::default() });
+    bed.happens(Event::JobHeld { id: JobId(11), admin: false, whole: false });
+    bed.store(1);
+    let eligible = |bed: &Bed| {
+        bed.ask(&AccountingQuery::default()).iter().map(|r| (r.id.0, r.eligible.secs())).collect::<Vec<_>>()
+    };
+    assert_eq!(eligible(&bed), [(1, 0), (2, 0), (10, 0), (11, 0)]);
+    for _ in 0..2 {
+        for (id, whole) in [(1, false), (2, false), (10, true)] {
+            bed.happens(Event::JobReleased { id: JobId(id), whole });
+        }
+    }
+    bed.store(1);
+    assert_eq!(eligible(&bed), [(1, 8), (2, 1000), (10, 10), (11, 10)]);
+    bed.starts(12, 1);
+    bed.store(1);
+    assert_eq!(eligible(&bed)[4..], [(12, 10), (12, 14)], "a task, and its script");
 }
 
 #[test]
