@@ -41,6 +41,9 @@ const COMMANDS: &[Command] = &[
     slurm("sacct", "show what jobs were and what they used", command::sacct::run),
     slurm("scancel", "end jobs, or send them signals", command::scancel::run),
     slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::run),
+    slurm("sacctmgr", "show accounts and users", command::sacctmgr::run),
+    slurm("sshare", "show shares of accounts", command::sshare::run),
+    slurm("sprio", "show what priorities are made of", command::sprio::run),
     slurm("sdiag", "show the controller's counters", command::sdiag::run),
 ];
 

@@ -16,3 +16,4 @@ pub mod processes;
 pub mod spool;
 pub mod stepd;
 pub mod sys;
+pub mod traces;

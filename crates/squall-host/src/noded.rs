@@ -83,10 +83,10 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
 enum Event {
     /// In the tree.
     Net(NetEvent),
-    /// A step daemon that is not our child has ended.
+    /// A step daemon that we did not execute has ended.
     DaemonDied(StepKey),
     /// A task in our charge has ended, that way if it could be learnt.
-    TaskDied(StepKey, u32, Option<ExitCode>, Option<Usage>),
+    TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
 }
 
 /// The daemon's hands and eyes.
@@ -108,11 +108,11 @@ struct Daemon {
     inputs: VecDeque<NodeInput>,
     /// Steps with a living daemon.
     served: BTreeMap<StepKey, Served>,
-    /// Which of our children is which step's daemon.
+    /// Which of our children is which step's daemon, of those that were executed.
     children: HashMap<u32, StepKey>,
     /// Steps whose daemon died.
     orphans: BTreeMap<StepKey, Orphan>,
-    /// Exits of children that are no step daemons.
+    /// Exits of other children.
     reaped: VecDeque<(u32, ExitCode, Usage)>,
     /// Steps that have a folder.
     folders: BTreeSet<StepKey>,
@@ -230,7 +230,7 @@ impl Daemon {
                 self.inputs.extend(input.map(NodeInput::Net));
             }
             Event::DaemonDied(key) => self.daemon_died(key),
-            Event::TaskDied(key, rank, exit, usage) => self.task_died(key, rank, exit, usage),
+            Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
         }
     }
 

@@ -9,7 +9,7 @@
 //! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch` |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
-//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and three bytes for each task here, over which it writes how the task ended before it reaps it ([`note_exit`]) |
+//! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
 //! | `pids` | step daemon | created with `O_EXCL` before the first task is forked: who fails to create it exits without a trace, so that no step starts twice; then a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat) |
 //! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
@@ -17,7 +17,7 @@
 //! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
 //! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
 //! folder before it drops privileges, is a child subreaper (so that what its tasks leave behind becomes its child and, should it die,
-//! the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
+//! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -32,9 +32,10 @@ use serde::de::DeserializeOwned;
 use squall_engine::step::StepSetup;
 use squall_model::codec;
 use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
-use squall_model::job::{Digest, ExitCode, JobAttempt};
+use squall_model::job::{Digest, ExitCode, JobAttempt, Usage};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::time::Span;
 use squall_model::wire::stepd::FromStepd;
 
 /// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
@@ -49,13 +50,23 @@ pub fn mark_begun(result: &File) -> io::Result<()> {
     result.write_all_at(&[1], RESULT_BYTES as u64)
 }
 
-/// Bytes for the end of one task: 1, exit code, signal.
-const EXIT_BYTES: usize = 3;
+/// Bytes for the end of one task: 1, exit code, signal; then user and system time in microseconds and peak memory in KiB.
+const EXIT_BYTES: usize = 3 + 3 * 8;
 
 /// Notes how a task ended, by its place among the step's tasks on this node, in a step's open result file. Needs no room on
 /// the disk.
-pub fn note_exit(result: &File, place: usize, exit: ExitCode) -> io::Result<()> {
-    result.write_all_at(&[1, exit.code, exit.signal], (RESULT_BYTES + 1 + place * EXIT_BYTES) as u64)
+pub fn note_exit(result: &File, place: usize, exit: ExitCode, usage: &Usage) -> io::Result<()> {
+    let mut bytes = vec![1, exit.code, exit.signal];
+    bytes.extend([usage.user.0, usage.system.0, usage.max_rss_kb].iter().flat_map(|number| number.to_le_bytes()));
+    result.write_all_at(&bytes, (RESULT_BYTES + 1 + place * EXIT_BYTES) as u64)
+}
+
+/// The reverse of [`note_exit`]. None: nothing was noted.
+fn parse_exit(noted: &[u8]) -> Option<(ExitCode, Usage)> {
+    let ([1, code, signal], numbers) = noted.split_first_chunk()? else { return None };
+    let mut numbers = numbers.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let (user, system, max_rss_kb) = (Span(numbers.next()?), Span(numbers.next()?), numbers.next()?);
+    Some((ExitCode { code: *code, signal: *signal }, Usage { user, system, max_rss_kb, ..Usage::default() }))
 }
 
 /// Names of the files in a step's folder.
@@ -287,8 +298,8 @@ impl Spool {
         read.is_err() || byte != [0]
     }
 
-    /// How tasks ended that the step daemon saw end, by their places.
-    pub fn exits(&self, key: StepKey) -> Vec<(usize, ExitCode)> {
+    /// How tasks ended of which that was noted, and what they used, by their places.
+    pub fn exits(&self, key: StepKey) -> Vec<(usize, ExitCode, Usage)> {
         let mut bytes = Vec::new();
         let read = self.open_file(key, file::RESULT).and_then(|mut file| {
             file.seek(SeekFrom::Start(RESULT_BYTES as u64 + 1))?;
@@ -297,8 +308,8 @@ impl Spool {
         if read.is_err() {
             return Vec::new();
         }
-        let places = bytes.chunks_exact(EXIT_BYTES).enumerate().filter(|(_, noted)| noted[0] == 1);
-        places.map(|(place, noted)| (place, ExitCode { code: noted[1], signal: noted[2] })).collect()
+        let places = bytes.chunks_exact(EXIT_BYTES).enumerate();
+        places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
     /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,

@@ -138,6 +138,10 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// Whether it comes into the queue held.
+    pub fn is_held(&self) -> bool {
+        self.hold || self.priority == Some(0)
+    }
     /// The time limit as asked, seconds; None: the partition's default; Some(None): unlimited.
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
@@ -374,6 +378,8 @@ pub enum EndState {
     Deadline,
     /// Could not be launched.
     BootFail,
+    /// An attempt that was ended to go back into the queue.
+    Requeued,
 }
 
 /// What a job is doing now.

@@ -165,7 +165,7 @@ mod tests {
     fn the_envelope_names_parser_and_version() {
         let text = document(Dialect::Json, "c1", &["sdiag"], vec![("statistics", json!({}))]);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["meta"]["Slurm"]["version"]["major"], 23);
+        assert_eq!(value["meta"]["Slurm"]["version"]["major"], 24);
         assert!(value["meta"]["plugins"]["data_parser"].is_string());
         assert_eq!(value["errors"], json!([]));
     }

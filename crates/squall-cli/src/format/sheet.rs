@@ -7,8 +7,10 @@ const WIDTH_MAX: usize = 65_536;
 
 /// Something that can be printed of a row.
 pub(crate) struct Column<R: 'static> {
-    /// Name and title.
+    /// Name.
     pub(crate) name: &'static str,
+    /// What stands over it.
+    title: &'static str,
     /// Width; negative: on the left.
     pub(crate) width: i32,
     /// The text of a row.
@@ -18,7 +20,12 @@ pub(crate) struct Column<R: 'static> {
 impl<R> Column<R> {
     /// A column.
     pub(crate) const fn new(name: &'static str, width: i32, get: fn(&R) -> String) -> Self {
-        Self { name, width, get }
+        Self { name, title: name, width, get }
+    }
+
+    /// A column whose title is not its name.
+    pub(crate) const fn titled(name: &'static str, title: &'static str, width: i32, get: fn(&R) -> String) -> Self {
+        Self { name, title, width, get }
     }
 }
 
@@ -67,7 +74,10 @@ impl<R> Sheet<R> {
     pub(crate) fn lines(&self, header: bool, style: &Style, rows: &[R]) -> String {
         let mut out = String::new();
         if header {
-            self.line(&mut out, style, |column| column.name.to_owned());
+            self.line(&mut out, style, |column, width| match style {
+                Style::Table => column.title.chars().take(width).collect(),
+                Style::Parsable { .. } => column.title.to_owned(),
+            });
             if *style == Style::Table {
                 for (_, width, _) in &self.chosen {
                     out.extend(std::iter::repeat_n('-', *width));
@@ -77,14 +87,14 @@ impl<R> Sheet<R> {
             }
         }
         for row in rows {
-            self.line(&mut out, style, |column| (column.get)(row));
+            self.line(&mut out, style, |column, _| (column.get)(row));
         }
         out
     }
 
-    fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>) -> String) {
+    fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>, usize) -> String) {
         for (at, (column, width, left)) in self.chosen.iter().enumerate() {
-            let text = get(column);
+            let text = get(column, *width);
             let text = harmless(&text);
             match style {
                 Style::Table => {
@@ -145,7 +155,7 @@ mod tests {
     #[test]
     fn tables_are_cut_and_parsable_ones_are_not() {
         assert_eq!(seen("jobid,state", &Style::Table), "JobID       State \n------ ---------- \n42     CANCELLED+ \n");
-        assert_eq!(seen("sta%-4,job%3", &Style::Table), "Sta+ Jo+ \n---- --- \nCAN+  42 \n");
+        assert_eq!(seen("sta%-4,job%3", &Style::Table), "Stat Job \n---- --- \nCAN+  42 \n");
         let style = |delimiter: &str, ending| Style::Parsable { delimiter: delimiter.into(), ending };
         assert_eq!(seen("jobid,state", &style("|", false)), "JobID|State\n42|CANCELLED by 1000\n");
         assert_eq!(

@@ -5,9 +5,9 @@ use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
 use squall_model::wire::client::StateFilter;
 
 /// The release of Slurm whose manners the commands have.
-pub(crate) const SLURM_VERSION: (u32, u32, u32) = (23, 2, 7);
+pub(crate) const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
 
-/// `23.02.7`.
+/// `24.05.8`.
 pub(crate) fn slurm_version() -> String {
     let (major, minor, micro) = SLURM_VERSION;
     format!("{major}.{minor:02}.{micro}")
@@ -67,6 +67,7 @@ pub(crate) fn end(state: EndState) -> (&'static str, &'static str) {
         EndState::Preempted => ("PREEMPTED", "PR"),
         EndState::Deadline => ("DEADLINE", "DL"),
         EndState::BootFail => ("BOOT_FAIL", "BF"),
+        EndState::Requeued => ("REQUEUED", "RQ"),
     }
 }
 
@@ -117,6 +118,7 @@ pub(crate) fn state_order(of: JobState) -> u32 {
             EndState::BootFail => 9,
             EndState::Deadline => 10,
             EndState::OutOfMemory => 11,
+            EndState::Requeued => 12,
         },
     }
 }
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn texts() {
-        assert_eq!(slurm_version(), "23.02.7");
+        assert_eq!(slurm_version(), "24.05.8");
         assert_eq!(accounting_state(JobState::Ended(EndState::Cancelled { by: 1000 })), "CANCELLED by 1000");
         assert_eq!(state_list(JobState::Completing(EndState::Failed)), ["FAILED", "COMPLETING"]);
     }

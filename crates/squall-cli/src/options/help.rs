@@ -2,18 +2,16 @@
 
 use std::fmt::Write;
 
+use crate::format::words::slurm_version;
 use crate::options::table::{GROUPS, options_of};
 use crate::options::{Arg, Opt, Tool};
-
-/// The version of Slurm whose behaviour the commands have; programs read it from `--version`.
-pub(crate) const SLURM_VERSION: &str = "22.05.8";
 
 /// Columns before an option's description.
 const INDENT: usize = 32;
 
 /// `--version`.
 pub(crate) fn version() -> String {
-    format!("slurm {SLURM_VERSION}\n")
+    format!("slurm {}\n", slurm_version())
 }
 
 fn synopsis(tool: Tool) -> &'static str {

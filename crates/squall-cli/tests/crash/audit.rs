@@ -6,14 +6,10 @@ use crate::cluster::{Cluster, read_all};
 use crate::load::Submission;
 
 /// Panics unless every acknowledged job ran once to its end with its exit code and its own id.
-///
-/// With `lost_exits`, accounting may say NODE_FAIL of a job that ran to its end: where step daemon and node daemon
-/// are dead at once while a task ends, nobody is left who could learn its exit status. It is still not run again.
-pub(crate) fn check(cluster: &Cluster, record: &[Submission], what: &str, lost_exits: bool) {
+pub(crate) fn check(cluster: &Cluster, record: &[Submission], what: &str) {
     let marks: BTreeMap<String, String> = read_all(&cluster.marks()).into_iter().collect();
     let said = accounting(cluster);
     let mut wrong = Vec::new();
-    let mut lost = 0;
     let mut ids = BTreeSet::new();
     for s in record {
         let text = marks.get(&s.tag).map_or("", String::as_str);
@@ -33,15 +29,13 @@ pub(crate) fn check(cluster: &Cluster, record: &[Submission], what: &str, lost_e
             wrong.push(format!("{}: job {id} left {text:?}", s.tag));
         }
         let expected = (if s.exit == 0 { "COMPLETED" } else { "FAILED" }.to_owned(), format!("{}:0", s.exit));
-        if lost_exits && said.get(&id).is_some_and(|(state, _)| state == "NODE_FAIL") {
-            lost += 1;
-        } else if said.get(&id) != Some(&expected) {
+        if said.get(&id) != Some(&expected) {
             wrong.push(format!("{}: job {id} should be {expected:?}, sacct says {:?}", s.tag, said.get(&id)));
         }
     }
     let refused: Vec<&Submission> = record.iter().filter(|s| s.id.is_none()).collect();
     eprintln!(
-        "{what}: {} acknowledged, {} not; {} wrong, {lost} exits lost{}",
+        "{what}: {} acknowledged, {} not; {} wrong{}",
         ids.len(),
         refused.len(),
         wrong.len(),

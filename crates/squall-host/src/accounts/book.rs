@@ -199,9 +199,9 @@ impl Book {
                 self.back_to_queue(time, *id)
             }
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
-            Event::JobHeld { id, whole: false, .. } | Event::JobReleased { id, whole: false } => self.touch(*id),
+            Event::JobHeld { id, whole: false, .. } => self.touch(*id),
+            Event::JobReleased { id, whole } => self.unheld(time, *id, *whole),
             Event::JobHeld { whole: true, .. }
-            | Event::JobReleased { whole: true, .. }
             | Event::ControllerStarted { .. }
             | Event::NodeDown { .. }
             | Event::NodeUp { .. }
@@ -218,7 +218,7 @@ impl Book {
         let limit = self.limit(spec, &partition);
         let account = spec.account.as_ref().unwrap_or(&self.config.default_account).clone();
         let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos).clone();
-        let eligible = spec.begin.map_or(time, |begin| begin.max(time));
+        let eligible = if spec.is_held() { Time::default() } else { spec.begin.map_or(time, |begin| begin.max(time)) };
         let common = params![
             id.0,
             owner.uid,
@@ -311,7 +311,7 @@ impl Book {
         let sql = "UPDATE OR REPLACE jobs SET attempt = :attempt, state = 1, start = :time, partition = :partition, nodes = :nodes,
             num_nodes = :num_nodes, num_cpus = :num_cpus, memory_mb = :memory, left = :num_nodes, requeue = 0,
             limit_s = CASE WHEN :fixed THEN limit_s ELSE coalesce(limit_s, :limit) END,
-            eligible = min(eligible, :time)
+            eligible = CASE WHEN eligible = 0 THEN :time ELSE min(eligible, :time) END
             WHERE id = :id AND latest";
         let count = alloc.nodes().len();
         self.db.prepare_cached(sql)?.execute(named_params! {
@@ -530,6 +530,33 @@ impl Book {
         let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos);
         let values = params![id.0, row, spec.name, self.partition(spec), account, qos];
         self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
+    }
+
+    /// What was submitted held may start from now on, or from its begin time.
+    fn unheld(&self, time: Time, id: JobId, whole: bool) -> Done {
+        let (spec_sql, sql): (_, &[_]) = if whole {
+            (
+                "SELECT s.body FROM arrays a JOIN specs s ON s.id = a.spec WHERE a.id = ?1",
+                &[
+                    "UPDATE jobs SET eligible = ?2 WHERE id BETWEEN ?1 AND (SELECT last FROM arrays WHERE id = ?1)
+                        AND array = ?1 AND eligible = 0 AND state = 0",
+                    "UPDATE arrays SET eligible = ?2 WHERE id = ?1 AND eligible = 0",
+                ],
+            )
+        } else {
+            self.touch(id)?;
+            (
+                "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest",
+                &["UPDATE jobs SET eligible = ?2 WHERE id = ?1 AND latest AND eligible = 0"],
+            )
+        };
+        let spec =
+            self.db.prepare_cached(spec_sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let begin = spec.and_then(|Packed(spec)| spec.begin).unwrap_or_default();
+        for sql in sql {
+            self.db.prepare_cached(sql)?.execute(params![id.0, time.max(begin).0 as i64])?;
+        }
+        Ok(())
     }
 
     fn suspended(&self, time: Time, id: JobId, suspended: bool) -> Done {

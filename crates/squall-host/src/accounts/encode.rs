@@ -17,6 +17,7 @@ pub(super) fn state_columns(state: JobState) -> (i64, Option<u32>) {
         EndState::Preempted => (6, None),
         EndState::Deadline => (7, None),
         EndState::BootFail => (8, None),
+        EndState::Requeued => (9, None),
     };
     match state {
         JobState::Pending => (0, None),
@@ -39,6 +40,7 @@ pub(super) fn state_of(number: i64, by: Option<u32>) -> Option<JobState> {
         6 => EndState::Preempted,
         7 => EndState::Deadline,
         8 => EndState::BootFail,
+        9 => EndState::Requeued,
         _ => return None,
     };
     match number {

@@ -323,7 +323,6 @@ impl<'a> Reader<'a> {
         }
         self.query.states.iter().any(|state| match state {
             StateFilter::Pending => within(Some(row.submit), row.start.or(row.end)),
-            StateFilter::Requeued => row.state == JobState::Pending && row.eligible > row.submit && row.attempt.0 > 0,
             StateFilter::Running => within(row.start, row.end),
             StateFilter::Suspended => row.state == JobState::Suspended,
             StateFilter::Completing => matches!(row.state, JobState::Completing(_)),
@@ -384,6 +383,7 @@ fn is_end(filter: StateFilter, state: JobState) -> bool {
         EndState::Preempted => StateFilter::Preempted,
         EndState::Deadline => StateFilter::Deadline,
         EndState::BootFail => StateFilter::BootFail,
+        EndState::Requeued => StateFilter::Requeued,
     };
     filter == wanted
 }

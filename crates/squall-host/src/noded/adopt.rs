@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use squall_engine::node::{NodeInput, attempt_of};
-use squall_engine::step::StepSetup;
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::report::StepEnd;
@@ -20,6 +19,7 @@ use crate::spool::TaskPid;
 use crate::sys::pidfd;
 use crate::sys::wait::exit_of;
 use crate::sys::watch::Watched;
+use crate::traces::{Traces, ended};
 
 /// How often what must die is killed again.
 const KILL_PAUSE: Span = Span::from_millis(100);
@@ -31,6 +31,8 @@ const REAP_TRIES: u32 = 200;
 /// A step whose daemon died.
 pub(super) struct Orphan {
     began: Time,
+    /// Ranks of its tasks here, by place.
+    ranks: Vec<u32>,
     /// Tasks that live, by rank.
     living: BTreeMap<u32, TaskPid>,
     /// How the others ended, as far as it could be learnt.
@@ -40,77 +42,66 @@ pub(super) struct Orphan {
     pub(super) kill_at: Option<Time>,
 }
 
+impl Orphan {
+    fn absorb(&mut self, rank: u32, usage: Usage) {
+        self.usage.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
+    }
+}
+
 impl Daemon {
     /// Takes charge of a step whose daemon died without a result.
     pub(super) fn adopt(&mut self, key: StepKey) {
-        let Some(launch) = self.spool.launch(key) else { return say(&format!("the launch of step {key} is gone")) };
-        let ranks = StepSetup::of(&launch).ranks;
-        let noted = self.spool.exits(key).into_iter();
-        let noted: BTreeMap<u32, ExitCode> =
-            noted.filter_map(|(place, exit)| Some((*ranks.get(place)?, exit))).collect();
-        let alive = self.spool.tasks(key).into_iter().filter(|task| !noted.contains_key(&task.rank));
-        let mut tasks: BTreeMap<u32, TaskPid> = alive.map(|task| (task.rank, task)).collect();
-        let missing = |tasks: &BTreeMap<u32, TaskPid>| {
-            let unknown = ranks.iter().filter(|rank| !tasks.contains_key(rank) && !noted.contains_key(rank));
-            unknown.copied().collect::<Vec<u32>>()
+        let Some(traces) = Traces::of(&self.spool, key) else {
+            return say(&format!("the launch of step {key} is gone"));
         };
-        if !missing(&tasks).is_empty() {
-            tasks.extend(self.unnoted_tasks(key, launch.facts.owner.uid));
+        let unknown = traces.missing().into_iter().map(|rank| (rank, None));
+        let ended = traces.ended.iter().map(|(rank, (exit, _))| (*rank, Some(*exit)));
+        let mut orphan = Orphan {
+            began: self.now(),
+            exits: ended.chain(unknown).collect(),
+            living: traces.started.clone(),
+            usage: Usage::default(),
+            ranks: traces.ranks,
+            kill_at: None,
+        };
+        for (rank, (_, usage)) in traces.ended {
+            orphan.absorb(rank, usage);
         }
-        let unknown = missing(&tasks).into_iter().map(|rank| (rank, None));
-        let exits = noted.iter().map(|(rank, exit)| (*rank, Some(*exit))).chain(unknown).collect();
-        let began = self.now();
-        let orphan = Orphan { began, living: tasks.clone(), exits, usage: Usage::default(), kill_at: None };
         self.orphans.insert(key, orphan);
-        for task in tasks.into_values() {
+        for task in traces.started.into_values() {
             self.watch_task(key, task);
         }
         self.finish_orphan(key);
     }
 
-    /// Tasks that the step daemon started and did not come to note: marked processes by the rank in their
-    /// environment, the oldest of each.
-    fn unnoted_tasks(&self, key: StepKey, user: u32) -> BTreeMap<u32, TaskPid> {
-        let name = key.to_string();
-        let mut found: BTreeMap<u32, TaskPid> = BTreeMap::new();
-        let marked = processes::marked(&self.spool.steps_dir()).into_iter();
-        for (pid, _) in marked.filter(|(pid, of)| *of == name && processes::may_belong(*pid, user)) {
-            let rank = processes::variable(pid, "SLURM_PROCID").and_then(|value| String::from_utf8(value).ok());
-            let Some((rank, stat)) = rank.and_then(|text| text.parse().ok()).zip(Stat::of(pid)) else { continue };
-            let task = TaskPid { rank, pid, start: stat.start };
-            if found.get(&rank).is_none_or(|older| (task.start, task.pid) < (older.start, older.pid)) {
-                found.insert(rank, task);
-            }
-        }
-        found
-    }
-
     fn watch_task(&mut self, key: StepKey, task: TaskPid) {
         if let Some(at) = self.reaped.iter().position(|(pid, ..)| *pid == task.pid) {
             let (_, exit, usage) = self.reaped.remove(at).expect("its position was just found");
-            return self.task_died(key, task.rank, Some(exit), Some(usage));
+            return self.task_died(key, task.rank, Some((exit, usage)));
         }
         let fd = pidfd::open(task.pid).ok();
         let same = Stat::of(task.pid).is_some_and(|stat| stat.start == task.start);
         let watched = fd.filter(|_| same).and_then(|fd| Watched::new(fd).ok());
-        let Some(watched) = watched else { return self.task_died(key, task.rank, None, None) };
+        let Some(watched) = watched else { return self.task_died(key, task.rank, None) };
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
-            let (exit, usage) = learn_exit(task, &watched).await;
-            let _ = events.send(Event::TaskDied(key, task.rank, exit, usage));
+            let exit = learn_exit(task, &watched).await;
+            let _ = events.send(Event::TaskDied(key, task.rank, exit));
         });
     }
 
-    pub(super) fn task_died(&mut self, key: StepKey, rank: u32, exit: Option<ExitCode>, usage: Option<Usage>) {
+    pub(super) fn task_died(&mut self, key: StepKey, rank: u32, exit: Option<(ExitCode, Usage)>) {
         let Some(orphan) = self.orphans.get_mut(&key) else { return };
         let Some(task) = orphan.living.remove(&rank) else { return };
-        // It may have been reaped with all the other children.
+        // It may have been reaped by a nursery, which noted it, or here with all the other children.
+        let noted = ended(&self.spool, key, &orphan.ranks).get(&rank).copied();
         let at = self.reaped.iter().position(|(pid, ..)| *pid == task.pid);
         let reaped = at.and_then(|at| self.reaped.remove(at)).map(|(_, exit, usage)| (exit, usage));
-        orphan.exits.push((rank, exit.or(reaped.map(|(exit, _)| exit))));
-        if let Some(usage) = usage.or(reaped.map(|(_, usage)| usage)) {
-            orphan.usage.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
+        let known = noted.or(reaped).or(exit);
+        orphan.exits.push((rank, known.map(|(exit, _)| exit)));
+        if let Some((_, usage)) = known {
+            orphan.absorb(rank, usage);
         }
         self.finish_orphan(key);
     }
@@ -228,24 +219,26 @@ fn open_same(task: TaskPid) -> Option<OwnedFd> {
     Stat::of(task.pid).is_some_and(|stat| stat.start == task.start).then_some(fd)
 }
 
-/// How a process ended that may be our child (and reaped with the others already) or somebody else's.
-async fn learn_exit(task: TaskPid, watched: &Watched) -> (Option<ExitCode>, Option<Usage>) {
+/// How a process ended that may be our child (and reaped with the others already) or somebody else's; what it used is not
+/// known here.
+async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage)> {
+    let known = |exit| (exit, Usage::default());
     let fd = watched.as_fd();
     for unreaped in 0..REAP_TRIES {
         if let Ok(Some(exit)) = pidfd::reap(fd, false) {
-            return (Some(exit), None);
+            return Some(known(exit));
         }
         let gone = pidfd::signal(fd, 0).is_err();
         let exit = pidfd::exit_info(fd);
         if gone || exit.is_some() {
-            return (exit, None);
+            return exit.map(known);
         }
         // Its parent has yet to reap it, which the first process of a container may never do.
         let dead = Stat::of(task.pid).filter(|stat| stat.is_dead() && stat.start == task.start);
         if let Some(stat) = dead.filter(|_| unreaped == REAP_TRIES - 1) {
-            return (Some(exit_of(stat.status)), None);
+            return Some(known(exit_of(stat.status)));
         }
         tokio::time::sleep(REAP_PAUSE).await;
     }
-    (None, None)
+    None
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
@@ -40,7 +41,7 @@ pub(super) struct Served {
     /// The daemon's process.
     pub(super) pid: u32,
     /// Its descriptor, where it is not our child: as a child its id is its own until we reap it.
-    pub(super) pidfd: Option<OwnedFd>,
+    watched: Option<Rc<Watched>>,
     /// Messages for it, once there was one.
     tells: Option<UnboundedSender<ToStepd>>,
 }
@@ -48,8 +49,8 @@ pub(super) struct Served {
 impl Served {
     fn kill(&self) {
         // It may have ended by itself.
-        let _ = match &self.pidfd {
-            Some(fd) => pidfd::signal(fd.as_fd(), libc::SIGKILL),
+        let _ = match &self.watched {
+            Some(watched) => pidfd::signal(watched.as_fd(), libc::SIGKILL),
             None => signals::kill(self.pid, libc::SIGKILL),
         };
     }
@@ -129,14 +130,19 @@ impl Daemon {
         // That it serves is believed only with its descriptor in hand.
         let mut opened = pids.iter().filter_map(|pid| Some((*pid, pidfd::open(*pid).ok()?)));
         let Some((pid, fd)) = opened.find(|(pid, _)| serves(*pid)) else { return false };
-        let Ok(watched) = fd.try_clone().and_then(Watched::new) else { return false };
+        self.follow(key, pid, fd).is_ok()
+    }
+
+    /// Hears of the end of a step's daemon by its descriptor.
+    fn follow(&mut self, key: StepKey, pid: u32, fd: OwnedFd) -> io::Result<()> {
+        let watched = Rc::new(Watched::new(fd)?);
+        self.served.insert(key, Served { pid, watched: Some(watched.clone()), tells: None });
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
             let _ = events.send(Event::DaemonDied(key));
         });
-        self.served.insert(key, Served { pid, pidfd: Some(fd), tells: None });
-        true
+        Ok(())
     }
 
     /// Kills processes and removes groups of steps that nobody knows any more.
@@ -223,8 +229,15 @@ impl Daemon {
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
         let group = self.cgroups.birthplace(key);
         if let Some(pid) = self.copy_daemon(&folder, &cpus, group.as_deref()) {
-            self.children.insert(pid, key);
-            self.served.insert(key, Served { pid, pidfd: None, tells: None });
+            if let Err(e) = pidfd::open(pid).and_then(|fd| self.follow(key, pid, fd)) {
+                // It has ended already, or can't be followed for want of descriptors, and then it may not go on.
+                if e.raw_os_error() != Some(libc::ESRCH) {
+                    say(&format!("step {key}: its daemon can't be followed: {e}"));
+                    let _ = signals::kill(pid, libc::SIGKILL);
+                }
+                self.served.insert(key, Served { pid, watched: None, tells: None });
+                let _ = self.events.send(Event::DaemonDied(key));
+            }
             return Ok(());
         }
         let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
@@ -247,7 +260,7 @@ impl Daemon {
         match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {
                 self.children.insert(child.pid, key);
-                self.served.insert(key, Served { pid: child.pid, pidfd: None, tells: None });
+                self.served.insert(key, Served { pid: child.pid, watched: None, tells: None });
                 Ok(())
             }
             Err(e) => {

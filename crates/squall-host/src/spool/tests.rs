@@ -9,7 +9,7 @@ use squall_model::id::{Attempt, Epoch, JobId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Owner, Usage};
 use squall_model::report::StepEnd;
 use squall_model::step::{JobFacts, StepLaunch};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use super::{
     BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
@@ -101,7 +101,7 @@ fn a_step_is_found_again_with_all_that_was_given() {
     assert!(folder.ends_with("steps/12.1.batch"));
     assert_eq!(std::fs::read(folder.join(file::SCRIPT)).unwrap(), b"#!/bin/sh\n");
     assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
-    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 4);
+    assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 28);
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o711);
     let found: Vec<StepKey> = spool.steps().iter().map(|launch| launch.key).collect();
     assert_eq!(found, [launch(2, StepNo(4)).key, batch.key]);
@@ -125,13 +125,14 @@ fn results_are_written_over_reserved_room() {
     let Some(FromStepd::Ended(end)) = spool.result(launch.key) else { panic!("no result") };
     assert!(end.note.unwrap().len() > RESULT_BYTES / 2);
     let size = std::fs::metadata(spool.step(launch.key).join(file::RESULT)).unwrap().size();
-    assert_eq!(size, RESULT_BYTES as u64 + 4);
+    assert_eq!(size, RESULT_BYTES as u64 + 28);
     assert!(!spool.has_begun(launch.key), "the longest result leaves the mark alone");
     mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
     assert!(spool.has_begun(launch.key) && spool.result(launch.key).is_some() && spool.exits(launch.key).is_empty());
     let killed = ExitCode { code: 0, signal: 9 };
-    note_exit(&spool.open_file(launch.key, file::RESULT).unwrap(), 0, killed).unwrap();
-    assert_eq!((spool.exits(launch.key), spool.has_begun(launch.key)), (vec![(0, killed)], true));
+    let usage = Usage { user: Span::from_millis(3), system: Span(1 << 40), max_rss_kb: 70_000, ..Usage::default() };
+    note_exit(&spool.open_file(launch.key, file::RESULT).unwrap(), 0, killed, &usage).unwrap();
+    assert_eq!((spool.exits(launch.key), spool.has_begun(launch.key)), (vec![(0, killed, usage)], true));
     let path = spool.step(launch.key).join(file::RESULT);
     let mut torn = std::fs::read(&path).unwrap();
     torn[20] ^= 1;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use squall_engine::step::StepSetup;
 use squall_model::codec;
-use squall_model::job::ExitCode;
+use squall_model::job::{ExitCode, Usage};
 use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 
@@ -87,9 +87,9 @@ impl Folder {
     }
 
     /// Notes how a task ended, before anybody reaps it.
-    pub(super) fn note_exit(&self, rank: u32, exit: ExitCode) {
+    pub(super) fn note_exit(&self, rank: u32, exit: ExitCode, usage: &Usage) {
         let place = StepSetup::of(&self.launch).ranks.iter().position(|&known| known == rank);
-        if let Some(Err(e)) = place.map(|place| note_exit(&self.result, place, exit)) {
+        if let Some(Err(e)) = place.map(|place| note_exit(&self.result, place, exit, usage)) {
             say(&format!("cannot note the end of task {rank}: {e}"));
         }
     }

@@ -17,6 +17,7 @@ mod environment;
 mod files;
 mod folder;
 mod frames;
+mod keeper;
 mod login;
 mod meter;
 mod node_link;

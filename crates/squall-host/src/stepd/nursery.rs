@@ -1,21 +1,26 @@
 //! Step daemons without exec: the node daemon keeps one process of this program that has loaded and does nothing, and that
-//! copies itself for each step. A copy costs a tenth of an exec. The copies are children of the node
-//! daemon, and look like what they are: `squall step --spool FOLDER`.
+//! copies itself for each step. A copy costs a tenth of an exec. The copies look like what they are: `squall step --spool
+//! FOLDER`. They are the nursery's children, and it stays for as long as it has any, also when the node daemon is gone: so
+//! whoever of the two daemons of a task dies, and be it both, somebody learns how the task ends (`keeper`).
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 use squall_model::codec;
 
+use super::keeper::Keeper;
 use crate::spool::file;
-use crate::sys::offspring::{Born, bear, bind, dismiss, set_command_line};
+use crate::sys::offspring::{Born, bear, bind, set_command_line};
+use crate::sys::pidfd;
+use crate::sys::signals::SignalFd;
 use crate::sys::spawn::{Session, Spawn};
 
 /// Room in the nursery's command line for those of its copies: the longest path and the words before it.
@@ -35,6 +40,12 @@ struct Order {
     group: Vec<u8>,
 }
 
+impl Order {
+    fn folder(&self) -> PathBuf {
+        PathBuf::from(OsStr::from_bytes(&self.folder))
+    }
+}
+
 /// What came of an order.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
@@ -44,15 +55,16 @@ enum Answer {
     Failed(i32),
 }
 
-/// The node daemon's side.
+/// The node daemon's side. When it is dropped the nursery makes no more copies and ends after the last one.
 #[derive(Debug)]
 pub struct Nursery {
     link: UnixStream,
-    pid: u32,
+    process: OwnedFd,
 }
 
 impl Nursery {
-    /// Starts it: `program step --nursery ROOM`, with the link as its standard input. It ends when the link does.
+    /// Starts it: `program step --nursery ROOM`, with the link as its standard input. It is a child of this process
+    /// and has to be reaped; what it leaves when it dies before its copies becomes this process's, if that is a subreaper.
     pub fn start(program: &CStr) -> io::Result<Self> {
         let (link, other) = UnixStream::pair()?;
         link.set_read_timeout(Some(PATIENCE))?;
@@ -73,60 +85,85 @@ impl Nursery {
             cpus: &[],
         };
         let child = spawn.start().map_err(|e| e.error)?;
-        Ok(Self { link, pid: child.pid })
+        Ok(Self { link, process: child.pidfd })
     }
 
-    /// Makes the step daemon of that folder; its process, a child of this one. After an error the nursery is of no more
-    /// use, and the daemon may or may not have been made; a second one for the folder does no harm.
+    /// Makes the step daemon of that folder; its process. After an error the nursery is of no more use and was killed, and
+    /// the daemon may or may not have been made; a second one for the folder does no harm.
     pub fn birth(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> io::Result<u32> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let group = group.map(bytes).unwrap_or_default();
         let order = Order { folder: bytes(folder), cpus: cpus.to_vec(), group };
-        send(&mut self.link, &order)?;
-        match receive(&mut self.link)? {
-            Some(Answer::Born(pid)) => Ok(pid),
-            Some(Answer::Failed(errno)) => Err(io::Error::from_raw_os_error(errno)),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        let answer = send(&mut self.link, &order).and_then(|()| receive(&mut self.link));
+        let error = match answer {
+            Ok(Some(Answer::Born(pid))) => return Ok(pid),
+            Ok(Some(Answer::Failed(errno))) => io::Error::from_raw_os_error(errno),
+            Ok(None) => io::ErrorKind::UnexpectedEof.into(),
+            Err(e) => e,
+        };
+        // It may have ended by itself.
+        let _ = pidfd::signal(self.process.as_fd(), libc::SIGKILL);
+        Err(error)
     }
 }
 
-impl Drop for Nursery {
-    fn drop(&mut self) {
-        dismiss(self.pid);
-    }
-}
-
-/// The nursery's side, over its standard input. Returns in the nursery when the link has ended, and in each copy
-/// with the exit status of its step.
+/// The nursery's side, over its standard input. Returns in the nursery when the link has ended and no child is left, and in
+/// each copy with the exit status of its step.
 pub fn serve() -> i32 {
     let stdin = io::stdin();
     let Ok(link) = rustix::io::fcntl_dupfd_cloexec(stdin.as_fd(), 3) else { return 1 };
-    let mut link = UnixStream::from(link);
+    let mut link = Some(UnixStream::from(link));
     // The copies' standard input is empty.
     if File::open("/dev/null").and_then(|null| Ok(rustix::stdio::dup2_stdin(null)?)).is_err() {
         return 1;
     }
-    while let Ok(Some(order)) = receive::<Order>(&mut link) {
-        let group = File::open(OsStr::from_bytes(&order.group)).ok();
-        let answer = match bear(group.as_ref().map(AsFd::as_fd)) {
-            Ok((Born::Copy, _)) => {
-                drop((link, group));
-                return grow_up(&order);
+    let Ok(signals) = pidfd::set_child_subreaper().and_then(|()| SignalFd::new(&[libc::SIGCHLD])) else { return 1 };
+    let mut keeper = Keeper::default();
+    loop {
+        if wait(link.as_ref(), &signals) {
+            match link.as_mut().map(|link| obey(link, &mut keeper)) {
+                Some(Ok(None)) => {}
+                Some(Ok(Some(order))) => {
+                    drop((link, signals, keeper));
+                    return grow_up(&order);
+                }
+                Some(Err(_)) | None => link = None,
             }
-            Ok((Born::Original, pid)) => Answer::Born(pid),
-            Err(e) => Answer::Failed(e.raw_os_error().unwrap_or(libc::EAGAIN)),
-        };
-        if send(&mut link, &answer).is_err() {
-            break;
+        }
+        while signals.take().is_some() {}
+        if !keeper.reap() && link.is_none() {
+            return 0;
         }
     }
-    0
+}
+
+/// Carries out the next order. Some: this is the copy, and that is what it is to be. An error: the link has ended.
+fn obey(link: &mut UnixStream, keeper: &mut Keeper) -> io::Result<Option<Order>> {
+    let order: Order = receive(link)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let group = File::open(OsStr::from_bytes(&order.group)).ok();
+    let answer = match bear(group.as_ref().map(AsFd::as_fd)) {
+        Ok((Born::Copy, _)) => return Ok(Some(order)),
+        Ok((Born::Original, pid)) => {
+            keeper.add(pid, order.folder());
+            Answer::Born(pid)
+        }
+        Err(e) => Answer::Failed(e.raw_os_error().unwrap_or(libc::EAGAIN)),
+    };
+    send(link, &answer)?;
+    Ok(None)
+}
+
+/// Waits for an order or for a child's end. Whether the link has something to say, and be it that it has ended.
+fn wait(link: Option<&UnixStream>, signals: &SignalFd) -> bool {
+    let fds: [Option<BorrowedFd<'_>>; 2] = [Some(signals.as_fd()), link.map(AsFd::as_fd)];
+    let mut fds: Vec<PollFd<'_>> =
+        fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    poll(&mut fds, None).is_ok() && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
 }
 
 /// In a copy: becomes what an executed step daemon would have been.
 fn grow_up(order: &Order) -> i32 {
-    let folder = PathBuf::from(OsStr::from_bytes(&order.folder));
+    let folder = order.folder();
     let ready = || -> io::Result<()> {
         rustix::process::setsid()?;
         set_command_line(&[b"squall", b"step", b"--spool", &order.folder])?;

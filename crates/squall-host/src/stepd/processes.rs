@@ -15,7 +15,7 @@ use super::search::NotFound;
 use super::tree::{descendants, signal_all};
 use crate::sys::signals::kill;
 use crate::sys::spawn::{Child, Spawn, SpawnError};
-use crate::sys::wait::{Peeked, Waited, peek, reap_pid};
+use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
@@ -109,11 +109,11 @@ impl Processes {
         let mut inputs = Vec::new();
         let mut orphaned = false;
         let mut found = peek();
-        while let Peeked::Ended(pid, exit) = found {
+        while let Peeked::Ended(Reaped { pid, exit, usage }) = found {
             let io = io_bytes(pid);
             if let Some(&rank) = self.ranks.get(&pid) {
                 // Once it is reaped nobody else can learn it any more.
-                folder.note_exit(rank, exit);
+                folder.note_exit(rank, exit, &usage);
             }
             let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
             found = peek();

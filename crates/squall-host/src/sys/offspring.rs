@@ -1,11 +1,10 @@
-//! A process that makes copies of itself for its parent.
+//! A process that makes copies of itself.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::spawn::CLONE_INTO_CGROUP;
-use super::wait::reap_pid;
 
 /// What a process is after [`bear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,23 +15,24 @@ pub enum Born {
     Copy,
 }
 
-/// Copies this process. The copy's parent is this process's own parent, which will reap it. The second value is the copy's
-/// id, seen from the original; 0 in the copy. Only for processes with one thread. The copy is born in the v2 cgroup of that
-/// folder if there is one and the kernel (from 5.7) and the cgroup allow it, else in this process's own.
+/// Copies this process. The second value is the copy's id, seen from the original; 0 in the copy. Only for processes with
+/// one thread. The copy is born in the v2 cgroup of that folder if there is one and the kernel (from 5.7) and the cgroup
+/// allow it, else in this process's own.
 pub fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
     let mut pid = -1;
     if let Some(cgroup) = cgroup {
         // SAFETY: a clone_args is plain integers; all zero is valid.
         let mut args = unsafe { MaybeUninit::<libc::clone_args>::zeroed().assume_init() };
-        args.flags = libc::CLONE_PARENT as u64 | CLONE_INTO_CGROUP;
+        args.flags = CLONE_INTO_CGROUP;
+        args.exit_signal = libc::SIGCHLD as u64;
         args.cgroup = cgroup.as_raw_fd() as u64;
         // SAFETY: as below; `args` is valid for the call.
         pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) };
     }
     if pid < 0 {
-        // SAFETY: without CLONE_VM this is fork(2), with another parent for the child. The process has one thread, so no
-        // lock is held that the copy could wait for; a null stack means that the copy goes on with its copy of this one.
-        pid = unsafe { libc::syscall(libc::SYS_clone, libc::CLONE_PARENT, 0, 0, 0, 0) };
+        // SAFETY: without CLONE_VM this is fork(2). The process has one thread, so no lock is held that the copy could
+        // wait for; a null stack means that the copy goes on with its copy of this one.
+        pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     }
     match pid {
         0 => Ok((Born::Copy, 0)),
@@ -71,10 +71,4 @@ pub fn bind(cpus: &[usize]) -> io::Result<()> {
         set.set(cpu);
     }
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
-/// Ends a child that is of no more use.
-pub fn dismiss(pid: u32) {
-    let _ = super::signals::kill(pid, libc::SIGKILL);
-    let _ = reap_pid(pid);
 }

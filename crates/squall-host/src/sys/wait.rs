@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::time::Span;
 
-/// A child that has ended and was reaped.
+/// A child that has ended; reaped, if `peek` does not say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reaped {
     /// Which.
@@ -62,8 +62,8 @@ fn wait4(pid: i32, options: i32) -> io::Result<Waited> {
 /// What `peek` found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peeked {
-    /// That child has ended, so, and waits to be reaped; its /proc can still be read.
-    Ended(u32, ExitCode),
+    /// That child has ended and waits to be reaped; its /proc can still be read.
+    Ended(Reaped),
     /// There are children, and none has ended.
     Running,
     /// There are no children.
@@ -73,20 +73,23 @@ pub enum Peeked {
 /// Looks for a child that has ended, and leaves it.
 pub fn peek() -> Peeked {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the pointer is valid for the call; an all-zero siginfo says pid 0, which is "none has ended".
-    let (pid, how, status) = unsafe {
-        if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) != 0 {
+    // SAFETY: both pointers are valid for the call, whose last argument the C library does not offer; an all-zero siginfo
+    // says pid 0, which is "none has ended", and an all-zero rusage is valid.
+    let (pid, how, status, rusage) = unsafe {
+        let (info_at, rusage_at) = (info.as_mut_ptr(), rusage.as_mut_ptr());
+        if libc::syscall(libc::SYS_waitid, libc::P_ALL, 0, info_at, options, rusage_at) != 0 {
             let none = io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
             return if none { Peeked::None } else { Peeked::Running };
         }
         let info = info.assume_init();
-        (info.si_pid(), info.si_code, info.si_status())
+        (info.si_pid(), info.si_code, info.si_status(), rusage.assume_init())
     };
     let Some(pid) = u32::try_from(pid).ok().filter(|&p| p != 0) else { return Peeked::Running };
     let exited = how == libc::CLD_EXITED;
     let (code, signal) = if exited { (status as u8, 0) } else { (0, status as u8) };
-    Peeked::Ended(pid, ExitCode { code, signal })
+    Peeked::Ended(Reaped { pid, exit: ExitCode { code, signal }, usage: usage_of(&rusage) })
 }
 
 /// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us

@@ -1,48 +1,93 @@
 //! Step daemons that are copies of a nursery.
 
+use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use squall_host::spool::file;
+use squall_host::processes::Stat;
+use squall_host::spool::{Spool, file};
 use squall_host::stepd::Nursery;
+use squall_host::sys::signals::kill;
 use squall_host::sys::wait::{Waited, reap_pid};
 use squall_model::codec;
+use squall_model::id::StepKey;
 use squall_model::step::Program;
 use squall_model::wire::stepd::FromStepd;
 
 use super::testing::launch;
 use super::{Step, Test, code};
 
-pub(crate) const TESTS: [Test; 1] =
-    [("copies::a_copy_is_our_child_and_outlives_the_nursery", a_copy_is_our_child_and_outlives_the_nursery)];
+pub(crate) const TESTS: [Test; 2] = [
+    ("copies::copies_outlive_the_node_daemon", copies_outlive_the_node_daemon),
+    ("copies::an_exit_status_outlives_both_daemons", an_exit_status_outlives_both_daemons),
+];
 
-fn a_copy_is_our_child_and_outlives_the_nursery() {
-    let dir = std::env::temp_dir().join(format!("squall-copies-{}", std::process::id()));
+/// Ends when it is told to.
+const SCRIPT: &str = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
+
+/// A place for jobs, the folder of a step in a node's spool, its key, and a nursery.
+fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Nursery) {
+    let dir = std::env::temp_dir().join(format!("squall-{name}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(dir.join("spool")).unwrap();
-    let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
-    let spool = Step::folder(&dir, |dir| (launch(Program::Batch, dir), script.to_owned()));
-    fs::write(spool.join(file::LOG), "").unwrap();
-    let program = std::ffi::CString::new(std::env::current_exe().unwrap().as_os_str().as_bytes()).unwrap();
-    let mut nursery = Nursery::start(&program).unwrap();
-    let pid = nursery.birth(&spool, &[], None).unwrap();
-    while !spool.join(file::PIDS).exists() {
+    for folder in ["spool", "steps"] {
+        fs::create_dir_all(dir.join(folder)).unwrap();
+    }
+    let drafted = Step::folder(&dir, |dir| (launch(Program::Batch, dir), SCRIPT.to_owned()));
+    fs::write(drafted.join(file::LOG), "").unwrap();
+    let key = launch(Program::Batch, &dir).key;
+    let folder = dir.join("steps").join(key.to_string());
+    fs::rename(drafted, &folder).unwrap();
+    let program = CString::new(std::env::current_exe().unwrap().as_os_str().as_bytes()).unwrap();
+    (dir, folder, key, Nursery::start(&program).unwrap())
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    while !what() {
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+fn let_go(dir: &Path) {
+    assert!(Command::new("touch").arg(dir.join("go")).status().unwrap().success());
+}
+
+fn copies_outlive_the_node_daemon() {
+    let (dir, folder, _, mut nursery) = begin("copies");
+    let pid = nursery.birth(&folder, &[], None).unwrap();
+    wait_until(|| folder.join(file::PIDS).exists());
     // Even a second one for the same folder starts nothing.
-    let second = nursery.birth(&spool, &[], None).unwrap();
-    assert!(matches!(reap_pid(second), Ok(Waited::Reaped(r)) if r.exit == code(0)));
+    let second = nursery.birth(&folder, &[], None).unwrap();
+    wait_until(|| Stat::of(second).is_none());
+    let parent = Stat::of(pid).unwrap().parent;
     drop(nursery);
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-    let expected = [b"squall\0step\0--spool\0", spool.as_os_str().as_bytes(), b"\0"].concat();
+    let expected = [b"squall\0step\0--spool\0", folder.as_os_str().as_bytes(), b"\0"].concat();
     assert!(words.starts_with(&expected), "{}", String::from_utf8_lossy(&words));
-    assert!(Command::new("touch").arg(dir.join("go")).status().unwrap().success());
-    assert!(matches!(reap_pid(pid), Ok(Waited::Reaped(r)) if r.exit == code(0)));
-    let result = fs::read(spool.join(file::RESULT)).unwrap();
+    let_go(&dir);
+    assert!(matches!(reap_pid(parent), Ok(Waited::Reaped(r)) if r.exit == code(0)), "it ends after its last copy");
+    let result = fs::read(folder.join(file::RESULT)).unwrap();
     let (last, _) = codec::take::<FromStepd>(&result).unwrap().unwrap();
     assert!(matches!(&last, FromStepd::Ended(end) if end.exit == code(6)), "{last:?}");
     assert_eq!(fs::read_to_string(dir.join("sid")).unwrap().trim(), pid.to_string());
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+fn an_exit_status_outlives_both_daemons() {
+    let (dir, folder, key, mut nursery) = begin("keeper");
+    let pid = nursery.birth(&folder, &[], None).unwrap();
+    let spool = Spool::open(&dir).unwrap();
+    wait_until(|| folder.join(file::PIDS).exists() && !spool.tasks(key).is_empty());
+    let parent = Stat::of(pid).unwrap().parent;
+    drop(nursery);
+    kill(pid, 9).unwrap();
+    wait_until(|| Stat::of(pid).is_none());
+    assert!(spool.exits(key).is_empty(), "its task runs on");
+    let_go(&dir);
+    assert!(matches!(reap_pid(parent), Ok(Waited::Reaped(r)) if r.exit == code(0)), "it waits for the task too");
+    let exits = spool.exits(key);
+    assert!(matches!(&exits[..], [(0, exit, usage)] if *exit == code(6) && usage.max_rss_kb > 0), "{exits:?}");
     fs::remove_dir_all(&dir).unwrap();
 }

@@ -64,7 +64,7 @@ pub struct JobInfo {
     pub qos: String,
     /// When submitted.
     pub submit: Time,
-    /// When it could start for the first time.
+    /// When it could start for the first time; 0: not known yet.
     pub eligible: Time,
     /// When the last attempt started; of a pending job: when it is expected to.
     pub start: Option<Time>,
@@ -200,7 +200,7 @@ pub struct AccountingRow {
     pub reason: Option<String>,
     /// When submitted.
     pub submit: Time,
-    /// When it could start.
+    /// When it could start; 0: not known yet.
     pub eligible: Time,
     /// When started.
     pub start: Option<Time>,

@@ -121,7 +121,8 @@ impl Row {
     /// Seconds that it waited.
     pub(crate) fn planned(&self) -> u64 {
         let until = self.data.start.or(self.data.end).unwrap_or(self.clock.now);
-        until.secs().saturating_sub(self.data.eligible.secs())
+        let since = Some(self.data.eligible).filter(|eligible| *eligible > Time::default());
+        since.map_or(0, |since| until.secs().saturating_sub(since.secs()))
     }
 
     /// User and system time.

@@ -49,7 +49,7 @@ impl State {
             Event::NodesReleased { id, attempt, nodes } => self.nodes_released(*id, *attempt, nodes),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(time, *array, tasks, outcome),
             Event::JobHeld { id, admin, whole } => self.job_held(*id, *admin, *whole),
-            Event::JobReleased { id, whole } => self.job_released(*id, *whole),
+            Event::JobReleased { id, whole } => self.job_released(time, *id, *whole),
             Event::JobUpdated { id, change, whole } => self.job_updated(*id, change, *whole),
             Event::JobRequeued { id, requeue } => self.job_requeued(*id, *requeue),
             Event::JobSuspended { id, suspended } => self.job_suspended(time, *id, *suspended),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use squall_model::event::JobChange;
 use squall_model::id::JobId;
+use squall_model::time::Time;
 
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Queue};
@@ -18,10 +19,11 @@ impl State {
         });
     }
 
-    pub(super) fn job_released(&mut self, id: JobId, whole: bool) {
+    pub(super) fn job_released(&mut self, time: Time, id: JobId, whole: bool) {
         self.each_pending(id, whole, |queue, launch_failures| {
             queue.hold = Hold::No;
             queue.not_before = None;
+            queue.released = queue.released.or(Some(time));
             *launch_failures = 0;
             if queue.priority == Some(0) {
                 queue.priority = None;

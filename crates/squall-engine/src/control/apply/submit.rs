@@ -25,8 +25,7 @@ impl State {
         }
         let owner = self.index.recent.owner(owner);
         let spec = self.index.recent.spec(spec);
-        let held = spec.hold || spec.priority == Some(0);
-        let queue = Queue { hold: if held { Hold::User } else { Hold::No }, ..Queue::default() };
+        let queue = Queue { hold: if spec.is_held() { Hold::User } else { Hold::No }, ..Queue::default() };
         self.index.keys.insert((owner.uid, key), id);
         self.want(&spec);
         let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);

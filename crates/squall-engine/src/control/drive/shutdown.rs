@@ -41,7 +41,8 @@ pub(crate) fn begin(c: &mut Controller, now: Time, caller: CallerId, by: u32, ke
     for id in running {
         let Some(job) = c.state.jobs.get(&id) else { continue };
         let requeue = may_requeue(c, job).then_some(Requeue { hold: false, not_before: None });
-        work::end_running(c, now, id, EndState::Cancelled { by }, requeue, out);
+        let state = requeue.map_or(EndState::Cancelled { by }, |_| EndState::Requeued);
+        work::end_running(c, now, id, state, requeue, out);
     }
 }
 

@@ -241,6 +241,7 @@ fn end_reason(state: EndState) -> EndReason {
         EndState::Timeout => EndReason::TimeLimit,
         EndState::NodeFail | EndState::BootFail => EndReason::NodeFail,
         EndState::Preempted => EndReason::Preempted,
+        EndState::Requeued => EndReason::Requeued,
         EndState::Completed | EndState::Failed | EndState::OutOfMemory | EndState::Deadline => EndReason::None,
     }
 }

@@ -14,7 +14,7 @@ use crate::control::Controller;
 use crate::control::facts;
 use crate::control::state::State;
 use crate::control::state::array::Array;
-use crate::control::state::job::{Job, Phase, Queue, Run, Step};
+use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
 /// A job of its own.
@@ -71,6 +71,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         (None, None) => String::new(),
     };
     let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
     let first_partition = partition.split(',').next().unwrap_or_default();
     JobInfo {
         id: waits.id,
@@ -88,7 +89,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         account: spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
         qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         submit,
-        eligible: spec.begin.map_or(submit, |begin| begin.max(submit)),
+        eligible: eligible(waits, submit, !dependency.is_empty()),
         start: None,
         end: None,
         suspended: None,
@@ -101,9 +102,21 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         num_tasks: size.tasks,
         memory_mb: size.memory_mb,
         per_node: Vec::new(),
-        dependency: if pending { open_dependency(c, waits, now) } else { String::new() },
+        dependency,
         steps: Vec::new(),
     }
+}
+
+/// As Slurm: not known while a job is held that never was released, or waits for others.
+fn eligible(waits: &Waits<'_>, submit: Time, depends: bool) -> Time {
+    let since = match waits.queue {
+        _ if depends => return Time::default(),
+        _ if !waits.spec.is_held() => submit,
+        Queue { released: Some(released), .. } => *released,
+        Queue { hold: Hold::No, .. } => submit,
+        _ => return Time::default(),
+    };
+    waits.spec.begin.map_or(since, |begin| begin.max(since))
 }
 
 fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Option<u64> {

@@ -15,14 +15,13 @@ use crate::control::{Controller, Out};
 /// end a running job's processes: who asks from within the job still hears it.
 pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, hold: bool, out: &mut Out) -> Reply {
     let selected = select_to_change(&c.state, ask.who, jobs)?;
-    let uid = ask.who.owner.uid;
     let affected = to_each(
         c,
         &selected,
         out,
         |_, _, _| Err(Refusal::WrongState("pending".into())),
         |c, id, out| {
-            let event = decide(c, id, uid, hold)?;
+            let event = decide(c, id, hold)?;
             c.commit(ask.now, event, out);
             Ok(())
         },
@@ -30,7 +29,7 @@ pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, ho
     Ok(Some(affected.answer()))
 }
 
-fn decide(c: &Controller, id: JobId, uid: u32, hold: bool) -> Result<Event, Refusal> {
+fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !may_requeue(&job.spec, c.state.config.job_requeue) {
         return Err(Refusal::NotRequeueable);
@@ -38,7 +37,7 @@ fn decide(c: &Controller, id: JobId, uid: u32, hold: bool) -> Result<Event, Refu
     let requeue = Requeue { hold, not_before: None };
     match &job.phase {
         Phase::Running(_) => {
-            let outcome = Outcome { state: EndState::Cancelled { by: uid }, exit: ExitCode::OK, reason: None };
+            let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
         Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),

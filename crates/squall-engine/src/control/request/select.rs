@@ -308,7 +308,7 @@ fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
         StateFilter::Preempted => end == Some(EndState::Preempted),
         StateFilter::Deadline => end == Some(EndState::Deadline),
         StateFilter::BootFail => end == Some(EndState::BootFail),
-        StateFilter::Requeued => requeued,
+        StateFilter::Requeued => requeued || end == Some(EndState::Requeued),
         StateFilter::Never => false,
     }
 }

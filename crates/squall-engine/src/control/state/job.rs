@@ -53,6 +53,8 @@ pub struct Queue {
     pub time_limit_s: Option<Option<u64>>,
     /// Does not start before this time (after a requeue).
     pub not_before: Option<Time>,
+    /// When it was released first.
+    pub released: Option<Time>,
 }
 
 /// Whether a pending job is held.

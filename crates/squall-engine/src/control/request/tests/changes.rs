@@ -187,6 +187,7 @@ fn requeue_is_answered_in_the_turn_that_orders_the_end() {
     let requeue = Some(Requeue { hold: false, not_before: None });
     assert!(matches!(&turn.events[..], [Event::JobEnding { requeue: r, .. }] if *r == requeue));
     assert_eq!(affected(only_answer(turn)).0, ["1"]);
+    assert_eq!(world.c.state.jobs[&id].state(), JobState::Completing(EndState::Requeued));
     world.release(id);
     let job = &world.c.state.jobs[&id];
     assert_eq!((job.state(), job.restarts), (JobState::Pending, 1));

@@ -3,9 +3,11 @@
 use squall_model::event::Event;
 use squall_model::id::JobId;
 use squall_model::job::{
-    Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, JobState, Need, PendingReason,
+    ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, JobState, Need, PendingReason,
 };
 use squall_model::resource::Memory;
+use squall_model::set::IndexSet;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::info::{JobInfo, JobsPage};
 
@@ -129,7 +131,7 @@ fn reasons_and_dependencies() {
     let never = world.submit(ADA, on(vec![term(AfterNotOk, ended)]));
     let met = world.submit(ADA, on(vec![term(AfterOk, ended)]));
     let held = world.submit(ADA, JobSpec { hold: true, ..JobSpec::default() });
-    let later = JobSpec { begin: Some(squall_model::time::Time(world.now.0 + 1)), ..JobSpec::default() };
+    let later = JobSpec { begin: Some(Time(world.now.0 + 1)), ..JobSpec::default() };
     let later = world.submit(ADA, later);
     let mut shown = |id| {
         let job = list(&mut world, these(&[id]), false).remove(0);
@@ -153,6 +155,32 @@ fn a_requeued_job_is_found_as_such() {
     let requeued = JobSelection { states: vec![StateFilter::Requeued], ..Default::default() };
     let jobs = list(&mut world, requeued, false);
     assert_eq!((ids(&jobs), jobs[0].state), (vec![id.0], JobState::Pending));
+}
+
+#[test]
+fn a_job_is_eligible_when_nothing_of_its_own_keeps_it() {
+    let mut world = World::new();
+    let begun = world.now;
+    let held = |begin| JobSpec { hold: true, begin, ..JobSpec::default() };
+    let later = Time::from_secs(begun.secs() + 1000);
+    let (plain, waits, begins) =
+        (world.submit(ADA, JobSpec::default()), world.submit(ADA, held(None)), world.submit(ADA, held(Some(later))));
+    let array = ArraySpec { indices: IndexSet::range(0, 3), limit: None, text: "0-3".into() };
+    let array = world.submit(ADA, JobSpec { array: Some(array), ..held(None) });
+    let term = DependencyTerm { when: AfterAny, job: Some(DependencyJob { id: plain, index: None, delay_min: 0 }) };
+    let dependency = Some(Dependency { terms: vec![term], any: false });
+    let depends = world.submit(ADA, JobSpec { dependency, ..JobSpec::default() });
+    let all = [plain, waits, begins, array, depends];
+    let eligible = |world: &mut World| all.map(|id| list(world, these(&[id]), true)[0].eligible);
+    let unknown = Time::default();
+    assert_eq!(eligible(&mut world), [begun, unknown, unknown, unknown, unknown]);
+    for wait_s in [100, 200] {
+        world.now = Time::from_secs(begun.secs() + wait_s);
+        world.answer(&user(ADA), Request::Release { jobs: these(&all) });
+        let released = Time::from_secs(begun.secs() + 100);
+        assert_eq!(eligible(&mut world), [begun, released, later, released, unknown]);
+        world.answer(&user(ADA), Request::Hold { jobs: these(&all), user: true });
+    }
 }
 
 #[test]

@@ -1,0 +1,275 @@
+//! What sacctmgr lists, and the fields of each entity.
+
+use crate::format::sheet::Column;
+
+/// Resources that are accounted, in the order of their ids.
+pub(super) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
+
+/// A record of any entity: most of what they have is alike.
+pub(super) struct Row {
+    /// Its own name.
+    pub(super) name: String,
+    /// The user; empty: an account's record.
+    pub(super) user: String,
+    /// The account.
+    pub(super) account: String,
+    /// The cluster.
+    pub(super) cluster: String,
+    /// Levels of service that may be used.
+    pub(super) qos: String,
+}
+
+impl Row {
+    fn admin(&self) -> String {
+        if self.user == "root" { "Administrator" } else { "None" }.to_owned()
+    }
+
+    fn id(&self) -> String {
+        TRES.iter().position(|name| *name == self.name).map_or(1, |at| at + 1).to_string()
+    }
+}
+
+type C = Column<Row>;
+
+/// A kind of record.
+pub(super) struct Entity {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Least letters of it.
+    least: usize,
+    /// Fields that are shown unless others are asked for.
+    shown: &'static str,
+    /// Further fields with the associations.
+    associated: &'static str,
+    /// Its fields.
+    pub(super) columns: &'static [C],
+}
+
+impl Entity {
+    /// The format unless another is asked for.
+    pub(super) fn format(&self, associations: bool) -> String {
+        if associations { format!("{},{}", self.shown, self.associated) } else { self.shown.to_owned() }
+    }
+}
+
+/// The entity that a word means, in the singular or plural, from as many letters as are not another's.
+pub(super) fn find(word: &str) -> Option<&'static Entity> {
+    let plural = |e: &Entity| {
+        let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
+        [word, singular].iter().any(|w| w.len() >= e.least && super::starts(e.name, w))
+    };
+    ENTITIES.iter().find(|e| plural(e))
+}
+
+const ENTITIES: &[Entity] = &[
+    Entity {
+        name: "account",
+        least: 3,
+        shown: "Account,Description,Organization",
+        associated: "Cluster,ParentName,User,Share,Priority,GrpJobs,GrpNodes,GrpCPUs,GrpMem,GrpSubmit,GrpWall,\
+                     GrpCPUMins,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,QOS,DefaultQOS",
+        columns: COLUMNS,
+    },
+    Entity {
+        name: "association",
+        least: 2,
+        shown: "Cluster,Account,User,Partition,Share,Priority,GrpJobs,GrpTRES,GrpSubmit,GrpWall,GrpTRESMins,MaxJobs,\
+                MaxTRES,MaxTRESPerNode,MaxSubmit,MaxWall,MaxTRESMins,QOS,DefaultQOS,GrpTRESRunMins",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity {
+        name: "cluster",
+        least: 2,
+        shown: "Name,ControlHost,ControlPort,RPC,Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,\
+                QOS,DefaultQOS",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity {
+        name: "event",
+        least: 1,
+        shown: "Cluster,NodeName,TimeStart,TimeEnd,State,Reason%30,User",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity {
+        name: "federation",
+        least: 1,
+        shown: "Federation,Cluster,ID%2,Features,FedState",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity { name: "problem", least: 1, shown: "Cluster,Account,User,Problem", associated: "", columns: COLUMNS },
+    Entity {
+        name: "qos",
+        least: 1,
+        shown: "Name,Priority,GraceTime,Preempt,PreemptExemptTime,PreemptMode,Flags,UsageThreshold,UsageFactor,GrpTRES,\
+                GrpTRESMins,GrpTRESRunMins,GrpJobs,GrpSubmit,GrpWall,MaxTRES,MaxTRESPerNode,MaxTRESMins,MaxWall,\
+                MaxTRESPerUser,MaxJobsPerUser,MaxSubmitPerUser,MaxTRESPerAccount,MaxJobsPerAccount,\
+                MaxSubmitPerAccount,MinTRES",
+        associated: "",
+        columns: QOS_COLUMNS,
+    },
+    Entity {
+        name: "resource",
+        least: 4,
+        shown: "Name,Server,Type%8,Count,Allocated,ServerType",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity {
+        name: "reservation",
+        least: 4,
+        shown: "Cluster,Name%15,TRES%30,TimeStart,TimeEnd,UnusedWall",
+        associated: "",
+        columns: COLUMNS,
+    },
+    Entity { name: "runawayjobs", least: 2, shown: "ID", associated: "", columns: COLUMNS },
+    Entity { name: "transaction", least: 1, shown: "Time,Action,Actor,Where,Info", associated: "", columns: COLUMNS },
+    Entity { name: "tres", least: 2, shown: "Type,Name%15,ID", associated: "", columns: TRES_COLUMNS },
+    Entity {
+        name: "user",
+        least: 1,
+        shown: "User,DefaultAccount,AdminLevel",
+        associated: "Cluster,Account,Partition,Share,Priority,MaxJobs,MaxNodes,MaxCPUs,MaxSubmit,MaxWall,MaxCPUMins,\
+                     QOS,DefaultQOS",
+        columns: COLUMNS,
+    },
+    Entity { name: "wckey", least: 1, shown: "WCKey,Cluster,User", associated: "", columns: COLUMNS },
+];
+
+fn none(_: &Row) -> String {
+    String::new()
+}
+
+/// Fields of most entities. Without limits, most are empty.
+static COLUMNS: &[C] = &[
+    C::new("Account", 10, |r| r.account.clone()),
+    C::new("Acct", 10, |r| r.account.clone()),
+    C::new("Action", 20, none),
+    C::new("Actor", 10, none),
+    C::titled("AdminLevel", "Admin", 9, Row::admin),
+    C::titled("Allocated", "% Allocated", 11, none),
+    C::new("Classification", 14, none),
+    C::new("Cluster", 10, |r| r.cluster.clone()),
+    C::new("ClusterNodes", 20, none),
+    C::new("ControlHost", 15, |_| "localhost".to_owned()),
+    C::new("ControlPort", 12, |_| "0".to_owned()),
+    C::titled("Coordinators", "Coord Accounts", 20, none),
+    C::new("Count", 6, none),
+    C::titled("DefaultAccount", "Def Acct", 10, |r| r.account.clone()),
+    C::titled("DefaultQOS", "Def QOS", 9, none),
+    C::titled("DefaultWCKey", "Def WCKey", 10, none),
+    C::titled("Description", "Descr", 20, |r| format!("default {} account", r.account)),
+    C::new("Duration", 13, none),
+    C::new("Fairshare", 9, one),
+    C::new("Features", 20, none),
+    C::new("Federation", 10, none),
+    C::new("FedState", 12, none),
+    C::new("Flags", 20, none),
+    C::new("GrpCPUMins", 11, none),
+    C::new("GrpCPURunMins", 13, none),
+    C::new("GrpCPUs", 8, none),
+    C::new("GrpJobs", 7, none),
+    C::new("GrpJobsAccrue", 13, none),
+    C::new("GrpMem", 7, none),
+    C::new("GrpNodes", 8, none),
+    C::titled("GrpSubmitJobs", "GrpSubmit", 9, none),
+    C::new("GrpTRES", 13, none),
+    C::new("GrpTRESMins", 13, none),
+    C::new("GrpTRESRunMins", 13, none),
+    C::new("GrpWall", 11, none),
+    C::new("ID", 6, Row::id),
+    C::new("Info", 20, none),
+    C::new("LFT", 6, none),
+    C::new("MaxCPUMins", 11, none),
+    C::new("MaxCPUs", 8, none),
+    C::new("MaxJobs", 7, none),
+    C::new("MaxJobsAccrue", 13, none),
+    C::new("MaxNodes", 8, none),
+    C::titled("MaxSubmitJobs", "MaxSubmit", 9, none),
+    C::new("MaxTRES", 13, none),
+    C::new("MaxTRESPerJob", 13, none),
+    C::new("MaxTRESPerNode", 14, none),
+    C::new("MaxTRESMins", 13, none),
+    C::titled("MaxWallDurationPerJob", "MaxWall", 11, none),
+    C::new("Name", 10, |r| r.name.clone()),
+    C::new("NodeName", -15, none),
+    C::titled("Organization", "Org", 20, |r| r.account.clone()),
+    C::titled("ParentName", "Par Name", 10, none),
+    C::new("Partition", 10, none),
+    C::new("Priority", 10, none),
+    C::new("Problem", 40, none),
+    C::new("QOS", 20, |r| r.qos.clone()),
+    C::titled("QOSLevel", "QOS", 20, |r| r.qos.clone()),
+    C::new("Reason", 30, none),
+    C::new("RGT", 6, none),
+    C::new("RPC", 5, |_| "9728".to_owned()),
+    C::new("Server", 10, none),
+    C::new("ServerType", 10, none),
+    C::new("Share", 9, one),
+    C::new("State", 6, none),
+    C::new("Time", 19, none),
+    C::new("TimeEnd", 19, none),
+    C::new("TimeStart", 19, none),
+    C::new("TRES", 20, none),
+    C::new("Type", 8, none),
+    C::new("UnusedWall", 10, none),
+    C::new("User", 10, |r| r.user.clone()),
+    C::new("WCKey", 10, none),
+    C::new("Where", 20, none),
+];
+
+fn one(_: &Row) -> String {
+    "1".to_owned()
+}
+
+static QOS_COLUMNS: &[C] = &[
+    C::titled("Description", "Descr", 20, |r| format!("{} QOS default", r.name)),
+    C::new("Flags", 40, none),
+    C::new("GraceTime", 10, |_| "00:00:00".to_owned()),
+    C::new("GrpCPUs", 8, none),
+    C::new("GrpJobs", 7, none),
+    C::new("GrpMem", 7, none),
+    C::new("GrpNodes", 8, none),
+    C::titled("GrpSubmitJobs", "GrpSubmit", 9, none),
+    C::new("GrpTRES", 13, none),
+    C::new("GrpTRESMins", 13, none),
+    C::new("GrpTRESRunMins", 13, none),
+    C::new("GrpWall", 11, none),
+    C::new("ID", 6, Row::id),
+    C::titled("MaxJobsPerUser", "MaxJobsPU", 9, none),
+    C::titled("MaxJobsPU", "MaxJobsPU", 9, none),
+    C::titled("MaxJobsPerAccount", "MaxJobsPA", 9, none),
+    C::titled("MaxJobsPA", "MaxJobsPA", 9, none),
+    C::titled("MaxSubmitPerUser", "MaxSubmitPU", 11, none),
+    C::titled("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, none),
+    C::titled("MaxSubmitPU", "MaxSubmitPU", 11, none),
+    C::titled("MaxSubmitPerAccount", "MaxSubmitPA", 11, none),
+    C::titled("MaxSubmitPA", "MaxSubmitPA", 11, none),
+    C::new("MaxTRES", 13, none),
+    C::new("MaxTRESPerNode", 14, none),
+    C::new("MaxTRESMins", 13, none),
+    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, none),
+    C::titled("MaxTRESPU", "MaxTRESPU", 13, none),
+    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, none),
+    C::titled("MaxTRESPA", "MaxTRESPA", 13, none),
+    C::new("MaxNodes", 8, none),
+    C::new("MaxCPUs", 8, none),
+    C::titled("MaxWallDurationPerJob", "MaxWall", 11, none),
+    C::new("MinTRES", 13, none),
+    C::new("Name", 10, |r| r.name.clone()),
+    C::new("Preempt", 10, none),
+    C::new("PreemptExemptTime", 19, none),
+    C::new("PreemptMode", 11, |_| "cluster".to_owned()),
+    C::new("Priority", 10, |_| "0".to_owned()),
+    C::new("UsageFactor", 11, |_| "1.000000".to_owned()),
+    C::titled("UsageThreshold", "UsageThres", 10, none),
+];
+
+static TRES_COLUMNS: &[C] = &[
+    C::new("ID", 6, Row::id),
+    C::new("Name", 15, |r| r.name.split_once('/').map_or("", |(_, name)| name).to_owned()),
+    C::new("Type", 8, |r| r.name.split('/').next().unwrap_or_default().to_owned()),
+];

@@ -1,0 +1,280 @@
+//! sacctmgr: what accounting knows of clusters, accounts, users and their limits. It shows; it changes nothing.
+
+mod entity;
+
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use squall_model::config::Config;
+use squall_model::wire::client::{Answer, Request};
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::select::names;
+use crate::command::sacctmgr::entity::{Entity, Row};
+use crate::format::sheet::{Sheet, Style};
+use crate::format::words;
+
+const OPTIONS: &[Known] = &[
+    ("associations", 's', Value::None),
+    ("immediate", 'i', Value::None),
+    ("json", '\0', Value::Maybe),
+    ("noheader", 'n', Value::None),
+    ("oneliner", 'o', Value::None),
+    ("parsable", 'p', Value::None),
+    ("parsable2", 'P', Value::None),
+    ("quiet", 'Q', Value::None),
+    ("readonly", 'r', Value::None),
+    ("verbose", 'v', Value::None),
+    ("", 'h', Value::None),
+];
+
+const HELP: &str = "\
+sacctmgr [<OPTION>] [<COMMAND>]
+    Valid <OPTION> values are:
+     -h or --help: equivalent to \"help\" command
+     -i or --immediate: accepted for compatibility
+     -n or --noheader: no header will be added to the beginning of output
+     -p or --parsable: output will be '|' delimited with a '|' at the end
+     -P or --parsable2: output will be '|' delimited without a '|' at the end
+     -Q or --quiet: equivalent to \"quiet\" command
+     -r or --readonly: accepted for compatibility
+     -s or --associations: show users and accounts with their associations
+     -V or --version: equivalent to \"version\" command
+
+  Valid <COMMAND> values are:
+     list or show <ENTITY> [<SPECS>]  display info of identified entity
+     version                          display tool version number
+
+  <ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
+       \"reservation\", \"resource\", \"runawayjobs\", \"transaction\", \"tres\", \"user\", \"wckey\".
+  <SPECS> are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
+
+  This cluster enforces no accounts: every user may name any, and jobs that name none go to the default.
+";
+
+/// Runs sacctmgr.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sacctmgr", args, sacctmgr)
+}
+
+fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {
+        call.print(HELP);
+        return Ok(());
+    };
+    let is = |name: &str, least: usize| word.len() >= least && starts(name, word);
+    if is("list", 1) || is("show", 3) {
+        show(call, &given, specs)
+    } else if is("version", 4) {
+        call.print(&format!("slurm {}\n", words::slurm_version()));
+        Ok(())
+    } else if is("help", 2) {
+        call.print(HELP);
+        Ok(())
+    } else if ["add", "archive", "clear", "create", "delete", "dump", "load", "modify", "reconfigure", "remove"]
+        .iter()
+        .any(|name| is(name, 2))
+    {
+        call.fail(&format!(
+            "{word}: Requested operation not supported on this system: accounts and limits are not kept here, \
+             every user may name any account"
+        ))
+    } else {
+        call.say(&format!("invalid keyword: {word}"));
+        Err(Fail(1))
+    }
+}
+
+/// Whether `word` is a beginning of `name`, letter case aside.
+fn starts(name: &str, word: &str) -> bool {
+    name.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
+}
+
+/// What is listed of an entity.
+#[derive(Debug, Default)]
+struct Wanted {
+    names: Vec<String>,
+    accounts: Vec<String>,
+    users: Vec<String>,
+    clusters: Vec<String>,
+    format: Vec<String>,
+    associations: bool,
+}
+
+fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
+    if words.first().is_some_and(|word| word.len() >= 2 && starts("configuration", word)) {
+        configuration(call);
+        return Ok(());
+    }
+    let Some(entity) = words.first().and_then(|word| entity::find(word)) else {
+        call.say(
+            "No valid entity in list command\n\
+             Input line must include \"Account\", \"Association\", \"Cluster\", \"Configuration\",\n\
+             \"Event\", \"Federation\", \"Problem\", \"QOS\", \"Resource\", \"Reservation\",\n\
+             \"RunAwayJobs\", \"Stats\", \"Transaction\", \"TRES\", \"User\", or \"WCKey\"",
+        );
+        return Err(Fail(1));
+    };
+    let mut wanted = wanted(call, &words[1..])?;
+    wanted.associations |= given.has("associations");
+    let format = if wanted.format.is_empty() { entity.format(wanted.associations) } else { wanted.format.join(",") };
+    let sheet = match Sheet::parse(&format, entity.columns) {
+        Ok(sheet) => sheet,
+        Err(bad) => {
+            call.say(&format!("Unknown field '{bad}'"));
+            return Err(Fail(1));
+        }
+    };
+    let what = "sacctmgr: error: Problem with the query";
+    let config = match call.controller.ask(&Request::Config) {
+        Ok(Answer::Config(config)) => *config,
+        Ok(_) => return call.failed(what, &unexpected()),
+        Err(e) => return call.failed(what, &e),
+    };
+    let rows = rows(call, entity, &wanted, &config);
+    if entity.name == "runawayjobs" {
+        call.print(&format!("Runaway Jobs: No runaway jobs found on cluster {}\n", config.cluster));
+        return Ok(());
+    }
+    let text = sheet.lines(!given.has("noheader"), &style(given), &rows);
+    call.print(&text);
+    Ok(())
+}
+
+/// Where accounting is kept.
+fn configuration(call: &mut Call<'_>) {
+    let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
+    for (key, value) in [
+        ("AccountingStorageHost", "localhost"),
+        ("AccountingStorageType", "accounting_storage/slurmdbd"),
+        ("AccountingStorageUser", "N/A"),
+        ("AuthType", "auth/peercred"),
+        ("MessageTimeout", "10 sec"),
+        ("PrivateData", "none"),
+        ("SLURM_VERSION", &words::slurm_version()),
+        ("TrackWCKey", "No"),
+    ] {
+        let _ = writeln!(text, "{key:<22} = {value}");
+    }
+    call.print(&text);
+}
+
+/// The last of `-p` and `-P` counts.
+fn style(given: &Arguments) -> Style {
+    match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
+        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
+        None => Style::Table,
+    }
+}
+
+/// `[where] [name=]a,b account=x format=user,account withassoc`.
+fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
+    let mut wanted = Wanted::default();
+    for word in words {
+        let Some((key, value)) = word.split_once('=') else {
+            if starts("withassoc", word) && word.len() >= 5 {
+                wanted.associations = true;
+            } else if !is_flag(word) {
+                wanted.names.extend(names(word));
+            }
+            continue;
+        };
+        let is = |name: &str, least: usize| key.len() >= least && starts(name, key);
+        if is("format", 1) {
+            wanted.format.extend(names(value));
+        } else if is("names", 1) {
+            wanted.names.extend(names(value));
+        } else if is("users", 1) {
+            wanted.users.extend(names(value));
+        } else if is("accounts", 3) || is("accts", 4) {
+            wanted.accounts.extend(names(value));
+        } else if is("clusters", 1) {
+            wanted.clusters.extend(names(value));
+        } else if !CONDITIONS.iter().any(|name| is(name, 2)) {
+            call.say(&format!(" Unknown condition: {word}"));
+            return Err(Fail(1));
+        }
+    }
+    Ok(wanted)
+}
+
+/// Conditions that all that is listed here fulfils.
+const CONDITIONS: &[&str] = &[
+    "adminlevel",
+    "defaultaccount",
+    "defaultqos",
+    "defaultwckey",
+    "descriptions",
+    "end",
+    "event",
+    "flags",
+    "ids",
+    "nodes",
+    "order",
+    "organizations",
+    "parents",
+    "partitions",
+    "qos",
+    "states",
+    "start",
+    "type",
+    "wckeys",
+];
+
+fn is_flag(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    word == "where" || word == "tree" || word.starts_with("with") || word.starts_with("wo") || word.starts_with("only")
+}
+
+fn rows(call: &mut Call<'_>, entity: &Entity, wanted: &Wanted, config: &Config) -> Vec<Row> {
+    let here = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n.eq_ignore_ascii_case(name));
+    if !here(&wanted.clusters, &config.cluster) {
+        return Vec::new();
+    }
+    let row = |name: &str, user: &str| Row {
+        name: name.to_owned(),
+        user: user.to_owned(),
+        account: config.default_account.clone(),
+        cluster: config.cluster.clone(),
+        qos: config.default_qos.clone(),
+    };
+    let account = here(&wanted.accounts, &config.default_account);
+    match entity.name {
+        "user" => {
+            let asked: Vec<String> = wanted.names.iter().chain(&wanted.users).cloned().collect();
+            let users = people(call, &asked);
+            users.iter().filter(|_| account).map(|user| row(user, user)).collect()
+        }
+        "association" if account => {
+            let whole = wanted.users.is_empty().then(|| row("", ""));
+            whole.into_iter().chain(people(call, &wanted.users).iter().map(|user| row("", user))).collect()
+        }
+        "account" => {
+            let name = config.default_account.as_str();
+            if account && here(&wanted.names, name) { vec![row(name, "")] } else { Vec::new() }
+        }
+        "cluster" if here(&wanted.names, &config.cluster) => vec![row(&config.cluster, "")],
+        "qos" if here(&wanted.names, &config.default_qos) => vec![row(&config.default_qos, "")],
+        "tres" => entity::TRES.iter().map(|name| row(name, "")).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The users who are asked for and exist; without names: root and who asks.
+fn people(call: &Call<'_>, asked: &[String]) -> Vec<String> {
+    let mut users: Vec<String> = if asked.is_empty() {
+        vec![call.people.user(0), call.people.user(call.people.me())]
+    } else {
+        asked.iter().filter(|name| call.people.uid(name).is_some()).cloned().collect()
+    };
+    users.sort();
+    users.dedup();
+    users
+}

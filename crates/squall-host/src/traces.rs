@@ -1,0 +1,78 @@
+//! What a step daemon that died has left: how tasks ended, and which may still run.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use squall_engine::step::StepSetup;
+use squall_model::id::StepKey;
+use squall_model::job::{ExitCode, Usage};
+
+use crate::processes::{self, Stat};
+use crate::spool::{Spool, TaskPid};
+
+/// How often, and how long apart, processes are looked for that were not noted: one in the midst of exec is not seen.
+const LOOKS: u32 = 2;
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Traces of the tasks of a step on this node.
+#[derive(Debug)]
+pub struct Traces {
+    /// Ranks of the tasks, by place.
+    pub ranks: Vec<u32>,
+    /// Tasks whose end was noted, by rank.
+    pub ended: BTreeMap<u32, (ExitCode, Usage)>,
+    /// Tasks that were started and whose end was not noted, by rank.
+    pub started: BTreeMap<u32, TaskPid>,
+}
+
+impl Traces {
+    /// The traces of a step, to be read after its daemon's death. None: its launch is gone.
+    pub fn of(spool: &Spool, key: StepKey) -> Option<Self> {
+        let launch = spool.launch(key)?;
+        let ranks = StepSetup::of(&launch).ranks;
+        let ended = ended(spool, key, &ranks);
+        let noted = spool.tasks(key).into_iter().filter(|task| !ended.contains_key(&task.rank));
+        let started = noted.map(|task| (task.rank, task)).collect();
+        let mut traces = Self { ranks, ended, started };
+        for look in 0..LOOKS {
+            if traces.missing().is_empty() {
+                break;
+            }
+            if look > 0 {
+                std::thread::sleep(LOOK_PAUSE);
+            }
+            traces.started.extend(unnoted(&spool.steps_dir(), key, launch.facts.owner.uid));
+        }
+        Some(traces)
+    }
+
+    /// Ranks of which nothing is known.
+    pub fn missing(&self) -> Vec<u32> {
+        let known = |rank: &u32| self.ended.contains_key(rank) || self.started.contains_key(rank);
+        self.ranks.iter().copied().filter(|rank| !known(rank)).collect()
+    }
+}
+
+/// Tasks whose end was noted, by rank.
+pub fn ended(spool: &Spool, key: StepKey, ranks: &[u32]) -> BTreeMap<u32, (ExitCode, Usage)> {
+    let exits = spool.exits(key).into_iter();
+    exits.filter_map(|(place, exit, usage)| Some((*ranks.get(place)?, (exit, usage)))).collect()
+}
+
+/// Tasks that the step daemon started and did not come to note: marked processes by the rank in their
+/// environment, the oldest of each.
+fn unnoted(steps: &Path, key: StepKey, user: u32) -> BTreeMap<u32, TaskPid> {
+    let name = key.to_string();
+    let mut found: BTreeMap<u32, TaskPid> = BTreeMap::new();
+    let marked = processes::marked(steps).into_iter();
+    for (pid, _) in marked.filter(|(pid, of)| *of == name && processes::may_belong(*pid, user)) {
+        let rank = processes::variable(pid, "SLURM_PROCID").and_then(|value| String::from_utf8(value).ok());
+        let Some((rank, stat)) = rank.and_then(|text| text.parse().ok()).zip(Stat::of(pid)) else { continue };
+        let task = TaskPid { rank, pid, start: stat.start };
+        if found.get(&rank).is_none_or(|older| (task.start, task.pid) < (older.start, older.pid)) {
+            found.insert(rank, task);
+        }
+    }
+    found
+}
