@@ -93,6 +93,7 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     let names = (1..=settings.nodes).map(|n| format!("n{n}")).collect();
     let cores = seed.spread(1, 16) as u32;
     let mut setup = Setup::of(names, cores, u64::from(cores) * seed.between(500, 4000));
+    setup.tree_width = [0, 2, 3, 4, 8][seed.below(5) as usize];
     setup.mutation = settings.mutation;
     setup.trace = settings.trace;
     setup.config.kill_wait_s = seed.spread(1, 30);

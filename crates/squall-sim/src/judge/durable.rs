@@ -67,9 +67,9 @@ impl Judge {
             Event::JobStarted { id, attempt, alloc, .. } => {
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
-            Event::StepNodeEnded { job, attempt, step, node, end } => {
+            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
-                self.step_ended_event(now, key, *node, end);
+                nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }
             Event::JobEnding { id, outcome, requeue } => self.ending_event(decided, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),

@@ -13,6 +13,7 @@ use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::wire::fabric::{UpFrame, Upward};
 
 use crate::coverage::Phase;
 use crate::world::Setup;
@@ -167,9 +168,24 @@ impl Judge {
         }
     }
 
-    /// A frame of that node reached the controller.
-    pub(crate) fn heard(&mut self, node: usize, now: Time) {
-        self.heard[node] = now;
+    /// A frame has reached the controller: of whom it told something?
+    pub(crate) fn heard(&mut self, now: Time, frame: &UpFrame) {
+        for say in &frame.says {
+            match say {
+                Upward::Composite { composite, .. } => {
+                    for registration in &composite.registrations {
+                        if let Some(host) = self.names.iter().position(|name| *name == registration.name) {
+                            self.heard[host] = now;
+                        }
+                    }
+                }
+                Upward::Tally { tally, .. } => {
+                    for host in tally.answered().iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                        self.heard[host] = now;
+                    }
+                }
+            }
+        }
     }
 
     /// How many jobs are in each phase.
@@ -191,7 +207,8 @@ impl Judge {
         (id.0 - first.0 < count).then_some((first, order))
     }
 
-    fn host(&self, node: NodeId) -> Option<usize> {
+    /// The index of a node in the world.
+    pub(crate) fn host(&self, node: NodeId) -> Option<usize> {
         self.hosts.get(&node).copied()
     }
 
