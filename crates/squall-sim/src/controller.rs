@@ -11,7 +11,7 @@ use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
-use squall_model::wire::fabric::{DownFrame, Downward, Parcel};
+use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Put};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
@@ -388,7 +388,8 @@ impl World {
             release.answers.truncate(keep);
         }
         for (LinkId(link), mut frame) in release.sends {
-            for_each_parcel(&mut frame, |parcel| self.attach(parcel));
+            self.attach(&mut frame);
+            self.judge.said(&frame);
             self.perturb_down(&mut frame);
             self.send_down(link, frame);
         }
@@ -403,10 +404,17 @@ impl World {
         }
     }
 
-    /// Adds the scripts and environments that the messages of a parcel refer to.
-    fn attach(&self, parcel: &mut Parcel) {
-        let wanted = parcel.messages.iter().flat_map(digests_of);
-        parcel.blobs = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+    /// Adds the scripts and environments that the messages in a frame refer to.
+    fn attach(&self, frame: &mut DownFrame) {
+        for put in frame.says.iter_mut().filter_map(put_of) {
+            let Ok(mut parcel) = put.parcel.open() else { continue };
+            let wanted = parcel.messages.iter().flat_map(digests_of);
+            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+            if !blobs.is_empty() {
+                Arc::make_mut(&mut parcel).blobs = blobs;
+                put.parcel = Sealed::Open(parcel);
+            }
+        }
     }
 
     pub(crate) fn release_answers(&mut self, answers: Vec<(CallerId, Answer)>) {
@@ -477,13 +485,18 @@ impl World {
 
 /// Lets something be done to every parcel in a frame.
 pub(crate) fn for_each_parcel(frame: &mut DownFrame, mut deed: impl FnMut(&mut Parcel)) {
-    for say in &mut frame.says {
-        if let Downward::Put(put) | Downward::Reply { put, .. } = say
-            && let Ok(mut parcel) = put.parcel.open()
-        {
+    for put in frame.says.iter_mut().filter_map(put_of) {
+        if let Ok(mut parcel) = put.parcel.open() {
             deed(Arc::make_mut(&mut parcel));
             put.parcel = Sealed::Open(parcel);
         }
+    }
+}
+
+fn put_of(say: &mut Downward) -> Option<&mut Put> {
+    match say {
+        Downward::Put(put) | Downward::Reply { put, .. } => Some(put),
+        _ => None,
     }
 }
 

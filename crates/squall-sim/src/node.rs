@@ -210,6 +210,7 @@ impl World {
             return;
         }
         self.nodes[node].queue.clear();
+        self.judge.variables_lost(self.now, node);
         self.close_all(node, true);
         for step in self.nodes[node].steps.values_mut() {
             step.daemon_died();
@@ -224,6 +225,7 @@ impl World {
     pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
         self.nodes[node].daemon = None;
+        self.judge.variables_lost(self.now, node);
         let told = self.seed.chance(500_000);
         self.close_all(node, told);
         let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().collect();
@@ -291,12 +293,17 @@ impl World {
     fn node_input(&mut self, node: usize, input: NodeInput) {
         let Some(input) = self.perturb_node_input(node, input) else { return };
         let clock = self.node_now(node);
+        let brought = match &input {
+            NodeInput::Net(NetInput::FromParent(frame)) => self.judge.brought(node, frame),
+            _ => Vec::new(),
+        };
         let Some(daemon) = &mut self.nodes[node].daemon else { return };
         daemon.shut_down |= brings_shut_down(&input);
         let asked = daemon.shut_down;
         let mut out = NodeOut::default();
         daemon.machine.step(clock, input, &mut out);
-        let deadline = daemon.machine.deadline();
+        let (deadline, session) = (daemon.machine.deadline(), daemon.machine.session());
+        self.judge.took(self.now, (node, self.nodes[node].life), session, &brought);
         self.plan_node_tick(node, deadline);
         for act in out.acts {
             if self.dies_now(node) {

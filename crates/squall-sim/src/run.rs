@@ -170,7 +170,9 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     world.check_replay();
     world.wish(Wish::AuditJobs);
     world.wish(Wish::AuditNodes);
-    world.run_until(world.now + Span::from_secs(5))
+    world.wish(Wish::AuditTree);
+    world.wish(Wish::AuditCounters);
+    world.run_until(world.now + Span::from_secs(6))
 }
 
 impl World {

@@ -2,6 +2,7 @@
 //! never from the machines' own word.
 
 mod durable;
+mod fabric;
 pub(crate) mod process;
 mod told;
 
@@ -16,6 +17,7 @@ use squall_model::time::Time;
 use squall_model::wire::fabric::{UpFrame, Upward};
 
 use crate::coverage::Phase;
+use fabric::Fabric;
 use crate::world::Setup;
 
 /// A promise that was broken.
@@ -124,6 +126,17 @@ pub(crate) struct Judge {
     /// Records that recovery found and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
+    fabric: Fabric,
+    /// What the controller must have counted since it started.
+    epilogs: Epilogs,
+}
+
+/// Ends of attempts on nodes since the controller started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epilogs {
+    released: u64,
+    /// Some of them may have been decided without the node.
+    given_up: bool,
 }
 
 /// Jobs that ask for the same: among them the first to come is the first to start.
@@ -158,6 +171,8 @@ impl Judge {
             progress: Time::default(),
             found: Vec::new(),
             waiting: BTreeMap::new(),
+            fabric: Fabric::new(setup.names.len()),
+            epilogs: Epilogs::default(),
         }
     }
 
