@@ -11,6 +11,7 @@ use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
 
 use crate::coverage::Fault;
@@ -29,6 +30,8 @@ pub(crate) struct Clients {
     last_caller: u64,
     /// Connections that break, of a million.
     pub(crate) loss_ppm: u32,
+    /// What queries of a story were answered last: where it is not so, and who did not answer.
+    pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
 }
 
 /// An order and what its user knows of it.
@@ -71,8 +74,24 @@ pub(crate) enum Wish {
     Await { order: usize },
     Look { order: usize },
     ShutDown { keep_jobs: bool },
+    /// COMPARE-AND-WRITE on all nodes.
+    Query(Box<Question>),
     AuditJobs,
     AuditNodes,
+    /// Every node can be asked.
+    AuditTree,
+    AuditCounters,
+}
+
+/// What an operator asks of all nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// How a story calls it.
+    pub(crate) name: String,
+    pub(crate) test: Test,
+    pub(crate) wait: bool,
+    pub(crate) write: Option<(Variable, i64)>,
+    pub(crate) time: Span,
 }
 
 /// A wish that is being asked for until it is answered.
@@ -84,6 +103,8 @@ struct Call {
     done: bool,
     /// When the last answer under way arrives.
     last_answer: Time,
+    /// When it was asked for last.
+    asked: Time,
 }
 
 impl Clients {
@@ -174,7 +195,7 @@ impl World {
                 _ => {}
             }
         }
-        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false, last_answer: self.now });
+        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false, last_answer: self.now, asked: self.now });
         let call = self.clients.calls.len() - 1;
         self.after(Span(0), Happening::ClientTries { call });
         true
@@ -189,6 +210,7 @@ impl World {
             return self.after(again, Happening::ClientTries { call });
         }
         self.clients.calls[call].tries += 1;
+        self.clients.calls[call].asked = self.now;
         let order = self.clients.calls[call].wish.order();
         let abandoned = order.is_some_and(|order| self.clients.placed[order].abandoned);
         let Some(request) = self.request(call).filter(|_| !abandoned) else {
@@ -387,6 +409,9 @@ impl World {
             Wish::ShutDown { keep_jobs } => Request::ShutDown { keep_jobs },
             Wish::AuditJobs => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
             Wish::AuditNodes => Request::Nodes,
+            Wish::AuditCounters => Request::Diag { reset: false },
+            Wish::AuditTree => self.query_request(&Question::probe()),
+            Wish::Query(question) => self.query_request(&question),
         })
     }
 
@@ -451,7 +476,8 @@ impl World {
                     self.content(call);
                 }
             }
-            Wish::AuditJobs | Wish::AuditNodes => {
+            Wish::Query(question) => self.queried(call, &question, &answer),
+            Wish::AuditJobs | Wish::AuditNodes | Wish::AuditTree | Wish::AuditCounters => {
                 self.judge.audit(&answer);
                 if !matches!(&answer, Answer::Jobs(page) if page.more) {
                     self.content(call);
@@ -459,6 +485,21 @@ impl World {
             }
             _ => self.content(call),
         }
+    }
+
+    fn query_request(&self, question: &Question) -> Request {
+        let Question { test, wait, write, time, .. } = question.clone();
+        let nodes = squall_model::hostlist::compress(&self.setup.names);
+        Request::QueryNodes { nodes, test, wait, write, time_ms: time.0 / 1000 }
+    }
+
+    fn queried(&mut self, call: usize, question: &Question, answer: &Answer) {
+        if let Answer::Queried { no, unreachable } = answer {
+            let others: Vec<String> = no.iter().chain(unreachable).cloned().collect();
+            self.judge.told_so((self.clients.calls[call].asked, self.now), &others, &question.test);
+            self.clients.told.insert(question.name.clone(), (no.clone(), unreachable.clone()));
+        }
+        self.content(call);
     }
 
     fn submit_answered(&mut self, call: usize, order: usize, answer: Answer) {
@@ -535,6 +576,14 @@ impl World {
             }
             _ => {}
         }
+    }
+}
+
+impl Question {
+    /// Which every node that can be reached answers with yes.
+    pub(crate) fn probe() -> Self {
+        let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+        Self { name: String::new(), test, wait: false, write: None, time: Span::from_secs(5) }
     }
 }
 

@@ -1,23 +1,25 @@
 //! The controller's host in the simulator: turns, journal, flush, release, crash at every position, recovery.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Snapshot as StateSnapshot;
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
 use squall_engine::machine::Machine;
-use squall_engine::session::digests_of;
 use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
-use squall_model::wire::node::DownFrame;
+use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Put};
+use squall_model::wire::node::Down;
+use squall_model::wire::sealed::Sealed;
 
 use crate::coverage::Fault;
 use crate::disk::{Disk, Entry, Found, Lie, Snapshot};
 use crate::mutation::Mutation;
-use crate::node::NodeHost;
 use crate::trace::Who;
+use crate::tree::Side;
 use crate::world::{Happening, World};
 
 /// Records between two snapshots.
@@ -89,8 +91,8 @@ pub(crate) struct ControllerHost {
     /// The live state at a crash and the record up to which it goes, to be compared with what recovery makes.
     at_crash: Option<(u64, Box<State>)>,
     crashes_in_recovery: u32,
-    /// The frame that a planted bug gives again later.
-    pub(crate) stale: Option<(Time, DownFrame)>,
+    /// What a planted bug gives again later.
+    pub(crate) stale: Option<(Time, Parcel)>,
     pub(crate) disk_full: bool,
     /// A turn has passed since it became full.
     pub(crate) knows_full: bool,
@@ -386,19 +388,32 @@ impl World {
             release.answers.truncate(keep);
         }
         for (LinkId(link), mut frame) in release.sends {
-            let wanted = frame.messages.iter().flat_map(digests_of);
-            frame.blobs = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+            self.attach(&mut frame);
+            self.judge.said(&frame);
             self.perturb_down(&mut frame);
             self.send_down(link, frame);
         }
         for LinkId(link) in release.drops {
-            self.break_link(link, false, true);
+            self.close(link, Side::Parent);
         }
         self.release_answers(release.answers);
         if crash {
             self.crash_controller(CrashPoint::MidRelease);
         } else if release.exit {
             self.crash_controller(CrashPoint::ShutDown);
+        }
+    }
+
+    /// Adds the scripts and environments that the messages in a frame refer to.
+    fn attach(&self, frame: &mut DownFrame) {
+        for put in frame.says.iter_mut().filter_map(put_of) {
+            let Ok(mut parcel) = put.parcel.open() else { continue };
+            let wanted = parcel.messages.iter().flat_map(digests_of);
+            let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
+            if !blobs.is_empty() {
+                Arc::make_mut(&mut parcel).blobs = blobs;
+                put.parcel = Sealed::Open(parcel);
+            }
         }
     }
 
@@ -457,10 +472,7 @@ impl World {
             self.controller.disk.crash(&mut self.seed);
             self.controller.crashes_in_recovery = 0;
         }
-        let broken: Vec<u64> = self.nodes.iter().filter_map(NodeHost::link).collect();
-        for link in broken {
-            self.break_link(link, false, true);
-        }
+        self.close_all(self.network.controller(), true);
         self.clients_lose_controller();
         if let Some(span) = self.controller.restart {
             if self.controller.crashes_in_recovery < 3 && self.nemesis.is_active() && self.seed.chance(150_000) {
@@ -468,6 +480,34 @@ impl World {
             }
             self.start_controller(span);
         }
+    }
+}
+
+/// Lets something be done to every parcel in a frame.
+pub(crate) fn for_each_parcel(frame: &mut DownFrame, mut deed: impl FnMut(&mut Parcel)) {
+    for put in frame.says.iter_mut().filter_map(put_of) {
+        if let Ok(mut parcel) = put.parcel.open() {
+            deed(Arc::make_mut(&mut parcel));
+            put.parcel = Sealed::Open(parcel);
+        }
+    }
+}
+
+fn put_of(say: &mut Downward) -> Option<&mut Put> {
+    match say {
+        Downward::Put(put) | Downward::Reply { put, .. } => Some(put),
+        _ => None,
+    }
+}
+
+/// The scripts and environments that a message refers to.
+fn digests_of(message: &Down) -> Vec<Digest> {
+    match message {
+        Down::StartJob { batch: Some(launch), .. } => {
+            let spec = &launch.facts.spec;
+            spec.script.into_iter().chain([spec.env]).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

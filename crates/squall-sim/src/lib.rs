@@ -22,6 +22,7 @@ mod scenario;
 mod seed;
 mod step;
 mod trace;
+mod tree;
 mod workload;
 mod world;
 

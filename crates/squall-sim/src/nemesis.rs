@@ -201,14 +201,14 @@ impl World {
         let node = self.any_node();
         let span = Span::from_millis(self.seed.spread(500, 200_000));
         match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2, 1]) {
-            0 => self.cut_off(vec![node], &[Way::Up, Way::Down], Fault::Cut, span),
-            1 => self.cut_off(vec![node], &[Way::Up], Fault::CutUp, span),
-            2 => self.cut_off(vec![node], &[Way::Down], Fault::CutDown, span),
+            0 => self.cut_off(vec![node], &[Way::Out, Way::In], Fault::Cut, span),
+            1 => self.cut_off(vec![node], &[Way::Out], Fault::CutUp, span),
+            2 => self.cut_off(vec![node], &[Way::In], Fault::CutDown, span),
             3 => {
                 self.strike(Fault::Reset, node as u64);
                 self.disturb(Span(0));
-                if let Some(link) = self.nodes[node].link() {
-                    self.break_link(link, true, true);
+                if let Some(hop) = self.nodes[node].parent() {
+                    self.break_hop(hop);
                 }
             }
             4 => {
@@ -216,7 +216,7 @@ impl World {
                 self.strike(Fault::NodeSlow, node as u64);
                 self.ends_after(span, End::Fast(node));
             }
-            5 => self.cut_off((0..self.nodes.len()).collect(), &[Way::Up, Way::Down], Fault::Storm, span),
+            5 => self.cut_off((0..self.nodes.len()).collect(), &[Way::Out, Way::In], Fault::Storm, span),
             6 => {
                 self.network.weather = Weather::TAR;
                 self.strike(Fault::Tar, 0);

@@ -1,19 +1,21 @@
-//! The simulated network between controller and nodes: delay, loss, doubles, disorder, cuts.
+//! The simulated network between the controller and nodes: delay, loss, doubles, disorder, cuts.
+
+use std::collections::BTreeSet;
 
 use squall_model::time::{Span, Time};
 
 use crate::seed::Seed;
 
-/// Which way a frame goes.
+/// Which way a frame goes, seen from a machine that is cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Node to controller.
-    Up,
-    /// Controller to node.
-    Down,
+    /// What the machine sends.
+    Out,
+    /// What the machine is sent.
+    In,
 }
 
-/// How badly the network behaves, all links alike.
+/// How badly the network behaves, everywhere alike.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
     /// Least delay of a frame.
@@ -44,23 +46,26 @@ impl Weather {
     };
 }
 
-/// State of one node's way to the controller.
+/// A machine's place in the network.
 #[derive(Clone, Debug, Default)]
-struct Path {
-    up_cut: bool,
-    down_cut: bool,
+struct Port {
+    out_cut: bool,
+    in_cut: bool,
+    /// Machines of different islands don't reach each other; 0: the mainland.
+    island: u64,
     /// Times everything takes longer; 0: as usual.
     slowness: u64,
-    up_last: Time,
-    down_last: Time,
 }
 
-/// All links.
+/// All of it. A node's port is its number; the controller has the port after those of all nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// How it behaves at present.
     pub(crate) weather: Weather,
-    paths: Vec<Path>,
+    ports: Vec<Port>,
+    /// From the first to the second nothing arrives.
+    cuts: BTreeSet<(usize, usize)>,
+    last_island: u64,
 }
 
 /// When copies of a frame arrive: none, one or two.
@@ -75,60 +80,76 @@ pub(crate) struct Fate {
 impl Network {
     /// A good network for so many nodes.
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { weather: Weather::FINE, paths: vec![Path::default(); nodes] }
+        let ports = vec![Port::default(); nodes + 1];
+        Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
     }
-    /// Loses all frames of a node that go that way, until [`Self::heal`].
+    /// The controller's port.
+    pub(crate) fn controller(&self) -> usize {
+        self.ports.len() - 1
+    }
+    /// Loses all frames that a node sends, or is sent, until [`Self::heal`].
     pub(crate) fn cut(&mut self, node: usize, way: Way) {
         match way {
-            Way::Up => self.paths[node].up_cut = true,
-            Way::Down => self.paths[node].down_cut = true,
+            Way::Out => self.ports[node].out_cut = true,
+            Way::In => self.ports[node].in_cut = true,
+        }
+    }
+    /// Loses all frames from one machine to another.
+    pub(crate) fn cut_between(&mut self, from: usize, to: usize) {
+        self.cuts.insert((from, to));
+    }
+    /// These nodes reach each other and nobody else.
+    pub(crate) fn isolate(&mut self, nodes: &[usize]) {
+        self.last_island += 1;
+        for &node in nodes {
+            self.ports[node].island = self.last_island;
         }
     }
     /// Ends the cuts of a node.
     pub(crate) fn heal(&mut self, node: usize) {
-        self.paths[node].up_cut = false;
-        self.paths[node].down_cut = false;
+        let port = &mut self.ports[node];
+        (port.out_cut, port.in_cut, port.island) = (false, false, 0);
+        self.cuts.retain(|&(from, to)| from != node && to != node);
     }
     /// Everything from and to that node takes so many times longer.
     pub(crate) fn slow(&mut self, node: usize, times: u64) {
-        self.paths[node].slowness = times;
+        self.ports[node].slowness = times;
     }
     /// How many times longer it takes; 1: as usual.
     pub(crate) fn slowness(&self, node: usize) -> u64 {
-        self.paths[node].slowness.max(1)
+        self.ports[node].slowness.max(1)
     }
-    /// A new connection: its frames do not wait behind those of the last.
-    pub(crate) fn fresh(&mut self, node: usize) {
-        self.paths[node].up_last = Time(0);
-        self.paths[node].down_last = Time(0);
+    /// Whether frames get from one machine to the other at all.
+    pub(crate) fn open(&self, from: usize, to: usize) -> bool {
+        let (here, there) = (&self.ports[from], &self.ports[to]);
+        !here.out_cut && !there.in_cut && here.island == there.island && !self.cuts.contains(&(from, to))
     }
-    /// Whether frames go that way at all.
-    pub(crate) fn open(&self, node: usize, way: Way) -> bool {
-        match way {
-            Way::Up => !self.paths[node].up_cut,
-            Way::Down => !self.paths[node].down_cut,
-        }
-    }
-    /// What becomes of a frame sent now. Frames keep their order unless the weather is bad.
-    pub(crate) fn fate(&mut self, now: Time, node: usize, way: Way, seed: &mut Seed) -> Fate {
-        if !self.open(node, way) || seed.chance(self.weather.drop_ppm) {
+    /// What becomes of a frame sent now. Frames keep their order unless the weather is bad; `last` is when the one
+    /// before it arrives.
+    pub(crate) fn fate(
+        &self,
+        now: Time,
+        (from, to): (usize, usize),
+        last: &mut Time,
+        seed: &mut Seed,
+    ) -> Fate {
+        if !self.open(from, to) || seed.chance(self.weather.drop_ppm) {
             return Fate::default();
         }
-        let arrival = now + self.delay(node, seed);
-        let path = &mut self.paths[node];
-        let last = if way == Way::Up { &mut path.up_last } else { &mut path.down_last };
+        let arrival = now + self.delay(from, to, seed);
         let first = if seed.chance(self.weather.reorder_ppm) {
             arrival
         } else {
             *last = arrival.max(Time(last.0 + 1));
             *last
         };
-        let second = seed.chance(self.weather.duplicate_ppm).then(|| now + self.delay(node, seed));
+        let second = seed.chance(self.weather.duplicate_ppm).then(|| now + self.delay(from, to, seed));
         Fate { first: Some(first), second }
     }
-    /// How long something takes between that node and the controller, one way.
-    pub(crate) fn delay(&self, node: usize, seed: &mut Seed) -> Span {
-        Span(seed.between(self.weather.delay_min.0, self.weather.delay_max.0) * self.slowness(node))
+    /// How long something takes between two machines, one way.
+    pub(crate) fn delay(&self, from: usize, to: usize, seed: &mut Seed) -> Span {
+        let slowness = self.slowness(from).max(self.slowness(to));
+        Span(seed.between(self.weather.delay_min.0, self.weather.delay_max.0) * slowness)
     }
 }
 
@@ -138,9 +159,9 @@ mod tests {
 
     #[test]
     fn fine_weather_keeps_frames_and_their_order() {
-        let (mut network, mut seed, mut last) = (Network::new(1), Seed::new(1), Time(0));
+        let (network, mut seed, mut last, mut after) = (Network::new(1), Seed::new(1), Time(0), Time(0));
         for now in 0..1000 {
-            let fate = network.fate(Time(now), 0, Way::Up, &mut seed);
+            let fate = network.fate(Time(now), (0, 1), &mut after, &mut seed);
             let arrival = fate.first.expect("nothing is lost");
             assert!(arrival > last && fate.second.is_none());
             last = arrival;
@@ -149,13 +170,28 @@ mod tests {
 
     #[test]
     fn a_cut_is_one_way_and_foul_weather_loses_and_doubles() {
-        let (mut network, mut seed) = (Network::new(2), Seed::new(2));
-        network.cut(1, Way::Up);
-        assert!(network.fate(Time(0), 1, Way::Up, &mut seed).first.is_none());
-        assert!(network.fate(Time(0), 1, Way::Down, &mut seed).first.is_some());
+        let (mut network, mut seed, mut last) = (Network::new(2), Seed::new(2), Time(0));
+        let controller = network.controller();
+        network.cut(1, Way::Out);
+        assert!(network.fate(Time(0), (1, controller), &mut last, &mut seed).first.is_none());
+        assert!(network.fate(Time(0), (controller, 1), &mut last, &mut seed).first.is_some());
         network.heal(1);
         network.weather = Weather::FOUL;
-        let fates: Vec<_> = (0..5000).map(|n| network.fate(Time(n), 1, Way::Up, &mut seed)).collect();
+        let fates: Vec<_> =
+            (0..5000).map(|n| network.fate(Time(n), (1, controller), &mut last, &mut seed)).collect();
         assert!(fates.iter().any(|f| f.first.is_none()) && fates.iter().any(|f| f.second.is_some()));
+    }
+
+    #[test]
+    fn an_island_talks_to_itself_and_a_cut_has_two_ends() {
+        let mut network = Network::new(4);
+        network.isolate(&[1, 2]);
+        assert!(network.open(1, 2) && !network.open(1, 3) && !network.open(0, 2) && network.open(0, 3));
+        network.heal(1);
+        network.heal(2);
+        network.cut_between(1, 2);
+        assert!(!network.open(1, 2) && network.open(2, 1) && network.open(1, 3));
+        network.heal(2);
+        assert!(network.open(1, 2));
     }
 }

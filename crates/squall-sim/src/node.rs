@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use squall_engine::fabric::NetInput;
 use squall_engine::machine::Machine;
 use squall_engine::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 use squall_model::id::{Incarnation, Session, StepKey};
@@ -9,7 +10,8 @@ use squall_model::job::{Blob, JobAttempt};
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, DownFrame};
+use squall_model::wire::fabric::Downward;
+use squall_model::wire::node::Down;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::coverage::Fault;
@@ -21,6 +23,9 @@ use crate::world::{Happening, World};
 
 /// No node's clock is further off than this.
 pub(crate) const SKEW_MAX: Span = Span::from_secs(3600);
+
+/// How every node feels.
+const HEALTH: Health = Health { load_centi: 50, free_mb: 1000 };
 
 /// A simulated machine.
 #[derive(Debug)]
@@ -55,7 +60,8 @@ pub(crate) struct NodeHost {
 #[derive(Debug)]
 struct Daemon {
     machine: NodeMachine,
-    link: Option<u64>,
+    /// The connection to its parent in the tree.
+    parent: Option<u64>,
     /// It was told to end.
     shut_down: bool,
     tick_at: Option<Time>,
@@ -111,9 +117,13 @@ impl NodeHost {
     pub(crate) fn has_daemon(&self) -> bool {
         self.daemon.is_some()
     }
-    /// Its present connection to the controller.
-    pub(crate) fn link(&self) -> Option<u64> {
-        self.daemon.as_ref()?.link
+    /// Its present connection to its parent in the tree.
+    pub(crate) fn parent(&self) -> Option<u64> {
+        self.daemon.as_ref()?.parent
+    }
+    /// Another connection to a parent, or none; returns the one before.
+    pub(crate) fn set_parent(&mut self, hop: Option<u64>) -> Option<u64> {
+        std::mem::replace(&mut self.daemon.as_mut()?.parent, hop)
     }
     pub(crate) fn fresh_pid(&mut self) -> u32 {
         self.last_pid += 1;
@@ -130,22 +140,26 @@ impl World {
         self.after(after, Happening::NodeStart { node, life });
     }
 
-    /// The daemon starts: it looks into its spool, then connects.
+    /// The daemon starts: it looks into its spool, then dials.
     pub(crate) fn node_starts(&mut self, node: usize, life: u64) {
         let host = &mut self.nodes[node];
         if !host.powered || host.daemon.is_some() || host.life != life {
             return;
         }
+        let above = self.tree.above(node, self.nodes.len());
+        let above = above.into_iter().map(|node| self.nodes[node].name.clone()).collect();
+        let host = &mut self.nodes[node];
         host.spool.life += 1;
         let boot = Boot {
             name: host.name.clone(),
             incarnation: Incarnation(host.incarnation),
             life: host.spool.life,
             session: host.spool.session,
+            above,
             hardware: host.hardware.clone(),
             version: "sim".into(),
         };
-        host.daemon = Some(Daemon { machine: NodeMachine::new(boot), link: None, shut_down: false, tick_at: None });
+        host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });
         self.say(Who::Node(node as u32), "daemon starts", 0, life);
         if self.is_planted(Mutation::SpoolForgotten) {
             let spool = &mut self.nodes[node].spool;
@@ -159,7 +173,7 @@ impl World {
         for key in keys {
             self.find_step(node, key);
         }
-        self.after(Span::from_millis(1), Happening::Connect { node, life });
+        self.tell_node(node, NodeInput::Tick { health: HEALTH });
     }
 
     fn find_step(&mut self, node: usize, key: StepKey) {
@@ -192,11 +206,12 @@ impl World {
 
     /// kill -9 of the node daemon. Step daemons and tasks live on.
     pub(crate) fn kill_node_daemon(&mut self, node: usize) {
-        let Some(daemon) = self.nodes[node].daemon.take() else { return };
-        self.nodes[node].queue.clear();
-        if let Some(link) = daemon.link {
-            self.break_link(link, true, false);
+        if self.nodes[node].daemon.take().is_none() {
+            return;
         }
+        self.nodes[node].queue.clear();
+        self.judge.variables_lost(self.now, node);
+        self.close_all(node, true);
         for step in self.nodes[node].steps.values_mut() {
             step.daemon_died();
         }
@@ -209,12 +224,10 @@ impl World {
     /// The node loses its power: nothing lives on, the spool is lost or an old image of it comes back.
     pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
-        let daemon = self.nodes[node].daemon.take();
-        if let Some(link) = daemon.and_then(|d| d.link)
-            && self.seed.chance(500_000)
-        {
-            self.break_link(link, true, false);
-        }
+        self.nodes[node].daemon = None;
+        self.judge.variables_lost(self.now, node);
+        let told = self.seed.chance(500_000);
+        self.close_all(node, told);
         let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().collect();
         for key in keys {
             self.lose_step(node, key);
@@ -251,30 +264,6 @@ impl World {
         self.start_node(node, Span(0));
     }
 
-    pub(crate) fn node_linked(&mut self, node: usize, link: u64) {
-        if let Some(daemon) = &mut self.nodes[node].daemon {
-            daemon.link = Some(link);
-        }
-        self.tell_node(node, NodeInput::Linked);
-    }
-
-    pub(crate) fn node_unlinked(&mut self, node: usize) {
-        if let Some(daemon) = &mut self.nodes[node].daemon {
-            daemon.link = None;
-        }
-        self.tell_node(node, NodeInput::Unlinked);
-        self.reconnect(node);
-    }
-
-    fn reconnect(&mut self, node: usize) {
-        let (again, life) = (self.seed.span(Span::from_millis(100), Span::from_millis(1000)), self.nodes[node].life);
-        self.after(again, Happening::Connect { node, life });
-    }
-
-    pub(crate) fn node_gets_frame(&mut self, node: usize, frame: Box<DownFrame>) {
-        self.tell_node(node, NodeInput::Frame(frame));
-    }
-
     pub(crate) fn node_tick(&mut self, node: usize, life: u64) {
         if !self.nodes[node].lives(life) {
             return;
@@ -283,7 +272,7 @@ impl World {
         let due = self.nodes[node].daemon.as_mut().filter(|d| d.tick_at.is_some_and(|at| at <= now));
         if let Some(daemon) = due {
             daemon.tick_at = None;
-            self.tell_node(node, NodeInput::Tick { health: Health { load_centi: 50, free_mb: 1000 } });
+            self.tell_node(node, NodeInput::Tick { health: HEALTH });
         }
     }
 
@@ -302,41 +291,27 @@ impl World {
     }
 
     fn node_input(&mut self, node: usize, input: NodeInput) {
-        let Some(mut input) = self.perturb_node_input(node, input) else { return };
+        let Some(input) = self.perturb_node_input(node, input) else { return };
         let clock = self.node_now(node);
-        let Some(daemon) = &mut self.nodes[node].daemon else { return };
-        let blobs = match &mut input {
-            NodeInput::Frame(frame) => std::mem::take(&mut frame.blobs),
+        let brought = match &input {
+            NodeInput::Net(NetInput::FromParent(frame)) => self.judge.brought(node, frame),
             _ => Vec::new(),
         };
-        let shut_down = matches!(&input, NodeInput::Frame(frame)
-            if frame.messages.iter().any(|m| matches!(m, Down::ShutDown { .. })));
-        daemon.shut_down |= shut_down;
+        let Some(daemon) = &mut self.nodes[node].daemon else { return };
+        daemon.shut_down |= brings_shut_down(&input);
         let asked = daemon.shut_down;
         let mut out = NodeOut::default();
         daemon.machine.step(clock, input, &mut out);
-        let deadline = daemon.machine.deadline();
+        let (deadline, session) = (daemon.machine.deadline(), daemon.machine.session());
+        self.judge.took(self.now, (node, self.nodes[node].life), session, &brought);
         self.plan_node_tick(node, deadline);
         for act in out.acts {
             if self.dies_now(node) {
                 return;
             }
-            self.node_act(node, act, &blobs);
+            self.node_act(node, act, &out.blobs);
         }
-        let Some(daemon) = &mut self.nodes[node].daemon else { return };
-        let link = daemon.link;
-        if out.drop_link {
-            daemon.link = None;
-        }
-        if let Some(link) = link {
-            for frame in out.sends {
-                self.send_up(link, frame);
-            }
-            if out.drop_link {
-                self.break_link(link, true, false);
-                self.reconnect(node);
-            }
-        }
+        self.carry_out(node, out.net);
         if out.exit {
             self.say(Who::Node(node as u32), "daemon exits", 0, 0);
             if !asked {
@@ -449,4 +424,14 @@ impl World {
         let lost = matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10);
         (!lost).then_some(input)
     }
+}
+
+/// Whether a frame brings the order to end.
+fn brings_shut_down(input: &NodeInput) -> bool {
+    let NodeInput::Net(NetInput::FromParent(frame)) = input else { return false };
+    let puts = frame.says.iter().filter_map(|say| match say {
+        Downward::Put(put) | Downward::Reply { put, .. } => put.parcel.open().ok(),
+        _ => None,
+    });
+    puts.into_iter().any(|parcel| parcel.messages.iter().any(|m| matches!(m, Down::ShutDown { .. })))
 }

@@ -1,12 +1,14 @@
 //! Planted bugs in what machines are told and in what they want done.
 
 use squall_engine::control::{Input, LinkId, Out};
-use squall_model::id::{Attempt, Epoch, JobId};
+use squall_model::id::Epoch;
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
-use squall_model::report::Report;
+use squall_model::set::NodeSet;
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
-use squall_model::wire::node::{Down, DownFrame, UpFrame};
+use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
+use squall_model::wire::node::Down;
 
+use crate::controller::for_each_parcel;
 use crate::mutation::Mutation;
 use crate::order::Order;
 use crate::world::World;
@@ -43,25 +45,42 @@ impl World {
         }
     }
 
-    /// In a frame on its way from node to controller.
-    pub(crate) fn perturb_up(&mut self, node: usize, frame: &mut UpFrame) {
-        let UpFrame::Reports { reports, .. } = frame else { return };
-        if self.mutates(Mutation::ReportLost, 10)
-            && let Some(report) = reports.first_mut()
-        {
-            *report = Report::JobGone { job: JobAttempt { job: JobId(u32::MAX), attempt: Attempt(1) } };
+    /// In a frame on its way up.
+    pub(crate) fn perturb_up(&mut self, hop: u64, frame: &mut UpFrame) {
+        if self.setup.mutation.is_none() {
+            return;
         }
-        if self.is_planted(Mutation::ExitCodeChanged) {
-            for report in reports.iter_mut() {
-                if let Report::StepEnded { end, .. } = report {
-                    end.exit = ExitCode { code: u8::from(end.exit.is_ok()), signal: 0 };
-                }
+        let to_controller = self.tree.parent(hop) == Some(self.network.controller());
+        for say in &mut frame.says {
+            if let Upward::Composite { composite, .. } = say
+                && to_controller
+            {
+                self.perturb_composite(composite);
             }
         }
-        if self.is_planted(Mutation::ReportOfAnother) {
-            let running = self.nodes[node].steps.iter().find(|(_, step)| step.has_live_tasks());
-            if let (Some((key, _)), Some(report)) = (running, reports.first_mut()) {
-                *report = Report::JobGone { job: JobAttempt { job: key.job, attempt: key.attempt } };
+    }
+
+    /// In reports that the controller is about to hear.
+    fn perturb_composite(&mut self, composite: &mut Composite) {
+        if self.mutates(Mutation::ReportLost, 10) {
+            composite.ended.pop_first();
+            composite.gone.pop_first();
+        }
+        if self.is_planted(Mutation::ExitCodeChanged) {
+            for (_, end) in composite.ended.values_mut().flatten() {
+                end.exit = ExitCode { code: u8::from(end.exit.is_ok()), signal: 0 };
+            }
+        }
+        if self.is_planted(Mutation::ReportOfAnother)
+            && let Some((_, nodes)) = composite.gone.pop_first()
+        {
+            let other = nodes.iter().find_map(|node| {
+                let host = self.judge.host(node)?;
+                let (key, _) = self.nodes[host].steps.iter().find(|(_, step)| step.has_live_tasks())?;
+                Some((JobAttempt { job: key.job, attempt: key.attempt }, node))
+            });
+            if let Some((job, node)) = other {
+                composite.gone.insert(job, NodeSet::one(node));
             }
         }
     }
@@ -71,34 +90,50 @@ impl World {
         if !self.is_planted(Mutation::AckBeforeFlush) || out.events.is_empty() {
             return;
         }
-        let (early, late) = std::mem::take(&mut out.sends)
-            .into_iter()
-            .partition(|(_, frame)| frame.messages.iter().all(|m| matches!(m, Down::Ack { .. })));
-        out.sends = late;
-        let early: Vec<(LinkId, DownFrame)> = early;
-        for (LinkId(link), frame) in early {
-            self.send_down(link, frame);
+        let acknowledges = |frame: &mut DownFrame| {
+            let mut found = false;
+            for_each_parcel(frame, |parcel| found |= parcel.messages.iter().any(|m| matches!(m, Down::Known { .. })));
+            found
+        };
+        let sends = std::mem::take(&mut out.sends).into_iter();
+        for (LinkId(link), mut frame) in sends {
+            if acknowledges(&mut frame) {
+                self.send_down(link, frame);
+            } else {
+                out.sends.push((LinkId(link), frame));
+            }
         }
     }
 
-    /// In a frame on its way from controller to node.
+    /// In a frame on its way from the controller.
     pub(crate) fn perturb_down(&mut self, frame: &mut DownFrame) {
         match self.setup.mutation {
-            Some(Mutation::EpochStuck) => frame.session.epoch = Epoch(1),
-            Some(Mutation::EndJobLost) => frame.messages.retain(|m| !matches!(m, Down::EndJob { .. })),
-            Some(Mutation::WrongCores) => frame.messages.iter_mut().for_each(shift_cores),
-            Some(Mutation::StaleFrameTaken) => self.mix_in_stale(frame),
+            Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
+                Downward::Put(put) | Downward::Reply { put, .. } => put.epoch = Epoch(1),
+                Downward::Query(query) => query.epoch = Epoch(1),
+                Downward::Path(_) | Downward::Taken { .. } => {}
+            }),
+            Some(Mutation::EndJobLost) => {
+                for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));
+            }
+            Some(Mutation::WrongCores) => {
+                for_each_parcel(frame, |parcel| parcel.messages.iter_mut().for_each(shift_cores));
+            }
+            Some(Mutation::StaleFrameTaken) => for_each_parcel(frame, |parcel| self.mix_in_stale(parcel)),
             _ => {}
         }
     }
 
-    fn mix_in_stale(&mut self, frame: &mut DownFrame) {
-        let launches = frame.messages.iter().any(|m| matches!(m, Down::StartJob { batch: Some(_), .. }));
+    /// In a frame on its way from a node to one below it.
+    pub(crate) fn perturb_relayed(&mut self, _node: usize, _hop: u64, _frame: &mut DownFrame) {}
+
+    fn mix_in_stale(&mut self, parcel: &mut Parcel) {
+        let launches = parcel.messages.iter().any(|m| matches!(m, Down::StartJob { batch: Some(_), .. }));
         match &self.controller.stale {
-            None if launches => self.controller.stale = Some((self.now, frame.clone())),
+            None if launches => self.controller.stale = Some((self.now, parcel.clone())),
             Some((since, stale)) if self.now.since(*since).secs() > 300 && launches => {
-                frame.messages.extend(stale.messages.iter().cloned());
-                frame.blobs.extend(stale.blobs.iter().cloned());
+                parcel.messages.extend(stale.messages.iter().cloned());
+                parcel.blobs.extend(stale.blobs.iter().cloned());
                 self.controller.stale = None;
             }
             _ => {}

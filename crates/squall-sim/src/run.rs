@@ -93,6 +93,7 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     let names = (1..=settings.nodes).map(|n| format!("n{n}")).collect();
     let cores = seed.spread(1, 16) as u32;
     let mut setup = Setup::of(names, cores, u64::from(cores) * seed.between(500, 4000));
+    setup.tree_width = [0, 2, 3, 4, 8][seed.below(5) as usize];
     setup.mutation = settings.mutation;
     setup.trace = settings.trace;
     setup.config.kill_wait_s = seed.spread(1, 30);
@@ -169,7 +170,9 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     world.check_replay();
     world.wish(Wish::AuditJobs);
     world.wish(Wish::AuditNodes);
-    world.run_until(world.now + Span::from_secs(5))
+    world.wish(Wish::AuditTree);
+    world.wish(Wish::AuditCounters);
+    world.run_until(world.now + Span::from_secs(6))
 }
 
 impl World {

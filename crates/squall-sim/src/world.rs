@@ -1,8 +1,5 @@
 //! The world: one heap of things that will happen, and the machines to which they happen.
 
-use std::collections::BTreeMap;
-
-use squall_engine::control::Input;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::id::StepKey;
@@ -10,7 +7,7 @@ use squall_model::job::JobAttempt;
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::node::{DownFrame, UpFrame};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::stepd::ToStepd;
 
 use crate::agenda::Agenda;
@@ -20,10 +17,11 @@ use crate::coverage::{Coverage, Fault};
 use crate::judge::{Judge, Violation};
 use crate::mutation::Mutation;
 use crate::nemesis::Nemesis;
-use crate::network::{Network, Way};
+use crate::network::Network;
 use crate::node::NodeHost;
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
+use crate::tree::{Side, Tree};
 use crate::workload::Workload;
 
 /// When every simulated world begins.
@@ -35,6 +33,8 @@ pub(crate) struct Setup {
     pub(crate) names: Vec<String>,
     pub(crate) cores: u32,
     pub(crate) memory_mb: u64,
+    /// Children of a node when all is well; 0: all nodes are the controller's.
+    pub(crate) tree_width: u32,
     pub(crate) config: Config,
     pub(crate) mutation: Option<Mutation>,
     pub(crate) trace: bool,
@@ -45,7 +45,7 @@ impl Setup {
     pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
         let mut config = Config { node_lost_s: 1_000_000_000, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
-        Self { names, cores, memory_mb, config, mutation: None, trace: false }
+        Self { names, cores, memory_mb, tree_width: 0, config, mutation: None, trace: false }
     }
     pub(crate) fn hardware(&self) -> Hardware {
         Hardware {
@@ -69,11 +69,12 @@ pub(crate) enum Happening {
     Turn { life: u64 },
     Flushed { life: u64 },
     ControllerTick { life: u64 },
-    Connect { node: usize, life: u64 },
-    Up { link: u64, frame: Box<UpFrame> },
-    Down { link: u64, frame: Box<DownFrame> },
-    LostAtController { link: u64 },
-    LostAtNode { link: u64 },
+    Dialled { node: usize, life: u64, port: usize },
+    DialFails { node: usize, life: u64 },
+    Accepted { hop: u64 },
+    Up { hop: u64, frame: Box<UpFrame> },
+    Down { hop: u64, frame: Box<DownFrame> },
+    Broken { hop: u64, side: Side },
     NodePower { node: usize, boot: u64 },
     NodeStart { node: usize, life: u64 },
     NodeTick { node: usize, life: u64 },
@@ -95,14 +96,6 @@ pub(crate) enum Happening {
     FaultEnds { which: usize },
 }
 
-/// A connection between a node and the controller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) node: usize,
-    pub(crate) node_life: u64,
-    pub(crate) controller_life: u64,
-}
-
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -113,8 +106,7 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) controller: ControllerHost,
     pub(crate) nodes: Vec<NodeHost>,
-    pub(crate) links: BTreeMap<u64, Link>,
-    pub(crate) last_link: u64,
+    pub(crate) tree: Tree,
     pub(crate) clients: Clients,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
@@ -140,8 +132,7 @@ impl World {
             controller: ControllerHost::new(setup.mutation),
             judge: Judge::new(&setup),
             nodes,
-            links: BTreeMap::new(),
-            last_link: 0,
+            tree: Tree::new(setup.tree_width),
             clients: Clients::default(),
             workload: None,
             nemesis: Nemesis::default(),
@@ -207,11 +198,12 @@ impl World {
             Happening::Turn { life } => self.controller_turn(life),
             Happening::Flushed { life } => self.flushed(life),
             Happening::ControllerTick { life } => self.controller_tick(life),
-            Happening::Connect { node, life } => self.connect(node, life),
-            Happening::Up { link, frame } => self.up_arrives(link, frame),
-            Happening::Down { link, frame } => self.down_arrives(link, frame),
-            Happening::LostAtController { link } => self.lost_at_controller(link),
-            Happening::LostAtNode { link } => self.lost_at_node(link),
+            Happening::Dialled { node, life, port } => self.dialled(node, life, port),
+            Happening::DialFails { node, life } => self.dial_fails(node, life),
+            Happening::Accepted { hop } => self.accepted(hop),
+            Happening::Up { hop, frame } => self.up_arrives(hop, frame),
+            Happening::Down { hop, frame } => self.down_arrives(hop, frame),
+            Happening::Broken { hop, side } => self.broken(hop, side),
             Happening::NodePower { node, boot } => self.node_boots(node, boot),
             Happening::NodeStart { node, life } => self.node_starts(node, life),
             Happening::NodeTick { node, life } => self.node_tick(node, life),
@@ -231,93 +223,6 @@ impl World {
             Happening::Work => self.work(),
             Happening::FaultStrikes => self.fault_strikes(),
             Happening::FaultEnds { which } => self.fault_ends(which),
-        }
-    }
-
-    fn connect(&mut self, node: usize, life: u64) {
-        if !self.nodes[node].lives(life) || self.nodes[node].link().is_some() {
-            return;
-        }
-        let open = self.network.open(node, Way::Up) && self.network.open(node, Way::Down);
-        if !open || !self.controller.serves() {
-            let again = self.seed.span(Span::from_millis(200), Span::from_millis(2500));
-            return self.after(again, Happening::Connect { node, life });
-        }
-        self.last_link += 1;
-        let link = self.last_link;
-        let past = link.saturating_sub(8 * self.nodes.len() as u64);
-        self.links = self.links.split_off(&past);
-        self.network.fresh(node);
-        self.links.insert(link, Link { node, node_life: life, controller_life: self.controller.life });
-        self.say(Who::Node(node as u32), "connects", 0, link);
-        self.node_linked(node, link);
-    }
-
-    /// The node's frame goes on its way.
-    pub(crate) fn send_up(&mut self, link: u64, frame: UpFrame) {
-        let Some(node) = self.links.get(&link).map(|l| l.node) else { return };
-        let fate = self.network.fate(self.now, node, Way::Up, &mut self.seed);
-        if let Some(at) = fate.second {
-            self.agenda.at(at, Happening::Up { link, frame: Box::new(frame.clone()) });
-        }
-        if let Some(at) = fate.first {
-            self.agenda.at(at, Happening::Up { link, frame: Box::new(frame) });
-        }
-    }
-
-    /// The controller's frame goes on its way.
-    pub(crate) fn send_down(&mut self, link: u64, frame: DownFrame) {
-        let Some(node) = self.links.get(&link).map(|l| l.node) else { return };
-        let fate = self.network.fate(self.now, node, Way::Down, &mut self.seed);
-        if let Some(at) = fate.second {
-            self.agenda.at(at, Happening::Down { link, frame: Box::new(frame.clone()) });
-        }
-        if let Some(at) = fate.first {
-            self.agenda.at(at, Happening::Down { link, frame: Box::new(frame) });
-        }
-    }
-
-    fn up_arrives(&mut self, link: u64, mut frame: Box<UpFrame>) {
-        let Some(&Link { node, controller_life, .. }) = self.links.get(&link) else { return };
-        if controller_life != self.controller.life || !self.controller.serves() {
-            return;
-        }
-        self.judge.heard(node, self.now);
-        self.perturb_up(node, &mut frame);
-        self.tell_controller(Input::Frame { link: squall_engine::control::LinkId(link), frame });
-    }
-
-    fn down_arrives(&mut self, link: u64, frame: Box<DownFrame>) {
-        let Some(&Link { node, node_life, .. }) = self.links.get(&link) else { return };
-        if self.nodes[node].lives(node_life) && self.nodes[node].link() == Some(link) {
-            self.node_gets_frame(node, frame);
-        }
-    }
-
-    fn lost_at_controller(&mut self, link: u64) {
-        let Some(&Link { controller_life, .. }) = self.links.get(&link) else { return };
-        if controller_life == self.controller.life && self.controller.serves() {
-            self.tell_controller(Input::Lost { link: squall_engine::control::LinkId(link) });
-        }
-    }
-
-    fn lost_at_node(&mut self, link: u64) {
-        let Some(&Link { node, node_life, .. }) = self.links.get(&link) else { return };
-        if self.nodes[node].lives(node_life) && self.nodes[node].link() == Some(link) {
-            self.node_unlinked(node);
-        }
-    }
-
-    /// A connection breaks. Each side learns of it unless the way to it is cut.
-    pub(crate) fn break_link(&mut self, link: u64, tell_controller: bool, tell_node: bool) {
-        let Some(&Link { node, .. }) = self.links.get(&link) else { return };
-        if tell_controller && self.network.open(node, Way::Up) {
-            let delay = self.network.delay(node, &mut self.seed);
-            self.after(Span(delay.0 + 1000), Happening::LostAtController { link });
-        }
-        if tell_node && self.network.open(node, Way::Down) {
-            let delay = self.network.delay(node, &mut self.seed);
-            self.after(Span(delay.0 + 1000), Happening::LostAtNode { link });
         }
     }
 }

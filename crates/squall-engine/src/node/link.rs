@@ -58,6 +58,11 @@ impl Link {
         matches!(self.stage, Stage::Welcome(_))
     }
 
+    /// The session in force, and the number of the last put that was taken in it.
+    pub(super) fn session(&self) -> Option<(Session, u64)> {
+        if let Stage::Welcome(last) = self.stage { Some((self.newest, last)) } else { None }
+    }
+
     /// The number of the last put that was taken in this session.
     pub(super) fn last_put(&self) -> u64 {
         if let Stage::Welcome(last) = self.stage { last } else { 0 }

@@ -264,6 +264,11 @@ impl NodeMachine {
         &self.boot.name
     }
 
+    /// The session in force, and the number of the last put that was taken in it.
+    pub fn session(&self) -> Option<(Session, u64)> {
+        self.link.session()
+    }
+
     /// Whether a step was spawned here and has not ended, as far as the machine knows.
     pub fn is_live(&self, key: StepKey) -> bool {
         self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))

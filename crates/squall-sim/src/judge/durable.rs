@@ -8,7 +8,7 @@ use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
-use super::{JobFile, Judge};
+use super::{Epilogs, JobFile, Judge};
 use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::disk::Entry;
@@ -49,12 +49,16 @@ impl Judge {
 
     fn event(&mut self, now: Time, decided: Time, event: &Event, clients: &Clients) {
         match event {
+            Event::ControllerStarted { .. } => self.epilogs = Epilogs::default(),
+            Event::NodeDown { .. } => self.epilogs.given_up = true,
             Event::NodeRegistered { node, name, .. } => {
+                self.epilogs.given_up |= self.hosts.contains_key(node);
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);
                 }
             }
             Event::NodesSet { nodes, admin, .. } => {
+                self.epilogs.given_up |= *admin == NodeAdmin::Down;
                 for host in nodes.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
                     if *admin == NodeAdmin::Down {
                         self.down.insert(host);
@@ -67,9 +71,9 @@ impl Judge {
             Event::JobStarted { id, attempt, alloc, .. } => {
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
-            Event::StepNodeEnded { job, attempt, step, node, end } => {
+            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
-                self.step_ended_event(now, key, *node, end);
+                nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }
             Event::JobEnding { id, outcome, requeue } => self.ending_event(decided, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
@@ -218,7 +222,12 @@ impl Judge {
                 }
             }
         }
-        let Some(file) = self.files.get_mut(&id).filter(|f| f.attempt == attempt) else { return };
+        self.epilogs.released += nodes.len() as u64;
+        let Some(file) = self.files.get_mut(&id) else { return };
+        if file.attempt != attempt || !nodes.is_subset(&file.left) {
+            let text = format!("job {id} attempt {attempt}: {nodes:?} of {:?}", file.left);
+            return self.violate("a node is released once", text);
+        }
         file.left.subtract(nodes);
         if !file.left.is_empty() {
             return;

@@ -2,6 +2,7 @@
 //! never from the machines' own word.
 
 mod durable;
+mod fabric;
 pub(crate) mod process;
 mod told;
 
@@ -13,8 +14,10 @@ use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
+use squall_model::wire::fabric::{UpFrame, Upward};
 
 use crate::coverage::Phase;
+use fabric::Fabric;
 use crate::world::Setup;
 
 /// A promise that was broken.
@@ -123,6 +126,17 @@ pub(crate) struct Judge {
     /// Records that recovery found and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
+    fabric: Fabric,
+    /// What the controller must have counted since it started.
+    epilogs: Epilogs,
+}
+
+/// Ends of attempts on nodes since the controller started.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epilogs {
+    released: u64,
+    /// Some of them may have been decided without the node.
+    given_up: bool,
 }
 
 /// Jobs that ask for the same: among them the first to come is the first to start.
@@ -157,6 +171,8 @@ impl Judge {
             progress: Time::default(),
             found: Vec::new(),
             waiting: BTreeMap::new(),
+            fabric: Fabric::new(setup.names.len()),
+            epilogs: Epilogs::default(),
         }
     }
 
@@ -167,9 +183,24 @@ impl Judge {
         }
     }
 
-    /// A frame of that node reached the controller.
-    pub(crate) fn heard(&mut self, node: usize, now: Time) {
-        self.heard[node] = now;
+    /// A frame has reached the controller: of whom it told something?
+    pub(crate) fn heard(&mut self, now: Time, frame: &UpFrame) {
+        for say in &frame.says {
+            match say {
+                Upward::Composite { composite, .. } => {
+                    for registration in &composite.registrations {
+                        if let Some(host) = self.names.iter().position(|name| *name == registration.name) {
+                            self.heard[host] = now;
+                        }
+                    }
+                }
+                Upward::Tally { tally, .. } => {
+                    for host in tally.answered().iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                        self.heard[host] = now;
+                    }
+                }
+            }
+        }
     }
 
     /// How many jobs are in each phase.
@@ -191,7 +222,8 @@ impl Judge {
         (id.0 - first.0 < count).then_some((first, order))
     }
 
-    fn host(&self, node: NodeId) -> Option<usize> {
+    /// The index of a node in the world.
+    pub(crate) fn host(&self, node: NodeId) -> Option<usize> {
         self.hosts.get(&node).copied()
     }
 

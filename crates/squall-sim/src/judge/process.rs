@@ -227,6 +227,14 @@ impl Judge {
             .steps
             .iter()
             .find(|(key, step)| key.job == job.job && key.attempt == job.attempt && step.has_live_tasks());
+        let id = self.hosts.iter().find(|(_, host)| **host == node).map(|(id, _)| *id);
+        let held = self.files.get(&job.job).is_some_and(|file| {
+            file.attempt == job.attempt.0 && id.is_some_and(|id| file.left.contains(id))
+        });
+        if held {
+            let text = format!("job {} on {}", job.job, self.names[node]);
+            self.violate("what is forgotten is durable", text);
+        }
         if let Some((key, _)) = live {
             let text = format!("step {key} lives on {}", self.names[node]);
             self.violate("a job is forgotten when nothing is left of it", text);

@@ -5,7 +5,7 @@ use squall_model::id::JobId;
 use squall_model::time::Time;
 use squall_model::wire::client::Answer;
 
-use super::Judge;
+use super::{Epilogs, Judge};
 use crate::coverage::Phase;
 
 impl Judge {
@@ -151,6 +151,18 @@ impl Judge {
                 for node in nodes.iter().filter(|n| n.cpus_used > 0 || n.memory_used_mb > 0 || n.jobs_running > 0) {
                     let text = format!("{} cpus and {} MiB on {}", node.cpus_used, node.memory_used_mb, node.name);
                     self.violate("nothing leaks", text);
+                }
+            }
+            Answer::Queried { no, unreachable } => {
+                if let Some(name) = no.iter().chain(unreachable).next() {
+                    self.violate("every node that lives is reached", format!("{name} is not"));
+                }
+            }
+            Answer::Diag(diag) => {
+                let Epilogs { released, given_up } = self.epilogs;
+                if diag.node_epilogs > released || (diag.node_epilogs < released && !given_up) {
+                    let text = format!("{} were counted, {released} were", diag.node_epilogs);
+                    self.violate("node epilogs are counted once", text);
                 }
             }
             _ => {}

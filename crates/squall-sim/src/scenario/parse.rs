@@ -59,7 +59,7 @@ pub(crate) enum Deed {
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64 },
+    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32 },
     Config { key: String, value: u64 },
     Seed(u64),
     Weather(Weather),
@@ -111,9 +111,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),
         ["crash", ref rest @ ..] => crash(rest),
         ["restart", ref rest @ ..] => restart(rest),
-        ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Up, Way::Down] }),
-        ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Up] }),
-        ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Down] }),
+        ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out, Way::In] }),
+        ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out] }),
+        ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
         ["heal", list] => Ok(Statement::Heal { nodes: names(list)? }),
         ["reset", list] => Ok(Statement::Reset { nodes: names(list)? }),
         ["slow", list, times] => {
@@ -142,16 +142,17 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
 }
 
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
-    let (mut cores, mut memory_mb) = (1, 0);
+    let (mut cores, mut memory_mb, mut tree_width) = (1, 0, 0);
     for pair in rest {
         match pair.split_once('=') {
             Some(("cores", n)) => cores = number(n)? as u32,
             Some(("memory", n)) => memory_mb = number(n)?,
-            _ => return Err(format!("a cluster has cores=N and memory=MIB, not `{pair}`")),
+            Some(("width", n)) => tree_width = number(n)? as u32,
+            _ => return Err(format!("a cluster has cores=N, memory=MIB and width=N, not `{pair}`")),
         }
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
-    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb })
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width })
 }
 
 fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String> {

@@ -83,8 +83,8 @@ impl Teller {
 
     fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
         match statement {
-            Statement::Cluster { nodes, cores, memory_mb } => {
-                self.setup = Some(Setup::of(nodes, cores, memory_mb));
+            Statement::Cluster { nodes, cores, memory_mb, tree_width } => {
+                self.setup = Some(Setup { tree_width, ..Setup::of(nodes, cores, memory_mb) });
                 return Ok(());
             }
             Statement::Config { key, value } => return self.configure(&key, value),
@@ -252,8 +252,8 @@ impl World {
             }
             Statement::Heal { nodes } => self.each_node(&nodes, |world, node| world.network.heal(node)),
             Statement::Reset { nodes } => self.each_node(&nodes, |world, node| {
-                if let Some(link) = world.nodes[node].link() {
-                    world.break_link(link, true, true);
+                if let Some(hop) = world.nodes[node].parent() {
+                    world.break_hop(hop);
                 }
             }),
             Statement::Slow { nodes, times } => self.each_node(&nodes, |world, node| world.network.slow(node, times)),

@@ -1,0 +1,187 @@
+//! What the tree must do: every put as it was said, once, in order and none left out; every answer true at some time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use squall_model::id::{Epoch, Session};
+use squall_model::time::Time;
+use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Put, Test, Variable};
+use squall_model::wire::node::Down;
+
+use super::Judge;
+
+/// Puts that are remembered: more than are ever under way.
+const REMEMBERED: usize = 1 << 14;
+
+/// A put: which incarnation of the controller made it, and its number.
+type Key = (Epoch, u64);
+
+/// What a variable held, and since when.
+type History = Vec<(Time, i64)>;
+
+/// What is known of the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Fabric {
+    /// What left the controller.
+    said: BTreeMap<Key, Arc<Parcel>>,
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// Puts for this node that it has not taken.
+    owed: VecDeque<Key>,
+    /// In which life and session it has taken which put last.
+    taken: Option<(u64, Session, u64)>,
+    newest: Session,
+    values: BTreeMap<String, History>,
+}
+
+/// A put that a frame brings to a node.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    key: Key,
+    parcel: Arc<Parcel>,
+    /// It is for this node alone, and not in a session.
+    reply: bool,
+}
+
+impl Fabric {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self { said: BTreeMap::new(), nodes: std::iter::repeat_with(Node::default).take(nodes).collect() }
+    }
+}
+
+impl Judge {
+    /// A frame leaves the controller.
+    pub(crate) fn said(&mut self, frame: &DownFrame) {
+        for say in &frame.says {
+            match say {
+                Downward::Put(put) => {
+                    if self.remember(put) {
+                        for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                            self.fabric.nodes[host].owed.push_back((put.epoch, put.seq));
+                        }
+                    }
+                }
+                Downward::Reply { put, .. } => drop(self.remember(put)),
+                _ => {}
+            }
+        }
+    }
+
+    /// False: it left on another connection already.
+    fn remember(&mut self, put: &Put) -> bool {
+        let Ok(parcel) = put.parcel.open() else { return false };
+        if self.fabric.said.len() == REMEMBERED {
+            self.fabric.said.pop_first();
+        }
+        self.fabric.said.insert((put.epoch, put.seq), parcel).is_none()
+    }
+
+    /// Which of the puts in a frame are for the node that it reaches.
+    pub(crate) fn brought(&self, host: usize, frame: &DownFrame) -> Vec<Brought> {
+        let owed = &self.fabric.nodes[host].owed;
+        let brought = frame.says.iter().filter_map(|say| {
+            let (put, reply) = match say {
+                Downward::Put(put) => (put, false),
+                Downward::Reply { put, route, .. } if route.is_empty() => (put, true),
+                _ => return None,
+            };
+            let key = (put.epoch, put.seq);
+            (reply || owed.binary_search(&key).is_ok()).then_some((put, key, reply))
+        });
+        brought.filter_map(|(put, key, reply)| Some(Brought { key, parcel: put.parcel.open().ok()?, reply })).collect()
+    }
+
+    /// A node's machine has dealt with a frame. `session`: in which session it is now, and the number of the last
+    /// put that it took.
+    pub(crate) fn took(
+        &mut self,
+        now: Time,
+        (host, life): (usize, u64),
+        session: Option<(Session, u64)>,
+        brought: &[Brought],
+    ) {
+        let Some((session, last)) = session else {
+            self.fabric.nodes[host].taken = None;
+            return;
+        };
+        let node = &mut self.fabric.nodes[host];
+        let same = node.taken.filter(|&(in_life, before, _)| in_life == life && before == session);
+        node.taken = Some((life, session, last));
+        if same.is_none() && session < std::mem::replace(&mut node.newest, session) {
+            let text = format!("{}: {session:?}", self.names[host]);
+            return self.violate("sessions only rise", text);
+        }
+        // A session begins with the answer to its registration.
+        let welcome = || brought.iter().find(|b| b.reply && b.key.1 > session.number).map(|b| b.key.1);
+        let from = same.map_or_else(|| welcome().unwrap_or(last), |(_, _, before)| before);
+        if last < from {
+            return self.violate("puts are taken in order", format!("{}: {last} after {from}", self.names[host]));
+        }
+        let mut at = from;
+        for put in brought {
+            let fresh = put.key.0 == session.epoch && put.key.1 > at && put.key.1 <= last;
+            if fresh || (put.reply && put.key.1 == from && same.is_none()) {
+                at = put.key.1;
+                self.take(now, host, put);
+            }
+        }
+        if at != last {
+            let text = format!("{} says it took {last}, was given {at}", self.names[host]);
+            return self.violate("a node takes what is for it", text);
+        }
+        self.settle_debts(host, (session.epoch, from), (session.epoch, last), brought);
+    }
+
+    /// A node takes a put in.
+    fn take(&mut self, now: Time, host: usize, put: &Brought) {
+        if self.fabric.said.get(&put.key).is_some_and(|said| !Arc::ptr_eq(said, &put.parcel) && **said != *put.parcel) {
+            let text = format!("{}: put {} of epoch {}", self.names[host], put.key.1, put.key.0.0);
+            self.violate("puts arrive as they were said", text);
+        }
+        for message in &put.parcel.messages {
+            if let Down::Write { variable: Variable::Named(name), value } = message {
+                self.fabric.nodes[host].values.entry(name.clone()).or_default().push((now, *value));
+            }
+        }
+    }
+
+    /// Of what was said to a node between two puts of one session, everything must have come.
+    fn settle_debts(&mut self, host: usize, from: Key, last: Key, brought: &[Brought]) {
+        while let Some(&key) = self.fabric.nodes[host].owed.front().filter(|key| **key <= last) {
+            self.fabric.nodes[host].owed.pop_front();
+            if key > from && !brought.iter().any(|put| put.key == key) {
+                let text = format!("{} took {} and not {}", self.names[host], last.1, key.1);
+                self.violate("no put is left out", text);
+            }
+        }
+    }
+
+    /// A node's daemon has died, and with it what its variables held.
+    pub(crate) fn variables_lost(&mut self, now: Time, host: usize) {
+        for history in self.fabric.nodes[host].values.values_mut() {
+            history.push((now, 0));
+        }
+    }
+
+    /// A client asked all nodes but `others` between those times, and was told that it is so.
+    pub(crate) fn told_so(&mut self, (asked, answered): (Time, Time), others: &[String], test: &Test) {
+        let Variable::Named(name) = &test.variable else { return };
+        for host in 0..self.names.len() {
+            let never = |history: Option<&History>| {
+                let begin = std::iter::once((Time::default(), 0));
+                let times: Vec<(Time, i64)> = begin.chain(history.into_iter().flatten().copied()).collect();
+                let ends = times.iter().skip(1).map(|(time, _)| *time).chain([answered]);
+                let mut held = times.iter().zip(ends).filter(|((since, _), until)| *since <= answered && *until >= asked);
+                !held.any(|((_, value), _)| test.comparison.holds(*value, test.value))
+            };
+            let silent = others.contains(&self.names[host]);
+            if !silent && never(self.fabric.nodes[host].values.get(name)) {
+                let text = format!("{} never had {name} so: {:?}", self.names[host], test);
+                return self.violate("a query's yes was true", text);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Connections between neighbours in the tree: how they come to be, what they carry, how they end.
+
+use std::collections::BTreeMap;
+
+use squall_engine::control::{Input, LinkId};
+use squall_engine::fabric::{Dial, NetInput, NetOut, shape};
+use squall_engine::node::NodeInput;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
+
+use crate::trace::Who;
+use crate::world::{Happening, World};
+
+/// How long a node waits for one that does not answer.
+const DIAL_WAIT: Span = Span::from_secs(2);
+
+/// Beyond the way to the other side, so long after a connection ended it is noticed there.
+const NOTICE: Span = Span::from_millis(1);
+
+/// A connection: numbers are never used twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hop {
+    pub(crate) child: End,
+    pub(crate) parent: End,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// Whose: a port of the network.
+    pub(crate) port: usize,
+    /// In which life of its daemon.
+    life: u64,
+    /// The daemon has it open.
+    open: bool,
+    /// When the last frame for this end arrives.
+    last: Time,
+}
+
+/// Which end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Child,
+    Parent,
+}
+
+/// All connections.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    width: usize,
+    hops: BTreeMap<u64, Hop>,
+    last: u64,
+}
+
+impl Hop {
+    fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Child => &self.child,
+            Side::Parent => &self.parent,
+        }
+    }
+    fn end_mut(&mut self, side: Side) -> &mut End {
+        match side {
+            Side::Child => &mut self.child,
+            Side::Parent => &mut self.parent,
+        }
+    }
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Child => Self::Parent,
+            Self::Parent => Self::Child,
+        }
+    }
+}
+
+impl Tree {
+    /// Nobody is connected; so many children a node has when all is well, 0: all nodes are the controller's.
+    pub(crate) fn new(width: u32) -> Self {
+        Self { width: width as usize, ..Self::default() }
+    }
+    /// The nodes above one of so many, nearest first.
+    pub(crate) fn above(&self, node: usize, count: usize) -> Vec<usize> {
+        if self.width == 0 { Vec::new() } else { shape::above(node, count, self.width) }
+    }
+    /// A node and all that are below it in a healthy tree.
+    pub(crate) fn subtree(&self, node: usize, count: usize) -> Vec<usize> {
+        (0..count).filter(|&other| other == node || self.above(other, count).contains(&node)).collect()
+    }
+    /// Connections that have that port at one of their ends, open there.
+    fn of(&self, port: usize) -> Vec<(u64, Side)> {
+        let ends = self.hops.iter().flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
+        ends.filter(|(_, _, end)| end.port == port && end.open).map(|(hop, side, _)| (hop, side)).collect()
+    }
+    /// Whom a connection leads up to.
+    pub(crate) fn parent(&self, hop: u64) -> Option<usize> {
+        self.hops.get(&hop).map(|hop| hop.parent.port)
+    }
+    fn close(&mut self, hop: u64, side: Side) {
+        let Some(ends) = self.hops.get_mut(&hop) else { return };
+        ends.end_mut(side).open = false;
+        if !ends.end(side.other()).open {
+            self.hops.remove(&hop);
+        }
+    }
+}
+
+/// How connections come to be.
+impl World {
+    /// A node wants a connection.
+    fn dial(&mut self, node: usize, to: &Dial) {
+        let port = match to {
+            Dial::Controller => Some(self.network.controller()),
+            Dial::Node(name) => self.nodes.iter().position(|node| node.name == *name),
+        };
+        let life = self.nodes[node].life;
+        let Some(port) = port else { return self.after(NOTICE, Happening::DialFails { node, life }) };
+        let there = self.network.delay(node, port, &mut self.seed);
+        let back = self.network.delay(port, node, &mut self.seed);
+        let span = Span((there.0 + back.0).min(DIAL_WAIT.0));
+        self.after(span, Happening::Dialled { node, life, port });
+    }
+
+    pub(crate) fn dialled(&mut self, node: usize, life: u64, port: usize) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        let reachable = self.network.open(node, port) && self.network.open(port, node) && self.is_powered(port);
+        if !reachable {
+            return self.after(DIAL_WAIT, Happening::DialFails { node, life });
+        }
+        if !self.listens(port) {
+            return self.dial_fails(node, life);
+        }
+        self.tree.last += 1;
+        let hop = self.tree.last;
+        let accepted = self.now + self.network.delay(node, port, &mut self.seed);
+        let end = |port, life, last| End { port, life, open: true, last };
+        let parent = end(port, self.life_of(port), accepted);
+        self.tree.hops.insert(hop, Hop { child: end(node, life, Time(0)), parent });
+        if let Some(old) = self.nodes[node].set_parent(Some(hop)) {
+            self.close(old, Side::Child);
+        }
+        self.agenda.at(accepted, Happening::Accepted { hop });
+        self.say(Who::Node(node as u32), "connects to", 0, port as u64 + 1);
+        self.tell_node(node, NodeInput::Net(NetInput::ParentOpened));
+    }
+
+    pub(crate) fn dial_fails(&mut self, node: usize, life: u64) {
+        if self.nodes[node].lives(life) {
+            self.tell_node(node, NodeInput::Net(NetInput::DialFailed));
+        }
+    }
+
+    pub(crate) fn accepted(&mut self, hop: u64) {
+        if let Some(port) = self.live_end(hop, Side::Parent) {
+            self.tell_parent(port, Input::Opened { link: LinkId(hop) }, NetInput::ChildOpened { link: hop as u32 });
+        }
+    }
+
+    fn tell_parent(&mut self, port: usize, controller: Input, node: NetInput) {
+        if port == self.network.controller() {
+            self.tell_controller(controller);
+        } else {
+            self.tell_node(port, NodeInput::Net(node));
+        }
+    }
+
+    fn is_powered(&self, port: usize) -> bool {
+        self.nodes.get(port).is_none_or(|node| node.powered)
+    }
+
+    fn listens(&self, port: usize) -> bool {
+        self.nodes.get(port).map_or_else(|| self.controller.serves(), super::node::NodeHost::has_daemon)
+    }
+
+    fn life_of(&self, port: usize) -> u64 {
+        self.nodes.get(port).map_or(self.controller.life, |node| node.life)
+    }
+
+    /// The port of an end that its daemon has open, in the same life.
+    fn live_end(&self, hop: u64, side: Side) -> Option<usize> {
+        let end = self.tree.hops.get(&hop)?.end(side);
+        let lives = end.open && self.listens(end.port) && self.life_of(end.port) == end.life;
+        lives.then_some(end.port)
+    }
+}
+
+/// What they carry.
+impl World {
+    /// Does what a node's machine wants of its connections.
+    pub(crate) fn carry_out(&mut self, node: usize, net: NetOut) {
+        if let (Some(frame), Some(hop)) = (net.up, self.nodes[node].parent()) {
+            self.send_up(hop, frame);
+        }
+        for (link, mut frame) in net.down {
+            self.perturb_relayed(node, u64::from(link), &mut frame);
+            self.send_down(u64::from(link), frame);
+        }
+        for link in net.drop {
+            self.close(u64::from(link), Side::Parent);
+        }
+        if net.hang_up
+            && let Some(hop) = self.nodes[node].set_parent(None)
+        {
+            self.close(hop, Side::Child);
+        }
+        if let Some(to) = net.dial {
+            self.dial(node, &to);
+        }
+    }
+
+    /// The child's frame goes on its way.
+    fn send_up(&mut self, hop: u64, mut frame: UpFrame) {
+        self.perturb_up(hop, &mut frame);
+        for at in self.arrivals(hop, Side::Parent) {
+            self.agenda.at(at, Happening::Up { hop, frame: Box::new(frame.clone()) });
+        }
+    }
+
+    /// The parent's frame goes on its way.
+    pub(crate) fn send_down(&mut self, hop: u64, frame: DownFrame) {
+        for at in self.arrivals(hop, Side::Child) {
+            self.agenda.at(at, Happening::Down { hop, frame: Box::new(frame.clone()) });
+        }
+    }
+
+    fn arrivals(&mut self, hop: u64, to: Side) -> impl Iterator<Item = Time> + use<> {
+        let fate = self.tree.hops.get_mut(&hop).map(|ends| {
+            let way = (ends.end(to.other()).port, ends.end(to).port);
+            self.network.fate(self.now, way, &mut ends.end_mut(to).last, &mut self.seed)
+        });
+        fate.into_iter().flat_map(|fate| fate.second.into_iter().chain(fate.first))
+    }
+
+    pub(crate) fn up_arrives(&mut self, hop: u64, frame: Box<UpFrame>) {
+        let Some(port) = self.live_end(hop, Side::Parent) else { return self.resets(hop, Side::Parent) };
+        if port == self.network.controller() {
+            self.judge.heard(self.now, &frame);
+            self.tell_controller(Input::Frame { link: LinkId(hop), frame });
+        } else {
+            self.tell_node(port, NodeInput::Net(NetInput::FromChild { link: hop as u32, frame }));
+        }
+    }
+
+    pub(crate) fn down_arrives(&mut self, hop: u64, frame: Box<DownFrame>) {
+        match self.live_end(hop, Side::Child) {
+            Some(node) => self.tell_node(node, NodeInput::Net(NetInput::FromParent(frame))),
+            None => self.resets(hop, Side::Child),
+        }
+    }
+
+    /// A frame came for a connection that is no more on this side: the system says so to who sent it.
+    fn resets(&mut self, hop: u64, side: Side) {
+        let Some(port) = self.tree.hops.get(&hop).map(|ends| ends.end(side).port) else { return };
+        if self.is_powered(port) {
+            self.notice(hop, side.other());
+        }
+    }
+}
+
+/// How they end.
+impl World {
+    /// A side closes its end; the other notices, unless the way is cut.
+    pub(crate) fn close(&mut self, hop: u64, side: Side) {
+        self.tree.close(hop, side);
+        self.notice(hop, side.other());
+    }
+
+    /// A connection breaks: both sides notice.
+    pub(crate) fn break_hop(&mut self, hop: u64) {
+        for side in [Side::Child, Side::Parent] {
+            self.notice(hop, side);
+        }
+    }
+
+    /// A daemon is no more: its connections are closed, and those at the other ends told, unless its whole machine is
+    /// no more.
+    pub(crate) fn close_all(&mut self, port: usize, told: bool) {
+        for (hop, side) in self.tree.of(port) {
+            self.tree.close(hop, side);
+            if told {
+                self.notice(hop, side.other());
+            }
+        }
+    }
+
+    /// That side will notice that the connection has ended, after all frames that are on their way to it.
+    fn notice(&mut self, hop: u64, side: Side) {
+        let Some(ends) = self.tree.hops.get(&hop) else { return };
+        let (from, to, last) = (ends.end(side.other()).port, ends.end(side).port, ends.end(side).last);
+        if self.network.open(from, to) {
+            let span = self.network.delay(from, to, &mut self.seed);
+            let at = (self.now + Span(span.0 + NOTICE.0)).max(Time(last.0 + 1));
+            self.agenda.at(at, Happening::Broken { hop, side });
+        }
+    }
+
+    pub(crate) fn broken(&mut self, hop: u64, side: Side) {
+        let Some(port) = self.live_end(hop, side) else { return };
+        self.tree.close(hop, side);
+        // What the other side has not noticed yet it notices when it speaks.
+        match side {
+            Side::Parent => {
+                self.tell_parent(port, Input::Lost { link: LinkId(hop) }, NetInput::ChildClosed { link: hop as u32 });
+            }
+            Side::Child => {
+                self.nodes[port].set_parent(None);
+                self.tell_node(port, NodeInput::Net(NetInput::ParentClosed));
+            }
+        }
+    }
+}
