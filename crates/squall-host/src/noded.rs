@@ -123,7 +123,7 @@ struct Daemon {
     sweeps: BTreeMap<JobAttempt, Sweep>,
     /// Jobs all of whose steps' daemons, so far, were started in this life and cleared up after themselves.
     clean: BTreeSet<JobAttempt>,
-    /// What came with the frame in hand.
+    /// What came with the frame in hand, and before it what came ahead of it.
     blobs: Vec<Blob>,
     began: (Time, Instant),
 }
@@ -234,9 +234,13 @@ impl Daemon {
         match event {
             Event::Linked(link) => {
                 self.link = Some(link);
+                self.blobs.clear();
                 self.inputs.push_back(NodeInput::Linked);
             }
             Event::Frame(number, frame) if self.link.as_ref().is_some_and(|link| link.number == number) => {
+                if frame.seq == 0 {
+                    return self.blobs.extend(frame.blobs);
+                }
                 self.inputs.push_back(NodeInput::Frame(frame));
             }
             Event::Lost(number) if self.link.as_ref().is_some_and(|link| link.number == number) => {
@@ -263,8 +267,9 @@ impl Daemon {
     fn turn(&mut self) -> Option<u8> {
         while let Some(mut input) = self.inputs.pop_front() {
             let mut refused = false;
+            let frame_in_hand = matches!(input, NodeInput::Frame(_));
             if let NodeInput::Frame(frame) = &mut input {
-                self.blobs = std::mem::take(&mut frame.blobs);
+                self.blobs.append(&mut frame.blobs);
                 refused = frame.messages.iter().any(|message| matches!(message, Down::Refused { .. }));
             }
             let mut out = NodeOut::default();
@@ -272,7 +277,9 @@ impl Daemon {
             for act in out.acts {
                 self.act(act);
             }
-            self.blobs.clear();
+            if frame_in_hand {
+                self.blobs.clear();
+            }
             if let Some(link) = &self.link {
                 for frame in &out.sends {
                     let mut bytes = Vec::new();

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::codec;
 use squall_model::id::{NodeId, Session};
+use squall_model::limits::DOWN_BYTES_MAX;
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
 
@@ -104,19 +106,66 @@ impl Links {
             self.outbox.entry(node).or_default();
         }
     }
-    /// Turns what is queued into one frame for each node.
+    /// Turns what is queued into one frame for each node, or several if it is much.
     pub(crate) fn flush(&mut self, out: &mut Out) {
         while let Some((node, messages)) = self.outbox.pop_first() {
             if let Some(link) = self.by_node.get_mut(&node) {
-                out.sends.push((link.id, link.sender.frame(messages)));
+                let frames = portions(messages).into_iter().map(|messages| link.sender.frame(messages));
+                out.sends.extend(frames.map(|frame| (link.id, frame)));
             }
         }
     }
+}
+
+/// Messages in portions that fit into a frame, in order; at least one, if an empty one.
+fn portions(messages: Vec<Down>) -> Vec<Vec<Down>> {
+    if messages.len() < 2 {
+        return vec![messages];
+    }
+    let mut portions = vec![Vec::new()];
+    let mut bytes = 0;
+    for message in messages {
+        let size = codec::size(&message);
+        if bytes > 0 && bytes + size > DOWN_BYTES_MAX {
+            portions.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size;
+        portions.last_mut().expect("there is one from the start").push(message);
+    }
+    portions
 }
 
 impl Link {
     /// The session in force.
     pub(crate) fn session(&self) -> Session {
         self.sender.session()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::limits::DOWN_BYTES_MAX;
+    use squall_model::step::{Program, StepLaunch, TaskProgram};
+    use squall_model::wire::node::Down;
+
+    use super::portions;
+
+    #[test]
+    fn what_is_too_much_for_a_frame_goes_in_several() {
+        let step = |bytes: usize| {
+            let program = TaskProgram { env: vec![0; bytes].into(), ..TaskProgram::default() };
+            let program = Program::Tasks(Box::new(program));
+            Down::StartStep(Box::new(StepLaunch { program, ..StepLaunch::default() }))
+        };
+        let sizes = |messages: Vec<Down>| portions(messages).iter().map(Vec::len).collect::<Vec<_>>();
+        let most = DOWN_BYTES_MAX;
+        assert_eq!(sizes(vec![]), [0]);
+        assert_eq!(sizes(vec![step(2 * most)]), [1], "a single message is what it is");
+        assert_eq!(
+            sizes(vec![step(most / 2), step(most / 4), step(most / 2), step(10), step(most), step(1)]),
+            [2, 2, 1, 1]
+        );
+        assert_eq!(sizes(vec![Down::Ack { up_to: 1 }; 1000]), [1000]);
     }
 }

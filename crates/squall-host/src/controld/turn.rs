@@ -265,10 +265,9 @@ impl Daemon {
 
     /// Lets out what a durable turn justifies.
     fn release(&mut self, turn: Turn) {
-        for (link, mut frame) in turn.out.sends {
+        for (link, frame) in turn.out.sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            self.desk.attach(&mut frame);
-            if let Err(e) = peer.out.push(&frame) {
+            if let Err(e) = self.desk.send(frame, &peer.out) {
                 say(&format!("a frame for a node can't be sent, its connection is closed: {e}"));
                 peer.out.close();
             }

@@ -10,6 +10,9 @@ use crate::step::{JobFacts, StepLaunch};
 
 /// A frame from controller to node. A node takes only frames of its session whose `seq` follows the last;
 /// anything else means that the link lost or mixed something: it registers anew.
+///
+/// Where scripts and environments are too much for one frame the host sends them ahead of it, in frames without messages whose
+/// `seq` is 0; the node's host keeps them for the next frame, and the machines on both sides see nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DownFrame {
     /// The session.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use squall_model::codec;
 use squall_model::id::{ClientKey, JobId};
+use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::wire::client::Refusal;
 
@@ -27,6 +29,9 @@ pub(crate) fn create_step(
     let found = c.state.jobs.get(&job).ok_or_else(|| absent(c, job))?;
     if !can(ask.who, Deed::Enter(&found.owner)) {
         return Err(Refusal::AccessDenied);
+    }
+    if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
+        return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
     }
     let request = Waiting { caller: ask.caller, key, spec: Arc::new(spec), program: Arc::new(program) };
     if steps::retry(c, ask.now, job, &request, out) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobSpec};
+use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::set::CoreSet;
 use squall_model::step::{Program, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -113,6 +114,18 @@ fn what_never_fits_is_refused_and_what_does_not_fit_now_waits_or_is_busy() {
     assert!(turn.answers.contains(&(waits.caller, Answer::Refused(Refusal::Revoked))));
     let key = world.key();
     assert_eq!(world.refusal(&user(ADA), create(id, exact(), key)), Refusal::AlreadyDone);
+}
+
+#[test]
+fn what_would_not_fit_into_a_frame_to_a_node_is_refused() {
+    let mut world = World::new();
+    let id = job(&mut world, 1, 1);
+    let program = TaskProgram { env: vec![0; STEP_BYTES_MAX].into(), ..TaskProgram::default() };
+    let key = world.key();
+    let request = Request::CreateStep { job: id, spec: Box::default(), program: Box::new(program), key };
+    let turn = world.ask(&user(ADA), request);
+    assert!(matches!(&turn.answers[..], [(_, Answer::Refused(Refusal::TooLarge(..)))]), "{:?}", turn.answers);
+    assert!(turn.sends.is_empty());
 }
 
 #[test]
