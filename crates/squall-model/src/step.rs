@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::id::StepKey;
+use crate::id::{StepKey, StepNo};
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::resource::Memory;
 use crate::set::CoreSet;
@@ -189,8 +189,10 @@ pub struct TaskProgram {
     pub cookie: [u8; 16],
     /// `--export` set anything but ALL: the value of SLURM_EXPORT_ENV.
     pub export: Option<String>,
-    /// Signals sent to tasks are ignored by `--no-kill` steps etc.: other options, by long name.
+    /// Options that are handed on to the tasks' environment, by long name.
     pub others: Vec<(String, String)>,
+    /// The step of the same job from whose processes `srun` was called.
+    pub within: Option<StepNo>,
 }
 
 /// Ranks: all, or a list.

@@ -65,6 +65,18 @@ pub fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
     Ok(Placed { alloc, layout })
 }
 
+/// Takes what a step that waits will need out of what rooms have free, as far as it is free already: whoever comes
+/// later can't hold it up for ever.
+pub fn reserve(rooms: &mut [Room], spec: &StepSpec) {
+    let shares = Ask::new(rooms, spec).ok().and_then(|ask| ask.spread(rooms, spec, true));
+    for share in shares.unwrap_or_default() {
+        let cores = cores_for(&rooms[share.room], spec, share.tasks);
+        let room = &mut rooms[share.room];
+        room.free.subtract(&cores);
+        room.free_mb = room.free_mb.saturating_sub(memory_for(spec, share.tasks));
+    }
+}
+
 /// What is asked, with all that the spec leaves open filled in.
 struct Ask {
     /// Rooms that must be used.

@@ -2,16 +2,16 @@
 
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::set::CoreSet;
-use squall_model::step::{Program, StepLaunch, TaskProgram};
+use squall_model::step::{Program, StepLaunch, StepSpec, TaskProgram};
 use squall_model::wire::client::Answer;
 
 use crate::control::facts::facts;
-use crate::control::layout::Room;
+use crate::control::layout::{Room, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
 /// The allocation of a running job with what its steps leave free; None: it does not run.
-pub(crate) fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
+fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
     let mut rooms: Vec<Room> = Vec::new();
     for id in run.alloc.nodes().iter() {
@@ -37,14 +37,34 @@ pub(crate) fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     Some(rooms)
 }
 
-/// Whether some core of the job is held by no step.
-pub(crate) fn has_free_cores(state: &State, job: JobId) -> bool {
-    let Some(Phase::Running(run)) = state.jobs.get(&job).map(|job| &job.phase) else { return false };
-    let held: usize = holding(run)
-        .flat_map(|step| step.alloc.groups.iter().map(move |group| (step, group)))
-        .map(|(step, group)| group.nodes.iter().filter(|id| step.left.contains(*id)).count() * group.cores.len())
-        .sum();
-    held < run.alloc.cpus() as usize
+/// What steps that wait may choose from.
+pub(crate) struct Offer {
+    /// The allocation with what its steps leave free.
+    all: Vec<Room>,
+    /// The same without what the first of those who wait will need, if somebody waits.
+    rest: Option<Vec<Room>>,
+}
+
+impl Offer {
+    /// `first`: what the first of those who wait asks for. None: the job does not run.
+    pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
+        let all = rooms(state, job)?;
+        let rest = first.map(|spec| {
+            let mut rest = all.clone();
+            reserve(&mut rest, spec);
+            rest
+        });
+        Some(Self { all, rest })
+    }
+
+    /// For whom a request is, decides what it may have: what holds cores may itself wait for a step that was asked
+    /// for from within, so that one is not held up by those who wait for these cores.
+    pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
+        match &self.rest {
+            Some(rest) if program.within.is_none() => rest,
+            _ => &self.all,
+        }
+    }
 }
 
 /// Steps that hold cores: all that have not ended, but for the batch script, which shares with everything.

@@ -191,6 +191,41 @@ fn requests_are_served_in_order() {
 }
 
 #[test]
+fn narrow_steps_that_keep_coming_do_not_starve_a_wide_one() {
+    let mut world = World::new();
+    let id = job(&mut world, 2, 2);
+    let narrow: Vec<Turn> = (0..4).map(|_| run(&mut world, id, exact())).collect();
+    assert!(narrow.iter().all(|turn| !created(turn).is_empty()));
+    // All of the second node: whoever comes later may have the first one only.
+    let on_second = |ntasks| StepSpec {
+        ntasks: Some(ntasks),
+        nodelist: Some("n2".into()),
+        nodes_min: Some(1),
+        nodes_max: Some(1),
+        ..exact()
+    };
+    let wide = run(&mut world, id, on_second(2));
+    let behind: Vec<CallerId> = (0..3).map(|_| run(&mut world, id, exact()).caller).collect();
+    assert_eq!(created(&world.end_step_on(key(id, 2), NodeId(1), 0)), [], "kept for the wide one");
+    assert_eq!(created(&world.end_step_on(key(id, 0), NodeId(0), 0)), [(behind[0], 4)], "not in its way");
+    assert_eq!(created(&run(&mut world, id, on_second(1))), [], "who comes last does not pass");
+    assert_eq!(created(&world.end_step_on(key(id, 3), NodeId(1), 0)), [(wide.caller, 5)]);
+    assert_eq!(created(&world.end_step_on(key(id, 5), NodeId(1), 0)).len(), 2);
+}
+
+#[test]
+fn a_step_asked_for_from_within_a_step_is_not_held_up_by_who_waits_for_that_step() {
+    let mut world = World::new();
+    let id = job(&mut world, 1, 2);
+    run(&mut world, id, exact());
+    assert_eq!(created(&run(&mut world, id, StepSpec { ntasks: Some(2), ..exact() })), []);
+    assert_eq!(created(&run(&mut world, id, exact())), []);
+    let program = Box::new(TaskProgram { within: Some(StepNo(0)), ..TaskProgram::default() });
+    let inner = Request::CreateStep { job: id, spec: Box::new(exact()), program, key: world.key() };
+    assert_eq!(created(&world.ask(&user(ADA), inner)).len(), 1);
+}
+
+#[test]
 fn the_same_key_is_the_same_step() {
     let mut world = World::new();
     let id = job(&mut world, 2, 1);
