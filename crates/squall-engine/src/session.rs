@@ -86,10 +86,7 @@ impl Receiver {
 /// The scripts and environments that a message refers to by digest, for the host to attach.
 pub fn digests_of(message: &Down) -> Vec<Digest> {
     match message {
-        Down::StartJob { batch: Some(launch), .. } => {
-            let spec = &launch.facts.spec;
-            spec.script.into_iter().chain([spec.env]).collect()
-        }
+        Down::StartJob { facts, batch: Some(_) } => facts.spec.script.into_iter().chain([facts.spec.env]).collect(),
         _ => Vec::new(),
     }
 }

@@ -472,19 +472,21 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds another task's or node's usage: times add, peaks are kept.
+    /// Adds another task's or node's usage: times add, peaks are kept (of equal ones the lowest rank's). Order and
+    /// grouping don't matter.
     pub fn absorb(&mut self, other: &Self) {
-        self.user.0 += other.user.0;
-        self.system.0 += other.system.0;
-        if other.max_rss_kb > self.max_rss_kb {
-            self.max_rss_kb = other.max_rss_kb;
-            self.max_rss_task = other.max_rss_task;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.user.0, other.user.0);
+        add(&mut self.system.0, other.system.0);
+        let peak = |usage: &Self| (usage.max_rss_kb, std::cmp::Reverse(usage.max_rss_task));
+        if peak(other) > peak(self) {
+            (self.max_rss_kb, self.max_rss_task) = (other.max_rss_kb, other.max_rss_task);
         }
-        self.total_rss_kb += other.total_rss_kb;
+        add(&mut self.total_rss_kb, other.total_rss_kb);
         self.max_vm_kb = self.max_vm_kb.max(other.max_vm_kb);
-        self.read_bytes += other.read_bytes;
-        self.write_bytes += other.write_bytes;
-        self.major_faults += other.major_faults;
+        add(&mut self.read_bytes, other.read_bytes);
+        add(&mut self.write_bytes, other.write_bytes);
+        add(&mut self.major_faults, other.major_faults);
     }
 }
 

@@ -14,6 +14,8 @@ pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub const HOSTLIST_MAX: usize = 1 << 20;
+/// Most nodes of a cluster: ids are below this.
+pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.

@@ -146,7 +146,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use squall_model::limits::DOWN_BYTES_MAX;
-    use squall_model::step::{Program, StepLaunch, TaskProgram};
+    use squall_model::step::{Program, StepStart, TaskProgram};
     use squall_model::wire::node::Down;
 
     use super::portions;
@@ -156,7 +156,7 @@ mod tests {
         let step = |bytes: usize| {
             let program = TaskProgram { env: vec![0; bytes].into(), ..TaskProgram::default() };
             let program = Program::Tasks(Box::new(program));
-            Down::StartStep(Box::new(StepLaunch { program, ..StepLaunch::default() }))
+            Down::StartStep(Box::new(StepStart { program, ..StepStart::default() }))
         };
         let sizes = |messages: Vec<Down>| portions(messages).iter().map(Vec::len).collect::<Vec<_>>();
         let most = DOWN_BYTES_MAX;

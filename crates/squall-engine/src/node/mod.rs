@@ -26,7 +26,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::id::{Incarnation, Session, StepKey};
+use squall_model::id::{Incarnation, NodeId, Session, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -163,6 +163,8 @@ pub enum NodeAct {
     OpenJob {
         /// The job.
         facts: Box<JobFacts>,
+        /// Memory that the job holds on this node, MiB; 0: no limit.
+        memory_mb: u64,
         /// A `Spawn` of its batch script follows in the same acts; its folder is memory enough.
         batch: bool,
     },
@@ -221,6 +223,8 @@ pub struct NodeOut {
 #[derive(Debug)]
 pub struct NodeMachine {
     boot: Boot,
+    /// Its id, once a controller has welcomed it.
+    id: Option<NodeId>,
     link: Link,
     jobs: BTreeMap<JobAttempt, Job>,
     outbox: Outbox,
@@ -252,6 +256,7 @@ impl NodeMachine {
             found: Vec::new(),
             leaving: None,
             health: Health::default(),
+            id: None,
             boot,
         }
     }

@@ -134,15 +134,14 @@ mod tests {
     use squall_model::codec;
     use squall_model::id::Session;
     use squall_model::job::JobSpec;
-    use squall_model::step::{JobFacts, StepLaunch};
+    use squall_model::step::{BatchStart, JobFacts};
     use squall_model::wire::node::Down;
 
     use super::{Blob, Blobs, Desk, Digest, DownFrame, FRAME_BLOBS_MAX, Outgoing, Place, ROOM_MIN};
 
     fn start(script: Digest) -> Down {
         let facts = JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }, ..JobFacts::default() };
-        let launch = StepLaunch { facts: facts.clone(), ..StepLaunch::default() };
-        Down::StartJob { facts: Box::new(facts), batch: Some(Box::new(launch)) }
+        Down::StartJob { facts: Box::new(facts), batch: Some(BatchStart::default()) }
     }
 
     /// What arrives of a frame that starts jobs with scripts of these sizes, and the digests of the scripts.

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Incarnation, Session, StepKey, StepNo};
+use crate::id::{Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Blob, JobAttempt};
 use crate::report::Report;
 use crate::resource::Hardware;
-use crate::step::{JobFacts, StepLaunch};
+use crate::step::{BatchStart, JobFacts, StepStart};
 
 /// A frame from controller to node. A node takes only frames of its session whose `seq` follows the last;
 /// anything else means that the link lost or mixed something: it registers anew.
@@ -30,19 +30,21 @@ pub struct DownFrame {
 pub enum Down {
     /// Registration accepted. First message of a session.
     Welcome {
+        /// The id of this node.
+        node: NodeId,
         /// Heartbeat interval, seconds.
         heartbeat_s: u64,
     },
-    /// The job holds this node from now on: make ready (cgroup, spool). For a batch job's first node
-    /// it carries the launch of the script.
+    /// The job holds this node from now on: make ready (cgroup, spool). The same message serves all nodes of the job,
+    /// but only the batch script's node needs `batch`, and what is attached to a frame for its sake.
     StartJob {
         /// The job.
         facts: Box<JobFacts>,
-        /// The script's launch.
-        batch: Option<Box<StepLaunch>>,
+        /// The launch of its script.
+        batch: Option<BatchStart>,
     },
-    /// Run this node's share of a step. The job was started here earlier.
-    StartStep(Box<StepLaunch>),
+    /// Run this node's share of a step. The job was started here earlier. The same for all nodes of the step.
+    StartStep(Box<StepStart>),
     /// Send a signal to processes of a job.
     Signal {
         /// The job.

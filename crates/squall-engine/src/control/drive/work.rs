@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::{Event, Requeue};
-use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
@@ -166,42 +166,14 @@ pub(super) fn send_starts(c: &mut Controller) {
 }
 
 /// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
-pub(crate) fn start_message(
-    c: &Controller,
-    facts: &JobFacts,
-    id: JobId,
-    node: squall_model::id::NodeId,
-) -> Option<Down> {
+pub(crate) fn start_message(c: &Controller, facts: &JobFacts, id: JobId, node: NodeId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
-    let batch = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
-    let batch = batch.then(|| batch_launch(c, facts, run.alloc.on(node))).flatten();
+    let first = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
+    let share = run.alloc.on(node).filter(|_| first);
+    let kill_wait_s = c.state.config.kill_wait_s;
+    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s });
     Some(Down::StartJob { facts: Box::new(facts.clone()), batch })
-}
-
-/// The launch of a batch script: one task on the first node, with all that the job has there.
-fn batch_launch(
-    c: &Controller,
-    facts: &JobFacts,
-    share: Option<&squall_model::resource::AllocGroup>,
-) -> Option<Box<StepLaunch>> {
-    let share = share?;
-    let layout = Layout {
-        nodes: facts.nodes.iter().take(1).cloned().collect(),
-        ranks: vec![vec![0]],
-        cpus_per_task: share.cores.len() as u32,
-    };
-    Some(Box::new(StepLaunch {
-        key: StepKey { step: StepNo::BATCH, ..facts.key },
-        facts: facts.clone(),
-        layout,
-        node_index: 0,
-        job_node_index: 0,
-        cores: share.cores.clone(),
-        memory_mb: share.memory_mb,
-        program: Program::Batch,
-        kill_wait_s: c.state.config.kill_wait_s,
-    }))
 }
 
 /// Tells the nodes of jobs whose end was decided in this turn.
@@ -296,6 +268,6 @@ fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
 }
 
 /// Every job that holds a node.
-pub(crate) fn jobs_on(c: &Controller, node: squall_model::id::NodeId) -> BTreeSet<JobId> {
+pub(crate) fn jobs_on(c: &Controller, node: NodeId) -> BTreeSet<JobId> {
     c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default()
 }

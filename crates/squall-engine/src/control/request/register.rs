@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::Event;
+use squall_model::hostlist::is_name;
 use squall_model::id::{NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
@@ -44,7 +45,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Regis
     out.drops.extend(old);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
-    c.send(id, Down::Welcome { heartbeat_s: HEARTBEAT_S });
+    c.send(id, Down::Welcome { node: id, heartbeat_s: HEARTBEAT_S });
     reconcile(c, id, said);
     steps::registered(c, id, &said.steps);
     notice::refresh(c, id);
@@ -55,6 +56,9 @@ pub(crate) fn register(c: &mut Controller, now: Time, link: LinkId, said: &Regis
 fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
         return Err("a node needs a name".to_owned());
+    }
+    if !is_name(&said.name) {
+        return Err(format!("{} can't be the name of a node", said.name));
     }
     if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
         return Err(format!("{} CPUs can't be", said.hardware.cpus));

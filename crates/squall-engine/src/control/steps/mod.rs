@@ -99,8 +99,15 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     c.commit(now, event, out);
     adopt(c, now, key, request.caller, &request.program);
     tell_created(c, key, request.caller, out);
-    for launch in launch::all(&c.state, key, &request.program) {
-        c.send(launch.0, Down::StartStep(launch.1));
+    send_start(c, key, &request.program);
+}
+
+/// Tells all nodes whose share has not ended to run it.
+fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
+    let Some(step) = step_of(c, key) else { return };
+    let Some(start) = launch::start(&c.state, key, program) else { return };
+    for node in step.left.clone().iter() {
+        c.send(node, Down::StartStep(start.clone()));
     }
 }
 
@@ -154,9 +161,7 @@ fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut
         settle(c, now, job, out);
     } else {
         // Nodes take a step that they know for what it is; the others have waited for this program.
-        for launch in launch::all(&c.state, key, &request.program) {
-            c.send(launch.0, Down::StartStep(launch.1));
-        }
+        send_start(c, key, &request.program);
     }
     true
 }
@@ -319,8 +324,8 @@ fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     let Some(live) = c.steps.live.get(&key) else { return };
     let message = match (live.ending, &live.program) {
         (Some((kill_wait_s, why)), _) => Down::EndStep { key, kill_wait_s, why },
-        (None, Some(program)) if !known => match launch::one(&c.state, key, program, node) {
-            Some(launch) => Down::StartStep(launch),
+        (None, Some(program)) if !known => match launch::start(&c.state, key, program) {
+            Some(start) => Down::StartStep(start),
             None => return,
         },
         (None, _) => return,

@@ -38,7 +38,7 @@ fn run(world: &mut World, job: JobId, spec: StepSpec) -> Turn {
 
 fn launches(turn: &Turn) -> Vec<(NodeId, StepLaunch)> {
     let launch = |(node, message): &(NodeId, Down)| match message {
-        Down::StartStep(launch) => Some((*node, (**launch).clone())),
+        Down::StartStep(start) => Some((*node, start.launch_on(*node)?)),
         _ => None,
     };
     turn.sends.iter().filter_map(launch).collect()
@@ -71,12 +71,13 @@ fn a_step_over_two_nodes() {
     let turn = run(&mut world, id, StepSpec { ntasks: Some(3), ..StepSpec::default() });
     let sent = launches(&turn);
     assert_eq!(sent.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(sent[0].1.layout.ranks, [vec![0, 1], vec![2]]);
+    assert_eq!((sent[0].1.ranks(), sent[1].1.ranks()), (vec![0, 1], vec![2]));
+    assert_eq!((sent[0].1.node.as_str(), sent[1].1.node.as_str()), ("n1", "n2"));
     assert_eq!(sent.iter().map(|(_, l)| (l.node_index, l.job_node_index)).collect::<Vec<_>>(), [(0, 0), (1, 1)]);
     assert_eq!((sent[1].1.cores.len(), sent[1].1.memory_mb), (4, 1000));
     assert_eq!((sent[1].1.key, sent[1].1.facts.key), (key(id, 0), key(id, 0)));
     assert!(matches!(&sent[1].1.program, Program::Tasks(program) if program.umask == 0o22));
-    assert!(matches!(&turn.answers[..], [(_, Answer::StepCreated { cpus, .. })] if *cpus == [4, 4]));
+    assert!(matches!(&turn.answers[..], [(_, Answer::StepCreated { layout, .. })] if layout.ntasks() == 3));
     assert_eq!(done(&world.end_step_on(key(id, 0), NodeId(1), 0)), []);
     let last = world.end_step_on(key(id, 0), NodeId(0), 3);
     let Some((caller, Answer::StepDone { outcome, .. })) = last.answers.first() else { panic!("{last:?}") };
