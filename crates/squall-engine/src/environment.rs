@@ -5,9 +5,9 @@
 //! their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
 //! the command was called, if `--chdir` led elsewhere), `distribution`, and those of [`OTHERS`].
 
-use squall_model::hostlist::compress_in_order;
 use squall_model::job::ArraySpec;
 use squall_model::resource::Memory;
+use squall_model::runs::Runs;
 use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
@@ -112,12 +112,12 @@ pub fn job_env(facts: &JobFacts) -> Env {
 const UNLIMITED_S: u64 = 365 * 86_400;
 
 fn whereabouts(env: &mut Builder, facts: &JobFacts) {
-    let nodes = compress_in_order(&facts.nodes);
+    let nodes = facts.nodes.as_str();
     env.set("SLURM_CLUSTER_NAME", &facts.cluster);
     env.set("SLURM_JOB_ID", facts.key.job);
     env.set("SLURM_JOBID", facts.key.job);
     env.set("SLURM_JOB_NAME", &facts.spec.name);
-    env.set("SLURM_JOB_NODELIST", &nodes);
+    env.set("SLURM_JOB_NODELIST", nodes);
     env.set("SLURM_NODELIST", nodes);
     env.set("SLURM_JOB_NUM_NODES", facts.nodes.len());
     env.set("SLURM_NNODES", facts.nodes.len());
@@ -142,8 +142,8 @@ fn owner(env: &mut Builder, facts: &JobFacts) {
 
 fn counts(env: &mut Builder, facts: &JobFacts) {
     let need = &facts.spec.need;
-    env.set("SLURM_JOB_CPUS_PER_NODE", runs(facts.cpus.iter().copied()));
-    env.set("SLURM_TASKS_PER_NODE", runs(facts.tasks.iter().copied()));
+    env.set("SLURM_JOB_CPUS_PER_NODE", counts_text(&facts.cpus));
+    env.set("SLURM_TASKS_PER_NODE", counts_text(&facts.tasks));
     if need.ntasks.is_some() || need.ntasks_per_node.is_some() {
         let ntasks = need.tasks_on(facts.nodes.len() as u32);
         env.set("SLURM_NTASKS", ntasks);
@@ -225,12 +225,12 @@ fn array_step(array: &ArraySpec) -> u32 {
 /// who run on a node have, and `salloc`'s command has not.
 pub fn step_env(launch: &StepLaunch) -> Env {
     let mut env = Builder::default();
-    let node = here(launch);
+    let node = launch.node.as_str();
     env.set("SLURMD_NODENAME", node);
     env.set("SLURM_TOPOLOGY_ADDR", node);
     env.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node");
     env.set("SLURM_CPUS_ON_NODE", launch.cores.len());
-    env.set("SLURM_GTIDS", joined(here_ranks(launch)));
+    env.set("SLURM_GTIDS", joined(launch.ranks()));
     match &launch.program {
         Program::Batch => {
             env.set("ENVIRONMENT", "BATCH");
@@ -247,10 +247,10 @@ pub fn step_env(launch: &StepLaunch) -> Env {
 
 fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     let layout = &launch.layout;
-    let tasks = runs(layout.ranks.iter().map(|ranks| ranks.len() as u32));
+    let tasks = counts_text(&layout.tasks);
     env.set("SLURM_STEP_ID", launch.key.step);
     env.set("SLURM_STEPID", launch.key.step);
-    env.set("SLURM_STEP_NODELIST", compress_in_order(&layout.nodes));
+    env.set("SLURM_STEP_NODELIST", layout.nodes.as_str());
     env.set("SLURM_STEP_NUM_NODES", layout.nodes.len());
     env.set("SLURM_STEP_NUM_TASKS", layout.ntasks());
     env.set("SLURM_STEP_TASKS_PER_NODE", &tasks);
@@ -319,26 +319,10 @@ pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) ->
     env.0
 }
 
-fn here(launch: &StepLaunch) -> &str {
-    launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str)
-}
-
-fn here_ranks(launch: &StepLaunch) -> &[u32] {
-    launch.layout.ranks.get(launch.node_index as usize).map_or(&[], Vec::as_slice)
-}
-
 /// Counts per node with repetitions folded: `4(x2),2`.
-pub fn runs(counts: impl IntoIterator<Item = u32>) -> String {
-    let mut folded: Vec<(u32, u32)> = Vec::new();
-    for count in counts {
-        match folded.last_mut() {
-            Some((last, times)) if *last == count => *times += 1,
-            _ => folded.push((count, 1)),
-        }
-    }
-    joined(
-        folded.iter().map(|&(count, times)| if times == 1 { count.to_string() } else { format!("{count}(x{times})") }),
-    )
+fn counts_text(counts: &Runs<u32>) -> String {
+    let text = |(count, times)| if times == 1 { format!("{count}") } else { format!("{count}(x{times})") };
+    joined(counts.runs().map(text))
 }
 
 fn joined<T: ToString>(items: impl IntoIterator<Item = T>) -> String {

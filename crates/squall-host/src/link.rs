@@ -128,6 +128,12 @@ impl Outgoing {
         Ok(())
     }
 
+    /// How many bytes may still be queued.
+    pub fn room(&self) -> usize {
+        let free = WAITING_BYTES_MAX.saturating_sub(WAITING_BYTES.load(Ordering::Relaxed));
+        self.0.bytes_max.saturating_sub(self.lock().bytes).min(free)
+    }
+
     /// Lets what is queued go out and then closes.
     pub fn close(&self) {
         self.lock().closed = true;

@@ -275,7 +275,7 @@ impl Daemon {
                     say(&format!("the session could not be noted: {e}"));
                 }
             }
-            NodeAct::OpenJob { facts, batch } => self.open_job(&facts, batch),
+            NodeAct::OpenJob { facts, memory_mb, batch } => self.open_job(&facts, memory_mb, batch),
             NodeAct::Spawn(launch) => self.spawn(launch),
             NodeAct::Tell { key, message } => self.tell(key, message),
             NodeAct::KillStep { key } => self.kill_step(key),

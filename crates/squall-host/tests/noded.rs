@@ -16,11 +16,11 @@ use squall_host::place::Place;
 use squall_host::spool::TASK_MARK;
 use squall_host::sys::signals::kill;
 use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
-use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, ExitCode, JobAttempt, JobSpec, Owner};
 use squall_model::report::Report;
-use squall_model::set::CoreSet;
-use squall_model::step::{JobFacts, Layout, StepLaunch};
+use squall_model::set::{CoreSet, NodeSet};
+use squall_model::step::{BatchStart, JobFacts};
 use squall_model::wire::node::{Down, DownFrame, EndReason, Registration, UpFrame};
 use squall_model::wire::{Hello, Proof, Role};
 
@@ -79,7 +79,7 @@ impl Bed {
         self.epoch += 1;
         let session = Session { epoch: Epoch(self.epoch), number: 1 };
         let mut node = Node { thread, stream, session, seq: 0, registration: *registration, taken: 0 };
-        node.tell(vec![Down::Welcome { heartbeat_s: 60 }], Vec::new());
+        node.tell(vec![Down::Welcome { node: NodeId(0), heartbeat_s: 60 }], Vec::new());
         node
     }
 
@@ -117,21 +117,15 @@ impl Node {
             key,
             owner: Owner { uid, ..Owner::default() },
             spec,
-            nodes: vec!["n1".into()],
-            cpus: vec![1],
-            memory_mb: vec![0],
-            tasks: vec![1],
+            nodes: ["n1"].into_iter().collect(),
+            ids: NodeSet::one(NodeId(0)),
+            cpus: vec![1].into(),
+            memory_mb: vec![0].into(),
+            tasks: vec![1].into(),
             ..JobFacts::default()
         };
-        let launch = StepLaunch {
-            key,
-            facts: facts.clone(),
-            layout: Layout { nodes: vec!["n1".into()], ranks: vec![vec![0]], cpus_per_task: 1 },
-            cores: CoreSet::first(1),
-            kill_wait_s: 1,
-            ..StepLaunch::default()
-        };
-        let start = Down::StartJob { facts: Box::new(facts), batch: Some(Box::new(launch)) };
+        let batch = BatchStart { node: NodeId(0), cores: CoreSet::first(1), kill_wait_s: 1 };
+        let start = Down::StartJob { facts: Box::new(facts), batch: Some(batch) };
         self.tell(vec![start], vec![script, env]);
     }
 

@@ -44,6 +44,11 @@ pub fn encode<T: Serialize + ?Sized>(message: &T, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
+/// How many bytes a message takes in a frame.
+pub fn size<T: Serialize + ?Sized>(message: &T) -> usize {
+    postcard::serialize_with_flavor(message, postcard::ser_flavors::Size::default()).unwrap_or(usize::MAX)
+}
+
 /// Length and checksum from a frame's header.
 pub fn header(bytes: [u8; HEADER_BYTES]) -> Result<(usize, u32), CodecError> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX};
 
 /// Digits of a number that [`compress`] treats as one; what stands before is part of the name.
@@ -63,19 +65,29 @@ impl std::error::Error for HostListError {}
 /// groups multiply, the last one fastest; zeros in front are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     let mut names = Vec::new();
+    each_term(text, |parts, count| {
+        names.reserve(count);
+        append_product(parts, &mut names);
+    })?;
+    Ok(names)
+}
+
+/// Shows each term of a list and how many names it has, as long as both are within the limits.
+fn each_term<'a>(text: &'a str, mut see: impl FnMut(&[Part<'a>], usize)) -> Result<(), HostListError> {
+    let mut total = 0;
     for (at, term) in terms(text)? {
         let parts = parse_term(term, at)?;
         let count = parts.iter().try_fold(1_usize, |n, p| n.checked_mul(p.count())).unwrap_or(usize::MAX);
-        if count > HOSTLIST_MAX - names.len() {
+        if count > HOSTLIST_MAX - total {
             return Err(HostListError { at, problem: HostListProblem::TooMany });
         }
         if parts.iter().map(Part::longest).sum::<usize>() > HOSTNAME_BYTES_MAX {
             return Err(HostListError { at, problem: HostListProblem::NameTooLong });
         }
-        names.reserve(count);
-        append_product(&parts, &mut names);
+        total += count;
+        see(&parts, count);
     }
-    Ok(names)
+    Ok(())
 }
 
 /// Slurm's short form of a set of names: sorted by name and number, without repetitions: `g1,n[1-4,9]`.
@@ -93,6 +105,76 @@ pub fn compress_in_order<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> S
     let names: Vec<S> = names.into_iter().collect();
     let split: Vec<Name<'_>> = names.iter().map(|n| Name::split(n.as_ref())).collect();
     render(&split)
+}
+
+/// Whether the text names just itself: it may be the name of a node.
+pub fn is_name(text: &str) -> bool {
+    expand(text).is_ok_and(|names| names == [text])
+}
+
+/// Names in order, kept as a host list: `n[1-10080]` is all that 10,080 names cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostList {
+    text: String,
+    len: usize,
+}
+
+impl TryFrom<String> for HostList {
+    type Error = HostListError;
+
+    /// The names of a host list as [`expand`] gives them, which are counted but not made.
+    fn try_from(text: String) -> Result<Self, HostListError> {
+        let mut len = 0;
+        each_term(&text, |_, count| len += count)?;
+        Ok(Self { text, len })
+    }
+}
+
+impl From<HostList> for String {
+    fn from(list: HostList) -> Self {
+        list.text
+    }
+}
+
+impl<S: AsRef<str>> FromIterator<S> for HostList {
+    /// From names ([`is_name`]).
+    fn from_iter<I: IntoIterator<Item = S>>(iter: I) -> Self {
+        let names: Vec<S> = iter.into_iter().collect();
+        Self { len: names.len(), text: compress_in_order(&names) }
+    }
+}
+
+impl HostList {
+    /// As Slurm writes it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+    /// How many names.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// All names, in order.
+    pub fn names(&self) -> Vec<String> {
+        expand(&self.text).unwrap_or_default()
+    }
+    /// The name at place `i`, without making the others.
+    pub fn get(&self, i: usize) -> Option<String> {
+        let (mut found, mut left) = (None, Some(i));
+        let seen = each_term(&self.text, |parts, count| {
+            if let Some(place) = left {
+                left = place.checked_sub(count);
+                if left.is_none() {
+                    found = Some(nth_of_product(parts, place));
+                }
+            }
+        });
+        seen.ok().and(found)
+    }
 }
 
 /// A part of a term: text, or numbers in brackets.
@@ -121,6 +203,21 @@ impl Part<'_> {
             Self::Text(_) => 1,
             Self::Numbers(all) => all.iter().fold(0, |n, r| n.saturating_add(r.count())),
         }
+    }
+    /// The text at place `i`.
+    fn at(&self, i: usize) -> String {
+        let all = match self {
+            Self::Text(text) => return (*text).to_owned(),
+            Self::Numbers(all) => all,
+        };
+        let mut left = i as u64;
+        for r in all {
+            if left < r.count() as u64 {
+                return format!("{:0width$}", r.first + left * r.step, width = r.width);
+            }
+            left -= r.count() as u64;
+        }
+        String::new()
     }
     fn longest(&self) -> usize {
         match self {
@@ -237,6 +334,18 @@ fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
     names.append(&mut heads);
 }
 
+/// The name at place `i` of those that [`append_product`] would append.
+fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
+    let mut left = i;
+    let mut name = String::new();
+    // The last group runs fastest.
+    for part in parts.iter().rev() {
+        name.insert_str(0, &part.at(left % part.count()));
+        left /= part.count();
+    }
+    name
+}
+
 /// A name, split before the number at its end. The order is that of Slurm's sorted lists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Name<'a> {
@@ -302,7 +411,7 @@ fn render_ranges(group: &[Name<'_>], out: &mut String) {
 mod tests {
     use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 
-    use super::{HostListProblem, compress, compress_in_order, expand};
+    use super::{HostList, HostListProblem, compress, compress_in_order, expand, is_name};
     use crate::limits::HOSTLIST_MAX;
 
     fn names(text: &str) -> Vec<String> {
@@ -373,8 +482,32 @@ mod tests {
         assert_eq!(compress_in_order(["n3", "n1", "n2", "m1", "n4"]), "n[3,1-2],m1,n4");
     }
 
+    #[test]
+    fn ten_thousand_names_cost_ten_bytes() {
+        let list: HostList = (1..=10_080).map(|i| format!("n{i}")).collect();
+        assert_eq!((list.as_str(), list.len()), ("n[1-10080]", 10_080));
+        assert_eq!((list.get(0), list.get(10_079), list.get(10_080)), (Some("n1".into()), Some("n10080".into()), None));
+        let bytes = postcard::to_stdvec(&list).unwrap();
+        assert_eq!(bytes.len(), 11);
+        assert_eq!(postcard::from_bytes::<HostList>(&bytes).unwrap(), list);
+        assert!(postcard::from_bytes::<HostList>(&postcard::to_stdvec("n[1-9999999]").unwrap()).is_err());
+        assert!(is_name("n1") && !is_name("n[1]") && !is_name("a,b") && !is_name("") && !is_name("a["));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn a_host_list_is_its_names(text in "(n\\[0?[0-3](-[4-9])?(,1[0-9])?\\]|[a-z]{1,2}[0-9]?|r\\[1-3\\]n\\[08-10\\]x)(,(n[0-9]|q\\[0-8/3\\]))*") {
+            let list = HostList::try_from(text.clone()).unwrap();
+            let names = expand(&text).unwrap();
+            prop_assert_eq!((list.len(), &list.names()), (names.len(), &names));
+            for i in 0..=names.len() {
+                prop_assert_eq!(list.get(i), names.get(i).cloned(), "{} of {}", i, text);
+            }
+            let same: HostList = names.iter().collect();
+            prop_assert_eq!(same.names(), names);
+        }
 
         #[test]
         fn what_is_compressed_expands_to_the_same(

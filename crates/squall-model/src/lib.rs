@@ -12,6 +12,7 @@ pub mod journal;
 pub mod limits;
 pub mod report;
 pub mod resource;
+pub mod runs;
 pub mod set;
 pub mod step;
 pub mod time;

@@ -14,6 +14,8 @@ pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub const HOSTLIST_MAX: usize = 1 << 20;
+/// Most nodes of a cluster: ids are below this.
+pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
@@ -26,6 +28,10 @@ pub const STRING_BYTES_MAX: usize = 64 << 10;
 pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
 /// Jobs that one answer frame carries; a longer list comes in several frames.
 pub const ANSWER_JOBS_MAX: usize = 4096;
+/// Most bytes of messages that one frame to a node carries, but for a single message that is longer; more come in several.
+pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
+/// Most bytes of what a step is to run, with its environment: with the facts of its job it must fit into a frame.
+pub const STEP_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 /// Reports that one frame from a node carries.
 pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 /// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).

@@ -70,3 +70,65 @@ impl StepEnd {
         self.note = self.note.take().into_iter().chain(other.note.clone()).min();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
+
+    use super::StepEnd;
+    use crate::job::{ExitCode, Usage};
+    use crate::time::{Span, Time};
+
+    fn end() -> impl Strategy<Value = StepEnd> {
+        let how = (0_u8..3, 0_u8..2, any::<bool>(), any::<bool>());
+        let note = prop::option::of(prop::sample::select(vec!["a", "b"]));
+        let used = (any::<u64>(), 0_u64..3, 0_u32..9, 0_u64..9);
+        (how, note, used, 0_u64..50, 50_u64..99).prop_map(|((code, signal, oom, lost), note, used, started, ended)| {
+            StepEnd {
+                exit: ExitCode { code, signal },
+                oom,
+                lost,
+                usage: Usage {
+                    user: Span(used.0),
+                    max_rss_kb: used.1,
+                    max_rss_task: used.2,
+                    total_rss_kb: used.3,
+                    read_bytes: used.0,
+                    ..Usage::default()
+                },
+                started: Time(started),
+                ended: Time(ended),
+                note: note.map(str::to_owned),
+            }
+        })
+    }
+
+    fn merged<'a>(ends: impl IntoIterator<Item = &'a StepEnd>) -> StepEnd {
+        let mut ends = ends.into_iter();
+        let mut sum = ends.next().unwrap().clone();
+        ends.for_each(|end| sum.merge(end));
+        sum
+    }
+
+    proptest! {
+        #[test]
+        fn order_and_grouping_do_not_matter(
+            (ends, mixed) in prop::collection::vec(end(), 1..9).prop_flat_map(|ends| (Just(ends.clone()), Just(ends).prop_shuffle())),
+            at in 1_usize..9,
+        ) {
+            let whole = merged(&ends);
+            prop_assert_eq!(&merged(&mixed), &whole);
+            let (left, right) = mixed.split_at(at.min(mixed.len()));
+            let grouped: Vec<StepEnd> = [left, right].iter().filter(|g| !g.is_empty()).map(|g| merged(*g)).collect();
+            prop_assert_eq!(&merged(&grouped), &whole);
+        }
+
+        #[test]
+        fn those_of_a_kind_stay_of_that_kind(a in end(), b in end()) {
+            if a.merges_with(&b) {
+                let both = merged([&a, &b]);
+                prop_assert!(both.merges_with(&a) && both.merges_with(&b));
+            }
+        }
+    }
+}

@@ -92,4 +92,15 @@ impl Alloc {
             None => self.groups.push(AllocGroup { nodes: NodeSet::one(node), cores, memory_mb }),
         }
     }
+    /// Adds nodes that are not in it yet, joining an existing group where cores and memory are the same.
+    pub fn add(&mut self, group: AllocGroup) {
+        match self.groups.iter_mut().find(|g| g.cores == group.cores && g.memory_mb == group.memory_mb) {
+            Some(g) => g.nodes.union_with(&group.nodes),
+            None => self.groups.push(group),
+        }
+    }
+    /// The place of a node among all nodes of the allocation, in the order of their ids: the allocation's order.
+    pub fn place(&self, node: NodeId) -> Option<usize> {
+        self.on(node).map(|_| self.groups.iter().map(|g| g.nodes.rank(node)).sum())
+    }
 }

@@ -4,10 +4,22 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::id::NodeId;
+use crate::limits::NODES_MAX;
+
+type Words = SmallVec<[u64; 2]>;
 
 /// A set of small integers as 64-bit words; trailing zero words are never kept, so equality is set equality.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct BitSet(SmallVec<[u64; 2]>);
+#[serde(from = "Words")]
+pub struct BitSet(Words);
+
+impl From<Words> for BitSet {
+    fn from(words: Words) -> Self {
+        let mut set = Self(words);
+        set.trim();
+        set
+    }
+}
 
 impl BitSet {
     /// The empty set.
@@ -31,6 +43,21 @@ impl BitSet {
         let fresh = self.0[i / 64] & (1 << (i % 64)) == 0;
         self.0[i / 64] |= 1 << (i % 64);
         fresh
+    }
+    /// Adds all from `first` to before `end`.
+    fn insert_run(&mut self, first: usize, end: usize) {
+        if first >= end {
+            return;
+        }
+        let (low, high) = (first / 64, (end - 1) / 64);
+        if self.0.len() <= high {
+            self.0.resize(high + 1, 0);
+        }
+        for (at, word) in self.0.iter_mut().enumerate().take(high + 1).skip(low) {
+            let from = if at == low { u64::MAX << (first % 64) } else { u64::MAX };
+            let to = if at == high { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+            *word |= from & to;
+        }
     }
     /// Removes `i`; true if it was there.
     pub fn remove(&mut self, i: usize) -> bool {
@@ -98,6 +125,25 @@ impl BitSet {
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.iter().enumerate().all(|(at, w)| w & !other.0.get(at).copied().unwrap_or(0) == 0)
     }
+    /// How many members are lower than `i`.
+    pub fn rank(&self, i: usize) -> usize {
+        let (at, bit) = (i / 64, i % 64);
+        let below: usize = self.0.iter().take(at).map(|w| w.count_ones() as usize).sum();
+        below + self.0.get(at).map_or(0, |w| (w & ((1 << bit) - 1)).count_ones() as usize)
+    }
+    /// The members as runs of neighbours: the gap since the run before, and how many.
+    fn runs(&self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut next = 0;
+        for i in self.iter() {
+            match runs.last_mut() {
+                Some((_, count)) if i == next => *count += 1,
+                _ => runs.push(((i - next) as u32, 1)),
+            }
+            next = i + 1;
+        }
+        runs
+    }
     /// The lowest `n` members, or None if there are fewer.
     pub fn take(&self, n: usize) -> Option<Self> {
         let taken: Self = self.iter().take(n).collect();
@@ -123,9 +169,55 @@ impl FromIterator<usize> for BitSet {
 /// A set of cores (hardware threads) of one node.
 pub type CoreSet = BitSet;
 
-/// A set of nodes.
+/// A set of nodes. On the wire and in the journal it is the shorter of its runs and its words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "NodeSetForm", try_from = "NodeSetForm")]
 pub struct NodeSet(pub BitSet);
+
+/// A [`NodeSet`] as it is written.
+#[derive(Serialize, Deserialize)]
+enum NodeSetForm {
+    /// Gaps and runs of neighbours, in turns.
+    Runs(Vec<(u32, u32)>),
+    /// A bit for each node.
+    Words(Words),
+}
+
+impl From<NodeSet> for NodeSetForm {
+    fn from(set: NodeSet) -> Self {
+        let runs = set.0.runs();
+        let number = |n: u64| (64 - n.leading_zeros() as usize).div_ceil(7).max(1);
+        let as_runs: usize = runs.iter().map(|(gap, count)| number((*gap).into()) + number((*count).into())).sum();
+        let as_words: usize = set.0.0.iter().map(|word| number(*word)).sum();
+        if as_runs <= as_words { Self::Runs(runs) } else { Self::Words(set.0.0) }
+    }
+}
+
+impl TryFrom<NodeSetForm> for NodeSet {
+    type Error = &'static str;
+
+    /// Refuses ids that no node can have.
+    fn try_from(form: NodeSetForm) -> Result<Self, Self::Error> {
+        const TOO_HIGH: &str = "a node's id is above the limit";
+        let mut set = BitSet::new();
+        match form {
+            NodeSetForm::Words(words) if words.len() > NODES_MAX / 64 => return Err(TOO_HIGH),
+            NodeSetForm::Words(words) => set = words.into(),
+            NodeSetForm::Runs(runs) => {
+                let mut next = 0;
+                for (gap, count) in runs {
+                    let first = next + gap as usize;
+                    next = first + count as usize;
+                    if next > NODES_MAX {
+                        return Err(TOO_HIGH);
+                    }
+                    set.insert_run(first, next);
+                }
+            }
+        }
+        Ok(Self(set))
+    }
+}
 
 impl NodeSet {
     /// The empty set.
@@ -179,6 +271,17 @@ impl NodeSet {
     /// Whether no node is shared.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         self.0.is_disjoint(&other.0)
+    }
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut both = self.0.clone();
+        both.intersect_with(&other.0);
+        Self(both)
+    }
+    /// How many nodes have a lower id: the place of `node` among the members.
+    pub fn rank(&self, node: NodeId) -> usize {
+        self.0.rank(node.index())
     }
     /// Whether every node is in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {

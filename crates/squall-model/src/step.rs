@@ -3,10 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::id::StepKey;
+use crate::hostlist::HostList;
+use crate::id::{NodeId, StepKey, StepNo};
 use crate::job::{ArrayTask, JobSpec, Owner};
-use crate::resource::Memory;
-use crate::set::CoreSet;
+use crate::limits::TASKS_PER_NODE_MAX;
+use crate::resource::{Alloc, Memory};
+use crate::runs::Runs;
+use crate::set::{CoreSet, NodeSet};
 use crate::time::Time;
 
 /// What `srun` asks for within an allocation.
@@ -60,13 +63,15 @@ pub enum Distribution {
     Plane(u32),
 }
 
-/// Which task runs where: tasks of each node, in the order of the node names.
+/// Which task runs where: how many tasks each node has, and how ranks go round.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// Node names, in the allocation's order.
-    pub nodes: Vec<String>,
-    /// Ranks on each of these nodes, rising. Same length as `nodes`.
-    pub ranks: Vec<Vec<u32>>,
+    pub nodes: HostList,
+    /// Tasks on each of these nodes. Same length as `nodes`.
+    pub tasks: Runs<u32>,
+    /// How ranks go to nodes.
+    pub distribution: Distribution,
     /// CPUs for one task.
     pub cpus_per_task: u32,
 }
@@ -74,7 +79,73 @@ pub struct Layout {
 impl Layout {
     /// How many tasks in all.
     pub fn ntasks(&self) -> u32 {
-        self.ranks.iter().map(|r| r.len() as u32).sum()
+        u32::try_from(self.before(u64::MAX)).unwrap_or(u32::MAX)
+    }
+
+    /// Ranks on the node at place `i`, rising; at most `TASKS_PER_NODE_MAX`.
+    pub fn ranks_on(&self, i: usize) -> Vec<u32> {
+        let tasks = self.tasks.get(i).map_or(0, |tasks| u64::from((*tasks).min(TASKS_PER_NODE_MAX)));
+        let mut ranks = Vec::with_capacity(tasks as usize);
+        for round in 0_u64.. {
+            let from = round.saturating_mul(self.at_once());
+            if from >= tasks {
+                break;
+            }
+            let mut first = self.before(from);
+            let mut nodes_left = i as u64;
+            for (&tasks, count) in self.tasks.runs() {
+                let count = u64::from(count).min(nodes_left);
+                nodes_left -= count;
+                first = first.saturating_add(count * self.in_round(tasks.into(), from));
+            }
+            let here = self.in_round(tasks, from);
+            ranks.extend((first..first.saturating_add(here)).map_while(|rank| u32::try_from(rank).ok()));
+        }
+        ranks
+    }
+
+    /// The place of the node on which a rank runs.
+    pub fn node_of(&self, rank: u32) -> Option<usize> {
+        let rank = u64::from(rank);
+        let most = self.tasks.runs().map(|(tasks, _)| u64::from(*tasks)).max()?;
+        // The first round after which the rank has been given out.
+        let (mut low, mut high) = (0, most.div_ceil(self.at_once()));
+        while low < high {
+            let round = low.midpoint(high);
+            if self.before((round + 1).saturating_mul(self.at_once())) > rank { high = round } else { low = round + 1 }
+        }
+        let from = low.saturating_mul(self.at_once());
+        let mut left = rank.checked_sub(self.before(from))?;
+        let mut place = 0;
+        for (&tasks, count) in self.tasks.runs() {
+            let each = self.in_round(tasks.into(), from);
+            let all = each * u64::from(count);
+            if left < all {
+                return Some(place + (left / each) as usize);
+            }
+            left -= all;
+            place += count as usize;
+        }
+        None
+    }
+
+    /// How many ranks a node gets before it is the next node's turn.
+    fn at_once(&self) -> u64 {
+        match self.distribution {
+            Distribution::Block => u64::MAX,
+            Distribution::Cyclic => 1,
+            Distribution::Plane(size) => u64::from(size.max(1)),
+        }
+    }
+
+    /// Ranks given out when each node has at most `most`.
+    fn before(&self, most: u64) -> u64 {
+        self.tasks.runs().map(|(tasks, count)| u64::from(*tasks).min(most) * u64::from(count)).sum()
+    }
+
+    /// Ranks that a node with so many tasks gets in the round before which it had at most `from`.
+    fn in_round(&self, tasks: u64, from: u64) -> u64 {
+        tasks.saturating_sub(from).min(self.at_once())
     }
 }
 
@@ -98,14 +169,16 @@ pub struct JobFacts {
     pub qos: String,
     /// Name of the cluster.
     pub cluster: String,
-    /// Node names in the allocation's order.
-    pub nodes: Vec<String>,
+    /// Node names in the allocation's order, which is that of their ids.
+    pub nodes: HostList,
+    /// Ids of these nodes.
+    pub ids: NodeSet,
     /// CPUs held on each node. Same length as `nodes`.
-    pub cpus: Vec<u32>,
+    pub cpus: Runs<u32>,
     /// Memory held on each node, MiB; 0: no limit. Same length as `nodes`.
-    pub memory_mb: Vec<u64>,
+    pub memory_mb: Runs<u64>,
     /// Tasks of the job on each node, for SLURM_TASKS_PER_NODE. Same length as `nodes`.
-    pub tasks: Vec<u32>,
+    pub tasks: Runs<u32>,
     /// When the attempt started.
     pub start: Time,
     /// When its time limit ends it.
@@ -114,7 +187,88 @@ pub struct JobFacts {
     pub restarts: u32,
 }
 
-/// All that a step daemon needs to run its share of a step. Goes controller → node → step daemon.
+impl JobFacts {
+    /// The place of a node in the allocation; None: it has no part in it.
+    pub fn place(&self, node: NodeId) -> Option<usize> {
+        self.ids.contains(node).then(|| self.ids.rank(node))
+    }
+}
+
+/// What all nodes of a step are told: the same for each, however many they are. Goes controller → nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepStart {
+    /// Which step of which attempt.
+    pub key: StepKey,
+    /// Facts of the allocation.
+    pub facts: JobFacts,
+    /// Which task runs where.
+    pub layout: Layout,
+    /// Cores and memory (MiB; 0: no limit) that the step may use on each node. Its nodes are those of the layout,
+    /// which stand there in the order of their ids.
+    pub shares: Alloc,
+    /// What to run.
+    pub program: Program,
+    /// Seconds between TERM and KILL.
+    pub kill_wait_s: u64,
+}
+
+impl StepStart {
+    /// A node's share; None: it has no part in the step.
+    pub fn launch_on(&self, node: NodeId) -> Option<StepLaunch> {
+        let share = self.shares.on(node)?;
+        let place = self.shares.place(node)?;
+        Some(StepLaunch {
+            key: self.key,
+            facts: self.facts.clone(),
+            node: self.layout.nodes.get(place)?,
+            layout: self.layout.clone(),
+            node_index: place as u32,
+            job_node_index: self.facts.place(node)? as u32,
+            cores: share.cores.clone(),
+            memory_mb: share.memory_mb,
+            program: self.program.clone(),
+            kill_wait_s: self.kill_wait_s,
+        })
+    }
+}
+
+/// The launch of a batch script, as far as the facts of its job don't say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchStart {
+    /// Where it runs: on the job's first node. The others have no part in it.
+    pub node: NodeId,
+    /// The cores held there.
+    pub cores: CoreSet,
+    /// Seconds between TERM and KILL.
+    pub kill_wait_s: u64,
+}
+
+impl BatchStart {
+    /// The script as one task on its node, with all that the job has there; None: `node` is another.
+    pub fn launch_on(&self, facts: &JobFacts, node: NodeId) -> Option<StepLaunch> {
+        let place = facts.place(node).filter(|_| node == self.node)?;
+        let name = facts.nodes.get(place)?;
+        Some(StepLaunch {
+            key: StepKey { step: StepNo::BATCH, ..facts.key },
+            facts: facts.clone(),
+            layout: Layout {
+                nodes: [&name].into_iter().collect(),
+                tasks: [1].into_iter().collect(),
+                distribution: Distribution::Block,
+                cpus_per_task: self.cores.len() as u32,
+            },
+            node: name,
+            node_index: 0,
+            job_node_index: place as u32,
+            cores: self.cores.clone(),
+            memory_mb: facts.memory_mb.get(place).copied().unwrap_or(0),
+            program: Program::Batch,
+            kill_wait_s: self.kill_wait_s,
+        })
+    }
+}
+
+/// All that a step daemon needs to run its share of a step. Goes node → step daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLaunch {
     /// Which step of which attempt.
@@ -123,7 +277,9 @@ pub struct StepLaunch {
     pub facts: JobFacts,
     /// Which task runs where; the batch script is one task on the first node.
     pub layout: Layout,
-    /// This node's place in `layout.nodes`. Filled in for each receiver.
+    /// This node's name.
+    pub node: String,
+    /// This node's place in `layout.nodes`.
     pub node_index: u32,
     /// This node's place in `facts.nodes`.
     pub job_node_index: u32,
@@ -135,6 +291,13 @@ pub struct StepLaunch {
     pub program: Program,
     /// Seconds between TERM and KILL.
     pub kill_wait_s: u64,
+}
+
+impl StepLaunch {
+    /// Ranks of the tasks on this node, rising.
+    pub fn ranks(&self) -> Vec<u32> {
+        self.layout.ranks_on(self.node_index as usize)
+    }
 }
 
 /// What a step runs.
@@ -189,8 +352,10 @@ pub struct TaskProgram {
     pub cookie: [u8; 16],
     /// `--export` set anything but ALL: the value of SLURM_EXPORT_ENV.
     pub export: Option<String>,
-    /// Signals sent to tasks are ignored by `--no-kill` steps etc.: other options, by long name.
+    /// Options that are handed on to the tasks' environment, by long name.
     pub others: Vec<(String, String)>,
+    /// The step of the same job from whose processes `srun` was called.
+    pub within: Option<StepNo>,
 }
 
 /// Ranks: all, or a list.

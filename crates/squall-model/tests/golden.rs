@@ -17,7 +17,7 @@ use squall_model::job::{
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Layout, StepSpec};
+use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::time::Time;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/events.txt");
@@ -94,7 +94,12 @@ fn samples() -> Vec<Event> {
             key: ClientKey(9),
             spec: Arc::new(StepSpec::default()),
             alloc: alloc(),
-            layout: Layout { nodes: vec!["n5".into()], ranks: vec![vec![0, 1]], cpus_per_task: 1 },
+            layout: Layout {
+                nodes: ["n5"].into_iter().collect(),
+                tasks: vec![2].into(),
+                distribution: Distribution::Block,
+                cpus_per_task: 1,
+            },
         },
         Event::StepNodesEnded { job: id, attempt, step: StepNo::BATCH, nodes: NodeSet::one(node), end: end() },
         Event::JobEnding { id, outcome: outcome(), requeue: Some(requeue) },

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::{Strategy, any, prop};
 use proptest::{prop_assert, prop_assert_eq, proptest};
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::ArraySpec;
-use squall_model::set::{BitSet, IndexSet};
+use squall_model::limits::NODES_MAX;
+use squall_model::set::{BitSet, IndexSet, NodeSet};
 
 fn numbers(max: u32) -> impl Strategy<Value = BTreeSet<u32>> {
     prop::collection::btree_set(0..max, 0..60)
@@ -14,6 +15,21 @@ fn numbers(max: u32) -> impl Strategy<Value = BTreeSet<u32>> {
 
 fn members(set: &IndexSet) -> BTreeSet<u32> {
     set.iter().collect()
+}
+
+#[test]
+fn node_sets_are_small_and_bounded() {
+    let size = |set: NodeSet| postcard::to_stdvec(&set).unwrap().len();
+    assert_eq!(size((0..10_080).map(NodeId).collect()), 5);
+    assert_eq!(size(NodeSet::one(NodeId(10_079))), 5);
+    assert!(size((0..10_080).filter(|i| i % 3 == 0).map(NodeId).collect()) < 1600, "words where runs cost more");
+    let read = |runs: &[(u32, u32)]| postcard::from_bytes::<NodeSet>(&postcard::to_stdvec(&(0_u8, runs)).unwrap());
+    assert_eq!(read(&[(0, 1 << 20)]).unwrap().len(), NODES_MAX);
+    for runs in [&[(1, 1 << 20)][..], &[(u32::MAX, 0)], &[(0, u32::MAX)], &[(5, 5), (1 << 20, 1)]] {
+        assert!(read(runs).is_err(), "{runs:?}");
+    }
+    let words = |n: usize| postcard::from_bytes::<NodeSet>(&postcard::to_stdvec(&(1_u8, vec![1_u64; n])).unwrap());
+    assert!(words(NODES_MAX / 64).is_ok() && words(NODES_MAX / 64 + 1).is_err());
 }
 
 proptest! {
@@ -38,6 +54,29 @@ proptest! {
             prop_assert!(set.ranges().windows(2).all(|w| w[0].last + 1 < w[1].first), "{set:?} is not canonical");
             let again: IndexSet = set.iter().collect();
             prop_assert_eq!(&again, set);
+        }
+    }
+
+    #[test]
+    fn node_sets_are_written_and_read(a in numbers(300), far in numbers(1 << 20), runs in prop::collection::vec((0u32..2000, 0u32..2000), 0..5)) {
+        let runs = runs.iter().flat_map(|(first, count)| *first..first + count).collect();
+        for ids in [a, far, runs] {
+            let set: NodeSet = ids.iter().copied().map(NodeId).collect();
+            let bytes = postcard::to_stdvec(&set).unwrap();
+            prop_assert!(bytes.len() <= 3 + ids.len() * 4);
+            prop_assert_eq!(postcard::from_bytes::<NodeSet>(&bytes).unwrap(), set.clone());
+            for (place, id) in ids.iter().enumerate() {
+                prop_assert_eq!(set.rank(NodeId(*id)), place);
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_node_sets_are_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        if let Ok(set) = postcard::from_bytes::<NodeSet>(&bytes) {
+            prop_assert!(set.iter().all(|node| node.index() < NODES_MAX));
+            let again: NodeSet = set.iter().collect();
+            prop_assert_eq!(again, set);
         }
     }
 

@@ -408,7 +408,7 @@ impl World {
     fn attach(&self, frame: &mut DownFrame) {
         for put in frame.says.iter_mut().filter_map(put_of) {
             let Ok(mut parcel) = put.parcel.open() else { continue };
-            let wanted = parcel.messages.iter().flat_map(digests_of);
+            let wanted = parcel.messages.iter().flat_map(Down::digests);
             let blobs: Vec<Blob> = wanted.filter_map(|digest| self.controller.blobs.get(&digest).cloned()).collect();
             if !blobs.is_empty() {
                 Arc::make_mut(&mut parcel).blobs = blobs;
@@ -497,17 +497,6 @@ fn put_of(say: &mut Downward) -> Option<&mut Put> {
     match say {
         Downward::Put(put) | Downward::Reply { put, .. } => Some(put),
         _ => None,
-    }
-}
-
-/// The scripts and environments that a message refers to.
-fn digests_of(message: &Down) -> Vec<Digest> {
-    match message {
-        Down::StartJob { batch: Some(launch), .. } => {
-            let spec = &launch.facts.spec;
-            spec.script.into_iter().chain([spec.env]).collect()
-        }
-        _ => Vec::new(),
     }
 }
 

@@ -360,7 +360,7 @@ impl World {
     fn node_act(&mut self, node: usize, act: NodeAct, blobs: &[Blob]) {
         match act {
             NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
-            NodeAct::OpenJob { facts, batch } => {
+            NodeAct::OpenJob { facts, batch, .. } => {
                 let spool = &mut self.nodes[node].spool;
                 if !batch && !spool.full {
                     spool.jobs.insert(attempt_of(facts.key), *facts);

@@ -3,7 +3,7 @@
 use squall_engine::control::{Input, LinkId, Out};
 use squall_model::id::Epoch;
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
-use squall_model::set::NodeSet;
+use squall_model::set::{CoreSet, NodeSet};
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
 use squall_model::wire::node::Down;
@@ -158,7 +158,13 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
 
 /// The first core that the step may use is somebody else's, or not there.
 fn shift_cores(message: &mut Down) {
-    let (Down::StartJob { batch: Some(launch), .. } | Down::StartStep(launch)) = message else { return };
-    let first = launch.cores.iter().next().unwrap_or(0);
-    launch.cores = launch.cores.iter().map(|core| if core == first && core > 0 { core - 1 } else { core }).collect();
+    let all: Vec<&mut CoreSet> = match message {
+        Down::StartJob { batch: Some(batch), .. } => vec![&mut batch.cores],
+        Down::StartStep(start) => start.shares.groups.iter_mut().map(|group| &mut group.cores).collect(),
+        _ => return,
+    };
+    for cores in all {
+        let first = cores.iter().next().unwrap_or(0);
+        *cores = cores.iter().map(|core| if core == first && core > 0 { core - 1 } else { core }).collect();
+    }
 }

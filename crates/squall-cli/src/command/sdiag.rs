@@ -205,8 +205,9 @@ fn fabric(out: &mut String, fabric: &FabricCounts) {
     line(out, format_args!("\tReports in composites: {}", fabric.composite_reports));
     line(out, format_args!("\tRepeated reports: {}", fabric.repeats));
     line(out, format_args!("\tRetransmits: {}", fabric.retransmits));
-    let windows: String = windows(fabric).map(|(range, count)| format!(" {range}:{count}")).collect();
-    line(out, format_args!("\tMessages by reports:{}", if windows.is_empty() { " N/A" } else { &windows }));
+    let windows: Vec<String> = windows(fabric).map(|(range, count)| format!("{range}:{count}")).collect();
+    let windows = if windows.is_empty() { "N/A".to_owned() } else { windows.join(" ") };
+    line(out, format_args!("\tMessages by reports: {windows}"));
 }
 
 /// How many messages stood for 1, 2-3, 4-7, … reports; ranges without any are left out.

@@ -17,6 +17,8 @@ pub(crate) enum Victim {
     Controller,
     Node,
     Step,
+    /// The process that copies itself into step daemons and is their parent.
+    Nursery,
 }
 
 /// A cluster of one node with many slots. Ended and removed when dropped.
@@ -84,6 +86,7 @@ impl Cluster {
             Victim::Controller => self.pid("controller.pid"),
             Victim::Node => self.pid("node-c1.pid"),
             Victim::Step => self.any_step(),
+            Victim::Nursery => self.nursery(),
         };
         if let Some(pid) = pid {
             drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
@@ -129,6 +132,18 @@ impl Cluster {
     fn pid(&self, file: &str) -> Option<u32> {
         let text = fs::read_to_string(self.state().join("run").join(file)).ok()?;
         text.split_whitespace().next()?.parse().ok()
+    }
+
+    /// The child of the node daemon that says what it is.
+    fn nursery(&self) -> Option<u32> {
+        let parent = self.pid("node-c1.pid")?.to_string();
+        let pids =
+            fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.into_iter().find(|pid: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            stat.split(' ').nth(3) == Some(&parent) && line.starts_with(b"squall\0step\0--nursery\0")
+        })
     }
 
     fn any_step(&self) -> Option<u32> {

@@ -36,6 +36,11 @@ fn step_daemon_killed_under_load() {
 }
 
 #[test]
+fn nursery_killed_under_load() {
+    killed_under_load("nursery", &[Victim::Nursery]);
+}
+
+#[test]
 fn everything_killed_under_load() {
     killed_under_load("everything", &[Victim::Controller, Victim::Node, Victim::Step]);
 }

@@ -8,6 +8,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("my_old_script", my_old_script),
     ("script_on_standard_input_with_arguments", script_on_standard_input),
     ("outer_variables_do_not_leak_into_an_inner_sbatch", no_leak),
+    ("big_scripts_that_start_at_once_all_arrive", big_scripts),
     ("precedence_command_line_environment_script", precedence),
     ("array_runs_every_index_once", array),
     ("a_million_tasks_are_one_record", million),
@@ -78,6 +79,24 @@ fn no_leak(c: &Cluster) {
         !out.contains(&format!("={id}\n")) && !out.contains("SLURM_NTASKS=3") && !out.contains("SLURM_MEM"),
         "{out}"
     );
+}
+
+fn big_scripts(c: &Cluster) {
+    let blocker = c.sbatch(&["-w", "n1", "--exclusive", "--wrap", "sleep 60"]);
+    c.until_state(&blocker, "RUNNING");
+    let filler = "# filler\n".repeat(430_000);
+    let jobs: Vec<String> = (1..=4)
+        .map(|number| {
+            c.write("big.sh", &format!("#!/bin/sh\necho {number}\nexit 0\n{filler}"));
+            c.sbatch(&["-w", "n1", "--no-requeue", "-o", &format!("big-{number}.out"), "big.sh"])
+        })
+        .collect();
+    // The node becomes free: all four start in the same moment.
+    c.ok(&["scancel", &blocker]);
+    for (number, job) in (1..).zip(&jobs) {
+        assert_eq!(c.end_of(job), "COMPLETED|0:0");
+        assert_eq!(c.read(&format!("big-{number}.out")), format!("{number}\n"));
+    }
 }
 
 fn precedence(c: &Cluster) {

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
-use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
-use squall_model::step::{ClientAddress, FromStep, JobFacts, Layout, TaskProgram, ToStep};
+use squall_model::step::{ClientAddress, Distribution, FromStep, JobFacts, Layout, TaskProgram, ToStep};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::{Hello, Proof, Role};
@@ -174,9 +174,10 @@ pub(crate) fn facts(job: u32, nodes: u32, spec: &JobSpec) -> JobFacts {
         qos: "normal".into(),
         cluster: "played".into(),
         nodes: (1..=nodes).map(|n| format!("n{n}")).collect(),
-        cpus: vec![1; nodes as usize],
-        memory_mb: vec![0; nodes as usize],
-        tasks: vec![1; nodes as usize],
+        ids: (0..nodes).map(NodeId).collect(),
+        cpus: vec![1; nodes as usize].into(),
+        memory_mb: vec![0; nodes as usize].into(),
+        tasks: vec![1; nodes as usize].into(),
         start: Time::from_secs(1_000),
         ..JobFacts::default()
     }
@@ -186,7 +187,8 @@ pub(crate) fn facts(job: u32, nodes: u32, spec: &JobSpec) -> JobFacts {
 pub(crate) fn layout(nodes: u32) -> Layout {
     Layout {
         nodes: (1..=nodes).map(|n| format!("n{n}")).collect(),
-        ranks: (0..nodes).map(|n| vec![n]).collect(),
+        tasks: vec![1; nodes as usize].into(),
+        distribution: Distribution::Block,
         cpus_per_task: 1,
     }
 }

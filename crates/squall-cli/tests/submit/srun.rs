@@ -20,7 +20,6 @@ fn created(nodes: u32) -> Deed {
         step: StepNo(0),
         layout: Box::new(layout(nodes)),
         facts: Box::new(facts(5, nodes, &JobSpec::default())),
-        cpus: vec![1; nodes as usize],
     })
 }
 

@@ -1,6 +1,8 @@
 //! What those who run in an allocation are told of it.
 
+use squall_model::hostlist::HostList;
 use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::runs::Runs;
 use squall_model::step::JobFacts;
 use squall_model::time::{Span, Time};
 
@@ -20,20 +22,20 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         account: job.spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
         qos: job.spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         cluster: state.config.cluster.clone(),
-        nodes: Vec::new(),
-        cpus: Vec::new(),
-        memory_mb: Vec::new(),
-        tasks: Vec::new(),
+        nodes: HostList::default(),
+        ids: run.alloc.nodes(),
+        cpus: Runs::new(),
+        memory_mb: Runs::new(),
+        tasks: Runs::new(),
         start: run.start,
         end: end_time(state, job, run),
         restarts: job.restarts,
     };
-    for node_id in run.alloc.nodes().iter() {
-        let (Some(node), Some(group)) = (state.node(node_id), run.alloc.on(node_id)) else { continue };
-        facts.nodes.push(node.name.clone());
+    for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
         facts.cpus.push(group.cores.len() as u32);
         facts.memory_mb.push(group.memory_mb);
     }
+    facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
     facts.tasks = tasks_by_node(job, &facts.cpus);
     Some(facts)
 }
@@ -56,7 +58,7 @@ pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
 }
 
 /// Tasks on each node: one for each first, then filled up in order as far as CPUs reach.
-fn tasks_by_node(job: &Job, cpus: &[u32]) -> Vec<u32> {
+fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     let need = &job.spec.need;
     let total = need.tasks_on(cpus.len() as u32);
     let per_task = need.task_cpus().max(1);
@@ -66,7 +68,7 @@ fn tasks_by_node(job: &Job, cpus: &[u32]) -> Vec<u32> {
     };
     let mut tasks: Vec<u32> = cpus.iter().map(|_| 1).collect();
     let mut left = total.saturating_sub(tasks.len() as u32);
-    for (tasks, &cpus) in tasks.iter_mut().zip(cpus) {
+    for (tasks, &cpus) in tasks.iter_mut().zip(cpus.iter()) {
         let more = left.min(most(cpus) - 1);
         *tasks += more;
         left -= more;
@@ -74,5 +76,5 @@ fn tasks_by_node(job: &Job, cpus: &[u32]) -> Vec<u32> {
     if let Some(last) = tasks.last_mut() {
         *last += left;
     }
-    tasks
+    tasks.into()
 }

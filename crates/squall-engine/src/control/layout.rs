@@ -58,11 +58,24 @@ pub fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
         alloc.push(room.node, cores_for(room, spec, share.tasks), memory_for(spec, share.tasks));
     }
     let layout = Layout {
-        nodes: shares.iter().map(|share| rooms[share.room].name.clone()).collect(),
-        ranks: ranks(&shares, spec.distribution),
+        nodes: shares.iter().map(|share| &rooms[share.room].name).collect(),
+        tasks: shares.iter().map(|share| share.tasks).collect(),
+        distribution: spec.distribution,
         cpus_per_task: task_cpus(spec),
     };
     Ok(Placed { alloc, layout })
+}
+
+/// Takes what a step that waits will need out of what rooms have free, as far as it is free already: whoever comes
+/// later can't hold it up for ever.
+pub fn reserve(rooms: &mut [Room], spec: &StepSpec) {
+    let shares = Ask::new(rooms, spec).ok().and_then(|ask| ask.spread(rooms, spec, true));
+    for share in shares.unwrap_or_default() {
+        let cores = cores_for(&rooms[share.room], spec, share.tasks);
+        let room = &mut rooms[share.room];
+        room.free.subtract(&cores);
+        room.free_mb = room.free_mb.saturating_sub(memory_for(spec, share.tasks));
+    }
 }
 
 /// What is asked, with all that the spec leaves open filled in.
@@ -232,26 +245,6 @@ fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: Distribution) -> Vec
     }
     shares.retain(|share| share.tasks > 0);
     shares
-}
-
-/// The ranks of each share: block by block, or in turns.
-fn ranks(shares: &[Share], distribution: Distribution) -> Vec<Vec<u32>> {
-    let at_once = match distribution {
-        Distribution::Block => u32::MAX,
-        Distribution::Cyclic => 1,
-        Distribution::Plane(size) => size.max(1),
-    };
-    let mut ranks: Vec<Vec<u32>> = shares.iter().map(|share| Vec::with_capacity(share.tasks as usize)).collect();
-    let total: u32 = shares.iter().map(|share| share.tasks).sum();
-    let mut next = 0;
-    while next < total {
-        for (mine, share) in ranks.iter_mut().zip(shares) {
-            let more = at_once.min(share.tasks - mine.len() as u32);
-            mine.extend(next..next + more);
-            next += more;
-        }
-    }
-    ranks
 }
 
 fn cores_for(room: &Room, spec: &StepSpec, tasks: u32) -> CoreSet {

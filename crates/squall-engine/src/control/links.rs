@@ -77,9 +77,9 @@ struct Outbox {
 
 impl Outbox {
     fn one(&mut self, node: NodeId, message: Down) {
-        // A script comes alone: a frame must not become too long.
-        let script = matches!(&message, Down::StartJob { batch: Some(_), .. });
-        match self.last.get(&node).filter(|_| !script) {
+        // What may be long comes alone: a frame can be divided between puts only.
+        let long = matches!(&message, Down::StartJob { batch: Some(_), .. } | Down::StartStep(_));
+        match self.last.get(&node).filter(|_| !long) {
             Some(&at) => self.puts[at].1.push(message),
             None => {
                 self.last.insert(node, self.puts.len());

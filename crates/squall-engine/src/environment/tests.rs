@@ -1,15 +1,15 @@
 //! The variables of typical jobs, as a script would see them.
 
-use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, Need, Owner,
 };
 use squall_model::resource::Memory;
-use squall_model::set::{CoreSet, IndexSet};
-use squall_model::step::{ClientAddress, JobFacts, Layout, Program, StepLaunch, TaskProgram};
+use squall_model::set::{CoreSet, IndexSet, NodeSet};
+use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use super::{Env, default_env, is_output, job_env, runs, step_env, task_env};
+use super::{Env, counts_text, default_env, is_output, job_env, step_env, task_env};
 
 fn facts() -> JobFacts {
     JobFacts {
@@ -26,21 +26,28 @@ fn facts() -> JobFacts {
         account: "root".into(),
         qos: "normal".into(),
         cluster: "squall".into(),
-        nodes: vec!["n1".into()],
-        cpus: vec![1],
-        memory_mb: vec![0],
-        tasks: vec![1],
+        nodes: ["n1"].into_iter().collect(),
+        ids: NodeSet::one(NodeId(0)),
+        cpus: vec![1].into(),
+        memory_mb: vec![0].into(),
+        tasks: vec![1].into(),
         start: Time::from_secs(1_800_000_000),
         end: Some(Time::from_secs(1_800_003_600)),
         ..JobFacts::default()
     }
 }
 
+fn layout(nodes: &[&str], each: u32, distribution: Distribution) -> Layout {
+    let tasks = nodes.iter().map(|_| each).collect();
+    Layout { nodes: nodes.iter().collect(), tasks, distribution, cpus_per_task: each }
+}
+
 fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
     StepLaunch {
         key: facts.key,
-        layout: Layout { nodes: vec![facts.nodes[0].clone()], ranks: vec![vec![0]], cpus_per_task: 1 },
+        layout: layout(&["n1"], 1, Distribution::Block),
         facts,
+        node: "n1".into(),
         cores: CoreSet::first(cores),
         ..StepLaunch::default()
     }
@@ -49,9 +56,10 @@ fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
 fn four_nodes() -> JobFacts {
     JobFacts {
         nodes: (1..=4).map(|i| format!("n{i}")).collect(),
-        cpus: vec![4, 4, 4, 2],
-        memory_mb: vec![1000; 4],
-        tasks: vec![2, 2, 2, 1],
+        ids: (0..4).map(NodeId).collect(),
+        cpus: vec![4, 4, 4, 2].into(),
+        memory_mb: vec![1000; 4].into(),
+        tasks: vec![2, 2, 2, 1].into(),
         spec: JobSpec {
             need: Need {
                 nodes_min: Some(4),
@@ -156,8 +164,8 @@ fn counts_appear_only_if_they_were_asked_for() {
 #[test]
 fn memory_not_asked_for_but_held() {
     let mut facts = facts();
-    facts.cpus = vec![4];
-    facts.memory_mb = vec![4096];
+    facts.cpus = vec![4].into();
+    facts.memory_mb = vec![4096].into();
     assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_CPU"), Some("1024"));
     facts.spec.need.memory = Memory::PerNodeMb(0);
     assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_NODE"), Some("4096"));
@@ -222,7 +230,8 @@ fn tasks_of_a_step_on_the_second_node() {
     };
     let launch = StepLaunch {
         key: StepKey { step: StepNo(3), ..four_nodes().key },
-        layout: Layout { nodes: vec!["n2".into(), "n4".into()], ranks: vec![vec![0, 2], vec![1, 3]], cpus_per_task: 2 },
+        layout: layout(&["n2", "n4"], 2, Distribution::Cyclic),
+        node: "n4".into(),
         node_index: 1,
         job_node_index: 3,
         program: Program::Tasks(Box::new(program)),
@@ -279,8 +288,9 @@ fn what_is_set_is_known_as_output() {
 
 #[test]
 fn counts_fold() {
-    assert_eq!(runs([]), "");
-    assert_eq!(runs([4]), "4");
-    assert_eq!(runs([2, 2, 2, 1]), "2(x3),1");
-    assert_eq!(runs([1, 2, 1]), "1,2,1");
+    let text = |counts: &[u32]| counts_text(&counts.iter().copied().collect());
+    assert_eq!(text(&[]), "");
+    assert_eq!(text(&[4]), "4");
+    assert_eq!(text(&[2, 2, 2, 1]), "2(x3),1");
+    assert_eq!(text(&[1, 2, 1]), "1,2,1");
 }

@@ -155,8 +155,15 @@ impl NodeMachine {
                 self.link.next_health = now;
                 self.outbox.rewind();
             }
-            Down::StartJob { facts, batch } => self.start_job(&facts, batch, out),
-            Down::StartStep(launch) => self.start_step(launch, out),
+            Down::StartJob { facts, batch } => {
+                let batch = batch.zip(self.relay.node()).and_then(|(batch, here)| batch.launch_on(&facts, here));
+                self.start_job(facts, batch.map(Box::new), out);
+            }
+            Down::StartStep(start) => {
+                if let Some(launch) = self.relay.node().and_then(|here| start.launch_on(here)) {
+                    self.start_step(Box::new(launch), out);
+                }
+            }
             Down::Signal { job, target, signal } => self.signal(job, target, signal, out),
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
             Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),

@@ -160,6 +160,8 @@ pub enum NodeAct {
     OpenJob {
         /// The job.
         facts: Box<JobFacts>,
+        /// Memory that the job holds on this node, MiB; 0: no limit.
+        memory_mb: u64,
         /// A `Spawn` of its batch script follows in the same acts; its folder is memory enough.
         batch: bool,
     },

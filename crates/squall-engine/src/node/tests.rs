@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::{Report, StepEnd};
-use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::resource::Alloc;
+use squall_model::set::CoreSet;
+use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepLaunch, StepStart};
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, DownFrame, EndReason, SignalTarget, UpFrame};
 use squall_model::wire::stepd::ToStepd;
@@ -23,15 +25,29 @@ fn facts(key: StepKey, nodes: usize) -> JobFacts {
     JobFacts {
         key: StepKey { step: StepNo::BATCH, ..key },
         nodes: (0..nodes).map(|n| format!("n{n}")).collect(),
-        cpus: vec![1; nodes],
-        memory_mb: vec![0; nodes],
-        tasks: vec![1; nodes],
+        ids: (0..nodes as u32).map(NodeId).collect(),
+        cpus: vec![1; nodes].into(),
+        memory_mb: vec![500; nodes].into(),
+        tasks: vec![1; nodes].into(),
         ..JobFacts::default()
     }
 }
 
-fn launch(key: StepKey, nodes: usize) -> Box<StepLaunch> {
-    Box::new(StepLaunch { key, facts: facts(key, nodes), kill_wait_s: 30, ..StepLaunch::default() })
+/// The node of this world; jobs on several nodes have their script here.
+const HERE: NodeId = NodeId(0);
+
+fn start_job(key: StepKey, nodes: usize) -> Down {
+    let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30 };
+    Down::StartJob { facts: Box::new(facts(key, nodes)), batch: Some(batch) }
+}
+
+fn start_step(key: StepKey, nodes: usize) -> Down {
+    let facts = facts(key, nodes);
+    let mut shares = Alloc::default();
+    facts.ids.iter().for_each(|node| shares.push(node, CoreSet::default(), 0));
+    let tasks = vec![1; nodes].into();
+    let layout = Layout { nodes: facts.nodes.clone(), tasks, distribution: Distribution::Block, cpus_per_task: 1 };
+    Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))
 }
 
 fn end(code: u8) -> StepEnd {
@@ -153,7 +169,7 @@ impl World {
     fn act(&mut self, act: &NodeAct) {
         match act {
             NodeAct::SaveSession(session) => self.session = *session,
-            NodeAct::OpenJob { facts, batch: false } => {
+            NodeAct::OpenJob { facts, batch: false, .. } => {
                 self.marks.insert(attempt_of(facts.key), facts.clone());
             }
             NodeAct::Spawn(launch) if self.fail_spawns => {
@@ -210,7 +226,7 @@ impl World {
                 self.epoch += 1;
                 let session = Session { epoch: Epoch(self.epoch), number: 1 };
                 self.sender = Some(Sender::new(session));
-                self.send(vec![Down::Welcome { heartbeat_s: 10 }]);
+                self.send(vec![Down::Welcome { node: HERE, heartbeat_s: 10 }]);
                 let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
                 for (job, nodes) in wanted {
                     if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
@@ -265,8 +281,7 @@ impl World {
         let key = key(job, StepNo::BATCH);
         if !self.over.contains(&attempt_of(key)) {
             self.running.insert(attempt_of(key), nodes);
-            let batch = Some(launch(key, nodes));
-            self.send(vec![Down::StartJob { facts: Box::new(facts(key, nodes)), batch }]);
+            self.send(vec![start_job(key, nodes)]);
         }
     }
 
@@ -349,7 +364,7 @@ fn on_several_nodes_the_controller_ends_the_job() {
     world.start(1, 2);
     world.run();
     let step = key(1, StepNo(0));
-    world.send(vec![Down::StartStep(launch(step, 2))]);
+    world.send(vec![start_step(step, 2)]);
     world.run();
     let job = attempt_of(step);
     world.mute = true;
@@ -368,12 +383,25 @@ fn on_several_nodes_the_controller_ends_the_job() {
 }
 
 #[test]
+fn each_node_takes_its_own_share_of_what_all_are_told() {
+    let mut world = World::new();
+    let (job, step) = (key(1, BATCH), key(1, StepNo(0)));
+    let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30 };
+    world.send(vec![Down::StartJob { facts: Box::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
+    world.run();
+    assert!(!world.started.contains_key(&job), "the script runs elsewhere");
+    assert!(world.acts.iter().any(|a| matches!(a, NodeAct::OpenJob { memory_mb: 500, batch: false, .. })));
+    let launch = &world.spool[&step].0;
+    assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
+}
+
+#[test]
 fn steps_left_by_a_script_get_term_then_kill() {
     let mut world = World::new();
     world.start(1, 1);
     world.run();
     let step = key(1, StepNo(0));
-    world.send(vec![Down::StartStep(launch(step, 1))]);
+    world.send(vec![start_step(step, 1)]);
     world.run();
     world.finish(key(1, BATCH), end(0));
     world.run();
@@ -394,7 +422,7 @@ fn what_is_not_here_is_said_to_be_gone() {
     let mut world = World::new();
     world.end(5, 30);
     world.send(vec![Down::EndStep { key: key(6, StepNo(1)), kill_wait_s: 0, why: EndReason::None }]);
-    world.send(vec![Down::StartStep(launch(key(7, StepNo(0)), 1))]);
+    world.send(vec![start_step(key(7, StepNo(0)), 1)]);
     world.run();
     assert!(world.gone.contains(&attempt_of(key(5, BATCH))));
     assert!(matches!(&world.ended[&key(6, StepNo(1))][..], [Report::StepEnded { end, .. }] if end.lost));
@@ -408,7 +436,7 @@ fn another_attempt_waits_until_the_first_is_gone() {
     world.start(1, 1);
     world.run();
     let second = StepKey { attempt: Attempt(2), ..key(1, BATCH) };
-    let start = || Down::StartJob { facts: Box::new(facts(second, 1)), batch: Some(launch(second, 1)) };
+    let start = || start_job(second, 1);
     world.send(vec![start()]);
     world.run();
     assert!(matches!(&world.ended[&second][..], [Report::LaunchFailed { node_fault: true, .. }]));
@@ -418,8 +446,7 @@ fn another_attempt_waits_until_the_first_is_gone() {
     world.send(vec![start()]);
     world.run();
     assert_eq!(world.started[&second], 1);
-    world
-        .send(vec![Down::StartJob { facts: Box::new(facts(key(1, BATCH), 1)), batch: Some(launch(key(1, BATCH), 1)) }]);
+    world.send(vec![start_job(key(1, BATCH), 1)]);
     world.run();
     assert_eq!(world.started[&key(1, BATCH)], 1, "an old attempt never runs again");
 }
@@ -428,7 +455,7 @@ fn another_attempt_waits_until_the_first_is_gone() {
 fn signals_go_to_the_processes_that_are_meant() {
     let mut world = World::new();
     world.start(1, 1);
-    world.send(vec![Down::StartStep(launch(key(1, StepNo(0)), 1))]);
+    world.send(vec![start_step(key(1, StepNo(0)), 1)]);
     world.run();
     let mut told = |target| {
         world.acts.clear();
@@ -453,7 +480,7 @@ fn a_gap_makes_it_register_anew_and_old_frames_are_refused() {
     let mut world = World::new();
     let lost = world.sender.as_mut().unwrap().frame(Vec::new());
     let before = world.epoch;
-    let start = Down::StartJob { facts: Box::new(facts(key(9, BATCH), 1)), batch: Some(launch(key(9, BATCH), 1)) };
+    let start = start_job(key(9, BATCH), 1);
     world.send(vec![start.clone()]);
     world.run();
     assert_eq!(world.epoch, before + 1);
@@ -522,7 +549,7 @@ fn happen(world: &mut World, op: u8, arg: u8) {
         0..4 => world.start(job, 1 + usize::from(arg / 64)),
         4..6 => {
             if world.running.contains_key(&attempt_of(step)) && !world.started.contains_key(&step) {
-                world.send(vec![Down::StartStep(launch(step, 1))]);
+                world.send(vec![start_step(step, 1)]);
             }
         }
         6 => world.end(job, u64::from(arg % 2) * 30),

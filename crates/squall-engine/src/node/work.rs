@@ -140,7 +140,7 @@ impl NodeMachine {
         }
     }
 
-    pub(super) fn start_job(&mut self, facts: &JobFacts, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
+    pub(super) fn start_job(&mut self, facts: Box<JobFacts>, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
         if self.leaving.is_some() {
             return;
         }
@@ -155,14 +155,15 @@ impl NodeMachine {
             return self.refuse(launch.key, error, true);
         }
         let fresh = !self.jobs.contains_key(&attempt);
-        let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(facts));
+        let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&facts));
         if fresh {
-            out.acts.push(NodeAct::OpenJob { facts: Box::new(facts.clone()), batch: batch.is_some() });
+            let place = self.relay.node().and_then(|here| facts.place(here));
+            let memory_mb = place.and_then(|place| facts.memory_mb.get(place)).copied().unwrap_or(0);
+            out.acts.push(NodeAct::OpenJob { facts, memory_mb, batch: batch.is_some() });
         }
         if let Some(launch) = batch
             && job.phase == JobPhase::Open
             && !job.steps.contains_key(&launch.key.step)
-            && attempt_of(launch.key) == attempt
         {
             job.steps.insert(launch.key.step, Step::new(&launch));
             out.acts.push(NodeAct::Spawn(launch));

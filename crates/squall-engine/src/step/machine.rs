@@ -19,6 +19,9 @@ const CONT: i32 = 18;
 /// Seconds that the output of a step that was ended has to reach its `srun`.
 const DRAIN_S: u64 = 5;
 
+/// How long the tasks of a requeued job live on: a job may requeue itself, and its script goes by the answer.
+const REQUEUE_HEADSTART: Span = Span::from_millis(200);
+
 /// The exit code of a step that went over its memory, as Slurm shows it.
 const OOM_EXIT: ExitCode = ExitCode { code: 0, signal: 125 };
 
@@ -45,8 +48,8 @@ pub struct StepMachine {
     setup: StepSetup,
     phase: Phase,
     tasks: Vec<Task>,
-    /// When `--wait` ends the step.
-    wait_until: Option<Time>,
+    /// When `--wait`, or a requeue that leaves time to hear of it, ends the step.
+    wait_until: Option<(Time, EndReason)>,
     /// Somebody ended the step: the output of those who don't read it isn't waited for.
     ended: bool,
     /// Signals that came before the tasks.
@@ -198,7 +201,8 @@ impl StepMachine {
         if failed && self.setup.kill_on_bad_exit {
             self.end(now, self.setup.kill_wait_s, EndReason::None, out);
         } else if self.setup.wait_s > 0 && self.tasks.iter().any(|t| t.exit.is_some()) && self.wait_until.is_none() {
-            self.wait_until = Some(now + Span::from_secs(u64::from(self.setup.wait_s)));
+            let until = now + Span::from_secs(u64::from(self.setup.wait_s));
+            self.wait_until = Some((until, EndReason::None));
         }
     }
 
@@ -232,6 +236,16 @@ impl StepMachine {
         }
     }
 
+    /// Ends the step: at once, or when who asked for it has had time to hear the answer.
+    fn end_for(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
+        let waits = self.wait_until.is_some_and(|(_, why)| why == EndReason::Requeued);
+        if why == EndReason::Requeued && self.phase == Phase::Running && kill_wait_s > 0 && !waits {
+            self.wait_until = Some((now + REQUEUE_HEADSTART, why));
+        } else {
+            self.end(now, kill_wait_s, why, out);
+        }
+    }
+
     fn end(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
         let first = !self.ended;
         self.ended = true;
@@ -258,9 +272,10 @@ impl StepMachine {
     fn tick(&mut self, now: Time, out: &mut StepOut) {
         match self.phase {
             Phase::Ending { kill_at } if now >= kill_at => self.clear(out),
-            Phase::Running if self.wait_until.is_some_and(|at| now >= at) => {
-                self.wait_until = None;
-                self.end(now, self.setup.kill_wait_s, EndReason::None, out);
+            Phase::Running => {
+                if let Some((_, why)) = self.wait_until.take_if(|(at, _)| now >= *at) {
+                    self.end(now, self.setup.kill_wait_s, why, out);
+                }
             }
             Phase::Draining { until: Some(until) } if now >= until => self.finish(out),
             _ => {}
@@ -334,7 +349,7 @@ impl Machine for StepMachine {
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
-            StepInput::End { kill_wait_s, why } => self.end(now, kill_wait_s, why, out),
+            StepInput::End { kill_wait_s, why } => self.end_for(now, kill_wait_s, why, out),
             StepInput::ClientLost => self.end(now, self.setup.kill_wait_s, EndReason::None, out),
             StepInput::Gone => self.gone(now, out),
             StepInput::Drained => self.finish(out),
@@ -344,7 +359,7 @@ impl Machine for StepMachine {
 
     fn deadline(&self) -> Option<Time> {
         match self.phase {
-            Phase::Running => self.wait_until,
+            Phase::Running => self.wait_until.map(|(at, _)| at),
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Draining { until } => until,
             Phase::Idle | Phase::Clearing | Phase::Over => None,

@@ -43,10 +43,9 @@ pub struct StepSetup {
 impl StepSetup {
     /// What a launch says to the machine.
     pub fn of(launch: &StepLaunch) -> Self {
-        let ranks = launch.layout.ranks.get(launch.node_index as usize).cloned().unwrap_or_default();
         let mut setup = Self {
             key: launch.key,
-            ranks,
+            ranks: launch.ranks(),
             client: false,
             kill_wait_s: launch.kill_wait_s,
             kill_on_bad_exit: false,

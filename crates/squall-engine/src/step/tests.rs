@@ -126,6 +126,18 @@ fn tasks_that_we_ended_do_not_count_unless_all_were() {
 }
 
 #[test]
+fn who_requeues_his_own_job_lives_to_hear_the_answer() {
+    let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
+    assert_eq!(story.step(end(30, EndReason::Requeued)), []);
+    let acts = story.wait(1);
+    assert_eq!((&acts[0], &acts[1..]), (&StepAct::NoticeEnd(EndReason::Requeued), &TERM_AND_CONT[..]));
+    story.exit(0, signal(15));
+    let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
+    story.step(end(30, EndReason::Requeued));
+    assert_eq!(story.step(end(30, EndReason::Cancelled))[1..], TERM_AND_CONT);
+}
+
+#[test]
 fn an_end_is_told_then_term_then_kill() {
     let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
     let acts = story.step(end(30, EndReason::TimeLimit));

@@ -368,11 +368,11 @@ impl Book {
         alloc: &Alloc,
         layout: &Layout,
     ) -> Done {
-        let nodes = hostlist::compress_in_order(&layout.nodes);
+        let nodes = layout.nodes.as_str();
         let tasks = layout.ntasks();
         let cpus = if alloc.cpus() > 0 { alloc.cpus() } else { tasks * layout.cpus_per_task.max(1) };
         let num_nodes = layout.nodes.len() as u32;
-        self.insert_step(job, step, &spec.name, time, (&nodes, num_nodes), (cpus, tasks), &spec.submit_line)
+        self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
     }
 
     fn step_node_ended(&self, job: JobId, attempt: Attempt, step: StepNo, end: &StepEnd) -> Done {
@@ -400,7 +400,7 @@ impl Book {
         usage.absorb(&end.usage);
         let (oom, lost) = (oom || end.oom, lost || end.lost);
         let exit = exit.max(end.exit);
-        let reason = reason.or_else(|| end.note.clone());
+        let reason = reason.into_iter().chain(end.note.clone()).min();
         let how = match () {
             () if left > 1 => JobState::Running,
             () if oom => JobState::Ended(EndState::OutOfMemory),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
+use squall_model::codec::CodecError;
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::fabric::{DownFrame, Downward, Put};
@@ -18,8 +19,8 @@ use crate::place::Place;
 /// Bytes of scripts and environments kept in memory.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Bytes of scripts and environments in one frame: with its messages it must stay under the limit of frames.
-const FRAME_BLOBS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
+/// Bytes of parcels in one frame, unless a single one is longer: frames must stay under the limit.
+const PARCELS_MAX: usize = FRAME_BYTES_MAX / 4 * 3;
 
 /// Reads what the machine only knows by name.
 pub(super) struct Desk {
@@ -52,44 +53,38 @@ impl Desk {
     }
 
     /// Adds to what is said the scripts and environments that it refers to, and makes frames of it that are not too
-    /// long: one for all, as a rule.
-    pub(super) fn frames(&mut self, frame: DownFrame) -> Vec<DownFrame> {
+    /// long: one for all, as a rule. Err: something can't be encoded.
+    pub(super) fn frames(&mut self, frame: DownFrame) -> Result<Vec<DownFrame>, CodecError> {
         let mut frames = vec![DownFrame { hop: frame.hop, says: Vec::new() }];
-        let (mut next, mut room) = (frame.hop, FRAME_BLOBS_MAX);
-        for mut say in frame.says {
+        let mut room = PARCELS_MAX;
+        for (number, mut say) in (frame.hop..).zip(frame.says) {
             let bytes = match &mut say {
-                Downward::Put(put) | Downward::Reply { put, .. } => self.attach(put),
+                Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put)?,
                 _ => 0,
             };
-            match room.checked_sub(bytes) {
-                Some(left) => room = left,
-                None => {
-                    frames.push(DownFrame { hop: next, says: Vec::new() });
-                    room = FRAME_BLOBS_MAX.saturating_sub(bytes);
-                }
+            if bytes > room && room < PARCELS_MAX {
+                frames.push(DownFrame { hop: number, says: Vec::new() });
+                room = PARCELS_MAX;
             }
-            next += 1;
-            if let Some(last) = frames.last_mut() {
-                last.says.push(say);
-            }
+            room = room.saturating_sub(bytes);
+            let last = frames.len() - 1;
+            frames[last].says.push(say);
         }
-        frames
+        Ok(frames)
     }
 
-    /// Adds to a put the scripts and environments that its messages refer to; returns their length.
-    fn attach(&mut self, put: &mut Put) -> usize {
-        let Sealed::Open(parcel) = &mut put.parcel else { return 0 };
-        let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(digests_of).collect();
-        if digests.is_empty() {
-            return 0;
+    /// Adds to a put the scripts and environments that its messages refer to, and seals it; returns its length.
+    fn complete(&mut self, put: &mut Put) -> Result<usize, CodecError> {
+        if let Sealed::Open(parcel) = &mut put.parcel {
+            let mut digests: Vec<Digest> = parcel.messages.iter().flat_map(Down::digests).collect();
+            if !digests.is_empty() {
+                digests.sort_unstable();
+                digests.dedup();
+                // A node that lacks a script says so, and the job is started again later.
+                Arc::make_mut(parcel).blobs = digests.iter().filter_map(|digest| self.blob(digest)).collect();
+            }
         }
-        digests.sort_unstable();
-        digests.dedup();
-        // A node that lacks a script says so.
-        let blobs: Vec<Blob> = digests.iter().filter_map(|digest| self.blob(digest)).collect();
-        let bytes = blobs.iter().map(|blob| blob.bytes.len()).sum();
-        Arc::make_mut(parcel).blobs = blobs;
-        bytes
+        put.parcel.encode()
     }
 
     fn blob(&mut self, digest: &Digest) -> Option<Blob> {
@@ -136,13 +131,42 @@ impl Desk {
     }
 }
 
-/// The scripts and environments that a message refers to by digest.
-fn digests_of(message: &Down) -> Vec<Digest> {
-    match message {
-        Down::StartJob { batch: Some(launch), .. } => {
-            let spec = &launch.facts.spec;
-            spec.script.into_iter().chain([spec.env]).collect()
+#[cfg(test)]
+mod tests {
+    use squall_model::id::Epoch;
+    use squall_model::job::JobSpec;
+    use squall_model::set::NodeSet;
+    use squall_model::step::{BatchStart, JobFacts};
+    use squall_model::wire::fabric::Parcel;
+
+    use super::{Blob, Blobs, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
+
+    fn start(script: Digest) -> Downward {
+        let facts = JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }, ..JobFacts::default() };
+        let messages = vec![Down::StartJob { facts: Box::new(facts), batch: Some(BatchStart::default()) }];
+        let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
+        Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), parcel })
+    }
+
+    /// Numbers of the first thing said in each frame, and how many things it says.
+    fn sent(sizes: &[usize]) -> Vec<(u64, usize)> {
+        let nowhere = std::env::temp_dir().join("squall-desk");
+        let mut desk = Desk::new(Place::at(&nowhere).unwrap(), Blobs::new(&nowhere));
+        let blobs: Vec<Blob> = sizes.iter().zip(0..).map(|(size, fill)| Blob::new(vec![fill; *size])).collect();
+        desk.remember(&blobs);
+        let says = blobs.iter().map(|blob| start(blob.digest)).collect();
+        let frames = desk.frames(DownFrame { hop: 7, says }).unwrap();
+        for put in frames.iter().flat_map(|frame| &frame.says) {
+            let Downward::Put(put) = put else { panic!("{put:?}") };
+            assert_eq!(put.parcel.open().unwrap().blobs.len(), 1);
         }
-        _ => Vec::new(),
+        frames.iter().map(|frame| (frame.hop, frame.says.len())).collect()
+    }
+
+    #[test]
+    fn scripts_that_are_too_much_for_a_frame_go_in_several() {
+        const MIB: usize = 1 << 20;
+        assert_eq!(sent(&[100, 200]), [(7, 2)]);
+        assert_eq!(sent(&[5 * MIB, 5 * MIB, 5 * MIB]), [(7, 2), (9, 1)]);
     }
 }

@@ -270,8 +270,8 @@ impl Daemon {
     fn release(&mut self, turn: Turn) {
         for (link, frame) in turn.out.sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
-            for frame in self.desk.frames(frame) {
-                let Err(e) = peer.out.push(&frame) else { continue };
+            let pushed = self.desk.frames(frame).and_then(|frames| frames.iter().try_for_each(|f| peer.out.push(f)));
+            if let Err(e) = pushed {
                 say(&format!("a frame for a child can't be sent, its connection is closed: {e}"));
                 peer.out.close();
             }

@@ -166,11 +166,9 @@ impl Daemon {
 
 /// Acts.
 impl Daemon {
-    pub(super) fn open_job(&mut self, facts: &JobFacts, batch: bool) {
+    pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool) {
         let job = attempt_of(facts.key);
         self.clean.insert(job);
-        let index = facts.nodes.iter().position(|node| *node == self.name);
-        let memory_mb = index.and_then(|at| facts.memory_mb.get(at)).copied().unwrap_or(0);
         let limits = self.limits(memory_mb, std::iter::empty());
         if let Err(e) = self.cgroups.open_job(job, &limits) {
             say(&format!("job {}: no cgroup: {e}", job.job));

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use squall_model::id::{Attempt, Epoch, JobId, Session, StepKey, StepNo};
+use squall_model::id::{Attempt, Epoch, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Owner, Usage};
 use squall_model::report::StepEnd;
+use squall_model::set::NodeSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 
@@ -40,9 +41,11 @@ fn launch(job: u32, step: StepNo) -> StepLaunch {
         facts: JobFacts {
             key: StepKey { step: StepNo::BATCH, ..key },
             owner: Owner { uid: rustix::process::geteuid().as_raw(), ..Owner::default() },
-            nodes: vec!["n1".into()],
+            nodes: ["n1"].into_iter().collect(),
+            ids: NodeSet::one(NodeId(0)),
             ..JobFacts::default()
         },
+        node: "n1".into(),
         ..StepLaunch::default()
     }
 }

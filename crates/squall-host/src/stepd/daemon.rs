@@ -232,7 +232,7 @@ impl Daemon {
         } else {
             format!("STEP {}.{}", key.job, key.step)
         };
-        let node = launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str);
+        let node = &launch.node;
         let text = format!("*** {what} ON {node} CANCELLED AT {}{due} ***", local_text(now()));
         self.notice(&text);
     }

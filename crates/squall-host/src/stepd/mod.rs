@@ -108,7 +108,7 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
 
 /// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.
 fn name_host(launch: &StepLaunch) {
-    let Some(node) = launch.layout.nodes.get(launch.node_index as usize) else { return };
+    let node = &launch.node;
     if is_name_of_host(node) {
         return;
     }

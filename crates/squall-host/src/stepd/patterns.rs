@@ -38,7 +38,7 @@ impl<'a> Names<'a> {
             job: launch.key.job,
             array: launch.facts.array,
             step: launch.key.step,
-            node: launch.layout.nodes.get(launch.node_index as usize).map_or("", String::as_str),
+            node: &launch.node,
             node_index: launch.node_index,
             rank,
             user: &launch.facts.owner.user,

@@ -140,7 +140,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
     let launch = &folder.launch;
     let (dir, note) = work_dir(Path::new(OsStr::from_bytes(&program.work_dir)));
     let shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
-    let ranks = launch.layout.ranks.get(launch.node_index as usize).map_or(&[][..], Vec::as_slice);
+    let ranks = launch.ranks();
     let mut streams = Streams::default();
     let mut opened = Opened::default();
     let mut tasks = Vec::with_capacity(ranks.len());

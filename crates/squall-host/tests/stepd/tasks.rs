@@ -96,7 +96,7 @@ fn greeted(cookie: [u8; 16], ranks: u32, script: &str, change: impl FnOnce(&mut 
         };
         change(&mut program);
         let mut launch = launch(Program::Tasks(Box::new(program)), dir);
-        launch.layout.ranks = vec![(0..ranks).collect()];
+        launch.layout.tasks = vec![ranks].into();
         (launch, String::new())
     });
     let (stream, _) = listener.accept().unwrap();

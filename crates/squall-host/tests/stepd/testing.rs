@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
-use squall_model::set::CoreSet;
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::set::{CoreSet, NodeSet};
+use squall_model::step::{Distribution, JobFacts, Layout, Program, StepLaunch};
 use squall_model::time::Time;
 
 /// Job 12, attempt 1, of whoever runs the test, on node `n1` alone: the batch script, or step 0 with one task.
@@ -29,17 +29,24 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
         account: "root".into(),
         qos: "normal".into(),
         cluster: "squall".into(),
-        nodes: vec!["n1".into()],
-        cpus: vec![1],
-        memory_mb: vec![0],
-        tasks: vec![1],
+        nodes: ["n1"].into_iter().collect(),
+        ids: NodeSet::one(NodeId(0)),
+        cpus: vec![1].into(),
+        memory_mb: vec![0].into(),
+        tasks: vec![1].into(),
         start: Time::from_secs(1),
         ..JobFacts::default()
     };
     StepLaunch {
         key,
         facts,
-        layout: Layout { nodes: vec!["n1".into()], ranks: vec![vec![0]], cpus_per_task: 1 },
+        layout: Layout {
+            nodes: ["n1"].into_iter().collect(),
+            tasks: vec![1].into(),
+            distribution: Distribution::Block,
+            cpus_per_task: 1,
+        },
+        node: "n1".into(),
         cores: CoreSet::first(1),
         program,
         kill_wait_s: 30,

@@ -371,8 +371,6 @@ pub enum Answer {
         layout: Box<Layout>,
         /// Facts of the allocation.
         facts: Box<JobFacts>,
-        /// CPUs of the step on each of its nodes.
-        cpus: Vec<u32>,
     },
     /// The step has ended, durably.
     StepDone {

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Incarnation, NodeId, Session, StepKey, StepNo};
-use crate::job::JobAttempt;
+use crate::job::{Digest, JobAttempt};
 use crate::resource::Hardware;
-use crate::step::{JobFacts, StepLaunch};
+use crate::step::{BatchStart, JobFacts, StepStart};
 use crate::wire::fabric::Variable;
 
 /// What the controller tells a node. All are idempotent.
@@ -18,16 +18,16 @@ pub enum Down {
         /// The node's id.
         node: NodeId,
     },
-    /// The job holds this node from now on: make ready (cgroup, spool). For a batch job's first node
-    /// it carries the launch of the script.
+    /// The job holds this node from now on: make ready (cgroup, spool). The same message serves all nodes of the job,
+    /// but only the batch script's node needs `batch`, and what is attached to a frame for its sake.
     StartJob {
         /// The job.
         facts: Box<JobFacts>,
-        /// The script's launch.
-        batch: Option<Box<StepLaunch>>,
+        /// The launch of its script.
+        batch: Option<BatchStart>,
     },
-    /// Run this node's share of a step. The job was started here earlier.
-    StartStep(Box<StepLaunch>),
+    /// Run this node's share of a step. The job was started here earlier. The same for all nodes of the step.
+    StartStep(Box<StepStart>),
     /// Send a signal to processes of a job.
     Signal {
         /// The job.
@@ -81,6 +81,17 @@ pub enum Down {
         /// Whether running steps are left alone.
         keep_jobs: bool,
     },
+}
+
+impl Down {
+    /// The scripts and environments that the message refers to, for the host to attach.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        let spec = match self {
+            Self::StartJob { facts, batch: Some(_) } => Some(&facts.spec),
+            _ => None,
+        };
+        spec.into_iter().flat_map(|spec| spec.script.into_iter().chain([spec.env]))
+    }
 }
 
 /// Why a job or step is ended before its time: `*** JOB 12 ON n1 CANCELLED AT … DUE TO TIME LIMIT ***`.

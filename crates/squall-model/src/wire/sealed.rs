@@ -32,13 +32,17 @@ impl<T: Serialize + DeserializeOwned> Sealed<T> {
             }
         }
     }
-    /// Encodes it now, so that copies for several receivers share one encoding.
-    pub fn encode(&mut self) -> Result<(), CodecError> {
-        if let Self::Open(value) = self {
-            let bytes = postcard::to_stdvec(&**value).map_err(|e| CodecError::Malformed(e.to_string()))?;
-            *self = Self::Bytes(bytes.into());
+    /// Encodes it now, so that copies for several receivers share one encoding; returns its length.
+    pub fn encode(&mut self) -> Result<usize, CodecError> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.len()),
+            Self::Open(value) => {
+                let bytes = postcard::to_stdvec(&**value).map_err(|e| CodecError::Malformed(e.to_string()))?;
+                let length = bytes.len();
+                *self = Self::Bytes(bytes.into());
+                Ok(length)
+            }
         }
-        Ok(())
     }
 }
 

@@ -160,8 +160,8 @@ impl Judge {
             }
             Answer::Diag(diag) => {
                 let Epilogs { released, given_up } = self.epilogs;
-                if diag.node_epilogs > released || (diag.node_epilogs < released && !given_up) {
-                    let text = format!("{} were counted, {released} were", diag.node_epilogs);
+                if diag.fabric.node_epilogs > released || (diag.fabric.node_epilogs < released && !given_up) {
+                    let text = format!("{} were counted, {released} were", diag.fabric.node_epilogs);
                     self.violate("node epilogs are counted once", text);
                 }
             }

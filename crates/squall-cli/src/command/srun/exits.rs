@@ -1,5 +1,6 @@
 //! How tasks ended: the messages that srun prints of it, and its exit status.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use squall_model::hostlist::compress;
@@ -103,9 +104,9 @@ impl Exits {
 
 /// Names of the nodes of some ranks: `n[1-4]`.
 fn hosts(ranks: &IndexSet, layout: &Layout) -> String {
-    let on = |node: &usize| layout.ranks[*node].iter().any(|rank| ranks.contains(*rank));
-    let nodes = 0..layout.nodes.len().min(layout.ranks.len());
-    let names = compress(nodes.filter(on).map(|node| layout.nodes[node].as_str()));
+    let nodes: BTreeSet<usize> = ranks.iter().filter_map(|rank| layout.node_of(rank)).collect();
+    let all = layout.nodes.names();
+    let names = compress(nodes.into_iter().filter_map(|node| all.get(node)));
     if names.is_empty() { "Unknown".to_owned() } else { names }
 }
 
@@ -114,14 +115,15 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use squall_model::job::ExitCode;
-    use squall_model::step::Layout;
+    use squall_model::step::{Distribution, Layout};
 
     use super::Exits;
 
     fn told(ends: &[(u32, u8, u8, bool)]) -> (Vec<String>, u8) {
         let layout = Layout {
             nodes: (1..=4).map(|n| format!("n{n}")).collect(),
-            ranks: vec![vec![0], vec![1], vec![2], vec![3, 4]],
+            tasks: vec![1, 1, 1, 2].into(),
+            distribution: Distribution::Block,
             cpus_per_task: 1,
         };
         let now = Instant::now();

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde_bytes::ByteBuf;
+use squall_model::id::StepNo;
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 use squall_model::step::{RankSet, StepSpec, Stream, TaskProgram};
@@ -60,6 +61,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
         others: asked.other_pairs(),
+        within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };
     Ok(StepRequest { spec, program, input, output, error })
@@ -117,14 +119,19 @@ fn step_name(command: &[OsString]) -> String {
     command.first().map(|first| base_name(first)).unwrap_or_default()
 }
 
+/// Whether srun runs in the job in which it is to create a step.
+fn job_of_environment(asked: &Asked) -> bool {
+    matches!(asked.sources.get("jobid"), Some(Source::Variable(_)))
+}
+
+fn number(vars: &Vars, variable: &str) -> Option<u32> {
+    vars.iter().find(|(name, _)| name == variable)?.1.to_str()?.parse().ok()
+}
+
 /// Fewer tasks than nodes need fewer nodes, and Slurm says so.
 fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) {
-    let of_job = || {
-        let value = vars.iter().find(|(name, _)| name == "SLURM_JOB_NUM_NODES").map(|(_, v)| v)?;
-        value.to_str()?.parse::<u32>().ok()
-    };
-    let same_job = matches!(asked.sources.get("jobid"), Some(Source::Variable(_)));
-    let nodes = spec.nodes_min.or_else(|| of_job().filter(|_| same_job));
+    let of_job = || number(vars, "SLURM_JOB_NUM_NODES").filter(|_| job_of_environment(asked));
+    let nodes = spec.nodes_min.or_else(of_job);
     let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return };
     if ntasks < nodes && spec.nodelist.is_none() {
         if !asked.quiet {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
-use squall_model::job::{JobKind, Outcome};
+use squall_model::job::{EndState, ExitCode, JobKind, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::NodeSet;
@@ -12,7 +12,7 @@ use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
 use crate::control::state::State;
-use crate::control::state::job::{Job, Phase, Run, Step, StepTally};
+use crate::control::state::job::{Job, Phase, Run, Step};
 
 impl State {
     pub(super) fn job_started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) {
@@ -66,8 +66,6 @@ impl State {
         alloc: &Alloc,
         layout: &Layout,
     ) {
-        let names = &self.index.names;
-        let nodes: NodeSet = layout.nodes.iter().filter_map(|name| names.get(name).copied()).collect();
         let Some(Phase::Running(run)) = self.jobs.get_mut(&job).map(|job| &mut job.phase) else { return };
         run.next_step = run.next_step.max(no.0.saturating_add(1));
         let step = Step {
@@ -76,8 +74,8 @@ impl State {
             alloc: alloc.clone(),
             layout: layout.clone(),
             start: time,
-            left: nodes,
-            tally: StepTally::default(),
+            left: alloc.nodes(),
+            tally: None,
             ended: None,
         };
         run.steps.insert(no, step);
@@ -95,10 +93,17 @@ impl State {
             return;
         }
         step.left.subtract(nodes);
-        step.tally.absorb(end);
+        let tally = match step.tally.take() {
+            Some(mut tally) => {
+                tally.merge(end);
+                tally
+            }
+            None => end.clone(),
+        };
         if step.left.is_empty() {
-            step.ended = Some((end.ended, step.tally.outcome(ended_by)));
+            step.ended = Some((tally.ended, outcome(&tally, ended_by)));
         }
+        step.tally = Some(tally);
     }
 
     pub(super) fn step_abandoned(&mut self, time: Time, job: JobId, no: StepNo, outcome: &Outcome) {
@@ -127,6 +132,20 @@ impl State {
     }
 }
 
+/// What the ends of all nodes mean for the step. A signal that came with the end of the whole job (`ended_by`) is no
+/// failure.
+fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
+    let state = match ended_by {
+        _ if tally.oom => EndState::OutOfMemory,
+        _ if tally.lost => EndState::NodeFail,
+        _ if tally.exit.is_ok() => EndState::Completed,
+        Some(by) if tally.exit.signal != 0 => EndState::Cancelled { by },
+        _ => EndState::Failed,
+    };
+    let exit = if tally.oom { ExitCode { code: 0, signal: 125 } } else { tally.exit };
+    Outcome { state, exit, reason: tally.note.clone() }
+}
+
 /// The batch script as a step: all of the job's share of its first node; its layout is left empty.
 fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let first = alloc.nodes().first();
@@ -139,7 +158,7 @@ fn batch_step(time: Time, alloc: &Alloc) -> Step {
         layout: Layout::default(),
         start: time,
         left: first.into_iter().collect(),
-        tally: StepTally::default(),
+        tally: None,
         ended: None,
     }
 }

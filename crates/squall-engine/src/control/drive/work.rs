@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::{Event, Requeue};
-use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
-use squall_model::step::{JobFacts, Layout, Program, StepLaunch};
+use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
@@ -156,52 +156,31 @@ pub(super) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
         let Some(run) = job.run() else { continue };
-        let nodes: Vec<_> = run.left.iter().filter(|node| c.links.get(*node).is_some()).collect();
+        let mut nodes = run.left.clone();
         let Some(facts) = facts::facts(&c.state, id) else { continue };
-        for node in nodes {
-            let message = start_message(c, &facts, id, node);
-            c.links.extend(node, message);
+        // The script goes to its own node only.
+        if let Some(first) = batch_node(job) {
+            nodes.remove(first);
+            let message = start_message(c, &facts, id, first);
+            c.links.extend(first, message);
         }
+        c.links.put(&nodes, Down::StartJob { facts: Box::new(facts), batch: None });
     }
 }
 
-/// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
-pub(crate) fn start_message(
-    c: &Controller,
-    facts: &JobFacts,
-    id: JobId,
-    node: squall_model::id::NodeId,
-) -> Option<Down> {
-    let job = c.state.jobs.get(&id)?;
-    let run = job.run()?;
-    let batch = job.spec.kind == JobKind::Batch && run.batch_node() == Some(node);
-    let batch = batch.then(|| batch_launch(c, facts, run.alloc.on(node))).flatten();
-    Some(Down::StartJob { facts: Box::new(facts.clone()), batch })
+/// The node on which a running job's script runs.
+fn batch_node(job: &Job) -> Option<NodeId> {
+    job.run().filter(|_| job.spec.kind == JobKind::Batch)?.batch_node()
 }
 
-/// The launch of a batch script: one task on the first node, with all that the job has there.
-fn batch_launch(
-    c: &Controller,
-    facts: &JobFacts,
-    share: Option<&squall_model::resource::AllocGroup>,
-) -> Option<Box<StepLaunch>> {
-    let share = share?;
-    let layout = Layout {
-        nodes: facts.nodes.iter().take(1).cloned().collect(),
-        ranks: vec![vec![0]],
-        cpus_per_task: share.cores.len() as u32,
-    };
-    Some(Box::new(StepLaunch {
-        key: StepKey { step: StepNo::BATCH, ..facts.key },
-        facts: facts.clone(),
-        layout,
-        node_index: 0,
-        job_node_index: 0,
-        cores: share.cores.clone(),
-        memory_mb: share.memory_mb,
-        program: Program::Batch,
-        kill_wait_s: c.state.config.kill_wait_s,
-    }))
+/// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
+pub(crate) fn start_message(c: &Controller, facts: &JobFacts, id: JobId, node: NodeId) -> Option<Down> {
+    let job = c.state.jobs.get(&id)?;
+    let run = job.run()?;
+    let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
+    let kill_wait_s = c.state.config.kill_wait_s;
+    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s });
+    Some(Down::StartJob { facts: Box::new(facts.clone()), batch })
 }
 
 /// Tells the nodes of jobs whose end was decided in this turn.
@@ -295,6 +274,6 @@ fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
 }
 
 /// Every job that holds a node.
-pub(crate) fn jobs_on(c: &Controller, node: squall_model::id::NodeId) -> BTreeSet<JobId> {
+pub(crate) fn jobs_on(c: &Controller, node: NodeId) -> BTreeSet<JobId> {
     c.state.node(node).map(|node| node.jobs.clone()).unwrap_or_default()
 }

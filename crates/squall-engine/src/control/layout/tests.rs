@@ -35,7 +35,11 @@ fn take(rooms: &mut [Room], placed: &Placed) {
 }
 
 fn counts(placed: &Placed) -> Vec<usize> {
-    placed.layout.ranks.iter().map(Vec::len).collect()
+    ranks(placed).iter().map(Vec::len).collect()
+}
+
+fn ranks(placed: &Placed) -> Vec<Vec<u32>> {
+    (0..placed.layout.nodes.len()).map(|node| placed.layout.ranks_on(node)).collect()
 }
 
 #[test]
@@ -43,8 +47,8 @@ fn one_task_on_each_of_four_nodes() {
     let asks = [spec(4), StepSpec { nodes_min: Some(4), ..spec(4) }, StepSpec::default()];
     for ask in asks {
         let placed = place(&rooms(&[4; 4]), &ask).unwrap();
-        assert_eq!(placed.layout.ranks, [[0], [1], [2], [3]]);
-        assert_eq!(placed.layout.nodes, ["n1", "n2", "n3", "n4"]);
+        assert_eq!(ranks(&placed), [[0], [1], [2], [3]]);
+        assert_eq!(placed.layout.nodes.names(), ["n1", "n2", "n3", "n4"]);
         assert_eq!(placed.alloc.cpus(), 16, "the whole allocation");
     }
 }
@@ -52,15 +56,15 @@ fn one_task_on_each_of_four_nodes() {
 #[test]
 fn fewer_tasks_than_nodes_use_the_first_nodes() {
     let placed = place(&rooms(&[2; 4]), &spec(1)).unwrap();
-    assert_eq!(placed.layout.nodes, ["n1"]);
+    assert_eq!(placed.layout.nodes.names(), ["n1"]);
     let placed = place(&rooms(&[2; 4]), &StepSpec { nodes_min: Some(4), ..spec(2) }).unwrap();
-    assert_eq!(placed.layout.nodes, ["n1", "n2"]);
+    assert_eq!(placed.layout.nodes.names(), ["n1", "n2"]);
 }
 
 #[test]
 fn distributions() {
     let ask = |distribution| StepSpec { nodes_min: Some(2), distribution, ..spec(5) };
-    let of = |distribution| place(&rooms(&[4; 2]), &ask(distribution)).unwrap().layout.ranks;
+    let of = |distribution| ranks(&place(&rooms(&[4; 2]), &ask(distribution)).unwrap());
     assert_eq!(of(Distribution::Block), [vec![0, 1, 2], vec![3, 4]]);
     assert_eq!(of(Distribution::Cyclic), [vec![0, 2, 4], vec![1, 3]]);
     assert_eq!(of(Distribution::Plane(4)), [vec![0, 1, 2, 3], vec![4]]);
@@ -78,7 +82,7 @@ fn uneven_nodes_take_what_they_can() {
     let placed = place(&rooms(&[1, 4, 2]), &StepSpec { overcommit: true, ..spec(8) }).unwrap();
     assert_eq!(placed.layout.ntasks(), 8);
     let one = StepSpec { nodes_min: Some(1), ..spec(4) };
-    assert_eq!(place(&rooms(&[1, 4, 2]), &one).unwrap().layout.nodes, ["n2"]);
+    assert_eq!(place(&rooms(&[1, 4, 2]), &one).unwrap().layout.nodes.names(), ["n2"]);
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn nodes_by_name_and_place() {
     let ask = |change: fn(&mut StepSpec)| {
         let mut spec = spec(2);
         change(&mut spec);
-        place(&rooms, &spec).map(|placed| placed.layout.nodes)
+        place(&rooms, &spec).map(|placed| placed.layout.nodes.names())
     };
     let some = |names: &[&str]| Ok(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     assert_eq!(ask(|s| s.relative = Some(2)), some(&["n3", "n4"]));
@@ -105,7 +109,7 @@ fn nodes_by_name_and_place() {
 #[test]
 fn nodelist_alone_asks_for_just_those_nodes() {
     let ask = StepSpec { nodelist: Some("n[2-3]".into()), ..StepSpec::default() };
-    assert_eq!(place(&rooms(&[4; 4]), &ask).unwrap().layout.nodes, ["n2", "n3"]);
+    assert_eq!(place(&rooms(&[4; 4]), &ask).unwrap().layout.nodes.names(), ["n2", "n3"]);
 }
 
 #[test]
@@ -114,13 +118,13 @@ fn plain_steps_take_whole_nodes_in_turn() {
     let one = StepSpec { nodes_min: Some(1), ..spec(1) };
     for name in ["n1", "n2"] {
         let placed = place(&rooms, &one).unwrap();
-        assert_eq!(placed.layout.nodes, [name]);
+        assert_eq!(placed.layout.nodes.names(), [name]);
         take(&mut rooms, &placed);
     }
     assert_eq!(place(&rooms, &one), Err(Unplaced::Busy));
     let overlap = StepSpec { overlap: true, ..one };
     let placed = place(&rooms, &overlap).unwrap();
-    assert_eq!((placed.alloc.cpus(), placed.layout.nodes.as_slice()), (0, ["n1".to_owned()].as_slice()));
+    assert_eq!((placed.alloc.cpus(), placed.layout.nodes.as_str()), (0, "n1"));
 }
 
 #[test]
@@ -145,6 +149,26 @@ fn memory_is_shared_out() {
     assert_eq!(place(&rooms, &ask(600)), Err(Unplaced::Busy));
     assert!(place(&rooms, &StepSpec { memory: Memory::PerCpuMb(200), ..ask(0) }).is_ok());
     assert!(place(&rooms, &StepSpec { memory: Memory::Unset, ..ask(0) }).is_ok());
+}
+
+/// The ranks dealt out like cards: block by block, or in turns.
+fn dealt(placed: &Placed) -> Vec<Vec<u32>> {
+    let at_once = match placed.layout.distribution {
+        Distribution::Block => u32::MAX,
+        Distribution::Cyclic => 1,
+        Distribution::Plane(size) => size.max(1),
+    };
+    let tasks: Vec<u32> = placed.layout.tasks.iter().copied().collect();
+    let mut hands: Vec<Vec<u32>> = tasks.iter().map(|_| Vec::new()).collect();
+    let mut next = 0;
+    while next < placed.layout.ntasks() {
+        for (hand, tasks) in hands.iter_mut().zip(&tasks) {
+            let more = at_once.min(tasks - hand.len() as u32);
+            hand.extend(next..next + more);
+            next += more;
+        }
+    }
+    hands
 }
 
 fn any_spec() -> impl Strategy<Value = StepSpec> {
@@ -185,15 +209,21 @@ proptest! {
                     continue;
                 }
             };
-            let mut ranks: Vec<u32> = placed.layout.ranks.iter().flatten().copied().collect();
-            prop_assert!(placed.layout.ranks.iter().all(|ranks| ranks.is_sorted() && !ranks.is_empty()));
+            let by_node = ranks(&placed);
+            let mut ranks: Vec<u32> = by_node.iter().flatten().copied().collect();
+            prop_assert!(by_node.iter().all(|ranks| ranks.is_sorted() && !ranks.is_empty()));
+            prop_assert_eq!(&by_node, &dealt(&placed));
+            for (node, ranks) in by_node.iter().enumerate() {
+                prop_assert!(ranks.iter().all(|rank| placed.layout.node_of(*rank) == Some(node)));
+            }
+            prop_assert_eq!(placed.layout.node_of(ranks.len() as u32), None);
             ranks.sort_unstable();
             prop_assert_eq!(&ranks, &(0..ranks.len() as u32).collect::<Vec<_>>());
             if let Some(ntasks) = spec.ntasks {
                 prop_assert_eq!(ranks.len() as u32, ntasks);
             }
             prop_assert_eq!(placed.layout.nodes.len(), placed.alloc.nodes().len());
-            for (name, ranks) in placed.layout.nodes.iter().zip(&placed.layout.ranks) {
+            for (name, ranks) in placed.layout.nodes.names().iter().zip(&by_node) {
                 let room = rooms.iter().find(|room| room.name == *name).unwrap();
                 let held = placed.alloc.on(room.node).unwrap();
                 prop_assert!(held.cores.is_subset(&room.free));

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use squall_model::codec;
 use squall_model::id::{ClientKey, JobId};
+use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::wire::client::Refusal;
 
 use super::rights::{Deed, can};
 use super::{Ask, Reply};
-use crate::control::layout::Unplaced;
-use crate::control::state::job::Phase;
 use crate::control::steps::{self, Waiting};
 use crate::control::{Controller, Out};
 
@@ -28,25 +28,11 @@ pub(crate) fn create_step(
     if !can(ask.who, Deed::Enter(&found.owner)) {
         return Err(Refusal::AccessDenied);
     }
+    if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
+        return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
+    }
     let request = Waiting { caller: ask.caller, key, spec: Arc::new(spec), program: Arc::new(program) };
-    if steps::retry(c, ask.now, job, &request, out) {
-        return Ok(None);
-    }
-    let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
-        Some(Phase::Running(run)) => run.suspended.is_some(),
-        Some(Phase::Pending) => return Err(Refusal::NotRunning),
-        _ => return Err(Refusal::AlreadyDone),
-    };
-    let outcome = if suspended { Err(Unplaced::Busy) } else { steps::try_start(c, ask.now, job, &request, out) };
-    match outcome {
-        Ok(()) => Ok(None),
-        Err(Unplaced::Never(refusal)) => Err(refusal),
-        Err(Unplaced::Busy) if request.spec.immediate => Err(Refusal::Busy),
-        Err(Unplaced::Busy) => {
-            steps::enqueue(c, job, request);
-            Ok(None)
-        }
-    }
+    steps::ask(c, ask.now, job, request, out).map(|()| None)
 }
 
 /// Why there is no such job: an untouched array task is not running, anything else does not exist.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::Event;
+use squall_model::hostlist::is_name;
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
@@ -45,6 +46,9 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
 fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
     if said.name.is_empty() || said.name.len() > squall_model::limits::HOSTNAME_BYTES_MAX {
         return Err("a node needs a name".to_owned());
+    }
+    if !is_name(&said.name) {
+        return Err(format!("{} can't be the name of a node", said.name));
     }
     if said.hardware.cpus == 0 || said.hardware.cpus > CPUS_MAX {
         return Err(format!("{} CPUs can't be", said.hardware.cpus));

@@ -142,23 +142,10 @@ pub struct Step {
     pub start: Time,
     /// Nodes whose share has not ended.
     pub left: NodeSet,
-    /// What the nodes that have ended said, summed up.
-    pub tally: StepTally,
+    /// What the nodes that have ended said, merged; None: none has.
+    pub tally: Option<StepEnd>,
     /// When and how it ended; None: it runs.
     pub ended: Option<(Time, Outcome)>,
-}
-
-/// The ends of a step's nodes so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StepTally {
-    /// The highest exit.
-    pub exit: ExitCode,
-    /// Some node's tasks went over their memory.
-    pub oom: bool,
-    /// Some node could not learn the exit status.
-    pub lost: bool,
-    /// The first note.
-    pub note: Option<String>,
 }
 
 impl Job {
@@ -233,35 +220,11 @@ impl Run {
     /// Highest exit code of its srun steps.
     pub fn derived_exit(&self) -> ExitCode {
         let steps = self.steps.iter().filter(|(no, _)| **no != StepNo::BATCH);
-        steps.map(|(_, s)| s.tally.exit).max().unwrap_or_default()
+        steps.filter_map(|(_, s)| s.tally.as_ref()).map(|end| end.exit).max().unwrap_or_default()
     }
     /// How long it ran without suspensions until `now`.
     pub fn elapsed(&self, now: Time) -> Span {
         let standing = self.suspended.map_or(0, |since| now.since(since).0);
         Span(now.since(self.start).0.saturating_sub(self.suspended_total.0 + standing))
-    }
-}
-
-impl StepTally {
-    /// Adds one node's end.
-    pub fn absorb(&mut self, end: &StepEnd) {
-        self.exit = self.exit.max(end.exit);
-        self.oom |= end.oom;
-        self.lost |= end.lost;
-        if self.note.is_none() {
-            self.note.clone_from(&end.note);
-        }
-    }
-    /// What it means for the step. A signal that came with the end of the whole job (`ended_by`) is no failure.
-    pub fn outcome(&self, ended_by: Option<u32>) -> Outcome {
-        let state = match ended_by {
-            _ if self.oom => EndState::OutOfMemory,
-            _ if self.lost => EndState::NodeFail,
-            _ if self.exit.is_ok() => EndState::Completed,
-            Some(by) if self.exit.signal != 0 => EndState::Cancelled { by },
-            _ => EndState::Failed,
-        };
-        let exit = if self.oom { ExitCode { code: 0, signal: 125 } } else { self.exit };
-        Outcome { state, exit, reason: self.note.clone() }
     }
 }

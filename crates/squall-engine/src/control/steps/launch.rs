@@ -1,17 +1,17 @@
 //! What nodes and clients are told of a step.
 
-use squall_model::id::{JobId, NodeId, StepKey, StepNo};
-use squall_model::set::CoreSet;
-use squall_model::step::{Program, StepLaunch, TaskProgram};
+use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::step::{Program, StepSpec, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
 
 use crate::control::facts::facts;
-use crate::control::layout::Room;
+use crate::control::layout::{Room, reserve};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
 /// The allocation of a running job with what its steps leave free; None: it does not run.
-pub(crate) fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
+fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     let Phase::Running(run) = &state.jobs.get(&job)?.phase else { return None };
     let mut rooms: Vec<Room> = Vec::new();
     for id in run.alloc.nodes().iter() {
@@ -37,14 +37,34 @@ pub(crate) fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
     Some(rooms)
 }
 
-/// Whether some core of the job is held by no step.
-pub(crate) fn has_free_cores(state: &State, job: JobId) -> bool {
-    let Some(Phase::Running(run)) = state.jobs.get(&job).map(|job| &job.phase) else { return false };
-    let held: usize = holding(run)
-        .flat_map(|step| step.alloc.groups.iter().map(move |group| (step, group)))
-        .map(|(step, group)| group.nodes.iter().filter(|id| step.left.contains(*id)).count() * group.cores.len())
-        .sum();
-    held < run.alloc.cpus() as usize
+/// What steps that wait may choose from.
+pub(crate) struct Offer {
+    /// The allocation with what its steps leave free.
+    all: Vec<Room>,
+    /// The same without what the first of those who wait will need, if somebody waits.
+    rest: Option<Vec<Room>>,
+}
+
+impl Offer {
+    /// `first`: what the first of those who wait asks for. None: the job does not run.
+    pub(crate) fn new(state: &State, job: JobId, first: Option<&StepSpec>) -> Option<Self> {
+        let all = rooms(state, job)?;
+        let rest = first.map(|spec| {
+            let mut rest = all.clone();
+            reserve(&mut rest, spec);
+            rest
+        });
+        Some(Self { all, rest })
+    }
+
+    /// For whom a request is, decides what it may have: what holds cores may itself wait for a step that was asked
+    /// for from within, so that one is not held up by those who wait for these cores.
+    pub(crate) fn to(&self, program: &TaskProgram) -> &[Room] {
+        match &self.rest {
+            Some(rest) if program.within.is_none() => rest,
+            _ => &self.all,
+        }
+    }
 }
 
 /// Steps that hold cores: all that have not ended, but for the batch script, which shares with everything.
@@ -52,54 +72,42 @@ fn holding(run: &Run) -> impl Iterator<Item = &Step> {
     run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| step)
 }
 
-/// The launches of a step for all nodes whose share has not ended.
-pub(crate) fn all(state: &State, key: StepKey, program: &TaskProgram) -> Vec<(NodeId, Box<StepLaunch>)> {
-    let Some(step) = step_of(state, key) else { return Vec::new() };
-    step.left.iter().filter_map(|node| Some((node, one(state, key, program, node)?))).collect()
-}
-
-/// The launch of a step for one node.
-pub(crate) fn one(state: &State, key: StepKey, program: &TaskProgram, node: NodeId) -> Option<Box<StepLaunch>> {
+/// What the nodes of a step are told, all of them the same.
+pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Option<Box<StepStart>> {
     let step = step_of(state, key)?;
     let run = state.jobs.get(&key.job)?.run()?;
     let mut facts = facts(state, key.job)?;
     facts.key = key;
-    let name = &state.node(node)?.name;
-    let (held, job_holds) = (step.alloc.on(node)?, run.alloc.on(node)?);
-    Some(Box::new(StepLaunch {
+    Some(Box::new(StepStart {
         key,
-        node_index: step.layout.nodes.iter().position(|known| known == name)? as u32,
-        job_node_index: facts.nodes.iter().position(|known| known == name)? as u32,
+        facts,
         layout: step.layout.clone(),
-        cores: usable(&held.cores, &job_holds.cores).clone(),
-        memory_mb: if held.memory_mb > 0 { held.memory_mb } else { job_holds.memory_mb },
+        shares: shares(step, run),
         program: Program::Tasks(Box::new(program.clone())),
         kill_wait_s: state.config.kill_wait_s,
-        facts,
     }))
+}
+
+/// What a step may use on its nodes: its own cores and memory; all of the job's where it holds none (`--overlap`).
+fn shares(step: &Step, run: &Run) -> Alloc {
+    let mut shares = Alloc::default();
+    for (own, of_job) in step.alloc.groups.iter().flat_map(|own| run.alloc.groups.iter().map(move |job| (own, job))) {
+        let nodes = own.nodes.intersection(&of_job.nodes);
+        if !nodes.is_empty() {
+            let cores = if own.cores.is_empty() { &of_job.cores } else { &own.cores };
+            let memory_mb = if own.memory_mb > 0 { own.memory_mb } else { of_job.memory_mb };
+            shares.add(AllocGroup { nodes, cores: cores.clone(), memory_mb });
+        }
+    }
+    shares
 }
 
 /// What `srun` is told when its step has a place.
 pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
     let step = step_of(state, key)?;
-    let run = state.jobs.get(&key.job)?.last_run()?;
     let mut facts = facts(state, key.job)?;
     facts.key = key;
-    let cpus = step.layout.nodes.iter().filter_map(|name| {
-        let node = state.node_id(name)?;
-        Some(usable(&step.alloc.on(node)?.cores, &run.alloc.on(node)?.cores).len() as u32)
-    });
-    Some(Answer::StepCreated {
-        step: key.step,
-        layout: Box::new(step.layout.clone()),
-        cpus: cpus.collect(),
-        facts: Box::new(facts),
-    })
-}
-
-/// Cores that a step may use: its own, or with `--overlap` all of the job's.
-fn usable<'a>(own: &'a CoreSet, of_job: &'a CoreSet) -> &'a CoreSet {
-    if own.is_empty() { of_job } else { own }
+    Some(Answer::StepCreated { step: key.step, layout: Box::new(step.layout.clone()), facts: Box::new(facts) })
 }
 
 fn step_of(state: &State, key: StepKey) -> Option<&Step> {

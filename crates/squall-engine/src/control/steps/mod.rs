@@ -6,6 +6,7 @@
 mod launch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use squall_model::event::Event;
@@ -17,6 +18,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason};
 
+use self::launch::Offer;
 use super::layout::{Placed, Unplaced, place};
 use super::state::job::{Phase, Step};
 use super::{CallerId, Controller, Out};
@@ -28,6 +30,8 @@ pub(crate) struct Desk {
     waiting: BTreeMap<JobId, VecDeque<Waiting>>,
     /// Steps whose end somebody waits for, or that need attention.
     live: BTreeMap<StepKey, Live>,
+    /// For which jobs' steps a connection has asked. An entry may be out of date.
+    served: BTreeSet<(CallerId, JobId)>,
     /// When to look at which step. An entry may be out of date.
     timers: BTreeSet<(Time, StepKey)>,
 }
@@ -58,17 +62,25 @@ struct Live {
     ending: Option<(u64, EndReason)>,
 }
 
-/// Finds a place for a step of a running job and starts it there.
-pub(crate) fn try_start(
-    c: &mut Controller,
-    now: Time,
-    job: JobId,
-    request: &Waiting,
-    out: &mut Out,
-) -> Result<(), Unplaced> {
-    let rooms = launch::rooms(&c.state, job).ok_or(Unplaced::Never(Refusal::AlreadyDone))?;
-    let placed = place(&rooms, &request.spec)?;
-    start(c, now, job, request, placed, out);
+/// A new request: it starts, waits behind those who wait, or is refused.
+pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, out: &mut Out) -> Result<(), Refusal> {
+    c.steps.served.insert((request.caller, job));
+    if retry(c, now, job, &request, out) {
+        return Ok(());
+    }
+    let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
+        Some(Phase::Running(run)) => run.suspended.is_some(),
+        Some(Phase::Pending) => return Err(Refusal::NotRunning),
+        _ => return Err(Refusal::AlreadyDone),
+    };
+    let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| &*first.spec);
+    let offer = if suspended { None } else { Offer::new(&c.state, job, first) };
+    match offer.map_or(Err(Unplaced::Busy), |offer| place(offer.to(&request.program), &request.spec)) {
+        Ok(placed) => start(c, now, job, &request, placed, out),
+        Err(Unplaced::Never(refusal)) => return Err(refusal),
+        Err(Unplaced::Busy) if request.spec.immediate => return Err(Refusal::Busy),
+        Err(Unplaced::Busy) => c.steps.waiting.entry(job).or_default().push_back(request),
+    }
     Ok(())
 }
 
@@ -87,9 +99,15 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     c.commit(now, event, out);
     adopt(c, now, key, request.caller, &request.program);
     tell_created(c, key, request.caller, out);
-    for launch in launch::all(&c.state, key, &request.program) {
-        c.send(launch.0, Down::StartStep(launch.1));
-    }
+    send_start(c, key, &request.program);
+}
+
+/// Tells all nodes whose share has not ended to run it.
+fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
+    let Some(step) = step_of(c, key) else { return };
+    let Some(start) = launch::start(&c.state, key, program) else { return };
+    let nodes = step.left.clone();
+    c.links.put(&nodes, Down::StartStep(start));
 }
 
 /// The caller is the step's `srun` from now on.
@@ -125,7 +143,7 @@ fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
 }
 
 /// A request that was made before: its `srun` lost the controller and is back. True: it is taken care of.
-pub(crate) fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
+fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting, out: &mut Out) -> bool {
     if let Some(waiting) = c.steps.waiting.get_mut(&job).and_then(|all| all.iter_mut().find(|w| w.key == request.key)) {
         waiting.caller = request.caller;
         return true;
@@ -142,16 +160,9 @@ pub(crate) fn retry(c: &mut Controller, now: Time, job: JobId, request: &Waiting
         settle(c, now, job, out);
     } else {
         // Nodes take a step that they know for what it is; the others have waited for this program.
-        for launch in launch::all(&c.state, key, &request.program) {
-            c.send(launch.0, Down::StartStep(launch.1));
-        }
+        send_start(c, key, &request.program);
     }
     true
-}
-
-/// The request waits until steps of its job end.
-pub(crate) fn enqueue(c: &mut Controller, job: JobId, request: Waiting) {
-    c.steps.waiting.entry(job).or_default().push_back(request);
 }
 
 /// Ends a step: TERM, later KILL. It is ordered again from nodes that were not connected.
@@ -172,9 +183,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 }
 
 fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
-    let first = StepKey { job, attempt: Attempt(0), step: StepNo(0) };
-    let last = StepKey { job, attempt: Attempt(u32::MAX), step: StepNo(u32::MAX) };
-    let keys: Vec<StepKey> = c.steps.live.range(first..=last).map(|(&key, _)| key).collect();
+    let keys: Vec<StepKey> = c.steps.live.range(steps_of(job)).map(|(&key, _)| key).collect();
     for key in keys {
         let Some(end) = end_of(c, key) else { continue };
         if let Some(caller) = c.steps.live.remove(&key).and_then(|live| live.caller) {
@@ -195,8 +204,8 @@ fn end_of(c: &Controller, key: StepKey) -> Option<Answer> {
     Some(Answer::StepDone { step: key.step, outcome })
 }
 
-/// Starts what fits, in the order of the requests. One that does not fit does not hold up those behind it: what
-/// it waits for may itself wait for them.
+/// Starts what fits, in the order of the requests. One that does not fit holds up those behind it only where they
+/// would take what the first of all who wait needs.
 fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     if !c.steps.waiting.contains_key(&job) {
         return;
@@ -206,20 +215,29 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
         Some(Phase::Running(_)) => None,
         _ => Some(Refusal::Revoked),
     };
-    let mut left = VecDeque::new();
-    let mut queue = c.steps.waiting.remove(&job).unwrap_or_default();
-    while let Some(request) = queue.pop_front() {
-        if let Some(refusal) = &refusal {
-            out.answers.push((request.caller, Answer::Refused(refusal.clone())));
-        } else if !launch::has_free_cores(&c.state, job) {
-            left.push_back(request);
-            left.append(&mut queue);
-        } else {
-            match try_start(c, now, job, &request, out) {
-                Ok(()) => {}
-                Err(Unplaced::Busy) => left.push_back(request),
-                Err(Unplaced::Never(refusal)) => out.answers.push((request.caller, Answer::Refused(refusal))),
+    let mut left: VecDeque<Waiting> = VecDeque::new();
+    let mut offer = Offer::new(&c.state, job, None);
+    for request in c.steps.waiting.remove(&job).unwrap_or_default() {
+        let Some(open) = offer.as_ref().filter(|_| refusal.is_none()) else {
+            out.answers.push((request.caller, Answer::Refused(refusal.clone().unwrap_or(Refusal::Revoked))));
+            continue;
+        };
+        let stale = match place(open.to(&request.program), &request.spec) {
+            Ok(placed) => {
+                start(c, now, job, &request, placed, out);
+                true
             }
+            Err(Unplaced::Never(refusal)) => {
+                out.answers.push((request.caller, Answer::Refused(refusal)));
+                false
+            }
+            Err(Unplaced::Busy) => {
+                left.push_back(request);
+                left.len() == 1
+            }
+        };
+        if stale {
+            offer = Offer::new(&c.state, job, left.front().map(|first| &*first.spec));
         }
     }
     if !left.is_empty() {
@@ -229,18 +247,30 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
 
 /// A client's connection has ended: nobody waits on it any more.
 pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
-    c.steps.waiting.retain(|_, queue| {
-        queue.retain(|request| request.caller != caller);
-        !queue.is_empty()
-    });
+    let served: Vec<JobId> =
+        c.steps.served.range((caller, JobId(0))..=(caller, JobId(u32::MAX))).map(|s| s.1).collect();
     let patience = now + Span::from_secs(STEP_OWNER_GRACE_S);
-    for (&key, live) in &mut c.steps.live {
-        if live.caller == Some(caller) {
+    for job in served {
+        c.steps.served.remove(&(caller, job));
+        if let Some(queue) = c.steps.waiting.get_mut(&job) {
+            queue.retain(|request| request.caller != caller);
+            if queue.is_empty() {
+                c.steps.waiting.remove(&job);
+            }
+        }
+        for (&key, live) in c.steps.live.range_mut(steps_of(job)).filter(|(_, live)| live.caller == Some(caller)) {
             live.caller = None;
             live.patience = Some(patience);
             c.steps.timers.insert((patience, key));
         }
     }
+}
+
+/// The keys of all steps of a job, whichever attempt.
+fn steps_of(job: JobId) -> RangeInclusive<StepKey> {
+    let first = StepKey { job, attempt: Attempt(0), step: StepNo(0) };
+    let last = StepKey { job, attempt: Attempt(u32::MAX), step: StepNo(u32::MAX) };
+    first..=last
 }
 
 /// A new life of the controller: whoever ran a step may come back for it within a grace.
@@ -292,8 +322,8 @@ fn remind(c: &mut Controller, node: NodeId, key: StepKey, known: bool) {
     let Some(live) = c.steps.live.get(&key) else { return };
     let message = match (live.ending, &live.program) {
         (Some((kill_wait_s, why)), _) => Down::EndStep { key, kill_wait_s, why },
-        (None, Some(program)) if !known => match launch::one(&c.state, key, program, node) {
-            Some(launch) => Down::StartStep(launch),
+        (None, Some(program)) if !known => match launch::start(&c.state, key, program) {
+            Some(start) => Down::StartStep(start),
             None => return,
         },
         (None, _) => return,

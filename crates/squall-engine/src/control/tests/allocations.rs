@@ -30,7 +30,7 @@ fn an_allocation_is_told_and_finished() {
     let answers = allocate(&mut d, None);
     let job = submitted(&answers);
     let [_, Answer::Allocated(facts)] = &answers[..] else { panic!("{answers:?}") };
-    assert_eq!((facts.nodes.clone(), facts.cpus.clone()), (vec!["n1".to_owned()], vec![1]));
+    assert_eq!((facts.nodes.as_str(), facts.cpus.clone()), ("n1", vec![1].into()));
     let exit = ExitCode { code: 2, signal: 0 };
     assert_eq!(d.ask(1, ADA, Request::Finish { job, exit }), [Answer::Done]);
     let gone = d.attempt(job);

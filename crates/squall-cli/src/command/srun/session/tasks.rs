@@ -18,7 +18,7 @@ impl Session<'_> {
             }
             FromStep::Failed { rank, code, error } => {
                 let name = self.created.as_ref().and_then(|c| c.layout.nodes.get(node as usize));
-                eprintln!("slurmstepd-{}: error: {error}", name.map_or("?", String::as_str));
+                eprintln!("slurmstepd-{}: error: {error}", name.as_deref().unwrap_or("?"));
                 self.task_ended(rank, ExitCode { code, signal: 0 }, false, now);
             }
             FromStep::Output { rank, stderr, bytes } => {
@@ -66,7 +66,7 @@ impl Session<'_> {
             Chunk::Nothing => return,
         };
         let rank = created.input.rank();
-        let node = rank.and_then(|rank| created.layout.ranks.iter().position(|ranks| ranks.contains(&rank)));
+        let node = rank.and_then(|rank| created.layout.node_of(rank));
         let message = ToStep::Input { rank, bytes: bytes.into() };
         for link in self.links.iter_mut().filter(|link| node.is_none_or(|node| link.node() == Some(node as u32))) {
             link.send(&message);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobSpec};
+use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::set::CoreSet;
 use squall_model::step::{Program, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -37,7 +38,7 @@ fn run(world: &mut World, job: JobId, spec: StepSpec) -> Turn {
 
 fn launches(turn: &Turn) -> Vec<(NodeId, StepLaunch)> {
     let launch = |(node, message): &(NodeId, Down)| match message {
-        Down::StartStep(launch) => Some((*node, (**launch).clone())),
+        Down::StartStep(start) => Some((*node, start.launch_on(*node)?)),
         _ => None,
     };
     turn.sends.iter().filter_map(launch).collect()
@@ -70,12 +71,13 @@ fn a_step_over_two_nodes() {
     let turn = run(&mut world, id, StepSpec { ntasks: Some(3), ..StepSpec::default() });
     let sent = launches(&turn);
     assert_eq!(sent.iter().map(|(node, _)| node.0).collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(sent[0].1.layout.ranks, [vec![0, 1], vec![2]]);
+    assert_eq!((sent[0].1.ranks(), sent[1].1.ranks()), (vec![0, 1], vec![2]));
+    assert_eq!((sent[0].1.node.as_str(), sent[1].1.node.as_str()), ("n1", "n2"));
     assert_eq!(sent.iter().map(|(_, l)| (l.node_index, l.job_node_index)).collect::<Vec<_>>(), [(0, 0), (1, 1)]);
     assert_eq!((sent[1].1.cores.len(), sent[1].1.memory_mb), (4, 1000));
     assert_eq!((sent[1].1.key, sent[1].1.facts.key), (key(id, 0), key(id, 0)));
     assert!(matches!(&sent[1].1.program, Program::Tasks(program) if program.umask == 0o22));
-    assert!(matches!(&turn.answers[..], [(_, Answer::StepCreated { cpus, .. })] if *cpus == [4, 4]));
+    assert!(matches!(&turn.answers[..], [(_, Answer::StepCreated { layout, .. })] if layout.ntasks() == 3));
     assert_eq!(done(&world.end_step_on(key(id, 0), NodeId(1), 0)), []);
     let last = world.end_step_on(key(id, 0), NodeId(0), 3);
     let Some((caller, Answer::StepDone { outcome, .. })) = last.answers.first() else { panic!("{last:?}") };
@@ -113,6 +115,18 @@ fn what_never_fits_is_refused_and_what_does_not_fit_now_waits_or_is_busy() {
     assert!(turn.answers.contains(&(waits.caller, Answer::Refused(Refusal::Revoked))));
     let key = world.key();
     assert_eq!(world.refusal(&user(ADA), create(id, exact(), key)), Refusal::AlreadyDone);
+}
+
+#[test]
+fn what_would_not_fit_into_a_frame_to_a_node_is_refused() {
+    let mut world = World::new();
+    let id = job(&mut world, 1, 1);
+    let program = TaskProgram { env: vec![0; STEP_BYTES_MAX].into(), ..TaskProgram::default() };
+    let key = world.key();
+    let request = Request::CreateStep { job: id, spec: Box::default(), program: Box::new(program), key };
+    let turn = world.ask(&user(ADA), request);
+    assert!(matches!(&turn.answers[..], [(_, Answer::Refused(Refusal::TooLarge(..)))]), "{:?}", turn.answers);
+    assert!(turn.sends.is_empty());
 }
 
 #[test]
@@ -175,6 +189,41 @@ fn requests_are_served_in_order() {
     assert_eq!(created(&turn), [(wide.caller, 1)]);
     let turn = world.end_step_on(key(id, 1), NodeId(0), 0);
     assert_eq!(created(&turn), [(narrow.caller, 2)]);
+}
+
+#[test]
+fn narrow_steps_that_keep_coming_do_not_starve_a_wide_one() {
+    let mut world = World::new();
+    let id = job(&mut world, 2, 2);
+    let narrow: Vec<Turn> = (0..4).map(|_| run(&mut world, id, exact())).collect();
+    assert!(narrow.iter().all(|turn| !created(turn).is_empty()));
+    // All of the second node: whoever comes later may have the first one only.
+    let on_second = |ntasks| StepSpec {
+        ntasks: Some(ntasks),
+        nodelist: Some("n2".into()),
+        nodes_min: Some(1),
+        nodes_max: Some(1),
+        ..exact()
+    };
+    let wide = run(&mut world, id, on_second(2));
+    let behind: Vec<CallerId> = (0..3).map(|_| run(&mut world, id, exact()).caller).collect();
+    assert_eq!(created(&world.end_step_on(key(id, 2), NodeId(1), 0)), [], "kept for the wide one");
+    assert_eq!(created(&world.end_step_on(key(id, 0), NodeId(0), 0)), [(behind[0], 4)], "not in its way");
+    assert_eq!(created(&run(&mut world, id, on_second(1))), [], "who comes last does not pass");
+    assert_eq!(created(&world.end_step_on(key(id, 3), NodeId(1), 0)), [(wide.caller, 5)]);
+    assert_eq!(created(&world.end_step_on(key(id, 5), NodeId(1), 0)).len(), 2);
+}
+
+#[test]
+fn a_step_asked_for_from_within_a_step_is_not_held_up_by_who_waits_for_that_step() {
+    let mut world = World::new();
+    let id = job(&mut world, 1, 2);
+    run(&mut world, id, exact());
+    assert_eq!(created(&run(&mut world, id, StepSpec { ntasks: Some(2), ..exact() })), []);
+    assert_eq!(created(&run(&mut world, id, exact())), []);
+    let program = Box::new(TaskProgram { within: Some(StepNo(0)), ..TaskProgram::default() });
+    let inner = Request::CreateStep { job: id, spec: Box::new(exact()), program, key: world.key() };
+    assert_eq!(created(&world.ask(&user(ADA), inner)).len(), 1);
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Sequences in which neighbours are mostly the same: what 10,000 equal nodes have costs one entry.
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::HOSTLIST_MAX;
+
+/// A sequence of values, kept as how often each comes in a row: at most `HOSTLIST_MAX` in all, as one for each node.
+/// Neighbouring entries differ and none is empty, so equality is equality of the sequences.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<(T, u32)>", bound(deserialize = "T: Deserialize<'de> + PartialEq"))]
+pub struct Runs<T>(Vec<(T, u32)>);
+
+impl<T: PartialEq> TryFrom<Vec<(T, u32)>> for Runs<T> {
+    type Error = &'static str;
+
+    /// Refuses what comes from elsewhere and is not what a `Runs` keeps.
+    fn try_from(runs: Vec<(T, u32)>) -> Result<Self, Self::Error> {
+        let total: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
+        let folded = runs.iter().all(|(_, count)| *count > 0) && runs.windows(2).all(|w| w[0].0 != w[1].0);
+        if folded && total <= HOSTLIST_MAX as u64 { Ok(Self(runs)) } else { Err("runs are not folded, or too long") }
+    }
+}
+
+impl<T> Default for Runs<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Runs<T> {
+    /// The empty sequence.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// How many values.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|(_, count)| *count as usize).sum()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// The value at place `i`.
+    pub fn get(&self, i: usize) -> Option<&T> {
+        let mut left = i;
+        self.0.iter().find_map(|(value, count)| match left.checked_sub(*count as usize) {
+            None => Some(value),
+            Some(rest) => {
+                left = rest;
+                None
+            }
+        })
+    }
+    /// The first value.
+    pub fn first(&self) -> Option<&T> {
+        self.0.first().map(|(value, _)| value)
+    }
+    /// All values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flat_map(|(value, count)| std::iter::repeat_n(value, *count as usize))
+    }
+    /// Values with how often each comes in a row.
+    pub fn runs(&self) -> impl Iterator<Item = (&T, u32)> {
+        self.0.iter().map(|(value, count)| (value, *count))
+    }
+}
+
+impl<T: PartialEq> Runs<T> {
+    /// Appends a value.
+    pub fn push(&mut self, value: T) {
+        match self.0.last_mut() {
+            Some((last, count)) if *last == value => *count += 1,
+            _ => self.0.push((value, 1)),
+        }
+    }
+}
+
+impl<T: PartialEq> FromIterator<T> for Runs<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
+        let mut runs = Self::new();
+        for value in iter {
+            runs.push(value);
+        }
+        runs
+    }
+}
+
+impl<T: PartialEq> From<Vec<T>> for Runs<T> {
+    fn from(values: Vec<T>) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop, prop_assert_eq, proptest};
+
+    use super::Runs;
+
+    #[test]
+    fn hostile_runs_are_refused() {
+        let read = |runs: &[(u8, u32)]| postcard::from_bytes::<Runs<u8>>(&postcard::to_stdvec(runs).unwrap());
+        assert_eq!(read(&[(1, 1 << 20)]).unwrap().len(), 1 << 20);
+        for runs in [&[(1, (1 << 20) + 1)][..], &[(1, u32::MAX), (2, u32::MAX)], &[(1, 0)], &[(1, 2), (1, 2)]] {
+            assert!(read(runs).is_err(), "{runs:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn runs_are_sequences(values in prop::collection::vec(0_u64..3, 0..40)) {
+            let runs: Runs<u64> = values.iter().copied().collect();
+            prop_assert_eq!(runs.iter().copied().collect::<Vec<_>>(), values.clone());
+            prop_assert_eq!((runs.len(), runs.is_empty(), runs.first()), (values.len(), values.is_empty(), values.first()));
+            for i in 0..=values.len() {
+                prop_assert_eq!(runs.get(i), values.get(i));
+            }
+            prop_assert_eq!(runs.runs().map(|(_, n)| n as usize).sum::<usize>(), values.len());
+            let read: Runs<u64> = postcard::from_bytes(&postcard::to_stdvec(&runs).unwrap()).unwrap();
+            prop_assert_eq!(read, runs);
+        }
+    }
+}
