@@ -188,7 +188,9 @@ impl Book {
             Event::StepStarted { job, step, spec, alloc, layout, .. } => {
                 self.step_started(time, *job, *step, spec, alloc, layout)
             }
-            Event::StepNodesEnded { job, attempt, step, end, .. } => self.step_node_ended(*job, *attempt, *step, end),
+            Event::StepNodesEnded { job, attempt, step, nodes, end } => {
+                self.step_nodes_ended((*job, *attempt, *step), nodes.len() as u32, end)
+            }
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
@@ -375,7 +377,7 @@ impl Book {
         self.insert_step(job, step, &spec.name, time, (nodes, num_nodes), (cpus, tasks), &spec.submit_line)
     }
 
-    fn step_node_ended(&self, job: JobId, attempt: Attempt, step: StepNo, end: &StepEnd) -> Done {
+    fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd) -> Done {
         let sql = "SELECT left, code, signal, oom, lost, reason, usage, state FROM steps WHERE job = ?1 AND attempt = ?2 AND step = ?3";
         let found = self
             .db
@@ -397,12 +399,13 @@ impl Book {
         if left == 0 || state != 1 {
             return Ok(());
         }
+        let left = left.saturating_sub(nodes);
         usage.absorb(&end.usage);
         let (oom, lost) = (oom || end.oom, lost || end.lost);
         let exit = exit.max(end.exit);
         let reason = reason.into_iter().chain(end.note.clone()).min();
         let how = match () {
-            () if left > 1 => JobState::Running,
+            () if left > 0 => JobState::Running,
             () if oom => JobState::Ended(EndState::OutOfMemory),
             () if lost => JobState::Ended(EndState::NodeFail),
             () if exit.is_ok() => JobState::Ended(EndState::Completed),
@@ -412,7 +415,7 @@ impl Book {
             },
         };
         let (how, by) = state_columns(how);
-        let shown = if oom && left == 1 { OOM_EXIT } else { exit };
+        let shown = if oom && left == 0 { OOM_EXIT } else { exit };
         let sql = "UPDATE steps SET left = ?4, code = ?5, signal = ?6, oom = ?7, lost = ?8, reason = ?9, usage = ?10,
             state = ?11, state_by = ?13, end = CASE WHEN ?4 = 0 THEN max(coalesce(end, 0), ?12) ELSE end END
             WHERE job = ?1 AND attempt = ?2 AND step = ?3";
