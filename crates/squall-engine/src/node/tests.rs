@@ -7,15 +7,21 @@ use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, Step
 use squall_model::job::{ExitCode, JobAttempt};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Alloc;
-use squall_model::set::CoreSet;
+use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepLaunch, StepStart};
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, DownFrame, EndReason, SignalTarget, UpFrame};
+use squall_model::wire::fabric::{
+    Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window,
+};
+use squall_model::wire::node::{Down, EndReason, Registration, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
+use crate::control::links::Links;
+use crate::control::{LinkId, Out};
+use crate::fabric::child::composite_of;
+use crate::fabric::{Dial, NetInput};
 use crate::machine::Machine;
 use crate::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
-use crate::session::Sender;
 
 fn key(job: u32, step: StepNo) -> StepKey {
     StepKey { job: JobId(job), attempt: Attempt(1), step }
@@ -81,13 +87,24 @@ struct World {
     exited: bool,
     // The controller.
     epoch: u64,
-    sender: Option<Sender>,
+    root: Links,
+    link: LinkId,
+    /// Number of the last thing that was said on this connection.
+    hop: u64,
+    registrations: u64,
+    next_beat: Time,
+    /// The controller asks for signs of life.
+    beats: bool,
+    /// The next frame to the node gets lost.
+    lose_next: bool,
+    lost: Option<DownFrame>,
     running: BTreeMap<JobAttempt, usize>,
     over: BTreeSet<JobAttempt>,
     gone: BTreeSet<JobAttempt>,
     ended: BTreeMap<StepKey, Vec<Report>>,
-    taken: u64,
+    /// The controller is slow: what it is told waits.
     mute: bool,
+    unheard: Vec<UpFrame>,
 }
 
 impl World {
@@ -106,14 +123,22 @@ impl World {
             slow_sweep: false,
             exited: false,
             epoch: 1,
-            sender: None,
+            root: Links::default(),
+            link: LinkId(0),
+            hop: 0,
+            registrations: 0,
+            next_beat: Time::from_secs(1000),
+            beats: true,
+            lose_next: false,
+            lost: None,
             running: BTreeMap::new(),
             over: BTreeSet::new(),
             gone: BTreeSet::new(),
             ended: BTreeMap::new(),
-            taken: 0,
             mute: false,
+            unheard: Vec::new(),
         };
+        world.root.begin(Epoch(1));
         world.boot();
         world
     }
@@ -121,8 +146,8 @@ impl World {
     /// kill -9 of the daemon, and its next life.
     fn boot(&mut self) {
         self.life += 1;
-        self.sender = None;
         self.inputs.clear();
+        self.disconnect();
         self.acts.clear();
         self.machine = NodeMachine::new(Boot {
             name: "n1".into(),
@@ -143,8 +168,46 @@ impl World {
             NodeInput::FoundStep { launch: launch.clone(), state }
         });
         self.inputs.extend(jobs.chain(steps).collect::<Vec<_>>());
-        self.inputs.push_back(NodeInput::Linked);
+        self.inputs.push_back(NodeInput::Tick { health: Health::default() });
         self.run();
+    }
+
+    /// The controller dies, and another one takes its place.
+    fn restart_controller(&mut self) {
+        self.epoch += 1;
+        self.disconnect();
+        self.root = Links::default();
+        self.root.begin(Epoch(self.epoch));
+        self.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+    }
+
+    /// The connection is gone, and all that was on it.
+    fn disconnect(&mut self) {
+        self.root.closed(self.link);
+        self.unheard.clear();
+        self.lose_next = false;
+        self.inputs.retain(|input| !matches!(input, NodeInput::Net(_)));
+    }
+
+    fn connect(&mut self) {
+        self.disconnect();
+        self.link.0 += 1;
+        self.root.opened(self.now, self.link, Window::default());
+        self.inputs.push_back(NodeInput::Net(NetInput::ParentOpened));
+    }
+
+    /// What the controller has to say leaves.
+    fn flush(&mut self) {
+        let mut out = Out::default();
+        self.root.flush(self.now, &mut out);
+        for (_, frame) in out.sends {
+            self.hop = frame.hop + frame.says.len() as u64 - 1;
+            if std::mem::take(&mut self.lose_next) {
+                self.lost = Some(frame);
+            } else {
+                self.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(frame))));
+            }
+        }
     }
 
     fn run(&mut self) {
@@ -155,14 +218,18 @@ impl World {
                 self.act(&act);
                 self.acts.push(act);
             }
-            for frame in out.sends {
-                self.controller(frame);
+            if out.net.hang_up {
+                self.disconnect();
             }
-            if out.drop_link {
-                self.sender = None;
-                self.inputs.push_back(NodeInput::Linked);
+            if let Some(frame) = out.net.up {
+                self.unheard.push(frame);
+            }
+            if let Some(dial) = out.net.dial {
+                assert_eq!(dial, Dial::Controller);
+                self.connect();
             }
             self.exited |= out.exit;
+            self.controller();
         }
     }
 
@@ -219,62 +286,77 @@ impl World {
         }
     }
 
-    /// The controller takes a frame.
-    fn controller(&mut self, frame: UpFrame) {
-        match frame {
-            UpFrame::Register(registration) => {
-                self.epoch += 1;
-                let session = Session { epoch: Epoch(self.epoch), number: 1 };
-                self.sender = Some(Sender::new(session));
-                self.send(vec![Down::Welcome { node: HERE, heartbeat_s: 10 }]);
-                let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
-                for (job, nodes) in wanted {
-                    if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
-                        self.start(job.job.0, nodes);
+    /// The controller takes what has come, and says what it has to say.
+    fn controller(&mut self) {
+        if !self.mute {
+            for frame in std::mem::take(&mut self.unheard) {
+                assert_eq!(self.root.next(self.now, self.link, &frame), Some(true), "{frame:?}");
+                for say in frame.says {
+                    if let Upward::Composite { batch, composite } = say {
+                        self.take(*composite);
+                        self.root.taken(self.link, batch);
                     }
                 }
-                for job in self.over.difference(&self.gone).copied().collect::<Vec<_>>() {
-                    self.end(job.job.0, 0);
-                }
             }
-            UpFrame::Reports { session, first, reports } => {
-                if self.sender.as_ref().is_none_or(|s| s.session() != session) || self.mute {
-                    return;
-                }
-                for (number, report) in (first..).zip(reports) {
-                    if number > self.taken {
-                        self.taken = number;
-                        self.take(report);
-                    }
-                }
-                self.send(vec![Down::Ack { up_to: self.taken }]);
-            }
-            UpFrame::Heartbeat { .. } => self.send(Vec::new()),
+        }
+        self.flush();
+    }
+
+    fn take(&mut self, composite: Composite) {
+        let ended = composite.ended.iter().flat_map(|(key, ends)| ends.iter().map(|(_, end)| (*key, end.clone())));
+        for (key, end) in ended {
+            self.over(key, Report::StepEnded { key, end });
+        }
+        for (_, failure) in composite.failed {
+            let (key, error, node_fault) = (failure.key, failure.error, failure.node_fault);
+            self.over(key, Report::LaunchFailed { key, error, node_fault });
+        }
+        for (job, nodes) in composite.gone {
+            self.root.know_job(job, &nodes);
+            self.running.remove(&job);
+            self.over.insert(job);
+            self.gone.insert(job);
+        }
+        for (route, name) in composite.knocks {
+            self.root.offer(self.link, route, name);
+        }
+        for registration in composite.registrations {
+            self.register(&registration);
         }
     }
 
-    fn take(&mut self, report: Report) {
-        match &report {
-            Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => {
-                if key.step == StepNo::BATCH && self.running.remove(&attempt_of(*key)).is_some() {
-                    self.over.insert(attempt_of(*key));
-                    self.end(key.job.0, 30);
-                }
-                self.ended.entry(*key).or_default().push(report);
+    fn over(&mut self, key: StepKey, report: Report) {
+        self.root.know_step(key, &NodeSet::one(HERE));
+        if key.step == StepNo::BATCH && self.running.remove(&attempt_of(key)).is_some() {
+            self.over.insert(attempt_of(key));
+            self.end(key.job.0, 30);
+        }
+        let known = self.ended.entry(key).or_default();
+        if !known.contains(&report) {
+            known.push(report);
+        }
+    }
+
+    fn register(&mut self, registration: &Registration) {
+        let Some(offer) = self.root.take_offer(&registration.name, registration.session) else { return };
+        self.registrations += 1;
+        self.root.welcome(self.now, HERE, offer, "1".into());
+        let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
+        for (job, nodes) in wanted {
+            if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
+                self.start(job.job.0, nodes);
             }
-            Report::JobGone { job } => {
-                self.running.remove(job);
-                self.over.insert(*job);
-                self.gone.insert(*job);
-            }
+        }
+        for job in self.over.difference(&self.gone).copied().collect::<Vec<_>>() {
+            self.end(job.job.0, 0);
         }
     }
 
     fn send(&mut self, messages: Vec<Down>) {
-        if let Some(sender) = &mut self.sender {
-            let frame = sender.frame(messages);
-            self.inputs.push_back(NodeInput::Frame(Box::new(frame)));
+        for message in messages {
+            self.root.push(HERE, message);
         }
+        self.flush();
     }
 
     fn start(&mut self, job: u32, nodes: usize) {
@@ -294,8 +376,11 @@ impl World {
 
     fn tick(&mut self, span: Span) {
         let until = self.now + span;
-        while let Some(due) = self.machine.deadline().filter(|due| *due <= until) {
+        loop {
+            let dues = [self.machine.deadline(), self.root.deadline(), Some(self.next_beat)];
+            let Some(due) = dues.into_iter().flatten().min().filter(|due| *due <= until) else { break };
             self.now = self.now.max(due);
+            self.beat();
             self.inputs.push_back(NodeInput::Tick { health: Health::default() });
             self.run();
             assert!(
@@ -306,6 +391,23 @@ impl World {
             );
         }
         self.now = until;
+    }
+
+    /// The controller asks for signs of life, and gives up a connection on which there are none.
+    fn beat(&mut self) {
+        if self.next_beat <= self.now {
+            self.next_beat = self.now + Span::from_secs(10);
+            let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+            let (to, time_us) = (NodeSet::one(HERE), 5_000_000);
+            if self.beats {
+                self.root.ask(Query { epoch: Epoch(0), number: 0, to, test, wait: false, time_us });
+            }
+        }
+        if !self.root.silent(self.now).is_empty() {
+            self.disconnect();
+            self.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+        }
+        self.flush();
     }
 
     fn reports_of(&self, key: StepKey) -> usize {
@@ -321,20 +423,22 @@ fn the_end_of_a_script_on_one_node_is_told_with_its_jobs_end() {
     world.start(1, 1);
     world.run();
     assert_eq!(world.started[&key(1, BATCH)], 1);
-    world.mute = true;
     world.finish(key(1, BATCH), end(3));
     world.inputs.clear();
     let mut out = NodeOut::default();
     world.machine.step(world.now, NodeInput::Ended { key: key(1, BATCH), end: end(3) }, &mut out);
     let job = attempt_of(key(1, BATCH));
-    assert_eq!(out.acts, [NodeAct::Sweep { job }]);
-    assert!(out.sends.is_empty());
+    assert_eq!((out.acts, out.net.up), (vec![NodeAct::Sweep { job }], None));
     let mut out = NodeOut::default();
     world.machine.step(world.now, NodeInput::Swept { job }, &mut out);
-    let expected = vec![Report::StepEnded { key: key(1, BATCH), end: end(3) }, Report::JobGone { job }];
-    assert!(matches!(&out.sends[..], [UpFrame::Reports { reports, .. }] if *reports == expected), "{out:?}");
-    let ack = Down::Ack { up_to: (1 << 32) + 2 };
-    world.send(vec![ack]);
+    let expected = [Report::StepEnded { key: key(1, BATCH), end: end(3) }, Report::JobGone { job }];
+    let frame = out.net.up.expect("it has something to say");
+    assert!(
+        matches!(&frame.says[..], [Upward::Composite { composite, .. }] if **composite == composite_of(HERE, &expected)),
+        "{frame:?}"
+    );
+    world.unheard.push(frame);
+    world.controller();
     world.run();
     assert!(world.spool.is_empty() && world.machine.jobs.is_empty());
     assert!(world.acts.contains(&NodeAct::ForgetJob { job }));
@@ -476,33 +580,52 @@ fn signals_go_to_the_processes_that_are_meant() {
 }
 
 #[test]
-fn a_gap_makes_it_register_anew_and_old_frames_are_refused() {
+fn a_gap_makes_it_register_anew_and_old_puts_are_refused() {
     let mut world = World::new();
-    let lost = world.sender.as_mut().unwrap().frame(Vec::new());
-    let before = world.epoch;
-    let start = start_job(key(9, BATCH), 1);
-    world.send(vec![start.clone()]);
+    let before = world.registrations;
+    world.lose_next = true;
+    world.send(vec![start_job(key(8, BATCH), 1)]);
+    let lost = world.lost.take().expect("it was lost");
+    world.send(vec![start_job(key(9, BATCH), 1)]);
     world.run();
-    assert_eq!(world.epoch, before + 1);
-    assert!(!world.started.contains_key(&key(9, BATCH)));
-    let old = DownFrame { messages: vec![start], ..lost };
-    world.inputs.push_back(NodeInput::Frame(Box::new(old.clone())));
-    world.run();
-    world.boot();
-    world.inputs.push_back(NodeInput::Frame(Box::new(old)));
-    world.run();
-    assert!(world.started.is_empty(), "also a later life refuses them");
+    assert_eq!(world.registrations, before + 1);
+    assert!(world.started.is_empty());
+    for _ in 0..2 {
+        // As if some relay had it still.
+        let old = DownFrame { hop: world.hop + 1, ..lost.clone() };
+        world.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(old))));
+        world.run();
+        assert!(world.started.is_empty(), "also a later life refuses them");
+        world.boot();
+    }
 }
 
 #[test]
-fn silence_and_missing_acknowledgements_are_answered() {
+fn silence_is_answered_by_another_knock() {
     let mut world = World::new();
-    let before = world.epoch;
+    let before = world.registrations;
     world.tick(Span::from_secs(3600));
-    assert_eq!(world.epoch, before, "heartbeats that are answered keep the session");
-    world.sender = None;
-    world.tick(Span::from_secs(120));
-    assert_eq!(world.epoch, before + 1, "silence makes it register");
+    assert_eq!(world.registrations, before, "heartbeats that are answered keep the session");
+    world.beats = false;
+    world.tick(Span::from_secs(69));
+    assert_eq!(world.registrations, before + 1, "the connection stands, but the controller was not heard of");
+}
+
+#[test]
+fn what_a_slow_controller_has_not_taken_waits_for_it_and_survives_the_connection() {
+    let mut world = World::new();
+    world.mute = true;
+    world.start(1, 1);
+    world.run();
+    world.finish(key(1, BATCH), end(2));
+    world.run();
+    assert_eq!((world.reports_of(key(1, BATCH)), world.unheard.len()), (0, 1));
+    world.disconnect();
+    world.mute = false;
+    world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+    world.run();
+    assert_eq!((world.reports_of(key(1, BATCH)), world.gone.len()), (1, 1));
+    assert!(world.spool.is_empty());
 }
 
 #[test]
@@ -560,13 +683,15 @@ fn happen(world: &mut World, op: u8, arg: u8) {
         12 => world.orphan(step),
         13 => world.boot(),
         14 => {
-            world.inputs.push_back(NodeInput::Unlinked);
-            world.inputs.push_back(NodeInput::Linked);
-            world.sender = None;
+            world.disconnect();
+            world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
         }
-        15 => drop(world.sender.as_mut().map(|sender| sender.frame(Vec::new()))),
+        15 => world.lose_next = true,
         16 => world.fail_spawns ^= true,
-        17 => world.mute ^= true,
+        17 => {
+            world.mute ^= true;
+            world.controller();
+        }
         18 => {
             // A crash between the commit of the folder and the start of its daemon.
             let fresh = world.spool.iter_mut().find(|(key, (_, state))| {
@@ -587,6 +712,7 @@ fn happen(world: &mut World, op: u8, arg: u8) {
             }
         }
         20 => world.slow_sweep ^= true,
+        21 => world.restart_controller(),
         _ => world.tick(Span::from_millis(u64::from(arg) * 100)),
     }
     world.run();
@@ -596,7 +722,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_starts_twice_and_everything_ends(story in prop::collection::vec((0u8..24, any::<u8>()), 1..120)) {
+    fn nothing_starts_twice_and_everything_ends(story in prop::collection::vec((0u8..25, any::<u8>()), 1..120)) {
         let mut world = World::new();
         for (op, arg) in story {
             happen(&mut world, op, arg);
