@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::id::{Attempt, Epoch, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::JobAttempt;
 use squall_model::report::{Report, StepEnd};
-use squall_model::resource::Alloc;
+use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
-use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepLaunch, StepStart};
+use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepStart};
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
     Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window,
@@ -21,7 +21,8 @@ use crate::control::{LinkId, Out};
 use crate::fabric::child::composite_of;
 use crate::fabric::{Dial, NetInput};
 use crate::machine::Machine;
-use crate::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
+use crate::node::disk::{Disk, Spooled, end};
+use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
 fn key(job: u32, step: StepNo) -> StepKey {
     StepKey { job: JobId(job), attempt: Attempt(1), step }
@@ -56,34 +57,13 @@ fn start_step(key: StepKey, nodes: usize) -> Down {
     Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))
 }
 
-fn end(code: u8) -> StepEnd {
-    StepEnd { exit: ExitCode { code, signal: 0 }, ..StepEnd::default() }
-}
-
-/// What the spool holds of a step.
-#[derive(Clone, Debug, PartialEq)]
-enum Spooled {
-    Unstarted,
-    Alive,
-    Orphaned,
-    Ended(StepEnd),
-    Failed,
-}
-
 /// The world and the controller around one node machine.
 struct World {
     now: Time,
     machine: NodeMachine,
-    life: u64,
-    session: Session,
-    spool: BTreeMap<StepKey, (Box<StepLaunch>, Spooled)>,
-    marks: BTreeMap<JobAttempt, Box<JobFacts>>,
+    disk: Disk,
     inputs: VecDeque<NodeInput>,
     acts: Vec<NodeAct>,
-    /// Every start of tasks, ever.
-    started: BTreeMap<StepKey, u32>,
-    fail_spawns: bool,
-    slow_sweep: bool,
     exited: bool,
     // The controller.
     epoch: u64,
@@ -112,15 +92,9 @@ impl World {
         let mut world = Self {
             now: Time::from_secs(1000),
             machine: NodeMachine::new(Boot::default()),
-            life: 0,
-            session: Session::default(),
-            spool: BTreeMap::new(),
-            marks: BTreeMap::new(),
+            disk: Disk::default(),
             inputs: VecDeque::new(),
             acts: Vec::new(),
-            started: BTreeMap::new(),
-            fail_spawns: false,
-            slow_sweep: false,
             exited: false,
             epoch: 1,
             root: Links::default(),
@@ -145,29 +119,12 @@ impl World {
 
     /// kill -9 of the daemon, and its next life.
     fn boot(&mut self) {
-        self.life += 1;
         self.inputs.clear();
         self.disconnect();
         self.acts.clear();
-        self.machine = NodeMachine::new(Boot {
-            name: "n1".into(),
-            incarnation: Incarnation(7),
-            life: self.life,
-            session: self.session,
-            ..Boot::default()
-        });
-        let jobs = self.marks.values().map(|facts| NodeInput::FoundJob { facts: facts.clone() });
-        let steps = self.spool.values().map(|(launch, state)| {
-            let state = match state {
-                Spooled::Unstarted => FoundStep::Unstarted,
-                Spooled::Alive => FoundStep::Alive,
-                Spooled::Orphaned => FoundStep::Orphaned,
-                Spooled::Ended(end) => FoundStep::Ended(end.clone()),
-                Spooled::Failed => FoundStep::Failed { error: "no".into(), node_fault: true },
-            };
-            NodeInput::FoundStep { launch: launch.clone(), state }
-        });
-        self.inputs.extend(jobs.chain(steps).collect::<Vec<_>>());
+        let (machine, found) = self.disk.boot("n1", Vec::new(), Hardware::default());
+        self.machine = machine;
+        self.inputs.extend(found);
         self.inputs.push_back(NodeInput::Tick { health: Health::default() });
         self.run();
     }
@@ -215,7 +172,7 @@ impl World {
             let mut out = NodeOut::default();
             self.machine.step(self.now, input, &mut out);
             for act in out.acts {
-                self.act(&act);
+                self.inputs.extend(self.disk.act(&act));
                 self.acts.push(act);
             }
             if out.net.hang_up {
@@ -233,53 +190,12 @@ impl World {
         }
     }
 
-    fn act(&mut self, act: &NodeAct) {
-        match act {
-            NodeAct::SaveSession(session) => self.session = *session,
-            NodeAct::OpenJob { facts, batch: false, .. } => {
-                self.marks.insert(attempt_of(facts.key), facts.clone());
-            }
-            NodeAct::Spawn(launch) if self.fail_spawns => {
-                self.spool.remove(&launch.key);
-                self.inputs.push_back(NodeInput::Failed { key: launch.key, error: "full".into(), node_fault: true });
-            }
-            NodeAct::Spawn(launch) => {
-                self.spool.insert(launch.key, (launch.clone(), Spooled::Alive));
-                *self.started.entry(launch.key).or_default() += 1;
-            }
-            NodeAct::Tell { key, message: ToStepd::End { kill_wait_s: 0, .. } } | NodeAct::KillStep { key } => {
-                self.finish(*key, end(9));
-            }
-            NodeAct::Sweep { job } => {
-                let left: Vec<StepKey> = self.spool.keys().copied().filter(|k| attempt_of(*k) == *job).collect();
-                for key in left {
-                    self.finish(key, end(9));
-                }
-                if !self.slow_sweep {
-                    self.inputs.push_back(NodeInput::Swept { job: *job });
-                }
-            }
-            NodeAct::Forget { key } => {
-                self.spool.remove(key);
-            }
-            NodeAct::ForgetJob { job } => {
-                self.marks.remove(job);
-                self.spool.retain(|key, _| attempt_of(*key) != *job);
-            }
-            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
-        }
-    }
-
     fn finish(&mut self, key: StepKey, end: StepEnd) {
-        let Some((_, state)) = self.spool.get_mut(&key) else { return };
-        if matches!(state, Spooled::Alive | Spooled::Orphaned) {
-            *state = Spooled::Ended(end.clone());
-            self.inputs.push_back(NodeInput::Ended { key, end });
-        }
+        self.inputs.extend(self.disk.finish(key, end));
     }
 
     fn orphan(&mut self, key: StepKey) {
-        if let Some((_, state @ Spooled::Alive)) = self.spool.get_mut(&key) {
+        if let Some((_, state @ Spooled::Alive)) = self.disk.spool.get_mut(&key) {
             *state = Spooled::Orphaned;
             self.inputs.push_back(NodeInput::Orphaned { key });
             self.run();
@@ -422,7 +338,7 @@ fn the_end_of_a_script_on_one_node_is_told_with_its_jobs_end() {
     let mut world = World::new();
     world.start(1, 1);
     world.run();
-    assert_eq!(world.started[&key(1, BATCH)], 1);
+    assert_eq!(world.disk.started[&key(1, BATCH)], 1);
     world.finish(key(1, BATCH), end(3));
     world.inputs.clear();
     let mut out = NodeOut::default();
@@ -440,14 +356,14 @@ fn the_end_of_a_script_on_one_node_is_told_with_its_jobs_end() {
     world.unheard.push(frame);
     world.controller();
     world.run();
-    assert!(world.spool.is_empty() && world.machine.jobs.is_empty());
+    assert!(world.disk.spool.is_empty() && world.machine.jobs.is_empty());
     assert!(world.acts.contains(&NodeAct::ForgetJob { job }));
 }
 
 #[test]
 fn a_sweep_that_takes_long_does_not_delay_the_end_of_the_script() {
     let mut world = World::new();
-    world.slow_sweep = true;
+    world.disk.slow_sweep = true;
     world.start(1, 1);
     world.run();
     world.finish(key(1, BATCH), end(0));
@@ -459,7 +375,7 @@ fn a_sweep_that_takes_long_does_not_delay_the_end_of_the_script() {
     world.inputs.push_back(NodeInput::Swept { job: attempt_of(key(1, BATCH)) });
     world.run();
     assert_eq!(world.gone.len(), 1);
-    assert!(world.spool.is_empty());
+    assert!(world.disk.spool.is_empty());
 }
 
 #[test]
@@ -483,7 +399,7 @@ fn on_several_nodes_the_controller_ends_the_job() {
     assert!(world.acts.contains(&NodeAct::KillStep { key: step }), "it does not answer");
     assert_eq!(world.gone.len(), 1);
     assert_eq!(world.reports_of(step), 1);
-    assert!(world.spool.is_empty() && world.marks.is_empty());
+    assert!(world.disk.spool.is_empty() && world.disk.marks.is_empty());
 }
 
 #[test]
@@ -493,9 +409,9 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
     let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30 };
     world.send(vec![Down::StartJob { facts: Box::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
     world.run();
-    assert!(!world.started.contains_key(&job), "the script runs elsewhere");
+    assert!(!world.disk.started.contains_key(&job), "the script runs elsewhere");
     assert!(world.acts.iter().any(|a| matches!(a, NodeAct::OpenJob { memory_mb: 500, batch: false, .. })));
-    let launch = &world.spool[&step].0;
+    let launch = &world.disk.spool[&step].0;
     assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
 }
 
@@ -544,15 +460,15 @@ fn another_attempt_waits_until_the_first_is_gone() {
     world.send(vec![start()]);
     world.run();
     assert!(matches!(&world.ended[&second][..], [Report::LaunchFailed { node_fault: true, .. }]));
-    assert!(!world.started.contains_key(&second));
+    assert!(!world.disk.started.contains_key(&second));
     world.finish(key(1, BATCH), end(0));
     world.run();
     world.send(vec![start()]);
     world.run();
-    assert_eq!(world.started[&second], 1);
+    assert_eq!(world.disk.started[&second], 1);
     world.send(vec![start_job(key(1, BATCH), 1)]);
     world.run();
-    assert_eq!(world.started[&key(1, BATCH)], 1, "an old attempt never runs again");
+    assert_eq!(world.disk.started[&key(1, BATCH)], 1, "an old attempt never runs again");
 }
 
 #[test]
@@ -589,13 +505,13 @@ fn a_gap_makes_it_register_anew_and_old_puts_are_refused() {
     world.send(vec![start_job(key(9, BATCH), 1)]);
     world.run();
     assert_eq!(world.registrations, before + 1);
-    assert!(world.started.is_empty());
+    assert!(world.disk.started.is_empty());
     for _ in 0..2 {
         // As if some relay had it still.
         let old = DownFrame { hop: world.hop + 1, ..lost.clone() };
         world.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(old))));
         world.run();
-        assert!(world.started.is_empty(), "also a later life refuses them");
+        assert!(world.disk.started.is_empty(), "also a later life refuses them");
         world.boot();
     }
 }
@@ -625,7 +541,7 @@ fn what_a_slow_controller_has_not_taken_waits_for_it_and_survives_the_connection
     world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
     world.run();
     assert_eq!((world.reports_of(key(1, BATCH)), world.gone.len()), (1, 1));
-    assert!(world.spool.is_empty());
+    assert!(world.disk.spool.is_empty());
 }
 
 #[test]
@@ -635,14 +551,14 @@ fn what_was_never_started_waits_for_the_controllers_word() {
     world.start(2, 1);
     world.run();
     for key in [key(1, BATCH), key(2, BATCH)] {
-        world.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
-        world.started.remove(&key);
+        world.disk.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
+        world.disk.started.remove(&key);
     }
     // The controller has given up the second meanwhile.
     world.running.remove(&attempt_of(key(2, BATCH)));
     world.boot();
-    assert_eq!(world.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
-    assert_eq!(world.spool.len(), 1);
+    assert_eq!(world.disk.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
+    assert_eq!(world.disk.spool.len(), 1);
 }
 
 #[test]
@@ -654,7 +570,7 @@ fn a_shutdown_ends_everything_and_keeps_the_results() {
     world.send(vec![Down::ShutDown { keep_jobs: false }]);
     world.run();
     assert!(world.exited && world.ended.is_empty());
-    assert!(world.spool.values().all(|(_, state)| matches!(state, Spooled::Ended(_))));
+    assert!(world.disk.spool.values().all(|(_, state)| matches!(state, Spooled::Ended(_))));
     world.boot();
     assert_eq!(world.gone.len(), 2, "told by the next life");
     let mut world = World::new();
@@ -671,7 +587,7 @@ fn happen(world: &mut World, op: u8, arg: u8) {
     match op {
         0..4 => world.start(job, 1 + usize::from(arg / 64)),
         4..6 => {
-            if world.running.contains_key(&attempt_of(step)) && !world.started.contains_key(&step) {
+            if world.running.contains_key(&attempt_of(step)) && !world.disk.started.contains_key(&step) {
                 world.send(vec![start_step(step, 1)]);
             }
         }
@@ -687,31 +603,31 @@ fn happen(world: &mut World, op: u8, arg: u8) {
             world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
         }
         15 => world.lose_next = true,
-        16 => world.fail_spawns ^= true,
+        16 => world.disk.fail_spawns ^= true,
         17 => {
             world.mute ^= true;
             world.controller();
         }
         18 => {
             // A crash between the commit of the folder and the start of its daemon.
-            let fresh = world.spool.iter_mut().find(|(key, (_, state))| {
-                key.job.0 == job && *state == Spooled::Alive && world.started.get(key) == Some(&1)
+            let fresh = world.disk.spool.iter_mut().find(|(key, (_, state))| {
+                key.job.0 == job && *state == Spooled::Alive && world.disk.started.get(key) == Some(&1)
             });
             if let Some((key, (_, state))) = fresh {
                 *state = Spooled::Unstarted;
-                *world.started.get_mut(key).unwrap() -= 1;
+                *world.disk.started.get_mut(key).unwrap() -= 1;
                 world.boot();
             }
         }
         19 => {
             // A step daemon that reports that it could not start anything.
             let key = key(job, BATCH);
-            if let Some((_, state @ Spooled::Alive)) = world.spool.get_mut(&key) {
+            if let Some((_, state @ Spooled::Alive)) = world.disk.spool.get_mut(&key) {
                 *state = Spooled::Failed;
                 world.inputs.push_back(NodeInput::Failed { key, error: "no".into(), node_fault: false });
             }
         }
-        20 => world.slow_sweep ^= true,
+        20 => world.disk.slow_sweep ^= true,
         21 => world.restart_controller(),
         _ => world.tick(Span::from_millis(u64::from(arg) * 100)),
     }
@@ -726,11 +642,11 @@ proptest! {
         let mut world = World::new();
         for (op, arg) in story {
             happen(&mut world, op, arg);
-            for (key, times) in &world.started {
+            for (key, times) in &world.disk.started {
                 prop_assert!(*times <= 1, "{key} started {times} times");
             }
         }
-        (world.mute, world.fail_spawns, world.slow_sweep) = (false, false, false);
+        (world.mute, world.disk.fail_spawns, world.disk.slow_sweep) = (false, false, false);
         world.boot();
         for job in world.running.keys().copied().collect::<Vec<_>>() {
             world.finish(StepKey { job: job.job, attempt: job.attempt, step: BATCH }, end(0));
@@ -740,9 +656,9 @@ proptest! {
         prop_assert!(world.running.is_empty(), "{:?}", world.running);
         prop_assert_eq!(&world.over, &world.gone);
         prop_assert!(world.machine.jobs.is_empty(), "{:?}", world.machine);
-        prop_assert!(world.spool.is_empty() && world.marks.is_empty(), "{:?}", world.spool);
+        prop_assert!(world.disk.spool.is_empty() && world.disk.marks.is_empty(), "{:?}", world.disk.spool);
         prop_assert!(world.machine.timers.is_empty());
-        let known = world.started.iter().filter(|(_, times)| **times > 0);
+        let known = world.disk.started.iter().filter(|(_, times)| **times > 0);
         for (key, _) in known {
             prop_assert!(world.reports_of(*key) > 0, "the end of {key} was not told");
         }

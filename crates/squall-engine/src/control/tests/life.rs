@@ -47,7 +47,7 @@ fn reports_that_come_twice_count_once() {
     let before = d.c.state().clone();
     let counted = d.c.diag().fabric.clone();
     assert_eq!((counted.node_epilogs, counted.repeats), (1, 0));
-    assert_eq!(counted.windows, [0, 1], "one message of two reports");
+    assert_eq!(counted.windows, [2, 1], "a knock, a registration, and one message of two reports");
     d.report("n1", &reports);
     assert_eq!(&before, d.c.state());
     let again = &d.c.diag().fabric;
