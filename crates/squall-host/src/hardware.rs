@@ -45,9 +45,7 @@ impl Machine {
     /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`).
     #[must_use]
     pub fn configured(mut self, config: &Config, name: &str) -> Self {
-        let named =
-            |entry: &&NodeConfig| hostlist::expand(&entry.name).is_ok_and(|names| names.iter().any(|n| n == name));
-        if let Some(entry) = config.nodes.iter().find(named) {
+        if let Some(entry) = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name)) {
             self.apply(entry);
         }
         self

@@ -13,6 +13,7 @@ pub mod noded;
 pub mod pidfile;
 pub mod place;
 pub mod processes;
+pub mod rack;
 pub mod spool;
 pub mod stepd;
 pub mod sys;

@@ -1,5 +1,6 @@
 //! The life of a cluster on one machine: its folders, its nodes' names, its daemons' processes.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use squall_model::config::Config;
+use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 
 use crate::controld::host_name;
@@ -34,6 +35,8 @@ pub enum Daemon {
     Controller,
     /// The node daemon of that name.
     Node(String),
+    /// All emulated nodes.
+    Rack,
 }
 
 impl std::fmt::Display for Daemon {
@@ -41,6 +44,7 @@ impl std::fmt::Display for Daemon {
         match self {
             Self::Controller => f.write_str("the controller"),
             Self::Node(name) => write!(f, "node {name}"),
+            Self::Rack => f.write_str("the rack"),
         }
     }
 }
@@ -51,6 +55,7 @@ impl Daemon {
         match self {
             Self::Controller => place.controller_pid(),
             Self::Node(name) => place.node_pid(name),
+            Self::Rack => place.run().join("rack.pid"),
         }
     }
     /// Its log.
@@ -58,6 +63,7 @@ impl Daemon {
         match self {
             Self::Controller => place.log().join("controller.log"),
             Self::Node(name) => place.log().join(format!("node-{name}.log")),
+            Self::Rack => place.log().join("rack.log"),
         }
     }
     /// Its process id, if it lives.
@@ -76,6 +82,7 @@ impl Daemon {
         match self {
             Self::Controller => command.arg("controller"),
             Self::Node(name) => command.arg("node").arg(name),
+            Self::Rack => command.args(["node", "--rack"]),
         };
         command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]);
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -239,28 +246,53 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-/// The names of the nodes that run on this machine, by the configuration.
+/// The names of all nodes, by the configuration.
 pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    for entry in &config.nodes {
+    let names = names_where(config, |_| true)?;
+    Ok(if names.is_empty() { vec![host_name()] } else { names })
+}
+
+/// The names of the nodes that have a node daemon each.
+pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
+    if config.nodes.is_empty() { Ok(vec![host_name()]) } else { names_where(config, |entry| !entry.emulated) }
+}
+
+/// The names of the nodes that a rack emulates.
+pub fn emulated_names(config: &Config) -> Result<Vec<String>, String> {
+    names_where(config, |entry| entry.emulated)
+}
+
+fn names_where(config: &Config, wanted: impl Fn(&NodeConfig) -> bool) -> Result<Vec<String>, String> {
+    let (mut names, mut seen) = (Vec::new(), HashSet::new());
+    for entry in config.nodes.iter().filter(|entry| wanted(entry)) {
         let found = hostlist::expand(&entry.name).map_err(|e| format!("nodes `{}`: {e}", entry.name))?;
-        names.extend(found.into_iter().filter(|name| !names.contains(name)).collect::<Vec<_>>());
-    }
-    if names.is_empty() {
-        names.push(host_name());
+        names.extend(found.into_iter().filter(|name| seen.insert(name.clone())));
     }
     Ok(names)
 }
 
 /// Writes the configuration of a new cluster: the given text or none, with `count` nodes if it names none.
-pub fn write_config(place: &Place, given: Option<&str>, count: Option<u32>) -> Result<(), String> {
+/// `emulated` more are a rack's.
+pub fn write_config(
+    place: &Place,
+    given: Option<&str>,
+    count: Option<u32>,
+    emulated: Option<u32>,
+) -> Result<(), String> {
     let mut text = given.map_or_else(
         || "# Written by `squall up`. Change it as you like; `scontrol reconfigure` reads it again.\n".to_owned(),
         str::to_owned,
     );
     let config = Config::from_toml(&text)?;
     if config.nodes.is_empty() {
-        text.push_str(&node_section(count));
+        if count.is_some() || emulated.is_none() {
+            text.push_str(&node_section(count));
+        }
+        if let Some(emulated) = emulated {
+            text.push_str(&rack_section(count.unwrap_or(0) + 1, emulated));
+        }
+    } else if emulated.is_some() {
+        return Err("--rack: the configuration names the nodes; mark those that are emulated there".into());
     } else if count.is_some_and(|n| node_names(&config).is_ok_and(|names| names.len() != n as usize)) {
         return Err("--nodes is not the number of nodes that the configuration names: leave one of them out".into());
     }
@@ -269,6 +301,14 @@ pub fn write_config(place: &Place, given: Option<&str>, count: Option<u32>) -> R
     fs::write(&draft, &text)
         .and_then(|()| fs::rename(&draft, &path))
         .map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+fn rack_section(first: u32, count: u32) -> String {
+    let last = first + count - 1;
+    let name = if count == 1 { format!("n{first}") } else { format!("n[{first}-{last}]") };
+    format!(
+        "\n# Emulated nodes: tasks are timers.\n[[nodes]]\nname = \"{name}\"\nemulated = true\ncpus = 16\nmemory_mb = 65536\n"
+    )
 }
 
 fn node_section(count: Option<u32>) -> String {

@@ -86,6 +86,8 @@ pub struct NodeConfig {
     pub features: Vec<String>,
     /// Take the values as they are even where the machine has less.
     pub force: bool,
+    /// Emulated by a rack: tasks are timers.
+    pub emulated: bool,
 }
 
 /// A partition.

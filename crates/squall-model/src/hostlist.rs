@@ -183,6 +183,27 @@ enum Part<'a> {
     Numbers(Vec<Numbers>),
 }
 
+/// Whether `name` is one of the names of a host list, without making them.
+pub fn contains(text: &str, name: &str) -> bool {
+    let Ok(terms) = terms(text) else { return false };
+    terms.into_iter().any(|(at, term)| parse_term(term, at).is_ok_and(|parts| matches(&parts, name)))
+}
+
+/// Whether the parts together can make `text`.
+fn matches(parts: &[Part<'_>], text: &str) -> bool {
+    match parts.split_first() {
+        None => text.is_empty(),
+        Some((Part::Text(own), rest)) => text.strip_prefix(own).is_some_and(|text| matches(rest, text)),
+        Some((Part::Numbers(all), rest)) => {
+            let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+            (1..=digits).any(|length| {
+                let (number, text) = text.split_at(length);
+                all.iter().any(|numbers| numbers.makes(number)) && matches(rest, text)
+            })
+        }
+    }
+}
+
 /// `first-last/step`, written with at least `width` digits.
 struct Numbers {
     first: u64,
@@ -192,6 +213,11 @@ struct Numbers {
 }
 
 impl Numbers {
+    fn makes(&self, text: &str) -> bool {
+        let Ok(number) = text.parse::<u64>() else { return false };
+        let within = (self.first..=self.last).contains(&number) && (number - self.first).is_multiple_of(self.step);
+        within && format!("{number:0width$}", width = self.width) == text
+    }
     fn count(&self) -> usize {
         usize::try_from((self.last - self.first) / self.step).unwrap_or(usize::MAX).saturating_add(1)
     }

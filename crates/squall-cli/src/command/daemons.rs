@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::{self, Settings};
-use squall_host::life;
+use squall_host::life::{self, Daemon};
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
+use squall_host::place::Place;
+use squall_host::rack::{self, RackArgs};
 
 const CONTROLLER_HELP: &str = "\
 usage: squall controller [--state DIR] [--accept-loss]
@@ -21,8 +24,13 @@ Runs the controller of a cluster in the foreground; its log goes to standard err
 
 const NODE_HELP: &str = "\
 usage: squall node NAME [--state DIR]
+       squall node --rack[=N] [--state DIR] [--kill-every=S [--kills=K]]
 
-Runs the node daemon of that name in the foreground; its log goes to standard error.
+Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
+
+  --rack[=N]      the nodes that the configuration calls emulated (the first N of them); where it names none, N nodes
+                  r1 to rN that join by themselves
+  --kill-every=S  kill a random emulated node that has children every S seconds, K times (20); it comes back
 
   --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
 ";
@@ -31,6 +39,9 @@ Runs the node daemon of that name in the foreground; its log goes to standard er
 struct Options {
     state: Option<PathBuf>,
     name: Option<String>,
+    rack: Option<Option<u32>>,
+    kill_every: Option<Duration>,
+    kills: Option<u32>,
     accept_loss: bool,
     detached: bool,
     help: bool,
@@ -40,10 +51,18 @@ impl Options {
     fn parse(args: &[OsString]) -> Result<Self, String> {
         let mut parser = lexopt::Parser::from_args(args.to_vec());
         let mut options = Self::default();
+        let text = |e: lexopt::Error| e.to_string();
         while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
             match arg {
                 Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
                 Long("accept-loss") => options.accept_loss = true,
+                Long("rack") => options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?),
+                Long("kill-every") => {
+                    let seconds: f64 = parser.value().and_then(|s| s.parse()).map_err(text)?;
+                    let span = Duration::try_from_secs_f64(seconds).map_err(|e| format!("--kill-every: {e}"))?;
+                    options.kill_every = Some(span);
+                }
+                Long("kills") => options.kills = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
                 Long("detached") => options.detached = true,
                 Long("help") | Short('h') => options.help = true,
                 Value(name) if options.name.is_none() => {
@@ -73,16 +92,41 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
 /// Runs `squall node NAME`.
 pub(crate) fn node(args: &[OsString]) -> ExitCode {
     finish("node", NODE_HELP, args, |options| {
-        let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
-        let path = place.node_pid(&name);
-        let _pid = PidFile::write(&path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::ResourceBusy => format!("node {name} is running already ({})", path.display()),
-            _ => format!("cannot write {}: {e}", path.display()),
-        })?;
+        if options.rack.is_some() {
+            return rack(&place, options);
+        }
+        let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
+        let _pid = hold(&place, &Daemon::Node(name.clone()))?;
         let args = NodeArgs::new(place, &name).map_err(|e| e.to_string())?;
         Ok(noded::run(&args))
+    })
+}
+
+fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
+    let _pid = hold(place, &Daemon::Rack)?;
+    let config = controld::read_config(place).map_err(|e| e.to_string())?;
+    let mut names = life::emulated_names(&config)?;
+    let count = options.rack.flatten();
+    match count.map(|count| count as usize) {
+        Some(count) if names.is_empty() => names = (1..=count).map(|n| format!("r{n}")).collect(),
+        Some(count) => names.truncate(count),
+        None => {}
+    }
+    if names.is_empty() {
+        return Err("the configuration names no emulated node: `--rack=N` says how many".into());
+    }
+    let (kill_every, kills) = (options.kill_every, options.kills.unwrap_or(20));
+    Ok(rack::run(RackArgs { place: place.clone(), config, names, kill_every, kills }))
+}
+
+/// The daemon's pid file, for as long as it runs.
+fn hold(place: &Place, daemon: &Daemon) -> Result<PidFile, String> {
+    let path = daemon.pid_file(place);
+    PidFile::write(&path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::ResourceBusy => format!("{daemon} is running already ({})", path.display()),
+        _ => format!("cannot write {}: {e}", path.display()),
     })
 }
 

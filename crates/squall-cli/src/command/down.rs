@@ -60,8 +60,8 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
         return Err(format!("there is no cluster in {}", place.dir().display()));
     }
     let config = read_config(place).map_err(|e| e.to_string())?;
-    let names = life::node_names(&config)?;
-    let nodes: Vec<Daemon> = names.iter().cloned().map(Daemon::Node).collect();
+    let names = life::real_names(&config)?;
+    let nodes = up::daemons(&config)?;
     // A controller that was just killed may seem to live for a moment.
     let dead = !up::is_answering(place) && Daemon::Controller.wait_gone(place, DYING_TIME);
     let living = nodes.iter().any(|node| node.pid(place).is_some()) || names.iter().any(|n| life::has_steps(place, n));
@@ -72,7 +72,7 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     }
     // A dead controller can't requeue what runs: it is worth a start.
     if living && !keep_jobs && dead {
-        let restarted = up::start_controller(place).and_then(|()| up::start_nodes(place, &names));
+        let restarted = up::start_controller(place).and_then(|()| up::start_nodes(place, &config));
         if let Err(problem) = restarted {
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
         }

@@ -1,5 +1,6 @@
 //! `squall up`: a cluster on this machine in one command.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,13 +11,14 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon, Started};
 use squall_host::place::Place;
+use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::client::Client;
 
 const HELP: &str = "\
-usage: squall up [--state DIR] [--nodes N] [--config FILE]
+usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state the cluster is the machine's (root) or your own.
@@ -24,6 +26,8 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
   --state DIR     keep the cluster's state there
   --nodes N       N nodes named n1 to nN, each with this machine's CPUs and its share of the memory
                   (otherwise one node, named after this host)
+  --rack N        N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers
+                  that last as long as the job's --comment=timer_ms=MS says
   --config FILE   take the configuration from there (copied to DIR/squall.toml)
 ";
 
@@ -31,12 +35,16 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
 const CONTROLLER_TIME: Duration = Duration::from_mins(2);
 /// How long nodes may take to register.
 const NODE_TIME: Duration = Duration::from_mins(1);
+/// Most nodes of either kind.
+const NODES_MAX: u32 = 1024;
+const RACK_MAX: u32 = 200_000;
 /// Pause between looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 struct Options {
     place: Place,
     nodes: Option<u32>,
+    rack: Option<u32>,
     config: Option<PathBuf>,
 }
 
@@ -50,15 +58,13 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut nodes, mut config) = (None, None, None);
+    let (mut state, mut nodes, mut rack, mut config) = (None, None, None, None);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("nodes") => nodes = Some(count(&parser.value().map_err(|e| e.to_string())?)?),
+            Long("nodes") => nodes = Some(count("--nodes", &parser.value().map_err(|e| e.to_string())?, NODES_MAX)?),
+            Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
-            Long("rack") => {
-                return Err("--rack (emulated nodes) is not part of this version: use --nodes N for real ones".into());
-            }
             Long("help") | Short('h') => return Ok(None),
             Value(value) => {
                 return Err(format!(
@@ -69,13 +75,13 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, config }))
+    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, rack, config }))
 }
 
-fn count(value: &OsString) -> Result<u32, String> {
+fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
     let text = value.to_string_lossy();
-    let number = text.parse().ok().filter(|n| (1..=1024).contains(n));
-    number.ok_or_else(|| format!("--nodes: `{text}` is not a number from 1 to 1024"))
+    let number = text.parse().ok().filter(|n| (1..=most).contains(n));
+    number.ok_or_else(|| format!("{option}: `{text}` is not a number from 1 to {most}"))
 }
 
 fn up(options: &Options) -> Result<String, String> {
@@ -84,7 +90,8 @@ fn up(options: &Options) -> Result<String, String> {
     let fresh = configure(options)?;
     let config = read_config(place).map_err(|e| e.to_string())?;
     let names = life::node_names(&config)?;
-    if !fresh && options.nodes.is_some_and(|n| n as usize != names.len()) {
+    let asked = options.nodes.or(options.rack).map(|_| options.nodes.unwrap_or(0) + options.rack.unwrap_or(0));
+    if !fresh && asked.is_some_and(|n| n as usize != names.len()) {
         return Err(format!(
             "this cluster has {} node(s) ({}): to change that, edit {} and start again, or use another --state",
             names.len(),
@@ -94,7 +101,7 @@ fn up(options: &Options) -> Result<String, String> {
     }
     let was_alive = Daemon::Controller.pid(place).is_some();
     start_controller(place)?;
-    let started = start_nodes(place, &names)?;
+    let started = start_nodes(place, &config)?;
     // Whoever can't announce a cluster finds it by SQUALL_STATE.
     let announced = place.announce().is_ok();
     let mut text = if was_alive && started == 0 {
@@ -129,7 +136,7 @@ fn configure(options: &Options) -> Result<bool, String> {
         }
         return Ok(false);
     }
-    life::write_config(place, given.as_deref(), options.nodes).map_err(|e| match &options.config {
+    life::write_config(place, given.as_deref(), options.nodes, options.rack).map_err(|e| match &options.config {
         Some(file) => format!("{}: {e}", file.display()),
         None => e,
     })?;
@@ -174,8 +181,9 @@ pub(super) fn is_answering(place: &Place) -> bool {
 }
 
 /// Starts the nodes that do not run, and waits until all have registered. Returns how many were started.
-pub(super) fn start_nodes(place: &Place, names: &[String]) -> Result<usize, String> {
-    let mut daemons: Vec<_> = names.iter().map(|name| (Daemon::Node(name.clone()), None)).collect();
+pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, String> {
+    let names = &life::node_names(config)?;
+    let mut daemons: Vec<_> = daemons(config)?.into_iter().map(|daemon| (daemon, None)).collect();
     let begin = Instant::now();
     loop {
         for (daemon, started) in &mut daemons {
@@ -193,14 +201,25 @@ pub(super) fn start_nodes(place: &Place, names: &[String]) -> Result<usize, Stri
     }
 }
 
-/// Nodes that don't answer the controller.
+/// The daemons of all nodes.
+pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
+    let rack = (!life::emulated_names(config)?.is_empty()).then_some(Daemon::Rack);
+    Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(rack).collect())
+}
+
+/// Nodes that don't answer the controller; while most are missing it is enough that there are some.
 fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String> {
-    let answer = Client::connect_to(place, "up").and_then(|mut c| c.ask(&Request::Nodes));
+    let answer = Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
+        // All their names would be much to ask for again and again.
+        Answer::Diag(diag) if diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
+        _ => client.ask(&Request::Nodes),
+    });
     match answer {
         Ok(Answer::Nodes(nodes)) => {
             // The state remembers nodes as up over a restart; only a connected one has a version.
-            let is_up = |name: &&String| nodes.iter().any(|n| n.name == **name && n.up && !n.version.is_empty());
-            Ok(names.iter().filter(|name| !is_up(name)).cloned().collect())
+            let up = nodes.iter().filter(|n| n.up && !n.version.is_empty()).map(|n| n.name.as_str());
+            let up: HashSet<&str> = up.collect();
+            Ok(names.iter().filter(|name| !up.contains(name.as_str())).cloned().collect())
         }
         Ok(_) => Err("the controller gave an answer that does not fit the request".into()),
         Err(e) if e.is_transient() => match Daemon::Controller.pid(place) {

@@ -273,6 +273,11 @@ impl NodeMachine {
         self.link.session()
     }
 
+    /// How many nodes can be reached through this one.
+    pub fn below(&self) -> usize {
+        self.relay.below()
+    }
+
     /// Whether a step was spawned here and has not ended, as far as the machine knows.
     pub fn is_live(&self, key: StepKey) -> bool {
         self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))

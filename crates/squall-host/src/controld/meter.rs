@@ -59,7 +59,7 @@ impl Meter {
     }
 
     /// Adds the host's figures to the machine's.
-    pub(super) fn fill(&mut self, diag: &mut Diag, now: Time, clients: u64, nodes: u64) {
+    pub(super) fn fill(&mut self, diag: &mut Diag, now: Time, clients: u64) {
         let own = &self.diag;
         diag.since = self.since;
         diag.now = now;
@@ -75,7 +75,6 @@ impl Meter {
         diag.messages = self.messages.iter().map(|(kind, (n, us))| ((*kind).to_owned(), *n, *us)).collect();
         diag.users = self.users.iter().map(|(uid, (n, us))| (*uid, *n, *us)).collect();
         diag.clients = clients;
-        diag.nodes = nodes;
         if std::mem::take(&mut self.reset) {
             *self = Self::new(now);
         }

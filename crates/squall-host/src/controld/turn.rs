@@ -305,8 +305,8 @@ impl Daemon {
 
     fn answer(&mut self, id: u64, mut answer: Answer) {
         if let Answer::Diag(diag) = &mut answer {
-            let nodes = self.peers.values().filter(|p| p.node).count() as u64;
-            self.meter.fill(diag, clock::now(), self.peers.len() as u64 - nodes, nodes);
+            let children = self.peers.values().filter(|p| p.node).count();
+            self.meter.fill(diag, clock::now(), (self.peers.len() - children) as u64);
         }
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)

@@ -27,6 +27,11 @@ impl SignalFd {
         }
     }
 
+    /// To be watched: readable when a signal waits.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.0
+    }
+
     /// The next signal that waits, if any.
     pub fn take(&self) -> Option<i32> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();

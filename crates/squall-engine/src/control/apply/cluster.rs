@@ -133,9 +133,7 @@ fn entries_by_name(config: &Config) -> BTreeMap<String, &NodeConfig> {
 }
 
 fn entry_of<'a>(config: &'a Config, name: &str) -> Option<&'a NodeConfig> {
-    config.nodes.iter().find(|entry| {
-        entry.name == name || hostlist::expand(&entry.name).is_ok_and(|names| names.iter().any(|n| n == name))
-    })
+    config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name))
 }
 
 /// What the configuration makes of a node's hardware: it may lower values, or with `force` set them.

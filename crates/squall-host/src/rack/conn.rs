@@ -1,0 +1,379 @@
+//! The rack's sockets: one that listens for each node, one for each hop's end, all in one epoll.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    recv, send, socket_with, sockopt,
+};
+use serde::Serialize;
+use squall_engine::fabric::{Dial, NetInput, NetOut};
+use squall_engine::node::NodeInput;
+use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::{Hello, Proof, Role};
+
+use crate::auth::is_operator;
+use crate::logging::say;
+use crate::place::{Place, SocketPath};
+
+/// Bytes read at once, into one buffer for all.
+const READ_BYTES: usize = 256 << 10;
+
+/// Connections that wait to be accepted by one node.
+const BACKLOG: i32 = 1024;
+
+/// Marks the tokens of sockets that listen.
+const LISTENER: u64 = 1 << 62;
+
+/// One end of a hop.
+#[derive(Debug)]
+pub(super) struct Conn {
+    fd: OwnedFd,
+    node: u32,
+    side: Side,
+    /// The other side has greeted.
+    greeted: bool,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Side {
+    /// Dialled by this node.
+    Parent(Role),
+    /// Accepted by this node.
+    Child(u32),
+}
+
+/// All sockets.
+pub(super) struct Conns {
+    place: Place,
+    all: HashMap<u64, Conn>,
+    last: u64,
+    listeners: HashMap<u32, OwnedFd>,
+    parents: HashMap<u32, u64>,
+    children: HashMap<(u32, u32), u64>,
+    last_link: HashMap<u32, u32>,
+    scratch: Vec<u8>,
+    frame: Vec<u8>,
+    names: Vec<String>,
+}
+
+impl Conns {
+    pub(super) fn new(place: Place, names: Vec<String>) -> Self {
+        Self {
+            place,
+            all: HashMap::new(),
+            last: 0,
+            listeners: HashMap::new(),
+            parents: HashMap::new(),
+            children: HashMap::new(),
+            last_link: HashMap::new(),
+            scratch: vec![0; READ_BYTES],
+            frame: Vec::new(),
+            names,
+        }
+    }
+
+    /// Opens a node's door.
+    pub(super) fn listen(&mut self, epoll: &OwnedFd, node: u32, name: &str) -> io::Result<()> {
+        let path = self.place.node_socket(name);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let socket = SocketPath::new(&path)?;
+        let fd = unix_socket()?;
+        bind(&fd, &SocketAddrUnix::new(socket.as_path())?)?;
+        listen(&fd, BACKLOG)?;
+        epoll::add(epoll, &fd, EventData::new_u64(LISTENER | u64::from(node)), EventFlags::IN)?;
+        self.listeners.insert(node, fd);
+        Ok(())
+    }
+
+    /// Something can be read, written or accepted.
+    pub(super) fn ready(
+        &mut self,
+        epoll: &OwnedFd,
+        token: u64,
+        flags: EventFlags,
+        inbox: &mut Vec<(u32, NodeInput)>,
+    ) {
+        if token & LISTENER != 0 {
+            return self.accept(epoll, (token & !LISTENER) as u32);
+        }
+        if flags.contains(EventFlags::OUT) && !self.push_out(token) {
+            return self.end(token, inbox);
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP)
+            && !self.pull_in(token, inbox)
+        {
+            self.end(token, inbox);
+        }
+    }
+
+    fn accept(&mut self, epoll: &OwnedFd, node: u32) {
+        loop {
+            let Some(listener) = self.listeners.get(&node) else { return };
+            let Ok(fd) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { return };
+            let friend = sockopt::socket_peercred(&fd).is_ok_and(|peer| is_operator(peer.uid.as_raw()));
+            if friend {
+                let link = self.last_link.entry(node).or_default();
+                *link += 1;
+                let side = Side::Child(*link);
+                self.add(epoll, fd, node, side);
+            }
+        }
+    }
+
+    fn add(&mut self, epoll: &OwnedFd, fd: OwnedFd, node: u32, side: Side) -> Option<u64> {
+        self.last += 1;
+        let token = self.last;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        if let Err(e) = epoll::add(epoll, &fd, EventData::new_u64(token), flags) {
+            say(&format!("a connection can't be watched: {e}"));
+            return None;
+        }
+        self.all.insert(token, Conn { fd, node, side, greeted: false, inbox: Vec::new(), outbox: Vec::new() });
+        Some(token)
+    }
+
+    /// Reads all there is. False: the connection has ended.
+    fn pull_in(&mut self, token: u64, inbox: &mut Vec<(u32, NodeInput)>) -> bool {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let lives = loop {
+            let Some(conn) = self.all.get_mut(&token) else { break true };
+            match recv(&conn.fd, &mut scratch[..], RecvFlags::empty()) {
+                Ok((0, _)) => break false,
+                Ok((length, _)) => {
+                    if !self.feed(token, &scratch[..length], inbox) {
+                        break false;
+                    }
+                    if length < scratch.len() {
+                        break true;
+                    }
+                }
+                Err(Errno::AGAIN) => break true,
+                Err(Errno::INTR) => {}
+                Err(_) => break false,
+            }
+        };
+        self.scratch = scratch;
+        lives
+    }
+
+    /// Takes bytes that came. False: they are no frames.
+    fn feed(&mut self, token: u64, bytes: &[u8], inbox: &mut Vec<(u32, NodeInput)>) -> bool {
+        let Some(conn) = self.all.get_mut(&token) else { return true };
+        let mut rest = std::mem::take(&mut conn.inbox);
+        let mut at = 0;
+        let held = !rest.is_empty();
+        if held {
+            rest.extend_from_slice(bytes);
+        }
+        loop {
+            let view = if held { &rest[at..] } else { &bytes[at..] };
+            match self.one(token, view, inbox) {
+                Ok(0) => break,
+                Ok(length) => at += length,
+                Err(()) => return false,
+            }
+        }
+        let left = if held { rest.split_off(at) } else { bytes[at..].to_vec() };
+        if let Some(conn) = self.all.get_mut(&token) {
+            conn.inbox = left;
+        }
+        true
+    }
+
+    /// Takes one frame, if it is whole; returns how many bytes it took.
+    fn one(&mut self, token: u64, bytes: &[u8], inbox: &mut Vec<(u32, NodeInput)>) -> Result<usize, ()> {
+        let Some(conn) = self.all.get(&token) else { return Ok(0) };
+        let (node, side) = (conn.node, conn.side.clone());
+        if !conn.greeted {
+            let Some((hello, length)) = codec::take::<Hello>(bytes).map_err(drop)? else { return Ok(0) };
+            self.greeted(token, &hello, inbox)?;
+            return Ok(length);
+        }
+        let (input, length) = match side {
+            Side::Parent(_) => {
+                let Some((frame, length)) = codec::take::<DownFrame>(bytes).map_err(drop)? else { return Ok(0) };
+                (NetInput::FromParent(Box::new(frame)), length)
+            }
+            Side::Child(link) => {
+                let Some((frame, length)) = codec::take::<UpFrame>(bytes).map_err(drop)? else { return Ok(0) };
+                (NetInput::FromChild { link, frame: Box::new(frame) }, length)
+            }
+        };
+        let current = match side {
+            Side::Parent(_) => self.parents.get(&node) == Some(&token),
+            Side::Child(link) => self.children.get(&(node, link)) == Some(&token),
+        };
+        if current {
+            inbox.push((node, NodeInput::Net(input)));
+        }
+        Ok(length)
+    }
+
+    fn greeted(&mut self, token: u64, hello: &Hello, inbox: &mut Vec<(u32, NodeInput)>) -> Result<(), ()> {
+        let Some(conn) = self.all.get_mut(&token) else { return Err(()) };
+        conn.greeted = true;
+        let node = conn.node;
+        if hello.protocol != PROTOCOL_VERSION {
+            return Err(());
+        }
+        match conn.side.clone() {
+            Side::Parent(expected) if hello.role == expected => {
+                if let Some(old) = self.parents.insert(node, token) {
+                    self.all.remove(&old);
+                }
+                inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
+                Ok(())
+            }
+            Side::Child(link) if matches!(hello.role, Role::Node(_)) => {
+                self.children.insert((node, link), token);
+                let own = Hello {
+                    protocol: PROTOCOL_VERSION,
+                    cluster: String::new(),
+                    role: Role::Node(self.names_node(node)),
+                    proof: Proof::Peer,
+                };
+                self.send(token, &own);
+                inbox.push((node, NodeInput::Net(NetInput::ChildOpened { link })));
+                Ok(())
+            }
+            _ => Err(()),
+        }
+    }
+
+    /// A connection has ended.
+    fn end(&mut self, token: u64, inbox: &mut Vec<(u32, NodeInput)>) {
+        let Some(conn) = self.all.remove(&token) else { return };
+        let node = conn.node;
+        let input = match conn.side {
+            Side::Parent(_) if self.parents.get(&node) == Some(&token) => {
+                self.parents.remove(&node);
+                NetInput::ParentClosed
+            }
+            Side::Parent(_) if !conn.greeted => NetInput::DialFailed,
+            Side::Child(link) if self.children.remove(&(node, link)).is_some() => NetInput::ChildClosed { link },
+            _ => return,
+        };
+        inbox.push((node, NodeInput::Net(input)));
+    }
+
+    /// Does what a node's machine wants.
+    pub(super) fn carry_out(
+        &mut self,
+        epoll: &OwnedFd,
+        node: u32,
+        name: &str,
+        out: NetOut,
+        inbox: &mut Vec<(u32, NodeInput)>,
+    ) {
+        if let Some(frame) = &out.up
+            && let Some(&token) = self.parents.get(&node)
+        {
+            self.send(token, frame);
+        }
+        for (link, frame) in &out.down {
+            if let Some(&token) = self.children.get(&(node, *link)) {
+                self.send(token, frame);
+            }
+        }
+        for link in out.drop {
+            if let Some(token) = self.children.remove(&(node, link)) {
+                self.all.remove(&token);
+            }
+        }
+        if out.hang_up
+            && let Some(token) = self.parents.remove(&node)
+        {
+            self.all.remove(&token);
+        }
+        if let Some(dial) = out.dial
+            && self.dial(epoll, node, name, &dial).is_err()
+        {
+            inbox.push((node, NodeInput::Net(NetInput::DialFailed)));
+        }
+    }
+
+    fn dial(&mut self, epoll: &OwnedFd, node: u32, name: &str, dial: &Dial) -> io::Result<()> {
+        let (path, expected) = match dial {
+            Dial::Controller => (self.place.controller_socket(), Role::Controller),
+            Dial::Node(parent) => (self.place.node_socket(parent), Role::Node(parent.clone())),
+        };
+        let path = SocketPath::new(&path)?;
+        let fd = unix_socket()?;
+        connect(&fd, &SocketAddrUnix::new(path.as_path())?)?;
+        if !is_operator(sockopt::socket_peercred(&fd)?.uid.as_raw()) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let token = self.add(epoll, fd, node, Side::Parent(expected)).ok_or(io::ErrorKind::Other)?;
+        let role = Role::Node(name.to_owned());
+        self.send(token, &Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer });
+        Ok(())
+    }
+
+    /// Sends a frame, after those sent before.
+    fn send(&mut self, token: u64, message: &impl Serialize) {
+        self.frame.clear();
+        if let Err(e) = codec::encode(message, &mut self.frame) {
+            return say(&format!("a frame could not be made: {e}"));
+        }
+        let Some(conn) = self.all.get_mut(&token) else { return };
+        let mut at = 0;
+        while conn.outbox.is_empty() && at < self.frame.len() {
+            match send(&conn.fd, &self.frame[at..], SendFlags::NOSIGNAL) {
+                Ok(length) => at += length,
+                Err(Errno::INTR) => {}
+                // What can't go now goes when there is room; if the peer is gone, reading tells of it.
+                Err(_) => break,
+            }
+        }
+        conn.outbox.extend_from_slice(&self.frame[at..]);
+    }
+
+    /// Writes what waits. False: the connection has ended.
+    fn push_out(&mut self, token: u64) -> bool {
+        let Some(conn) = self.all.get_mut(&token) else { return true };
+        let mut at = 0;
+        while at < conn.outbox.len() {
+            match send(&conn.fd, &conn.outbox[at..], SendFlags::NOSIGNAL) {
+                Ok(length) => at += length,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        conn.outbox.drain(..at);
+        true
+    }
+
+    /// All connections of a node end; its door closes. The node itself hears nothing of it.
+    pub(super) fn die(&mut self, node: u32) {
+        self.listeners.remove(&node);
+        self.close_all(node);
+    }
+
+    /// All connections of a node end.
+    pub(super) fn close_all(&mut self, node: u32) {
+        self.parents.remove(&node);
+        self.children.retain(|(of, _), _| *of != node);
+        self.all.retain(|_, conn| conn.node != node);
+    }
+
+    fn names_node(&self, node: u32) -> String {
+        self.names.get(node as usize).cloned().unwrap_or_default()
+    }
+}
+
+fn unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}

@@ -1,0 +1,194 @@
+//! One emulated node: the node machine, and a world in which tasks are timers.
+
+use std::collections::BTreeMap;
+
+use squall_engine::machine::Machine as _;
+use squall_engine::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine};
+use squall_model::config::NodeConfig;
+use squall_model::id::{Incarnation, Session, StepKey};
+use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::report::StepEnd;
+use squall_model::resource::Hardware;
+use squall_model::step::{JobFacts, Program, StepLaunch};
+use squall_model::time::{Span, Time};
+use squall_model::wire::stepd::ToStepd;
+
+/// Emulated nodes are always well.
+pub(super) const HEALTH: Health = Health { load_centi: 0, free_mb: 0 };
+
+/// CPUs and memory of an emulated node for which the configuration says nothing.
+const CPUS: u32 = 16;
+const MEMORY_MB: u64 = 64 << 10;
+
+/// What a job says in its comment to set how long its emulated script lasts.
+const TIMER: &str = "timer_ms=";
+
+const SIGTERM: u8 = 15;
+const SIGKILL: u8 = 9;
+
+/// An emulated node.
+pub(super) struct Emulated {
+    pub(super) name: String,
+    pub(super) machine: Option<Box<NodeMachine>>,
+    /// When it is to be called, as far as the rack has noted it.
+    pub(super) due: Option<Time>,
+    boot: Box<Boot>,
+    /// What a spool would hold.
+    jobs: BTreeMap<JobAttempt, Box<JobFacts>>,
+    steps: BTreeMap<StepKey, Task>,
+}
+
+struct Task {
+    launch: Box<StepLaunch>,
+    started: Time,
+    ends: Time,
+    /// The signal that ended it before its time.
+    signal: u8,
+    ended: bool,
+}
+
+impl Emulated {
+    pub(super) fn new(name: &str, above: Vec<String>, kind: Option<&NodeConfig>) -> Self {
+        let mut boot = Boot {
+            name: name.to_owned(),
+            incarnation: Incarnation(u128::from(std::process::id()) << 64 | u128::from(fingerprint(name))),
+            life: 1,
+            session: Session::default(),
+            above,
+            hardware: hardware(kind),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        boot.hardware.boot_time_s = 1;
+        Self {
+            name: name.to_owned(),
+            machine: Some(Box::new(NodeMachine::new(boot.clone()))),
+            due: None,
+            boot: Box::new(boot),
+            jobs: BTreeMap::new(),
+            steps: BTreeMap::new(),
+        }
+    }
+
+    /// Whether other nodes are attached to it.
+    pub(super) fn is_collector(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.below() > 0)
+    }
+
+    /// Its daemon starts again and finds its spool.
+    pub(super) fn revive(&mut self, mut tell: impl FnMut(NodeInput)) {
+        self.boot.life += 1;
+        self.machine = Some(Box::new(NodeMachine::new((*self.boot).clone())));
+        for facts in self.jobs.values() {
+            tell(NodeInput::FoundJob { facts: facts.clone() });
+        }
+        for task in self.steps.values() {
+            let state = if task.ended { FoundStep::Ended(task.end()) } else { FoundStep::Alive };
+            tell(NodeInput::FoundStep { launch: task.launch.clone(), state });
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let machine = self.machine.as_ref()?;
+        let tasks = self.steps.values().filter(|task| !task.ended).map(|task| task.ends);
+        machine.deadline().into_iter().chain(tasks).min()
+    }
+
+    /// Tasks whose time has come.
+    pub(super) fn ends(&mut self, now: Time, mut tell: impl FnMut(NodeInput)) {
+        for (&key, task) in self.steps.iter_mut().filter(|(_, task)| !task.ended && task.ends <= now) {
+            task.ended = true;
+            tell(NodeInput::Ended { key, end: task.end() });
+        }
+    }
+
+    pub(super) fn act(&mut self, now: Time, act: NodeAct, mut tell: impl FnMut(NodeInput)) {
+        match act {
+            NodeAct::SaveSession(session) => self.boot.session = session,
+            NodeAct::OpenJob { facts, batch: false, .. } => {
+                self.jobs.insert(JobAttempt { job: facts.key.job, attempt: facts.key.attempt }, facts);
+            }
+            NodeAct::OpenJob { .. } | NodeAct::Say(_) => {}
+            NodeAct::Spawn(launch) => {
+                let ends = now + lasts(&launch);
+                self.steps.insert(launch.key, Task { launch, started: now, ends, signal: 0, ended: false });
+            }
+            NodeAct::Tell { key, message } => match message {
+                ToStepd::End { .. } => self.kill(now, key, SIGTERM, tell),
+                ToStepd::Signal { signal, .. } if signal == i32::from(SIGTERM) || signal == i32::from(SIGKILL) => {
+                    self.kill(now, key, signal as u8, tell);
+                }
+                ToStepd::Signal { .. } | ToStepd::Usage => {}
+            },
+            NodeAct::KillStep { key } => self.kill(now, key, SIGKILL, tell),
+            NodeAct::Sweep { job } => {
+                let live = self.steps.iter().filter(|(key, task)| of(**key) == job && !task.ended);
+                for key in live.map(|(key, _)| *key).collect::<Vec<_>>() {
+                    self.kill(now, key, SIGKILL, &mut tell);
+                }
+                tell(NodeInput::Swept { job });
+            }
+            NodeAct::Forget { key } => {
+                self.steps.remove(&key);
+            }
+            NodeAct::ForgetJob { job } => {
+                self.jobs.remove(&job);
+                self.steps.retain(|key, _| of(*key) != job);
+            }
+        }
+    }
+
+    fn kill(&mut self, now: Time, key: StepKey, signal: u8, mut tell: impl FnMut(NodeInput)) {
+        if let Some(task) = self.steps.get_mut(&key).filter(|task| !task.ended) {
+            (task.ended, task.signal, task.ends) = (true, signal, now);
+            tell(NodeInput::Ended { key, end: task.end() });
+        }
+    }
+}
+
+impl Task {
+    fn end(&self) -> StepEnd {
+        let code = match &self.launch.program {
+            Program::Timer { code, .. } if self.signal == 0 => *code,
+            _ => 0,
+        };
+        let exit = ExitCode { code, signal: self.signal };
+        StepEnd { exit, started: self.started, ended: self.ends, ..StepEnd::default() }
+    }
+}
+
+fn of(key: StepKey) -> JobAttempt {
+    JobAttempt { job: key.job, attempt: key.attempt }
+}
+
+/// How long the tasks of a launch last.
+fn lasts(launch: &StepLaunch) -> Span {
+    match &launch.program {
+        Program::Timer { run_ms, .. } => Span::from_millis(*run_ms),
+        Program::Batch | Program::Tasks(_) => {
+            let comment = launch.facts.spec.comment.as_deref().unwrap_or_default();
+            let timer = comment.split([' ', ',']).find_map(|word| word.strip_prefix(TIMER)?.parse().ok());
+            Span::from_millis(timer.unwrap_or_default())
+        }
+    }
+}
+
+fn hardware(entry: Option<&NodeConfig>) -> Hardware {
+    let cpus = entry.and_then(|entry| entry.cpus).unwrap_or(CPUS);
+    Hardware {
+        cpus,
+        sockets: 1,
+        cores_per_socket: cpus,
+        threads_per_core: 1,
+        memory_mb: entry.and_then(|entry| entry.memory_mb).unwrap_or(MEMORY_MB),
+        arch: std::env::consts::ARCH.to_owned(),
+        os: "emulated".to_owned(),
+        address: "localhost".to_owned(),
+        features: entry.map(|entry| entry.features.clone()).unwrap_or_default(),
+        ..Hardware::default()
+    }
+}
+
+/// Tells names apart.
+fn fingerprint(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
