@@ -21,7 +21,11 @@ use squall_model::job::{Blob, ExitCode, JobAttempt, JobSpec, Owner};
 use squall_model::report::Report;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{BatchStart, JobFacts};
-use squall_model::wire::node::{Down, DownFrame, EndReason, Registration, UpFrame};
+use squall_model::wire::fabric::{
+    Composite, DownFrame, Downward, LaunchFailure, Parcel, Path as Above, Put, UpFrame, Upward, Window,
+};
+use squall_model::wire::node::{Down, EndReason, Registration};
+use squall_model::wire::sealed::Sealed;
 use squall_model::wire::{Hello, Proof, Role};
 
 /// Starts the task, which waits for the file `go` and ends with the code in it; notes it; writes the result that
@@ -47,10 +51,12 @@ struct Bed {
 struct Node {
     thread: JoinHandle<std::process::ExitCode>,
     stream: UnixStream,
-    session: Session,
+    epoch: Epoch,
     seq: u64,
-    registration: Registration,
-    taken: u64,
+    /// Number of the last thing that was said, on this connection and from the node.
+    hops: (u64, u64),
+    registration: Option<Registration>,
+    seen: Vec<Report>,
 }
 
 impl Bed {
@@ -75,11 +81,10 @@ impl Bed {
         assert_eq!(hello.role, Role::Node("n1".into()));
         let (protocol, role) = (PROTOCOL_VERSION, Role::Controller);
         send(&mut stream, &Hello { protocol, cluster: String::new(), role, proof: Proof::Peer });
-        let UpFrame::Register(registration) = receive(&mut stream) else { panic!("it must register first") };
         self.epoch += 1;
-        let session = Session { epoch: Epoch(self.epoch), number: 1 };
-        let mut node = Node { thread, stream, session, seq: 0, registration: *registration, taken: 0 };
-        node.tell(vec![Down::Welcome { node: NodeId(0), heartbeat_s: 60 }], Vec::new());
+        let (epoch, seen) = (Epoch(self.epoch), Vec::new());
+        let mut node = Node { thread, stream, epoch, seq: 0, hops: (0, 0), registration: None, seen };
+        node.register();
         node
     }
 
@@ -102,10 +107,59 @@ impl Bed {
 }
 
 impl Node {
-    fn tell(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) {
+    /// The way stands; the node knocks, is asked who it is, says so, and is welcomed.
+    fn register(&mut self) {
+        let path = Above { above: Vec::new(), window: Window::default(), heartbeat_s: 60 };
+        self.say(Downward::Path(Box::new(path)));
+        let knocks = self.composite().knocks;
+        assert_eq!(knocks, [(Vec::new(), "n1".to_owned())]);
+        self.reply(None, Down::Identify);
+        let offered = Session { epoch: self.epoch, number: self.seq };
+        let registration = self.composite().registrations.remove(0);
+        assert_eq!(registration.session, offered);
+        self.registration = Some(registration);
+        self.reply(Some(NodeId(0)), Down::Welcome { node: NodeId(0) });
+    }
+
+    /// What it said of itself.
+    fn said(&self) -> &Registration {
+        self.registration.as_ref().unwrap()
+    }
+
+    fn say(&mut self, say: Downward) {
+        self.hops.0 += 1;
+        send(&mut self.stream, &DownFrame { hop: self.hops.0, says: vec![say] });
+    }
+
+    fn put(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) -> Put {
         self.seq += 1;
-        let frame = DownFrame { session: self.session, seq: self.seq, messages, blobs };
-        send(&mut self.stream, &frame);
+        let parcel = Sealed::new(Parcel { messages, blobs });
+        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::one(NodeId(0)), parcel }
+    }
+
+    fn reply(&mut self, node: Option<NodeId>, message: Down) {
+        let put = self.put(vec![message], Vec::new());
+        self.say(Downward::Reply { route: Vec::new(), node, put });
+    }
+
+    fn tell(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) {
+        let put = self.put(messages, blobs);
+        self.say(Downward::Put(put));
+    }
+
+    /// The next composite; taken.
+    fn composite(&mut self) -> Composite {
+        loop {
+            let frame: UpFrame = receive(&mut self.stream);
+            assert_eq!(frame.hop, self.hops.1 + 1);
+            self.hops.1 += frame.says.len() as u64;
+            for say in frame.says {
+                if let Upward::Composite { batch, composite } = say {
+                    self.say(Downward::Taken { batch });
+                    return *composite;
+                }
+            }
+        }
     }
 
     fn start_job(&mut self, job: u32) {
@@ -132,12 +186,18 @@ impl Node {
     /// The next reports that were not seen before; acknowledged.
     fn reports(&mut self) -> Vec<Report> {
         loop {
-            let UpFrame::Reports { first, reports, .. } = receive(&mut self.stream) else { continue };
-            let last = first + reports.len() as u64 - 1;
-            let fresh: Vec<Report> = (first..).zip(reports).filter(|(n, _)| *n > self.taken).map(|(_, r)| r).collect();
+            let reports = reports_of(self.composite());
+            let fresh: Vec<Report> = reports.into_iter().filter(|report| !self.seen.contains(report)).collect();
             if !fresh.is_empty() {
-                self.taken = last;
-                self.tell(vec![Down::Ack { up_to: last }], Vec::new());
+                let (mut steps, mut jobs) = (Vec::new(), Vec::new());
+                for report in &fresh {
+                    match report {
+                        Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => steps.push(*key),
+                        Report::JobGone { job } => jobs.push(*job),
+                    }
+                }
+                self.tell(vec![Down::Known { steps, jobs }], Vec::new());
+                self.seen.extend(fresh.iter().cloned());
                 return fresh;
             }
         }
@@ -157,6 +217,17 @@ impl Node {
         self.tell(vec![Down::ShutDown { keep_jobs: true }], Vec::new());
         self.thread.join().unwrap();
     }
+}
+
+/// What a composite of one node says, in the order in which it is taken.
+fn reports_of(composite: Composite) -> Vec<Report> {
+    let ended = composite.ended.into_iter().flat_map(|(key, ends)| ends.into_iter().map(move |(_, end)| (key, end)));
+    let ended = ended.map(|(key, end)| Report::StepEnded { key, end });
+    let failed = composite.failed.into_iter().map(|(_, LaunchFailure { key, error, node_fault })| {
+        Report::LaunchFailed { key, error, node_fault }
+    });
+    let gone = composite.gone.into_keys().map(|job| Report::JobGone { job });
+    ended.chain(failed).chain(gone).collect()
 }
 
 fn send<T: serde::Serialize>(stream: &mut UnixStream, message: &T) {
@@ -201,7 +272,7 @@ fn tasks_outlive_their_daemons_and_end_with_their_own_exit_code() {
 
     // A step daemon is killed: its task runs on, and its exit code is right.
     let mut node = bed.start(&program);
-    let incarnation: Incarnation = node.registration.incarnation;
+    let incarnation: Incarnation = node.said().incarnation;
     node.start_job(1);
     bed.kill_step_daemon(1);
     bed.let_go(1, 7);
@@ -216,9 +287,9 @@ fn tasks_outlive_their_daemons_and_end_with_their_own_exit_code() {
     node.shut_down();
     let mut stray = Command::new("sleep").arg("60").env(TASK_MARK, bed.folder(77)).spawn().unwrap();
     let mut node = bed.start(&program);
-    assert_eq!(node.registration.incarnation, incarnation);
-    let jobs: Vec<u32> = node.registration.jobs.iter().map(|job| job.job.0).collect();
-    assert_eq!((jobs, node.registration.steps.len()), (vec![2, 3], 2));
+    assert_eq!(node.said().incarnation, incarnation);
+    let jobs: Vec<u32> = node.said().jobs.iter().map(|job| job.job.0).collect();
+    assert_eq!((jobs, node.said().steps.len()), (vec![2, 3], 2));
     assert!(stray.wait().is_err() || !bed.folder(77).exists(), "a process of a forgotten step is killed");
     bed.let_go(2, 0);
     assert_eq!(exit_in(&node.until_gone(2)), (code(0), false));

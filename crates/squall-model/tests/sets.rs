@@ -134,8 +134,10 @@ proptest! {
         drop(codec::decode::<Record>(&bytes, crc));
         drop(codec::decode::<wire::client::Request>(&bytes, crc));
         drop(codec::decode::<wire::client::Answer>(&bytes, crc));
-        drop(codec::decode::<wire::node::UpFrame>(&bytes, crc));
-        drop(codec::decode::<wire::node::DownFrame>(&bytes, crc));
+        drop(codec::decode::<wire::fabric::UpFrame>(&bytes, crc));
+        drop(codec::decode::<wire::fabric::DownFrame>(&bytes, crc));
+        drop(codec::decode::<wire::fabric::Put>(&bytes, crc).map(|put| put.parcel.open()));
+        drop(wire::sealed::Sealed::<wire::fabric::Parcel>::Bytes(bytes.clone().into()).open());
         drop(codec::decode::<wire::stepd::FromStepd>(&bytes, crc));
         drop(codec::decode::<squall_model::step::FromStep>(&bytes, crc));
     }

@@ -125,7 +125,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     for number in complete {
         let Some(asked) = c.queries.asked.remove(&number) else { continue };
         match asked.question {
-            None => beaten(c, now, &asked.to, &asked.tally, out),
+            None => beaten(c, now, &asked, out),
             Some(question) => answer(c, now, question, &asked.tally, out),
         }
     }
@@ -136,16 +136,18 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.queries.asked.values().map(|asked| asked.until).chain(c.queries.next_beat).min()
 }
 
-/// A heartbeat has been answered, or its time is up: who is silent has missed it.
-fn beaten(c: &mut Controller, now: Time, to: &NodeSet, tally: &Tally, out: &mut Out) {
-    let answered = tally.answered();
-    for node in to.iter() {
+/// A heartbeat has been answered, or its time is up: who is silent has missed it, but for those who have come back on
+/// another way since it was sent.
+fn beaten(c: &mut Controller, now: Time, beat: &Asked, out: &mut Out) {
+    let (answered, sent) = (beat.tally.answered(), beat.until - BEAT_WAIT);
+    for node in beat.to.iter() {
         if answered.contains(node) {
             c.queries.missed.remove(&node);
             nodes::heard(c, now, node, out);
             continue;
         }
-        if c.links.get(node).is_none() {
+        if c.links.get(node).is_none_or(|member| member.heard >= sent) {
+            c.queries.missed.remove(&node);
             continue;
         }
         let missed = c.queries.missed.entry(node).or_default();

@@ -10,6 +10,8 @@
 //! nodes that reported it still have, and report again.
 
 mod asked;
+#[cfg(test)]
+pub(crate) mod child;
 mod gather;
 mod parent;
 mod relay;

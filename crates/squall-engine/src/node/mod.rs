@@ -16,6 +16,8 @@
 //!
 //! Every node is a relay of the tree too (`fabric`): the machine has both parts, and one set of connections.
 
+#[cfg(test)]
+pub(crate) mod disk;
 mod link;
 mod reports;
 #[cfg(test)]

@@ -3,19 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
-use squall_model::id::{Attempt, Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::id::{Attempt, Epoch, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::JobAttempt;
 use squall_model::report::{Report, StepEnd};
-use squall_model::resource::Alloc;
-use squall_model::set::CoreSet;
-use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepLaunch, StepStart};
+use squall_model::resource::{Alloc, Hardware};
+use squall_model::set::{CoreSet, NodeSet};
+use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepStart};
 use squall_model::time::{Span, Time};
-use squall_model::wire::node::{Down, DownFrame, EndReason, SignalTarget, UpFrame};
+use squall_model::wire::fabric::{
+    Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window,
+};
+use squall_model::wire::node::{Down, EndReason, Registration, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
+use crate::control::links::Links;
+use crate::control::{LinkId, Out};
+use crate::fabric::child::composite_of;
+use crate::fabric::{Dial, NetInput};
 use crate::machine::Machine;
-use crate::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
-use crate::session::Sender;
+use crate::node::disk::{Disk, Spooled, end};
+use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
 fn key(job: u32, step: StepNo) -> StepKey {
     StepKey { job: JobId(job), attempt: Attempt(1), step }
@@ -50,44 +57,34 @@ fn start_step(key: StepKey, nodes: usize) -> Down {
     Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))
 }
 
-fn end(code: u8) -> StepEnd {
-    StepEnd { exit: ExitCode { code, signal: 0 }, ..StepEnd::default() }
-}
-
-/// What the spool holds of a step.
-#[derive(Clone, Debug, PartialEq)]
-enum Spooled {
-    Unstarted,
-    Alive,
-    Orphaned,
-    Ended(StepEnd),
-    Failed,
-}
-
 /// The world and the controller around one node machine.
 struct World {
     now: Time,
     machine: NodeMachine,
-    life: u64,
-    session: Session,
-    spool: BTreeMap<StepKey, (Box<StepLaunch>, Spooled)>,
-    marks: BTreeMap<JobAttempt, Box<JobFacts>>,
+    disk: Disk,
     inputs: VecDeque<NodeInput>,
     acts: Vec<NodeAct>,
-    /// Every start of tasks, ever.
-    started: BTreeMap<StepKey, u32>,
-    fail_spawns: bool,
-    slow_sweep: bool,
     exited: bool,
     // The controller.
     epoch: u64,
-    sender: Option<Sender>,
+    root: Links,
+    link: LinkId,
+    /// Number of the last thing that was said on this connection.
+    hop: u64,
+    registrations: u64,
+    next_beat: Time,
+    /// The controller asks for signs of life.
+    beats: bool,
+    /// The next frame to the node gets lost.
+    lose_next: bool,
+    lost: Option<DownFrame>,
     running: BTreeMap<JobAttempt, usize>,
     over: BTreeSet<JobAttempt>,
     gone: BTreeSet<JobAttempt>,
     ended: BTreeMap<StepKey, Vec<Report>>,
-    taken: u64,
+    /// The controller is slow: what it is told waits.
     mute: bool,
+    unheard: Vec<UpFrame>,
 }
 
 impl World {
@@ -95,56 +92,79 @@ impl World {
         let mut world = Self {
             now: Time::from_secs(1000),
             machine: NodeMachine::new(Boot::default()),
-            life: 0,
-            session: Session::default(),
-            spool: BTreeMap::new(),
-            marks: BTreeMap::new(),
+            disk: Disk::default(),
             inputs: VecDeque::new(),
             acts: Vec::new(),
-            started: BTreeMap::new(),
-            fail_spawns: false,
-            slow_sweep: false,
             exited: false,
             epoch: 1,
-            sender: None,
+            root: Links::default(),
+            link: LinkId(0),
+            hop: 0,
+            registrations: 0,
+            next_beat: Time::from_secs(1000),
+            beats: true,
+            lose_next: false,
+            lost: None,
             running: BTreeMap::new(),
             over: BTreeSet::new(),
             gone: BTreeSet::new(),
             ended: BTreeMap::new(),
-            taken: 0,
             mute: false,
+            unheard: Vec::new(),
         };
+        world.root.begin(Epoch(1));
         world.boot();
         world
     }
 
     /// kill -9 of the daemon, and its next life.
     fn boot(&mut self) {
-        self.life += 1;
-        self.sender = None;
         self.inputs.clear();
+        self.disconnect();
         self.acts.clear();
-        self.machine = NodeMachine::new(Boot {
-            name: "n1".into(),
-            incarnation: Incarnation(7),
-            life: self.life,
-            session: self.session,
-            ..Boot::default()
-        });
-        let jobs = self.marks.values().map(|facts| NodeInput::FoundJob { facts: facts.clone() });
-        let steps = self.spool.values().map(|(launch, state)| {
-            let state = match state {
-                Spooled::Unstarted => FoundStep::Unstarted,
-                Spooled::Alive => FoundStep::Alive,
-                Spooled::Orphaned => FoundStep::Orphaned,
-                Spooled::Ended(end) => FoundStep::Ended(end.clone()),
-                Spooled::Failed => FoundStep::Failed { error: "no".into(), node_fault: true },
-            };
-            NodeInput::FoundStep { launch: launch.clone(), state }
-        });
-        self.inputs.extend(jobs.chain(steps).collect::<Vec<_>>());
-        self.inputs.push_back(NodeInput::Linked);
+        let (machine, found) = self.disk.boot("n1", Vec::new(), Hardware::default());
+        self.machine = machine;
+        self.inputs.extend(found);
+        self.inputs.push_back(NodeInput::Tick { health: Health::default() });
         self.run();
+    }
+
+    /// The controller dies, and another one takes its place.
+    fn restart_controller(&mut self) {
+        self.epoch += 1;
+        self.disconnect();
+        self.root = Links::default();
+        self.root.begin(Epoch(self.epoch));
+        self.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+    }
+
+    /// The connection is gone, and all that was on it.
+    fn disconnect(&mut self) {
+        self.root.closed(self.link);
+        self.unheard.clear();
+        self.lose_next = false;
+        self.inputs.retain(|input| !matches!(input, NodeInput::Net(_)));
+    }
+
+    fn connect(&mut self) {
+        self.disconnect();
+        self.link.0 += 1;
+        self.root.opened(self.now, self.link, Window::default());
+        self.inputs.push_back(NodeInput::Net(NetInput::ParentOpened));
+    }
+
+    /// What the controller has to say leaves.
+    fn flush(&mut self) {
+        let mut out = Out::default();
+        self.root.flush(self.now, &mut out);
+        for (_, frame) in out.sends {
+            self.hop = frame.hop + frame.says.len() as u64 - 1;
+            if std::mem::take(&mut self.lose_next) {
+                self.lost = Some(frame);
+            } else {
+                self.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(frame))));
+            }
+        }
     }
 
     fn run(&mut self) {
@@ -152,129 +172,107 @@ impl World {
             let mut out = NodeOut::default();
             self.machine.step(self.now, input, &mut out);
             for act in out.acts {
-                self.act(&act);
+                self.inputs.extend(self.disk.act(&act));
                 self.acts.push(act);
             }
-            for frame in out.sends {
-                self.controller(frame);
+            if out.net.hang_up {
+                self.disconnect();
             }
-            if out.drop_link {
-                self.sender = None;
-                self.inputs.push_back(NodeInput::Linked);
+            if let Some(frame) = out.net.up {
+                self.unheard.push(frame);
+            }
+            if let Some(dial) = out.net.dial {
+                assert_eq!(dial, Dial::Controller);
+                self.connect();
             }
             self.exited |= out.exit;
-        }
-    }
-
-    fn act(&mut self, act: &NodeAct) {
-        match act {
-            NodeAct::SaveSession(session) => self.session = *session,
-            NodeAct::OpenJob { facts, batch: false, .. } => {
-                self.marks.insert(attempt_of(facts.key), facts.clone());
-            }
-            NodeAct::Spawn(launch) if self.fail_spawns => {
-                self.spool.remove(&launch.key);
-                self.inputs.push_back(NodeInput::Failed { key: launch.key, error: "full".into(), node_fault: true });
-            }
-            NodeAct::Spawn(launch) => {
-                self.spool.insert(launch.key, (launch.clone(), Spooled::Alive));
-                *self.started.entry(launch.key).or_default() += 1;
-            }
-            NodeAct::Tell { key, message: ToStepd::End { kill_wait_s: 0, .. } } | NodeAct::KillStep { key } => {
-                self.finish(*key, end(9));
-            }
-            NodeAct::Sweep { job } => {
-                let left: Vec<StepKey> = self.spool.keys().copied().filter(|k| attempt_of(*k) == *job).collect();
-                for key in left {
-                    self.finish(key, end(9));
-                }
-                if !self.slow_sweep {
-                    self.inputs.push_back(NodeInput::Swept { job: *job });
-                }
-            }
-            NodeAct::Forget { key } => {
-                self.spool.remove(key);
-            }
-            NodeAct::ForgetJob { job } => {
-                self.marks.remove(job);
-                self.spool.retain(|key, _| attempt_of(*key) != *job);
-            }
-            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
+            self.controller();
         }
     }
 
     fn finish(&mut self, key: StepKey, end: StepEnd) {
-        let Some((_, state)) = self.spool.get_mut(&key) else { return };
-        if matches!(state, Spooled::Alive | Spooled::Orphaned) {
-            *state = Spooled::Ended(end.clone());
-            self.inputs.push_back(NodeInput::Ended { key, end });
-        }
+        self.inputs.extend(self.disk.finish(key, end));
     }
 
     fn orphan(&mut self, key: StepKey) {
-        if let Some((_, state @ Spooled::Alive)) = self.spool.get_mut(&key) {
+        if let Some((_, state @ Spooled::Alive)) = self.disk.spool.get_mut(&key) {
             *state = Spooled::Orphaned;
             self.inputs.push_back(NodeInput::Orphaned { key });
             self.run();
         }
     }
 
-    /// The controller takes a frame.
-    fn controller(&mut self, frame: UpFrame) {
-        match frame {
-            UpFrame::Register(registration) => {
-                self.epoch += 1;
-                let session = Session { epoch: Epoch(self.epoch), number: 1 };
-                self.sender = Some(Sender::new(session));
-                self.send(vec![Down::Welcome { node: HERE, heartbeat_s: 10 }]);
-                let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
-                for (job, nodes) in wanted {
-                    if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
-                        self.start(job.job.0, nodes);
+    /// The controller takes what has come, and says what it has to say.
+    fn controller(&mut self) {
+        if !self.mute {
+            for frame in std::mem::take(&mut self.unheard) {
+                assert_eq!(self.root.next(self.now, self.link, &frame), Some(true), "{frame:?}");
+                for say in frame.says {
+                    if let Upward::Composite { batch, composite } = say {
+                        self.take(*composite);
+                        self.root.taken(self.link, batch);
                     }
                 }
-                for job in self.over.difference(&self.gone).copied().collect::<Vec<_>>() {
-                    self.end(job.job.0, 0);
-                }
             }
-            UpFrame::Reports { session, first, reports } => {
-                if self.sender.as_ref().is_none_or(|s| s.session() != session) || self.mute {
-                    return;
-                }
-                for (number, report) in (first..).zip(reports) {
-                    if number > self.taken {
-                        self.taken = number;
-                        self.take(report);
-                    }
-                }
-                self.send(vec![Down::Ack { up_to: self.taken }]);
-            }
-            UpFrame::Heartbeat { .. } => self.send(Vec::new()),
+        }
+        self.flush();
+    }
+
+    fn take(&mut self, composite: Composite) {
+        let ended = composite.ended.iter().flat_map(|(key, ends)| ends.iter().map(|(_, end)| (*key, end.clone())));
+        for (key, end) in ended {
+            self.over(key, Report::StepEnded { key, end });
+        }
+        for (_, failure) in composite.failed {
+            let (key, error, node_fault) = (failure.key, failure.error, failure.node_fault);
+            self.over(key, Report::LaunchFailed { key, error, node_fault });
+        }
+        for (job, nodes) in composite.gone {
+            self.root.know_job(job, &nodes);
+            self.running.remove(&job);
+            self.over.insert(job);
+            self.gone.insert(job);
+        }
+        for (route, name) in composite.knocks {
+            self.root.offer(self.link, route, name);
+        }
+        for registration in composite.registrations {
+            self.register(&registration);
         }
     }
 
-    fn take(&mut self, report: Report) {
-        match &report {
-            Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => {
-                if key.step == StepNo::BATCH && self.running.remove(&attempt_of(*key)).is_some() {
-                    self.over.insert(attempt_of(*key));
-                    self.end(key.job.0, 30);
-                }
-                self.ended.entry(*key).or_default().push(report);
+    fn over(&mut self, key: StepKey, report: Report) {
+        self.root.know_step(key, &NodeSet::one(HERE));
+        if key.step == StepNo::BATCH && self.running.remove(&attempt_of(key)).is_some() {
+            self.over.insert(attempt_of(key));
+            self.end(key.job.0, 30);
+        }
+        let known = self.ended.entry(key).or_default();
+        if !known.contains(&report) {
+            known.push(report);
+        }
+    }
+
+    fn register(&mut self, registration: &Registration) {
+        let Some(offer) = self.root.take_offer(&registration.name, registration.session) else { return };
+        self.registrations += 1;
+        self.root.welcome(self.now, HERE, offer, "1".into());
+        let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
+        for (job, nodes) in wanted {
+            if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {
+                self.start(job.job.0, nodes);
             }
-            Report::JobGone { job } => {
-                self.running.remove(job);
-                self.over.insert(*job);
-                self.gone.insert(*job);
-            }
+        }
+        for job in self.over.difference(&self.gone).copied().collect::<Vec<_>>() {
+            self.end(job.job.0, 0);
         }
     }
 
     fn send(&mut self, messages: Vec<Down>) {
-        if let Some(sender) = &mut self.sender {
-            let frame = sender.frame(messages);
-            self.inputs.push_back(NodeInput::Frame(Box::new(frame)));
+        for message in messages {
+            self.root.push(HERE, message);
         }
+        self.flush();
     }
 
     fn start(&mut self, job: u32, nodes: usize) {
@@ -294,8 +292,11 @@ impl World {
 
     fn tick(&mut self, span: Span) {
         let until = self.now + span;
-        while let Some(due) = self.machine.deadline().filter(|due| *due <= until) {
+        loop {
+            let dues = [self.machine.deadline(), self.root.deadline(), Some(self.next_beat)];
+            let Some(due) = dues.into_iter().flatten().min().filter(|due| *due <= until) else { break };
             self.now = self.now.max(due);
+            self.beat();
             self.inputs.push_back(NodeInput::Tick { health: Health::default() });
             self.run();
             assert!(
@@ -306,6 +307,23 @@ impl World {
             );
         }
         self.now = until;
+    }
+
+    /// The controller asks for signs of life, and gives up a connection on which there are none.
+    fn beat(&mut self) {
+        if self.next_beat <= self.now {
+            self.next_beat = self.now + Span::from_secs(10);
+            let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+            let (to, time_us) = (NodeSet::one(HERE), 5_000_000);
+            if self.beats {
+                self.root.ask(Query { epoch: Epoch(0), number: 0, to, test, wait: false, time_us });
+            }
+        }
+        if !self.root.silent(self.now).is_empty() {
+            self.disconnect();
+            self.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+        }
+        self.flush();
     }
 
     fn reports_of(&self, key: StepKey) -> usize {
@@ -320,30 +338,32 @@ fn the_end_of_a_script_on_one_node_is_told_with_its_jobs_end() {
     let mut world = World::new();
     world.start(1, 1);
     world.run();
-    assert_eq!(world.started[&key(1, BATCH)], 1);
-    world.mute = true;
+    assert_eq!(world.disk.started[&key(1, BATCH)], 1);
     world.finish(key(1, BATCH), end(3));
     world.inputs.clear();
     let mut out = NodeOut::default();
     world.machine.step(world.now, NodeInput::Ended { key: key(1, BATCH), end: end(3) }, &mut out);
     let job = attempt_of(key(1, BATCH));
-    assert_eq!(out.acts, [NodeAct::Sweep { job }]);
-    assert!(out.sends.is_empty());
+    assert_eq!((out.acts, out.net.up), (vec![NodeAct::Sweep { job }], None));
     let mut out = NodeOut::default();
     world.machine.step(world.now, NodeInput::Swept { job }, &mut out);
-    let expected = vec![Report::StepEnded { key: key(1, BATCH), end: end(3) }, Report::JobGone { job }];
-    assert!(matches!(&out.sends[..], [UpFrame::Reports { reports, .. }] if *reports == expected), "{out:?}");
-    let ack = Down::Ack { up_to: (1 << 32) + 2 };
-    world.send(vec![ack]);
+    let expected = [Report::StepEnded { key: key(1, BATCH), end: end(3) }, Report::JobGone { job }];
+    let frame = out.net.up.expect("it has something to say");
+    assert!(
+        matches!(&frame.says[..], [Upward::Composite { composite, .. }] if **composite == composite_of(HERE, &expected)),
+        "{frame:?}"
+    );
+    world.unheard.push(frame);
+    world.controller();
     world.run();
-    assert!(world.spool.is_empty() && world.machine.jobs.is_empty());
+    assert!(world.disk.spool.is_empty() && world.machine.jobs.is_empty());
     assert!(world.acts.contains(&NodeAct::ForgetJob { job }));
 }
 
 #[test]
 fn a_sweep_that_takes_long_does_not_delay_the_end_of_the_script() {
     let mut world = World::new();
-    world.slow_sweep = true;
+    world.disk.slow_sweep = true;
     world.start(1, 1);
     world.run();
     world.finish(key(1, BATCH), end(0));
@@ -355,7 +375,7 @@ fn a_sweep_that_takes_long_does_not_delay_the_end_of_the_script() {
     world.inputs.push_back(NodeInput::Swept { job: attempt_of(key(1, BATCH)) });
     world.run();
     assert_eq!(world.gone.len(), 1);
-    assert!(world.spool.is_empty());
+    assert!(world.disk.spool.is_empty());
 }
 
 #[test]
@@ -379,7 +399,7 @@ fn on_several_nodes_the_controller_ends_the_job() {
     assert!(world.acts.contains(&NodeAct::KillStep { key: step }), "it does not answer");
     assert_eq!(world.gone.len(), 1);
     assert_eq!(world.reports_of(step), 1);
-    assert!(world.spool.is_empty() && world.marks.is_empty());
+    assert!(world.disk.spool.is_empty() && world.disk.marks.is_empty());
 }
 
 #[test]
@@ -389,9 +409,9 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
     let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30 };
     world.send(vec![Down::StartJob { facts: Box::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
     world.run();
-    assert!(!world.started.contains_key(&job), "the script runs elsewhere");
+    assert!(!world.disk.started.contains_key(&job), "the script runs elsewhere");
     assert!(world.acts.iter().any(|a| matches!(a, NodeAct::OpenJob { memory_mb: 500, batch: false, .. })));
-    let launch = &world.spool[&step].0;
+    let launch = &world.disk.spool[&step].0;
     assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
 }
 
@@ -440,15 +460,15 @@ fn another_attempt_waits_until_the_first_is_gone() {
     world.send(vec![start()]);
     world.run();
     assert!(matches!(&world.ended[&second][..], [Report::LaunchFailed { node_fault: true, .. }]));
-    assert!(!world.started.contains_key(&second));
+    assert!(!world.disk.started.contains_key(&second));
     world.finish(key(1, BATCH), end(0));
     world.run();
     world.send(vec![start()]);
     world.run();
-    assert_eq!(world.started[&second], 1);
+    assert_eq!(world.disk.started[&second], 1);
     world.send(vec![start_job(key(1, BATCH), 1)]);
     world.run();
-    assert_eq!(world.started[&key(1, BATCH)], 1, "an old attempt never runs again");
+    assert_eq!(world.disk.started[&key(1, BATCH)], 1, "an old attempt never runs again");
 }
 
 #[test]
@@ -476,33 +496,52 @@ fn signals_go_to_the_processes_that_are_meant() {
 }
 
 #[test]
-fn a_gap_makes_it_register_anew_and_old_frames_are_refused() {
+fn a_gap_makes_it_register_anew_and_old_puts_are_refused() {
     let mut world = World::new();
-    let lost = world.sender.as_mut().unwrap().frame(Vec::new());
-    let before = world.epoch;
-    let start = start_job(key(9, BATCH), 1);
-    world.send(vec![start.clone()]);
+    let before = world.registrations;
+    world.lose_next = true;
+    world.send(vec![start_job(key(8, BATCH), 1)]);
+    let lost = world.lost.take().expect("it was lost");
+    world.send(vec![start_job(key(9, BATCH), 1)]);
     world.run();
-    assert_eq!(world.epoch, before + 1);
-    assert!(!world.started.contains_key(&key(9, BATCH)));
-    let old = DownFrame { messages: vec![start], ..lost };
-    world.inputs.push_back(NodeInput::Frame(Box::new(old.clone())));
-    world.run();
-    world.boot();
-    world.inputs.push_back(NodeInput::Frame(Box::new(old)));
-    world.run();
-    assert!(world.started.is_empty(), "also a later life refuses them");
+    assert_eq!(world.registrations, before + 1);
+    assert!(world.disk.started.is_empty());
+    for _ in 0..2 {
+        // As if some relay had it still.
+        let old = DownFrame { hop: world.hop + 1, ..lost.clone() };
+        world.inputs.push_back(NodeInput::Net(NetInput::FromParent(Box::new(old))));
+        world.run();
+        assert!(world.disk.started.is_empty(), "also a later life refuses them");
+        world.boot();
+    }
 }
 
 #[test]
-fn silence_and_missing_acknowledgements_are_answered() {
+fn silence_is_answered_by_another_knock() {
     let mut world = World::new();
-    let before = world.epoch;
+    let before = world.registrations;
     world.tick(Span::from_secs(3600));
-    assert_eq!(world.epoch, before, "heartbeats that are answered keep the session");
-    world.sender = None;
-    world.tick(Span::from_secs(120));
-    assert_eq!(world.epoch, before + 1, "silence makes it register");
+    assert_eq!(world.registrations, before, "heartbeats that are answered keep the session");
+    world.beats = false;
+    world.tick(Span::from_secs(69));
+    assert_eq!(world.registrations, before + 1, "the connection stands, but the controller was not heard of");
+}
+
+#[test]
+fn what_a_slow_controller_has_not_taken_waits_for_it_and_survives_the_connection() {
+    let mut world = World::new();
+    world.mute = true;
+    world.start(1, 1);
+    world.run();
+    world.finish(key(1, BATCH), end(2));
+    world.run();
+    assert_eq!((world.reports_of(key(1, BATCH)), world.unheard.len()), (0, 1));
+    world.disconnect();
+    world.mute = false;
+    world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
+    world.run();
+    assert_eq!((world.reports_of(key(1, BATCH)), world.gone.len()), (1, 1));
+    assert!(world.disk.spool.is_empty());
 }
 
 #[test]
@@ -512,14 +551,14 @@ fn what_was_never_started_waits_for_the_controllers_word() {
     world.start(2, 1);
     world.run();
     for key in [key(1, BATCH), key(2, BATCH)] {
-        world.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
-        world.started.remove(&key);
+        world.disk.spool.get_mut(&key).expect("it was spawned").1 = Spooled::Unstarted;
+        world.disk.started.remove(&key);
     }
     // The controller has given up the second meanwhile.
     world.running.remove(&attempt_of(key(2, BATCH)));
     world.boot();
-    assert_eq!(world.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
-    assert_eq!(world.spool.len(), 1);
+    assert_eq!(world.disk.started.into_iter().collect::<Vec<_>>(), [(key(1, BATCH), 1)]);
+    assert_eq!(world.disk.spool.len(), 1);
 }
 
 #[test]
@@ -531,7 +570,7 @@ fn a_shutdown_ends_everything_and_keeps_the_results() {
     world.send(vec![Down::ShutDown { keep_jobs: false }]);
     world.run();
     assert!(world.exited && world.ended.is_empty());
-    assert!(world.spool.values().all(|(_, state)| matches!(state, Spooled::Ended(_))));
+    assert!(world.disk.spool.values().all(|(_, state)| matches!(state, Spooled::Ended(_))));
     world.boot();
     assert_eq!(world.gone.len(), 2, "told by the next life");
     let mut world = World::new();
@@ -548,7 +587,7 @@ fn happen(world: &mut World, op: u8, arg: u8) {
     match op {
         0..4 => world.start(job, 1 + usize::from(arg / 64)),
         4..6 => {
-            if world.running.contains_key(&attempt_of(step)) && !world.started.contains_key(&step) {
+            if world.running.contains_key(&attempt_of(step)) && !world.disk.started.contains_key(&step) {
                 world.send(vec![start_step(step, 1)]);
             }
         }
@@ -560,33 +599,36 @@ fn happen(world: &mut World, op: u8, arg: u8) {
         12 => world.orphan(step),
         13 => world.boot(),
         14 => {
-            world.inputs.push_back(NodeInput::Unlinked);
-            world.inputs.push_back(NodeInput::Linked);
-            world.sender = None;
+            world.disconnect();
+            world.inputs.push_back(NodeInput::Net(NetInput::ParentClosed));
         }
-        15 => drop(world.sender.as_mut().map(|sender| sender.frame(Vec::new()))),
-        16 => world.fail_spawns ^= true,
-        17 => world.mute ^= true,
+        15 => world.lose_next = true,
+        16 => world.disk.fail_spawns ^= true,
+        17 => {
+            world.mute ^= true;
+            world.controller();
+        }
         18 => {
             // A crash between the commit of the folder and the start of its daemon.
-            let fresh = world.spool.iter_mut().find(|(key, (_, state))| {
-                key.job.0 == job && *state == Spooled::Alive && world.started.get(key) == Some(&1)
+            let fresh = world.disk.spool.iter_mut().find(|(key, (_, state))| {
+                key.job.0 == job && *state == Spooled::Alive && world.disk.started.get(key) == Some(&1)
             });
             if let Some((key, (_, state))) = fresh {
                 *state = Spooled::Unstarted;
-                *world.started.get_mut(key).unwrap() -= 1;
+                *world.disk.started.get_mut(key).unwrap() -= 1;
                 world.boot();
             }
         }
         19 => {
             // A step daemon that reports that it could not start anything.
             let key = key(job, BATCH);
-            if let Some((_, state @ Spooled::Alive)) = world.spool.get_mut(&key) {
+            if let Some((_, state @ Spooled::Alive)) = world.disk.spool.get_mut(&key) {
                 *state = Spooled::Failed;
                 world.inputs.push_back(NodeInput::Failed { key, error: "no".into(), node_fault: false });
             }
         }
-        20 => world.slow_sweep ^= true,
+        20 => world.disk.slow_sweep ^= true,
+        21 => world.restart_controller(),
         _ => world.tick(Span::from_millis(u64::from(arg) * 100)),
     }
     world.run();
@@ -596,15 +638,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_starts_twice_and_everything_ends(story in prop::collection::vec((0u8..24, any::<u8>()), 1..120)) {
+    fn nothing_starts_twice_and_everything_ends(story in prop::collection::vec((0u8..25, any::<u8>()), 1..120)) {
         let mut world = World::new();
         for (op, arg) in story {
             happen(&mut world, op, arg);
-            for (key, times) in &world.started {
+            for (key, times) in &world.disk.started {
                 prop_assert!(*times <= 1, "{key} started {times} times");
             }
         }
-        (world.mute, world.fail_spawns, world.slow_sweep) = (false, false, false);
+        (world.mute, world.disk.fail_spawns, world.disk.slow_sweep) = (false, false, false);
         world.boot();
         for job in world.running.keys().copied().collect::<Vec<_>>() {
             world.finish(StepKey { job: job.job, attempt: job.attempt, step: BATCH }, end(0));
@@ -614,9 +656,9 @@ proptest! {
         prop_assert!(world.running.is_empty(), "{:?}", world.running);
         prop_assert_eq!(&world.over, &world.gone);
         prop_assert!(world.machine.jobs.is_empty(), "{:?}", world.machine);
-        prop_assert!(world.spool.is_empty() && world.marks.is_empty(), "{:?}", world.spool);
+        prop_assert!(world.disk.spool.is_empty() && world.disk.marks.is_empty(), "{:?}", world.disk.spool);
         prop_assert!(world.machine.timers.is_empty());
-        let known = world.started.iter().filter(|(_, times)| **times > 0);
+        let known = world.disk.started.iter().filter(|(_, times)| **times > 0);
         for (key, _) in known {
             prop_assert!(world.reports_of(*key) > 0, "the end of {key} was not told");
         }

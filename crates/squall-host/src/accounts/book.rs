@@ -425,7 +425,7 @@ impl Book {
                 job.0,
                 attempt.0,
                 step.0,
-                left - 1,
+                left,
                 shown.code,
                 shown.signal,
                 oom,

@@ -296,7 +296,7 @@ pub struct FabricCounts {
     pub composite_reports: u64,
     /// Messages with reports by how many they stood for: 1, 2-3, 4-7, …; index is the power of two.
     pub windows: Vec<u64>,
-    /// Reports that had been taken before and were dropped.
+    /// Reports of single nodes that told nothing new: said again after a way was lost, or of what had been given up.
     pub repeats: u64,
     /// Messages that were sent again because no acknowledgement came.
     pub retransmits: u64,

@@ -97,7 +97,9 @@ fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
 }
 
 fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end: &StepEnd, out: &mut Out) {
-    let Some(nodes) = running(c, nodes, key) else { return };
+    let fresh = running(c, nodes, key);
+    count_repeats(c, nodes, fresh.as_ref());
+    let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
     if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(Job::is_running) {
@@ -123,13 +125,19 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     if !c.strays.is_empty() {
         rid_of_strays(c, nodes, job);
     }
-    let Some((nodes, _)) = held(c, nodes, job) else { return };
+    let fresh = held(c, nodes, job).map(|(nodes, _)| nodes);
+    count_repeats(c, nodes, fresh.as_ref());
+    let Some(nodes) = fresh else { return };
     // Gone though nobody ended it: the nodes have lost it.
     if let Some(node) = nodes.first() {
         nodes::fail(c, now, job.job, node, "the job vanished from node", out);
     }
-    c.diag.fabric.node_epilogs += nodes.len() as u64;
     c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
+}
+
+/// Counts what some nodes reported though it was known already.
+fn count_repeats(c: &mut Controller, reported: &NodeSet, fresh: Option<&NodeSet>) {
+    c.diag.fabric.repeats += (reported.len() - fresh.map_or(0, NodeSet::len)) as u64;
 }
 
 /// Nodes that had a job which they should not have are rid of it.

@@ -34,7 +34,7 @@ fn an_allocation_is_told_and_finished() {
     let exit = ExitCode { code: 2, signal: 0 };
     assert_eq!(d.ask(1, ADA, Request::Finish { job, exit }), [Answer::Done]);
     let gone = d.attempt(job);
-    d.report("n1", vec![Report::JobGone { job: gone }]);
+    d.report("n1", &[Report::JobGone { job: gone }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
     d.step(Input::Hangup { caller: CallerId(1) });
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
@@ -58,13 +58,13 @@ fn an_owner_may_come_back_after_a_restart_in_time() {
         let job = submitted(&allocate(&mut d, None));
         d.restart();
         d.register("n1", &[d.attempt(job)]);
-        d.pass_alive(50);
+        d.pass(50);
         if returns {
             let answers = d.ask(2, ADA, Request::Attach { job });
             assert!(matches!(answers[..], [Answer::Allocated(_)]), "{answers:?}");
             assert_eq!(d.ask(3, 1001, Request::Attach { job }), [Answer::Refused(Refusal::AccessDenied)]);
         }
-        d.pass_alive(100);
+        d.pass(100);
         assert_eq!(d.state_of(job), Some(state));
     }
 }

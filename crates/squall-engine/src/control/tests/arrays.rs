@@ -94,7 +94,7 @@ fn an_array_is_forgotten_as_a_whole() {
     let mut d = Driver::new(1, 8);
     let id = d.submit(JobSpec { ..array(2, None) });
     run_down(&mut d);
-    d.pass_alive(400);
+    d.pass(400);
     assert!(d.c.state().jobs.is_empty() && d.c.state().arrays.is_empty() && d.c.state().index.keys.is_empty());
     assert_eq!(d.c.state().last_id, JobId(id.0 + 2));
 }
@@ -116,12 +116,12 @@ fn rows(page: &JobsPage) -> Vec<(u32, String, JobState)> {
 fn an_array_that_never_started_is_shown_as_long_as_any_job() {
     let mut d = Driver::new(1, 8);
     let id = d.submit(JobSpec { hold: true, ..array(9, None) });
-    d.pass_alive(100);
+    d.pass(100);
     let cancelled = JobState::Ended(EndState::Cancelled { by: ADA });
     d.cancel(id);
     let at = d.now;
     for seconds in [0, 200] {
-        d.pass_alive(seconds);
+        d.pass(seconds);
         let page = shown(&mut d, these(id), true);
         assert_eq!((rows(&page), &page.unknown[..]), (vec![(id.0, "0-9".into(), cancelled)], &[][..]));
         assert_eq!((page.jobs[0].end, page.jobs[0].start), (Some(at), None));
@@ -132,7 +132,7 @@ fn an_array_that_never_started_is_shown_as_long_as_any_job() {
         d.restart();
         d.register("n1", &[]);
     }
-    d.pass_alive(200);
+    d.pass(200);
     let page = shown(&mut d, these(id), true);
     assert_eq!((rows(&page), &page.unknown[..]), (vec![], &[id][..]));
 }
@@ -147,7 +147,7 @@ fn tasks_that_never_started_are_shown_apart_from_those_that_did() {
     let rest = (id.0, "1-9".to_owned(), JobState::Ended(cancelled));
     assert_eq!(rows(&shown(&mut d, these(id), true)), [rest.clone(), (first.0, String::new(), by(cancelled))]);
     // While the array has a task that lives, those that ended go when their time has come.
-    d.pass_alive(400);
+    d.pass(400);
     assert_eq!(d.state_of(first), Some(by(cancelled)));
     d.submit(batch());
     d.commit(squall_model::event::Event::Forgotten { ended_before: d.now });

@@ -42,7 +42,7 @@ fn each_kind_waits_for_its_own_end() {
         assert_eq!(d.state_of(runs), Some(JobState::Running));
         assert_eq!(reason(&d, never), PendingReason::DependencyNeverSatisfied);
         d.finish(runs, 0);
-        d.pass_alive(1000);
+        d.pass(1000);
         assert_eq!(d.state_of(never), Some(JobState::Pending), "it stays, and so does what it depends on");
         assert!(d.state_of(first).is_some());
         d.restart();
@@ -81,13 +81,13 @@ fn after_counts_from_the_start() {
     let mut spec = after(DependencyKind::After, blocker);
     spec.dependency.as_mut().unwrap().terms[0].job.as_mut().unwrap().delay_min = 2;
     let job = d.submit(spec);
-    d.pass_alive(600);
+    d.pass(600);
     assert_eq!(d.state_of(job), Some(JobState::Pending));
     d.commit(squall_model::event::Event::JobReleased { id: blocker, whole: false });
     assert_eq!(d.state_of(blocker), Some(JobState::Running));
-    d.pass_alive(110);
+    d.pass(110);
     assert_eq!(d.state_of(job), Some(JobState::Pending));
-    d.pass_alive(20);
+    d.pass(20);
     assert_eq!(d.state_of(job), Some(JobState::Running));
 }
 
@@ -146,7 +146,7 @@ fn unknown_jobs_are_refused() {
     let answers = d.submit_with(key, after(DependencyKind::AfterAny, JobId(first.0 + 1)));
     assert_eq!(answers, [Answer::Refused(Refusal::DependencyProblem)]);
     d.finish(first, 0);
-    d.pass_alive(1000);
+    d.pass(1000);
     let key = d.key();
     let answers = d.submit_with(key, after(DependencyKind::AfterOk, first));
     assert_eq!(answers, [Answer::Refused(Refusal::DependencyProblem)], "nobody remembers how it ended");
@@ -166,13 +166,13 @@ fn a_task_remembers_what_it_alone_waits_for() {
     d.commit(squall_model::event::Event::JobUpdated { id: task, change, whole: false });
     d.commit(squall_model::event::Event::JobReleased { id: task, whole: false });
     d.finish(first, 1);
-    d.pass_alive(1000);
+    d.pass(1000);
     d.restart();
     d.register("n1", &[]);
     assert_eq!(d.state_of(task), Some(JobState::Pending));
     assert!(d.state_of(first).is_some(), "how it ended still matters");
     d.cancel(task);
-    d.pass_alive(20);
+    d.pass(20);
     assert_eq!(d.state_of(first), None, "nobody wants it any more");
 }
 
@@ -198,7 +198,7 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     assert_eq!(d.state_of(never_ran), Some(JobState::Pending));
     d.cancel(never_ran);
     d.finish(first, 1);
-    d.pass_alive(1000);
+    d.pass(1000);
     assert_eq!((d.state_of(first), d.state_of(quick)), (None, None));
     assert_eq!(requeue(&mut d, never_ran), Some(Refusal::DependencyProblem), "nobody remembers how it ended");
     assert!(d.state_of(never_ran).is_some_and(|state| matches!(state, JobState::Ended(_))));

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::{Event, Record};
-use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
+use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, Session, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, JobState, Owner};
 use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
-use squall_model::wire::node::{Down, DownFrame, Registration, UpFrame};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::node::{Down, Registration};
 
 use crate::control::state::State;
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
+use crate::fabric::child::Child;
 use crate::machine::Machine;
 
 /// A user who is no operator.
@@ -35,6 +37,8 @@ pub(super) struct Driver {
     pub(super) answers: Vec<(CallerId, Answer)>,
     pub(super) exit: bool,
     pub(super) drops: Vec<LinkId>,
+    /// Nodes neither answer nor beat.
+    silence: bool,
 }
 
 /// A pretended node.
@@ -43,8 +47,10 @@ struct Node {
     incarnation: Incarnation,
     cpus: u32,
     link: LinkId,
-    session: Session,
-    reported: u64,
+    child: Child,
+    last: Box<UpFrame>,
+    /// On the connection before this one.
+    old: Option<(LinkId, Child)>,
 }
 
 pub(super) fn who(uid: u32) -> Who {
@@ -82,6 +88,7 @@ impl Driver {
             answers: Vec::new(),
             exit: false,
             drops: Vec::new(),
+            silence: false,
         };
         driver.start();
         driver
@@ -105,8 +112,9 @@ impl Driver {
         self.start();
     }
     pub(super) fn add_node(&mut self, name: &str, cpus: u32) {
-        let (incarnation, session) = (Incarnation(1), Session { epoch: Epoch(0), number: 0 });
-        self.nodes.push(Node { name: name.into(), incarnation, cpus, link: LinkId(0), session, reported: 0 });
+        let (incarnation, child) = (Incarnation(1), Child::default());
+        let last = Box::new(UpFrame { hop: 0, says: Vec::new() });
+        self.nodes.push(Node { name: name.into(), incarnation, cpus, link: LinkId(0), child, last, old: None });
         self.register(name, &[]);
     }
     /// A node connects and says which jobs it knows; their scripts run there.
@@ -116,31 +124,84 @@ impl Driver {
     }
     /// A node connects and says which jobs and steps it knows.
     pub(super) fn register_with(&mut self, name: &str, jobs: &[JobAttempt], steps: &[StepKey]) {
+        self.connect(name);
+        self.knock(name);
+        self.identify(name, jobs, steps);
+    }
+    /// A node has a new connection; the one before is left as it is.
+    pub(super) fn connect(&mut self, name: &str) {
         self.links += 1;
         let link = LinkId(self.links);
         let node = self.node(name);
+        let child = Child::new(node.child.node);
+        node.old = Some((node.link, std::mem::replace(&mut node.child, child)));
         node.link = link;
+        self.step(Input::Opened { link });
+    }
+    /// A node wants to register.
+    pub(super) fn knock(&mut self, name: &str) {
+        self.say(name, |child| child.knock(name));
+    }
+    /// A node registers under the session that it was offered last.
+    pub(super) fn identify(&mut self, name: &str, jobs: &[JobAttempt], steps: &[StepKey]) {
+        let registration = self.registration(name, jobs, steps);
+        self.say(name, |child| child.register(registration));
+    }
+    /// A registration under the session that was offered last.
+    pub(super) fn registration(&mut self, name: &str, jobs: &[JobAttempt], steps: &[StepKey]) -> Registration {
+        let node = self.node(name);
         let hardware = Hardware { cpus: node.cpus, memory_mb: 1000 * u64::from(node.cpus), ..Hardware::default() };
-        let registration = Registration {
+        Registration {
             name: name.into(),
+            session: node.child.offered,
             incarnation: node.incarnation,
             hardware,
             jobs: jobs.to_vec(),
             steps: steps.to_vec(),
             version: "1".into(),
-        };
-        self.step(Input::Frame { link, frame: Box::new(UpFrame::Register(Box::new(registration))) });
+        }
+    }
+    /// A frame of a node.
+    pub(super) fn say(&mut self, name: &str, say: impl FnOnce(&mut Child) -> Box<UpFrame>) {
+        let node = self.node(name);
+        let (link, frame) = (node.link, say(&mut node.child));
+        node.last = frame.clone();
+        self.step(Input::Frame { link, frame });
+    }
+    /// A node's last frame comes again.
+    pub(super) fn repeat_last(&mut self, name: &str) {
+        let Node { link, last, .. } = self.node(name);
+        let (link, frame) = (*link, last.clone());
+        self.step(Input::Frame { link, frame });
+    }
+    /// A frame on the connection before the last.
+    pub(super) fn say_on_old_link(&mut self, name: &str, say: impl FnOnce(&mut Child) -> Box<UpFrame>) {
+        let (link, child) = self.node(name).old.as_mut().expect("it had one before");
+        let (link, frame) = (*link, say(child));
+        self.step(Input::Frame { link, frame });
     }
     /// The node loses all that it knew.
     pub(super) fn reboot(&mut self, name: &str) {
         let node = self.node(name);
         node.incarnation = Incarnation(node.incarnation.0 + 1);
-        node.reported = 0;
         self.register(name, &[]);
     }
     pub(super) fn lose(&mut self, name: &str) {
         let link = self.node(name).link;
         self.step(Input::Lost { link });
+    }
+    /// The connection before the last one ends.
+    pub(super) fn lose_old_link(&mut self, name: &str) {
+        let link = self.node(name).old.take().expect("it had one before").0;
+        self.step(Input::Lost { link });
+    }
+    /// The session that a node was offered on the connection before the last.
+    pub(super) fn offered_before(&mut self, name: &str) -> Session {
+        self.node(name).old.as_ref().expect("it had one before").1.offered
+    }
+    /// Whether a node is in session.
+    pub(super) fn connected(&self, name: &str) -> bool {
+        self.c.state().node_id(name).is_some_and(|id| self.c.links.connected().contains(id))
     }
     fn node(&mut self, name: &str) -> &mut Node {
         self.nodes.iter_mut().find(|node| node.name == name).unwrap()
@@ -164,11 +225,15 @@ impl Driver {
         self.exit |= out.exit;
     }
     fn deliver(&mut self, link: LinkId, frame: DownFrame) {
+        if let Some((_, old)) = self.nodes.iter_mut().filter_map(|node| node.old.as_mut()).find(|old| old.0 == link) {
+            old.hear(frame);
+            return;
+        }
         let Some(node) = self.nodes.iter_mut().find(|node| node.link == link) else { return };
-        node.session = frame.session;
-        self.sent.extend(frame.messages.into_iter().map(|message| (node.name.clone(), message)));
+        let messages = node.child.hear(frame);
+        self.sent.extend(messages.into_iter().map(|message| (node.name.clone(), message)));
     }
-    /// Time passes; the machine is called whenever it asked for it.
+    /// Time passes; the machine is called whenever it asked for it, and connected nodes answer what they are asked.
     pub(super) fn pass(&mut self, seconds: u64) {
         let end = self.now + Span::from_secs(seconds);
         for _ in 0..100_000 {
@@ -176,6 +241,7 @@ impl Driver {
                 Some(at) if at <= end => {
                     self.now = self.now.max(at);
                     self.step(Input::Tick);
+                    self.answer();
                     assert!(self.c.deadline().is_none_or(|next| next > self.now), "it would spin");
                 }
                 _ => {
@@ -186,13 +252,17 @@ impl Driver {
         }
         panic!("too many ticks");
     }
-    /// All nodes say that they live, every ten seconds.
-    pub(super) fn pass_alive(&mut self, seconds: u64) {
-        for _ in 0..seconds / 10 {
-            self.pass(10);
-            for at in 0..self.nodes.len() {
-                let Node { link, session, .. } = self.nodes[at];
-                let frame = Box::new(UpFrame::Heartbeat { session, load_centi: 1, free_mb: 1 });
+    /// Time passes; no node says anything.
+    pub(super) fn pass_in_silence(&mut self, seconds: u64) {
+        self.silence = true;
+        self.pass(seconds);
+        self.silence = false;
+    }
+    fn answer(&mut self) {
+        for at in 0..self.nodes.len() {
+            let node = &mut self.nodes[at];
+            if let Some(frame) = node.child.answer().filter(|_| !self.silence) {
+                let link = node.link;
                 self.step(Input::Frame { link, frame });
             }
         }
@@ -269,22 +339,10 @@ impl Driver {
         self.sent.retain(|(_, message)| !matches!(message, Down::EndJob { .. }));
         ended
     }
-    /// A node sends reports that follow those it has sent.
-    pub(super) fn report(&mut self, name: &str, reports: Vec<Report>) {
-        let node = self.node(name);
-        let (link, session, first) = (node.link, node.session, node.reported + 1);
-        node.reported += reports.len() as u64;
-        self.step(Input::Frame { link, frame: Box::new(UpFrame::Reports { session, first, reports }) });
-    }
-    /// Reports on the connection before the last.
-    pub(super) fn report_on_old_link(&mut self, reports: Vec<Report>) {
-        let (link, session) = (LinkId(self.links - 1), Session { epoch: self.c.state().epoch, number: 1 });
-        self.step(Input::Frame { link, frame: Box::new(UpFrame::Reports { session, first: 1, reports }) });
-    }
-    /// The same frame again.
-    pub(super) fn repeat(&mut self, name: &str, reports: Vec<Report>) {
-        self.node(name).reported -= reports.len() as u64;
-        self.report(name, reports);
+    /// A node reports.
+    pub(super) fn report(&mut self, name: &str, reports: &[Report]) {
+        self.say(name, |child| child.report(reports));
+        assert_eq!(self.node(name).child.unconfirmed(), 0, "reports are taken at once");
     }
     /// What a node says when a script has ended there.
     pub(super) fn script_end(&self, id: JobId, code: u8) -> Vec<Report> {
@@ -300,6 +358,6 @@ impl Driver {
         let run = self.c.state().jobs[&id].run().unwrap();
         let node = self.c.state().node(run.batch_node().unwrap()).unwrap().name.clone();
         let reports = self.script_end(id, code);
-        self.report(&node, reports);
+        self.report(&node, &reports);
     }
 }

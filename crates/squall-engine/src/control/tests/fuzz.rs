@@ -42,6 +42,7 @@ enum Op {
     Lose { node: u8 },
     Return { node: u8 },
     Pass { seconds: u8 },
+    Silence { seconds: u8 },
     Restart,
 }
 
@@ -68,6 +69,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => b().prop_map(|node| Op::Lose { node }),
         2 => b().prop_map(|node| Op::Return { node }),
         1 => b().prop_map(|seconds| Op::Pass { seconds }),
+        1 => b().prop_map(|seconds| Op::Silence { seconds }),
         1 => Just(Op::Restart),
     ]
 }
@@ -135,6 +137,7 @@ impl World {
             Op::Lose { node } => self.lose(node),
             Op::Return { node } => self.come_back(node),
             Op::Pass { seconds } => self.d.pass(u64::from(seconds % 40)),
+            Op::Silence { seconds } => self.fall_silent(u64::from(seconds % 80)),
             Op::Restart => self.restart(),
             Op::Submit { .. } | Op::Array { .. } | Op::Allocate { .. } | Op::Step { .. } => self.ask_for_more(op),
             _ => self.ask_for_change(op),
@@ -267,14 +270,24 @@ impl World {
         self.d.register_with(name, &jobs, &steps);
     }
 
-    /// The controller dies: all connections are gone, so is what was owed on them.
-    fn restart(&mut self) {
-        self.owed.clear();
-        self.d.restart();
+    /// No node says anything for a while; then those that were connected come back.
+    fn fall_silent(&mut self, seconds: u64) {
+        self.d.pass_in_silence(seconds);
+        self.all_register();
+    }
+
+    fn all_register(&mut self) {
         let up: Vec<String> = self.nodes.iter().filter(|(_, n)| n.connected).map(|(name, _)| name.clone()).collect();
         for name in up {
             self.register(&name);
         }
+    }
+
+    /// The controller dies: all connections are gone, so is what was owed on them.
+    fn restart(&mut self) {
+        self.owed.clear();
+        self.d.restart();
+        self.all_register();
     }
 
     /// Nodes hear what was sent and say what they have to say, until nothing is said any more.
@@ -293,7 +306,7 @@ impl World {
                 continue;
             };
             let reports = std::mem::take(&mut self.nodes.get_mut(&name).unwrap().reports);
-            self.d.report(&name, reports);
+            self.d.report(&name, &reports);
         }
         self.check();
     }
@@ -324,7 +337,7 @@ impl World {
                 }
                 node.reports.push(Report::JobGone { job });
             }
-            Down::Welcome { .. } | Down::Signal { .. } | Down::Ack { .. } => {}
+            Down::Identify | Down::Write { .. } | Down::Welcome { .. } | Down::Signal { .. } | Down::Known { .. } => {}
             Down::Refused { reason } => panic!("refused: {reason}"),
             Down::ShutDown { .. } => panic!("nobody asked for that"),
         }

@@ -16,9 +16,9 @@ fn a_job_runs_once_ends_and_is_forgotten() {
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
     assert_eq!(d.ended(), [], "a job that ended by itself is not ended again");
     assert!(d.c.state().nodes[0].jobs.is_empty() && d.c.state().nodes[0].cores.is_empty());
-    d.pass_alive(290);
+    d.pass(290);
     assert!(d.state_of(job).is_some());
-    d.pass_alive(40);
+    d.pass(40);
     assert_eq!(d.state_of(job), None);
     assert!(d.c.state().index.keys.is_empty());
 }
@@ -42,13 +42,13 @@ fn reports_that_come_twice_count_once() {
     let first = d.submit(batch());
     let second = d.submit(batch());
     let reports = d.script_end(first, 0);
-    d.report("n1", reports.clone());
+    d.report("n1", &reports);
     assert_eq!(d.state_of(second), Some(JobState::Running));
     let before = d.c.state().clone();
     let counted = d.c.diag().fabric.clone();
     assert_eq!((counted.node_epilogs, counted.repeats), (1, 0));
-    assert_eq!(counted.windows, [0, 1], "one message of two reports");
-    d.repeat("n1", reports);
+    assert_eq!(counted.windows, [2, 1], "a knock, a registration, and one message of two reports");
+    d.report("n1", &reports);
     assert_eq!(&before, d.c.state());
     let again = &d.c.diag().fabric;
     assert_eq!((again.node_epilogs, again.repeats), (1, 2));

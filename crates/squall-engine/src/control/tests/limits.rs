@@ -28,7 +28,7 @@ fn the_limit_ends_a_job_and_the_signal_comes_before() {
     assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
     // The script exits cleanly upon TERM: it has timed out all the same.
     let reports = d.script_end(job, 0);
-    d.report("n1", reports);
+    d.report("n1", &reports);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Timeout)));
 }
 
@@ -66,7 +66,7 @@ fn suspended_time_does_not_count() {
     let job = d.submit(JobSpec { time_limit_s: Some(60), ..batch() });
     d.pass(30);
     d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: true });
-    d.pass_alive(1000);
+    d.pass(1000);
     assert_eq!(d.state_of(job), Some(JobState::Suspended));
     d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: false });
     d.pass(29);
@@ -81,11 +81,11 @@ fn a_cancel_and_an_end_may_meet() {
     let job = d.submit(batch());
     d.cancel(job);
     let reports = d.script_end(job, 0);
-    d.report("n1", reports);
+    d.report("n1", &reports);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: ADA })), "decided first");
     let job = d.submit(batch());
     let reports = d.script_end(job, 0);
-    d.report("n1", reports);
+    d.report("n1", &reports);
     d.cancel(job);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)), "ended first");
 }
@@ -116,7 +116,7 @@ fn a_requeue_is_a_new_attempt_after_the_old_is_gone() {
     d.ask(5, ADA, Request::Requeue { jobs, hold: false });
     assert_eq!(d.ended(), [(first, "n1".to_owned())]);
     assert_eq!(d.launched(), []);
-    d.report("n1", vec![Report::JobGone { job: first }]);
+    d.report("n1", &[Report::JobGone { job: first }]);
     let second = d.attempt(job);
     assert_eq!((second.attempt.0, d.launched()), (2, vec![(second, "n1".to_owned())]));
     assert_eq!(d.c.state().jobs[&job].restarts, 1);
@@ -130,7 +130,7 @@ fn a_cancel_stops_a_requeue() {
     d.ask(5, ADA, Request::Requeue { jobs: super::driver::these(job), hold: false });
     let outcome = Outcome { state: EndState::Cancelled { by: ADA }, exit: ExitCode::OK, reason: None };
     d.commit(squall_model::event::Event::JobEnding { id: job, outcome, requeue: None });
-    d.report("n1", vec![Report::JobGone { job: first }]);
+    d.report("n1", &[Report::JobGone { job: first }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { by: ADA })));
 }
 
@@ -159,7 +159,7 @@ fn going_down_puts_running_jobs_back_and_waits_for_nodes() {
     let key = d.key();
     let refused = squall_model::wire::client::Refusal::ShuttingDown;
     assert_eq!(d.submit_with(key, batch()), [squall_model::wire::client::Answer::Refused(refused)]);
-    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    d.report("n1", &[Report::JobGone { job: attempt }]);
     assert!(d.exit);
     assert_eq!(d.state_of(job), Some(JobState::Pending));
     assert!(d.sent.iter().any(|(_, m)| matches!(m, Down::ShutDown { keep_jobs: false })));

@@ -1,10 +1,14 @@
 //! Nodes that restart, reboot, fall silent and come back: no attempt twice, nothing lost, nothing double-booked.
 
+use std::collections::BTreeMap;
+
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::id::{StepKey, StepNo};
-use squall_model::job::{EndState, JobAttempt, JobSpec, JobState, Need};
+use squall_model::id::{NodeId, StepKey, StepNo};
+use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::wire::fabric::Composite;
+use squall_model::wire::node::Registration;
 
 use super::driver::{Driver, batch};
 
@@ -42,7 +46,7 @@ fn an_end_that_the_node_never_heard_is_sent_again() {
     d.restart();
     d.register("n1", &[attempt]);
     assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
-    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    d.report("n1", &[Report::JobGone { job: attempt }]);
     assert!(matches!(d.state_of(job), Some(JobState::Ended(EndState::Cancelled { .. }))));
 }
 
@@ -60,7 +64,7 @@ fn a_reboot_is_the_proof_of_death() {
     // What the first life had to say comes too late.
     let key = StepKey { job: again, attempt: squall_model::id::Attempt(1), step: StepNo::BATCH };
     let end = d.end(0);
-    d.report("n1", vec![Report::StepEnded { key, end }]);
+    d.report("n1", &[Report::StepEnded { key, end }]);
     assert_eq!(d.state_of(again), Some(JobState::Running));
 }
 
@@ -71,13 +75,13 @@ fn silence_is_not_death_until_patience_ends() {
     let old = d.attempt(job);
     d.launched();
     d.lose("n1");
-    d.pass(59);
+    d.pass_in_silence(59);
     assert!(d.c.state().nodes[0].up);
-    d.pass(2);
+    d.pass_in_silence(2);
     assert!(!d.c.state().nodes[0].up);
-    d.pass(230);
+    d.pass_in_silence(230);
     assert_eq!((d.state_of(job), d.attempt(job)), (Some(JobState::Running), old));
-    d.pass(20);
+    d.pass_in_silence(20);
     assert_eq!(d.state_of(job), Some(JobState::Pending), "the other node fell silent meanwhile");
     d.register("n2", &[]);
     let new = d.attempt(job);
@@ -89,7 +93,7 @@ fn silence_is_not_death_until_patience_ends() {
     let wide = JobSpec { need: Need { nodelist: Some("n1".into()), ..Need::default() }, ..batch() };
     let next = d.submit(wide);
     assert_eq!(d.state_of(next), Some(JobState::Pending));
-    d.report("n1", vec![Report::JobGone { job: old }]);
+    d.report("n1", &[Report::JobGone { job: old }]);
     assert_eq!(d.state_of(next), Some(JobState::Running));
     assert_eq!((d.state_of(job), d.attempt(job)), (Some(JobState::Running), new));
 }
@@ -102,12 +106,12 @@ fn a_job_on_two_nodes_ends_when_both_have_let_go() {
     let attempt = d.attempt(job);
     let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
     let end = d.end(0);
-    d.report("n1", vec![Report::StepEnded { key, end }]);
+    d.report("n1", &[Report::StepEnded { key, end }]);
     assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
     assert_eq!(d.ended().len(), 2);
-    d.report("n2", vec![Report::JobGone { job: attempt }]);
+    d.report("n2", &[Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
-    d.report("n1", vec![Report::JobGone { job: attempt }]);
+    d.report("n1", &[Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
 }
 
@@ -122,9 +126,9 @@ fn a_node_fault_is_tried_elsewhere_and_never_strands_the_job() {
         nodes.push(node.clone());
         let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
         let failed = Report::LaunchFailed { key, error: "spool full".into(), node_fault: true };
-        d.report(node, vec![failed, Report::JobGone { job: *attempt }]);
+        d.report(node, &[failed, Report::JobGone { job: *attempt }]);
         assert_eq!(d.state_of(job), Some(JobState::Pending));
-        d.pass_alive(70);
+        d.pass(70);
     }
     assert_eq!(nodes[..2], ["n1", "n2"]);
     assert_eq!(d.state_of(job), Some(JobState::Running));
@@ -149,7 +153,7 @@ fn a_fault_of_the_job_itself_is_its_end() {
     let attempt = d.attempt(job);
     let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
     let failed = Report::LaunchFailed { key, error: "no such directory".into(), node_fault: false };
-    d.report("n1", vec![failed, Report::JobGone { job: attempt }]);
+    d.report("n1", &[failed, Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
 }
 
@@ -157,30 +161,70 @@ fn a_fault_of_the_job_itself_is_its_end() {
 fn draining_lets_jobs_finish_and_down_does_not() {
     let mut d = Driver::new(1, 4);
     let job = d.submit(batch());
-    let set = |admin| Event::NodesSet { nodes: NodeSet::one(squall_model::id::NodeId(0)), admin, reason: None, by: 0 };
+    let set = |admin| Event::NodesSet { nodes: NodeSet::one(NodeId(0)), admin, reason: None, by: 0 };
     d.commit(set(NodeAdmin::Drain));
     let waits = d.submit(batch());
     assert_eq!((d.state_of(job), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Pending)));
     d.commit(set(NodeAdmin::Down));
     assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::NodeFail)));
     let gone = d.attempt(job);
-    d.report("n1", vec![Report::JobGone { job: gone }]);
+    d.report("n1", &[Report::JobGone { job: gone }]);
     assert_eq!(d.state_of(job), Some(JobState::Pending));
     d.commit(set(NodeAdmin::Resume));
     assert_eq!((d.state_of(job), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Running)));
 }
 
 #[test]
-fn an_old_link_says_nothing_any_more() {
+fn on_an_old_way_nobody_registers_and_nobody_is_lost() {
     let mut d = Driver::new(1, 1);
     let job = d.submit(batch());
     let attempt = d.attempt(job);
     d.register("n1", &[attempt]);
-    assert_eq!(d.drops.len(), 1, "the old connection is closed");
-    d.report_on_old_link(vec![Report::JobGone { job: attempt }]);
-    assert_eq!(d.state_of(job), Some(JobState::Running));
-    let gone = JobAttempt { job, ..attempt };
-    d.report("n1", vec![Report::JobGone { job: gone }]);
+    d.launched();
+    // The daemon of before this one woke up late: it takes up the offer that was made to it, and knows nothing.
+    let stale = Registration { session: d.offered_before("n1"), ..d.registration("n1", &[], &[]) };
+    d.say_on_old_link("n1", |child| child.register(stale));
+    assert_eq!((d.launched(), d.connected("n1")), (vec![], true), "nothing is started again");
+    // What ends on the old way does not concern the node any more, whoever says so.
+    let session = d.offered_before("n1").number;
+    let lost = BTreeMap::from([(NodeId(0), session + 1)]);
+    d.say_on_old_link("n1", |child| child.composite(Composite { lost, reports: 1, ..Composite::default() }));
+    assert!(d.connected("n1"));
+    d.lose_old_link("n1");
+    assert!(d.connected("n1"));
+    d.report("n1", &[Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Running), "requeued: the node lost it");
     assert_eq!(d.attempt(job).attempt.0, 2);
+}
+
+#[test]
+fn only_the_newest_offer_to_a_name_is_taken_up() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    d.connect("n1");
+    d.knock("n1");
+    let first = d.registration("n1", &[], &[]);
+    d.knock("n1");
+    d.launched();
+    d.say("n1", |child| child.register(first));
+    assert_eq!(d.launched(), [], "an offer that was followed by another");
+    d.identify("n1", &[], &[]);
+    assert_eq!(d.launched(), [(d.attempt(job), "n1".to_owned())]);
+    d.identify("n1", &[], &[]);
+    assert_eq!(d.launched(), [], "an offer is taken up once");
+}
+
+#[test]
+fn a_gap_ends_the_connection_and_a_repeated_frame_changes_nothing() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(batch());
+    let reports = d.script_end(job, 0);
+    d.report("n1", &reports);
+    d.repeat_last("n1");
+    assert_eq!((d.drops.len(), d.connected("n1")), (0, true));
+    d.say("n2", |child| {
+        child.knock("n2");
+        child.knock("n2")
+    });
+    assert_eq!((d.drops.len(), d.connected("n2"), d.connected("n1")), (1, false, true));
 }

@@ -17,10 +17,12 @@ use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::fabric::Window;
 use squall_model::wire::node::Down;
 
 use crate::control::state::job::Hold;
 use crate::control::{CallerId, Controller, LinkId, Out, Who, steps as desk};
+use crate::fabric::child::Child;
 
 const ADA: u32 = 1000;
 const BOB: u32 = 1001;
@@ -29,6 +31,8 @@ const BOB: u32 = 1001;
 pub(super) struct World {
     pub(super) c: Controller,
     pub(super) now: Time,
+    /// The nodes' connections, numbered like the nodes.
+    children: Vec<Child>,
     callers: u64,
     keys: u128,
 }
@@ -45,18 +49,40 @@ pub(super) fn operator() -> Who {
 impl World {
     pub(super) fn new() -> Self {
         let now = Time::from_secs(1_800_000_000);
-        let mut world = Self { c: Controller::default(), now, callers: 0, keys: 0 };
+        let mut world = Self { c: Controller::default(), now, children: Vec::new(), callers: 0, keys: 0 };
         let mut config = Config::default();
         config.complete();
         world.commit(Event::Configured { config: Arc::new(config) });
         for at in 0..4 {
             let hardware = Hardware { cpus: 4, memory_mb: 4000, ..Hardware::default() };
             let (node, name) = (NodeId(at), format!("n{}", at + 1));
+            world.connect(node, &name);
             world.commit(Event::NodeRegistered { node, name, incarnation: Incarnation(1), hardware });
-            let epoch = world.c.state.epoch;
-            world.c.links.open(node, LinkId(u64::from(at)), epoch, now, "1".into());
         }
         world
+    }
+
+    fn connect(&mut self, node: NodeId, name: &str) {
+        let link = LinkId(u64::from(node.0));
+        self.children.push(Child::default());
+        self.c.links.opened(self.now, link, Window::default());
+        self.c.links.offer(link, Vec::new(), name.to_owned());
+        self.sends(Out::default());
+        let offered = self.children.last().expect("it was pushed").offered;
+        let offer = self.c.links.take_offer(name, offered).expect("it was made");
+        self.c.links.welcome(self.now, node, offer, "1".into());
+        self.sends(Out::default());
+    }
+
+    /// What the nodes are told.
+    fn sends(&mut self, mut out: Out) -> Vec<(NodeId, Down)> {
+        self.c.links.flush(self.now, &mut out);
+        let mut sends = Vec::new();
+        for (link, frame) in out.sends {
+            let messages = self.children[link.0 as usize].hear(frame);
+            sends.extend(messages.into_iter().map(|message| (NodeId(link.0 as u32), message)));
+        }
+        sends
     }
 
     pub(super) fn commit(&mut self, event: Event) {
@@ -141,12 +167,8 @@ impl World {
     }
 
     pub(super) fn turn(&mut self, caller: CallerId, mut out: Out) -> Turn {
-        self.c.links.flush(&mut out);
-        let sends = out
-            .sends
-            .into_iter()
-            .flat_map(|(link, frame)| frame.messages.into_iter().map(move |message| (NodeId(link.0 as u32), message)));
-        Turn { caller, events: out.events, sends: sends.collect(), answers: out.answers }
+        let (events, answers) = (std::mem::take(&mut out.events), std::mem::take(&mut out.answers));
+        Turn { caller, events, sends: self.sends(out), answers }
     }
 
     /// A node's share of a step ends; what follows for the job's steps.

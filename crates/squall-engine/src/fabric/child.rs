@@ -1,0 +1,117 @@
+//! A child of the controller that tests play: numbers what it says, and remembers what it was told of itself.
+
+use squall_model::id::{NodeId, Session};
+use squall_model::report::Report;
+use squall_model::set::NodeSet;
+use squall_model::wire::fabric::{Composite, DownFrame, Downward, LaunchFailure, Query, Tally, UpFrame, Upward};
+use squall_model::wire::node::{Down, Registration};
+
+/// The child's end of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Child {
+    hop_in: u64,
+    hop_out: u64,
+    batch: u64,
+    /// The session that it was offered last.
+    pub(crate) offered: Session,
+    /// Its id, once it was welcomed.
+    pub(crate) node: Option<NodeId>,
+    /// Composites that the controller has taken.
+    taken: u64,
+    /// Queries that were not answered yet.
+    asked: Vec<Query>,
+}
+
+impl Child {
+    /// On a new connection; `node`: what it is called, from an earlier one.
+    pub(crate) fn new(node: Option<NodeId>) -> Self {
+        Self { node, ..Self::default() }
+    }
+
+    /// The next frame.
+    pub(crate) fn say(&mut self, says: Vec<Upward>) -> Box<UpFrame> {
+        let hop = self.hop_out + 1;
+        self.hop_out += says.len() as u64;
+        Box::new(UpFrame { hop, says })
+    }
+
+    /// The next frame, with one composite.
+    pub(crate) fn composite(&mut self, composite: Composite) -> Box<UpFrame> {
+        self.batch += 1;
+        self.say(vec![Upward::Composite { batch: self.batch, composite: Box::new(composite) }])
+    }
+
+    /// It wants to register.
+    pub(crate) fn knock(&mut self, name: &str) -> Box<UpFrame> {
+        let knocks = vec![(Vec::new(), name.to_owned())];
+        self.composite(Composite { knocks, reports: 1, ..Composite::default() })
+    }
+
+    /// It registers.
+    pub(crate) fn register(&mut self, registration: Registration) -> Box<UpFrame> {
+        self.composite(Composite { registrations: vec![registration], reports: 1, ..Composite::default() })
+    }
+
+    /// It reports for itself.
+    pub(crate) fn report(&mut self, reports: &[Report]) -> Box<UpFrame> {
+        let node = self.node.expect("only a node that was welcomed reports");
+        self.composite(composite_of(node, reports))
+    }
+
+    /// Answers the queries that have come: it is there, and whatever is asked holds.
+    pub(crate) fn answer(&mut self) -> Option<Box<UpFrame>> {
+        let yes: NodeSet = self.node.into_iter().collect();
+        let tally = Tally { yes, no: NodeSet::new() };
+        let asked = std::mem::take(&mut self.asked).into_iter();
+        let says = asked.map(|query| Upward::Tally { epoch: query.epoch, number: query.number, tally: tally.clone() });
+        let says: Vec<Upward> = says.collect();
+        (!says.is_empty()).then(|| self.say(says))
+    }
+
+    /// How many of its composites are not taken.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.batch - self.taken
+    }
+
+    /// Takes a frame; returns the messages for this node in it.
+    pub(crate) fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
+        assert_eq!(frame.hop, self.hop_in + 1, "a gap");
+        self.hop_in += frame.says.len() as u64;
+        let mut messages = Vec::new();
+        for say in frame.says {
+            match say {
+                Downward::Path(_) => {}
+                Downward::Taken { batch } => self.taken = batch,
+                Downward::Query(query) => self.asked.push(query),
+                Downward::Put(put) => messages.extend(put.parcel.open().unwrap().messages.clone()),
+                Downward::Reply { node, put, .. } => {
+                    self.node = node.or(self.node);
+                    for message in put.parcel.open().unwrap().messages.clone() {
+                        match message {
+                            Down::Identify => self.offered = Session { epoch: put.epoch, number: put.seq },
+                            message => messages.push(message),
+                        }
+                    }
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// What a node reports, as it leaves that node.
+pub(crate) fn composite_of(node: NodeId, reports: &[Report]) -> Composite {
+    let (here, mut composite) = (NodeSet::one(node), Composite::default());
+    for report in reports {
+        match report {
+            Report::StepEnded { key, end } => composite.add_ended(*key, &here, end),
+            Report::LaunchFailed { key, error, node_fault } => {
+                let failure = LaunchFailure { key: *key, error: error.clone(), node_fault: *node_fault };
+                composite.failed.push((node, failure));
+            }
+            Report::JobGone { job } => composite.add_gone(*job, &here),
+        }
+        composite.reports += 1;
+    }
+    composite
+}

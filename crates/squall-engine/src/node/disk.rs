@@ -1,0 +1,108 @@
+//! What outlives the node daemon of a test: its spool, and the step daemons.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{Incarnation, Session, StepKey};
+use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::report::StepEnd;
+use squall_model::resource::Hardware;
+use squall_model::step::{JobFacts, StepLaunch};
+use squall_model::wire::stepd::ToStepd;
+
+use crate::node::{Boot, FoundStep, NodeAct, NodeInput, NodeMachine, attempt_of};
+
+/// What the spool holds of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Spooled {
+    Unstarted,
+    Alive,
+    Orphaned,
+    Ended(StepEnd),
+    Failed,
+}
+
+/// A node's spool, and what it is asked to do.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) life: u64,
+    pub(crate) session: Session,
+    pub(crate) spool: BTreeMap<StepKey, (Box<StepLaunch>, Spooled)>,
+    pub(crate) marks: BTreeMap<JobAttempt, Box<JobFacts>>,
+    /// Every start of tasks, ever.
+    pub(crate) started: BTreeMap<StepKey, u32>,
+    pub(crate) fail_spawns: bool,
+    pub(crate) slow_sweep: bool,
+}
+
+/// An end with that exit code.
+pub(crate) fn end(code: u8) -> StepEnd {
+    StepEnd { exit: ExitCode { code, signal: 0 }, ..StepEnd::default() }
+}
+
+impl Disk {
+    /// The next life of the daemon, and what it finds.
+    pub(crate) fn boot(&mut self, name: &str, above: Vec<String>, hardware: Hardware) -> (NodeMachine, Vec<NodeInput>) {
+        self.life += 1;
+        let (life, session) = (self.life, self.session);
+        let (name, version, incarnation) = (name.into(), String::new(), Incarnation(7));
+        let machine = NodeMachine::new(Boot { name, incarnation, life, session, above, hardware, version });
+        let jobs = self.marks.values().map(|facts| NodeInput::FoundJob { facts: facts.clone() });
+        let steps = self.spool.values().map(|(launch, state)| {
+            let state = match state {
+                Spooled::Unstarted => FoundStep::Unstarted,
+                Spooled::Alive => FoundStep::Alive,
+                Spooled::Orphaned => FoundStep::Orphaned,
+                Spooled::Ended(end) => FoundStep::Ended(end.clone()),
+                Spooled::Failed => FoundStep::Failed { error: "no".into(), node_fault: true },
+            };
+            NodeInput::FoundStep { launch: launch.clone(), state }
+        });
+        (machine, jobs.chain(steps).collect())
+    }
+
+    /// Carries out an act; what comes of it for the machine.
+    pub(crate) fn act(&mut self, act: &NodeAct) -> Vec<NodeInput> {
+        match act {
+            NodeAct::SaveSession(session) => self.session = *session,
+            NodeAct::OpenJob { facts, batch: false, .. } => {
+                self.marks.insert(attempt_of(facts.key), facts.clone());
+            }
+            NodeAct::Spawn(launch) if self.fail_spawns => {
+                self.spool.remove(&launch.key);
+                return vec![NodeInput::Failed { key: launch.key, error: "full".into(), node_fault: true }];
+            }
+            NodeAct::Spawn(launch) => {
+                self.spool.insert(launch.key, (launch.clone(), Spooled::Alive));
+                *self.started.entry(launch.key).or_default() += 1;
+            }
+            NodeAct::Tell { key, message: ToStepd::End { kill_wait_s: 0, .. } } | NodeAct::KillStep { key } => {
+                return self.finish(*key, end(9)).into_iter().collect();
+            }
+            NodeAct::Sweep { job } => {
+                let left: Vec<StepKey> = self.spool.keys().copied().filter(|k| attempt_of(*k) == *job).collect();
+                let ends = left.into_iter().filter_map(|key| self.finish(key, end(9))).collect::<Vec<_>>();
+                let swept = (!self.slow_sweep).then_some(NodeInput::Swept { job: *job });
+                return ends.into_iter().chain(swept).collect();
+            }
+            NodeAct::Forget { key } => {
+                self.spool.remove(key);
+            }
+            NodeAct::ForgetJob { job } => {
+                self.marks.remove(job);
+                self.spool.retain(|key, _| attempt_of(*key) != *job);
+            }
+            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
+        }
+        Vec::new()
+    }
+
+    /// The tasks of a step end, if it lives.
+    pub(crate) fn finish(&mut self, key: StepKey, end: StepEnd) -> Option<NodeInput> {
+        let (_, state) = self.spool.get_mut(&key)?;
+        if !matches!(state, Spooled::Alive | Spooled::Orphaned) {
+            return None;
+        }
+        *state = Spooled::Ended(end.clone());
+        Some(NodeInput::Ended { key, end })
+    }
+}
