@@ -128,7 +128,6 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     if let Some(node) = nodes.first() {
         nodes::fail(c, now, job.job, node, "the job vanished from node", out);
     }
-    c.diag.fabric.node_epilogs += nodes.len() as u64;
     c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
 }
 
