@@ -397,8 +397,8 @@ impl World {
         }
         for (LinkId(link), mut frame) in release.sends {
             self.attach(&mut frame);
-            self.judge.said(&frame);
             self.perturb_down(&mut frame);
+            self.judge.said(&frame);
             self.send_down(link, frame);
         }
         for LinkId(link) in release.drops {

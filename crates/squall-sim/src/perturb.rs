@@ -132,6 +132,7 @@ impl World {
         let sends = std::mem::take(&mut out.sends).into_iter();
         for (LinkId(link), mut frame) in sends {
             if acknowledges(&mut frame) {
+                self.judge.said(&frame);
                 self.send_down(link, frame);
             } else {
                 out.sends.push((LinkId(link), frame));

@@ -142,7 +142,7 @@ impl World {
         }
         let order = count.saturating_sub(1 + self.seed.below(80)) as usize;
         let array = self.clients.placed[order].order.array.clone();
-        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6, 6]) {
+        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6, 16]) {
             0 => {
                 let index = array.and_then(|a| a.indices.at(self.seed.below(a.indices.len() as u64) as u32));
                 let index = index.filter(|_| self.seed.chance(500_000));
@@ -167,10 +167,11 @@ impl World {
     /// What an operator asks of all nodes: mostly whether a variable has one value everywhere, to give it the next one.
     fn question(&mut self) -> Question {
         let at = self.seed.below(3);
-        let value = self.judge.value_of(&format!("v{at}"));
+        let wrong = self.seed.chance(200_000);
+        let value = self.judge.value_of(&format!("v{at}")) + i64::from(wrong);
         let comparison = *self.seed.pick(&[Comparison::Equal, Comparison::AtLeast]).unwrap_or(&Comparison::Equal);
         let test = Test { variable: Variable::Named(format!("v{at}")), comparison, value };
-        let write = self.seed.chance(700_000).then(|| (test.variable.clone(), value + 1));
+        let write = (!wrong && self.seed.chance(700_000)).then(|| (test.variable.clone(), value + 1));
         let time = Span::from_millis(self.seed.spread(10, 10_000));
         Question { name: String::new(), test, wait: self.seed.chance(200_000), write, time }
     }
