@@ -4,6 +4,7 @@
 pub mod control;
 pub mod dependency;
 pub mod environment;
+pub mod fabric;
 pub mod machine;
 pub mod node;
 pub mod session;
