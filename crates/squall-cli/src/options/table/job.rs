@@ -321,7 +321,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Needed("LIMIT"),
         Tools::ALL,
         &["SBATCH_TIMELIMIT", "SALLOC_TIMELIMIT", "SLURM_TIMELIMIT"],
-        "time limit: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED",
+        "time limit, rounded up to whole minutes: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED",
         |asked, given| {
             asked.spec.time_limit_s = Some(limit(given)?);
             Ok(())
