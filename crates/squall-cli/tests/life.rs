@@ -48,9 +48,12 @@ impl Cluster {
     fn pid(&self, daemon: &str) -> String {
         std::fs::read_to_string(self.state().join(format!("run/{daemon}.pid"))).unwrap().trim().to_owned()
     }
+    fn signal(&self, daemon: &str, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid(daemon)]).status().unwrap().success());
+    }
     fn kill(&self, daemon: &str) {
         let pid = self.pid(daemon);
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        self.signal(daemon, "-9");
         while Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(&pid) {
             std::thread::yield_now();
         }
@@ -150,6 +153,27 @@ fn malformed_frames_end_their_connection_and_nothing_else() {
     c.submit();
     drop(silent);
     assert_eq!(c.pid("controller"), pid);
+}
+
+#[test]
+fn who_asks_a_stopped_controller_gives_up_and_who_waits_for_a_job_waits() {
+    let c = Cluster::new("stopped");
+    c.ok(&["up"]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| c.squall(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "sleep 12; exit 3"]));
+        while c.ok(&["squeue", "-h", "-o", "%T"]).trim() != "RUNNING" {
+            std::thread::yield_now();
+        }
+        c.signal("controller", "-STOP");
+        let ping = scope.spawn(|| c.squall(&["scontrol", "ping"]));
+        let asked = c.squall(&["squeue"]);
+        let pinged = ping.join().unwrap();
+        c.signal("controller", "-CONT");
+        assert!(text(&asked).contains("Socket timed out on send/recv operation"), "{}", text(&asked));
+        assert_eq!(asked.status.code(), Some(1));
+        assert!(text(&pinged).contains("is DOWN"), "{}", text(&pinged));
+        assert_eq!(waiting.join().unwrap().status.code(), Some(3));
+    });
 }
 
 #[test]

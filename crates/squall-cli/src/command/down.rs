@@ -104,7 +104,7 @@ fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<Strin
         Ok(Answer::Diag(diag)) => diag.jobs_running,
         _ => 0,
     };
-    client.stream().set_read_timeout(Some(patience)).map_err(|e| e.to_string())?;
+    client.wait_up_to(Some(patience)).map_err(|e| e.to_string())?;
     client.ask(&Request::ShutDown { keep_jobs }).map_err(text)?;
     Ok(match (running, keep_jobs) {
         (0, _) => String::new(),
