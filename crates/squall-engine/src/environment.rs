@@ -1,16 +1,18 @@
 //! The SLURM_* variables of jobs, steps and tasks, as a pure function of what is known of them.
 //!
 //! Who starts a process lays these over the user's own environment, in this order: [`default_env`] (only where
-//! unset), [`job_env`], [`step_env`], [`task_env`]. Options that have no field of their own reach this place by
+//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Options that have no field of their own reach this place by
 //! their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
 //! the command was called, if `--chdir` led elsewhere), `distribution`, and those of [`OTHERS`].
 
 use squall_model::job::ArraySpec;
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
+use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
+use crate::binding::{CpuBind, Way, hex};
 use crate::dependency::dependency_text;
 
 /// Variables as they are handed to a process.
@@ -277,33 +279,30 @@ fn client(env: &mut Builder, program: &TaskProgram) {
         env.set("SLURM_SRUN_COMM_PORT", port);
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
-    if let Some(bind) = &program.cpu_bind {
-        cpu_bind(env, bind);
-    }
     handed_on(env, &program.others);
     if let Some(export) = &program.export {
         env.set("SLURM_EXPORT_ENV", export);
     }
 }
 
-/// `--cpu-bind=[{quiet|verbose},]TYPE[:LIST]`, in the four variables that Slurm makes of it.
-fn cpu_bind(env: &mut Builder, text: &str) {
-    let (verbose, rest) = match text.split_once(',') {
-        Some(("v" | "verbose", rest)) => ("verbose", rest),
-        Some(("q" | "quiet", rest)) => ("quiet", rest),
-        _ if matches!(text, "v" | "verbose") => ("verbose", ""),
-        _ if matches!(text, "q" | "quiet") => ("quiet", ""),
-        _ => ("quiet", text),
-    };
-    let (kind, list) = match rest.split_once([':', '=']) {
-        Some((kind, list)) => (format!("{kind}:"), list),
-        None => (rest.to_owned(), ""),
+/// `--cpu-bind` in the four variables that Slurm makes of it. `masks`: the CPUs of the node's tasks, where they are bound.
+pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
+    let mut env = Builder::default();
+    let verbose = if bind.verbose { "verbose" } else { "quiet" };
+    let (kind, list) = match (&bind.way, masks) {
+        (Way::Unsaid, _) => ("", String::new()),
+        (Way::Rank, _) => ("rank", String::new()),
+        (Way::Map(cpus), _) => ("map_cpu:", joined(cpus)),
+        (Way::Mask(masks), _) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (Way::Units(_), Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (Way::None | Way::Units(_), _) => ("none", String::new()),
     };
     env.set("SLURM_CPU_BIND_VERBOSE", verbose);
-    env.set("SLURM_CPU_BIND_TYPE", &kind);
-    env.set("SLURM_CPU_BIND_LIST", list);
+    env.set("SLURM_CPU_BIND_TYPE", kind);
+    env.set("SLURM_CPU_BIND_LIST", &list);
     let comma = if kind.is_empty() { "" } else { "," };
     env.set("SLURM_CPU_BIND", format_args!("{verbose}{comma}{kind}{list}"));
+    env.0
 }
 
 /// What one task gets on top of [`step_env`]: `local` is its place among the node's tasks. The batch script is

@@ -9,7 +9,8 @@ use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use super::{Env, counts_text, default_env, is_output, job_env, step_env, task_env};
+use super::{Env, bind_env, counts_text, default_env, is_output, job_env, step_env, task_env};
+use crate::binding::CpuBind;
 
 fn facts() -> JobFacts {
     JobFacts {
@@ -223,7 +224,6 @@ fn tasks_of_a_step_on_the_second_node() {
     let program = TaskProgram {
         client: ClientAddress::Abstract("squall-srun-1".into()),
         umask: 0o027,
-        cpu_bind: Some("verbose,map_cpu:0,1".into()),
         export: Some("NONE".into()),
         others: vec![("distribution".into(), "cyclic".into())],
         ..TaskProgram::default()
@@ -257,10 +257,6 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
     SLURM_SRUN_COMM_HOST=127.0.0.1
     SLURM_UMASK=0027
-    SLURM_CPU_BIND_VERBOSE=verbose
-    SLURM_CPU_BIND_TYPE=map_cpu:
-    SLURM_CPU_BIND_LIST=0,1
-    SLURM_CPU_BIND=verbose,map_cpu:0,1
     SLURM_DISTRIBUTION=cyclic
     SLURM_EXPORT_ENV=NONE
     ");
@@ -270,6 +266,21 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_NODEID=1
     SLURM_TASK_PID=99
     ");
+}
+
+#[test]
+fn bindings_of_tasks() {
+    let masks: Vec<CoreSet> = [CoreSet::first(2), [5].into_iter().collect()].into();
+    let shown = |text: &str| {
+        let env = bind_env(&CpuBind::parse(text).unwrap(), Some(&masks));
+        assert!(env.iter().all(|(name, _)| is_output(name)));
+        env.into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown("verbose,map_cpu:0,1"), "verbose map_cpu: 0,1 verbose,map_cpu:0,1");
+    assert_eq!(shown("mask_cpu:0x03"), "quiet mask_cpu: 0x3 quiet,mask_cpu:0x3");
+    assert_eq!(shown("cores"), "quiet mask_cpu: 0x3,0x20 quiet,mask_cpu:0x3,0x20");
+    assert_eq!(shown("none"), "quiet none  quiet,none");
+    assert_eq!(shown("v"), "verbose   verbose");
 }
 
 #[test]
