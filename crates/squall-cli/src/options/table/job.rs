@@ -44,7 +44,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_ARRAY_INX"],
         "submit an array: 0-9, 1,3,5-7, 0-20:4, with %N for the most that run at once",
         |asked, given| {
-            asked.spec.array = Some(array_of(given)?);
+            asked.spec.array = if given.text().is_empty() { None } else { Some(array_of(given)?) };
             Ok(())
         },
     ),
