@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use squall_engine::control::state::State;
 use squall_model::job::Digest;
-use squall_model::journal::{FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
+use squall_model::journal::{FORMAT, FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::{BlobPlace, Blobs};
 use super::error::JournalError;
@@ -200,7 +200,7 @@ impl Work {
 
     fn replay(&self) -> Result<(State, Cursor), JournalError> {
         let (mut state, start) = if self.covered > 0 {
-            let loaded = snapshot::load(&self.dir, self.covered)?;
+            let loaded = snapshot::load(&self.dir, self.covered, 1)?;
             (loaded.state, Some(loaded.cursor))
         } else {
             (State::default(), None)
@@ -257,7 +257,7 @@ impl Work {
         let failed = || JournalError::io("write", draft);
         let file = files::create(draft).map_err(failed())?;
         let mut link = Link::first(0);
-        let head = SegmentHeader { cluster: 0, number, size: 0, seq: 0, link };
+        let head = SegmentHeader { format: FORMAT, cluster: 0, number, size: 0, seq: 0, link };
         file.write_all_at(&head.encode(), 0).map_err(failed())?;
         let mut at = SEGMENT_HEADER_BYTES as u64;
         let mut places = Vec::new();

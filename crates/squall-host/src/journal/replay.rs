@@ -72,7 +72,7 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
     };
     if let Some(&newest) = listing.snapshots.last() {
         let start = Instant::now();
-        let loaded = snapshot::load(dir, newest)?;
+        let loaded = snapshot::load(dir, newest, snapshot::threads())?;
         for (digest, place) in loaded.blobs {
             replay.blobs.put(digest, place, newest);
         }

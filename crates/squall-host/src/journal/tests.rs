@@ -1,5 +1,7 @@
 //! What must hold of the journal on real files: nothing durable is lost unnoticed, whatever happens to them.
 
+mod golden;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

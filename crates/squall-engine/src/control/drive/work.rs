@@ -17,7 +17,7 @@ use super::view::Sight;
 use super::{nodes, notice, shutdown};
 use crate::control::request::await_job::outcome_of;
 use crate::control::state::array::Array;
-use crate::control::state::job::{Job, Phase};
+use crate::control::state::job::Phase;
 use crate::control::state::node::Partition;
 use crate::control::{Controller, Out, facts};
 
@@ -94,7 +94,7 @@ pub(crate) fn end_running(
     requeue: Option<Requeue>,
     out: &mut Out,
 ) {
-    if c.state.jobs.get(&id).is_some_and(Job::is_running) {
+    if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
         let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
         c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
     }

@@ -13,6 +13,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 use squall_model::wire::node::{Down, DownFrame, Registration, UpFrame};
 
 use crate::control::state::State;
+use crate::control::state::snapshot::Part;
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::machine::Machine;
 
@@ -153,9 +154,11 @@ impl Driver {
         let bytes = postcard::to_stdvec(&record).unwrap();
         self.replayed.apply_record(&postcard::from_bytes::<Record>(&bytes).unwrap());
         assert_eq!(&self.replayed, self.c.state(), "replay differs");
-        let bytes = postcard::to_stdvec(&self.c.state().snapshot()).unwrap();
-        let snapshot: crate::control::state::snapshot::Snapshot = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(&snapshot.restore().unwrap(), self.c.state(), "snapshot differs");
+        let parts = self.c.state().parts().map(|part| {
+            let bytes = postcard::to_stdvec(&part).unwrap();
+            postcard::from_bytes::<Part>(&bytes).unwrap().restore().unwrap()
+        });
+        assert_eq!(&State::assemble(parts).unwrap(), self.c.state(), "snapshot differs");
         for (link, frame) in out.sends {
             self.deliver(link, frame);
         }
