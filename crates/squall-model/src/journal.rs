@@ -420,7 +420,7 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FrameWriter, Item, Link, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, items, scan};
+    use super::{FORMAT, FrameWriter, Item, Link, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, items, scan};
     use crate::event::{Event, Record};
     use crate::id::NodeId;
     use crate::job::Digest;

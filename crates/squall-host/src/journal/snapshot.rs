@@ -57,10 +57,10 @@ pub(crate) fn write(
     covered: u64,
     cursor: Cursor,
     state: &State,
-    blobs: Vec<(Digest, BlobPlace)>,
+    blobs: &[(Digest, BlobPlace)],
 ) -> Result<u64, JournalError> {
     let draft = dir.join(SNAPSHOT_DRAFT);
-    let result = write_draft(&draft, covered, cursor, state, &blobs).map_err(JournalError::io("write", &draft));
+    let result = write_draft(&draft, covered, cursor, state, blobs).map_err(JournalError::io("write", &draft));
     if result.is_err() {
         drop(files::remove(&draft));
         return result;
@@ -118,27 +118,11 @@ pub(crate) fn threads() -> usize {
 
 /// Reads and checks a snapshot on so many threads.
 pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, JournalError> {
-    let path = Kind::Snapshot.path(dir, covered);
-    let file = File::open(&path).map_err(JournalError::io("open", &path))?;
-    let length = file.metadata().map_err(JournalError::io("look at", &path))?.len();
-    let mut head = [0; SEGMENT_HEADER_BYTES];
-    let bad = |problem| damaged(&path, 0, "header of the snapshot", problem);
-    file.read_exact_at(&mut head, 0).map_err(|e| match e.kind() {
-        io::ErrorKind::UnexpectedEof => bad(Problem::Header),
-        _ => JournalError::io("read", &path)(e),
-    })?;
-    let head = SegmentHeader::decode(&head).map_err(bad)?;
-    if head.number != covered {
-        return Err(bad(Problem::Chain));
-    }
+    let (path, file, head) = open(dir, covered)?;
     if head.format == 1 {
         return whole::load(&path, file, head);
     }
-    let end = head.size.saturating_add(SEGMENT_HEADER_BYTES as u64);
-    if end != length {
-        return Err(damaged(&path, end.min(length), "end of the snapshot", Problem::Checksum));
-    }
-    let blocks = Blocks { path, file, seal: Seal::of(head), end, next: Mutex::new((SEGMENT_HEADER_BYTES as u64, 0)) };
+    let blocks = Blocks::of(path, file, head)?;
     let mut read = blocks.read_all(threads)?;
     read.sort_unstable_by_key(|(number, _)| *number);
     let (mut blobs, mut parts) = (Vec::new(), Vec::with_capacity(read.len()));
@@ -150,6 +134,36 @@ pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, J
     }
     let state = State::assemble(parts).ok_or_else(|| contradiction(&blocks.path))?;
     Ok(Loaded { state, blobs, cursor: cursor(&head), bytes: head.size })
+}
+
+/// Where a snapshot says that blobs stand, without the rest of it.
+pub(crate) fn places(dir: &Path, covered: u64) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
+    let (path, file, head) = open(dir, covered)?;
+    if head.format == 1 {
+        return Ok(whole::load(&path, file, head)?.blobs);
+    }
+    let blocks = Blocks::of(path, file, head)?;
+    let (mut all, mut bytes) = (Vec::new(), Vec::new());
+    while let Some((_, Content::Blobs(mut places))) = blocks.read_next(&mut bytes).map_err(|(_, error)| error)? {
+        all.append(&mut places);
+    }
+    Ok(all)
+}
+
+fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), JournalError> {
+    let path = Kind::Snapshot.path(dir, covered);
+    let file = File::open(&path).map_err(JournalError::io("open", &path))?;
+    let mut head = [0; SEGMENT_HEADER_BYTES];
+    let bad = |problem| damaged(&path, 0, "header of the snapshot", problem);
+    file.read_exact_at(&mut head, 0).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof => bad(Problem::Header),
+        _ => JournalError::io("read", &path)(e),
+    })?;
+    let head = SegmentHeader::decode(&head).map_err(bad)?;
+    if head.number != covered {
+        return Err(bad(Problem::Chain));
+    }
+    Ok((path, file, head))
 }
 
 /// The blocks of a file, handed out one by one to those who read them.
@@ -169,6 +183,16 @@ enum Content {
 }
 
 impl Blocks {
+    fn of(path: PathBuf, file: File, head: SegmentHeader) -> Result<Self, JournalError> {
+        let length = file.metadata().map_err(JournalError::io("look at", &path))?.len();
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let end = head.size.saturating_add(start);
+        if end != length {
+            return Err(damaged(&path, end.min(length), "end of the snapshot", Problem::Checksum));
+        }
+        Ok(Self { path, file, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
+    }
+
     /// Every block with its number, in any order. Of several bad ones the first is named.
     fn read_all(&self, threads: usize) -> Result<Vec<(u64, Content)>, JournalError> {
         let results = std::thread::scope(|scope| {
@@ -197,23 +221,29 @@ impl Blocks {
     /// Reads blocks until there is none left. Err: number of the bad block, and what is wrong.
     fn read_some(&self) -> Result<Vec<(u64, Content)>, (u64, JournalError)> {
         let (mut read, mut bytes) = (Vec::new(), Vec::new());
-        loop {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let (offset, number) = *next;
-            if offset == self.end {
-                return Ok(read);
-            }
-            let taken = self.head(offset, number);
-            // After a bad block there are no others.
-            *next =
-                (taken.as_ref().map_or(self.end, |(_, length)| offset + BLOCK_HEAD_BYTES as u64 + length), number + 1);
-            drop(next);
-            let content = taken.and_then(|(digest, length)| {
-                bytes.resize(length as usize, 0);
-                self.content(offset, number, &digest, &mut bytes)
-            });
-            read.push((number, content.map_err(|error| (number, error))?));
+        while let Some(block) = self.read_next(&mut bytes)? {
+            read.push(block);
         }
+        Ok(read)
+    }
+
+    /// Reads the next block that nobody else has taken.
+    fn read_next(&self, bytes: &mut Vec<u8>) -> Result<Option<(u64, Content)>, (u64, JournalError)> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let (offset, number) = *next;
+        if offset == self.end {
+            return Ok(None);
+        }
+        let taken = self.head(offset, number);
+        // After a bad block there are no others.
+        let after = taken.as_ref().map_or(self.end, |(_, length)| offset + BLOCK_HEAD_BYTES as u64 + length);
+        *next = (after, number + 1);
+        drop(next);
+        let content = taken.and_then(|(digest, length)| {
+            bytes.resize(length as usize, 0);
+            self.content(offset, number, &digest, bytes)
+        });
+        content.map(|content| Some((number, content))).map_err(|error| (number, error))
     }
 
     /// Checksum and length of a block.

@@ -96,6 +96,9 @@ impl Journal {
             }
             notices.push(format!("accepted: {error}"));
         }
+        if let Some(passed_over) = replay.passed_over.take() {
+            notices.push(pass_over(dir, passed_over)?);
+        }
         let cursor = match replay.cursor {
             Some(cursor) => cursor,
             None => fresh(dir)?,
@@ -241,6 +244,25 @@ impl Journal {
 fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     let seen = seen.filter(|seen| replay.cursor.is_none_or(|c| c.cluster == seen.cluster))?;
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
+}
+
+/// Keeps a damaged snapshot under another name; returns what is worth saying.
+fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
+    let path = Kind::Snapshot.path(dir, number);
+    let aside = path.with_extension("snap.damaged");
+    std::fs::rename(&path, &aside).map_err(JournalError::io("rename to", &aside))?;
+    files::sync_dir(dir)?;
+    let what = match error {
+        JournalError::Damaged { offset, what, problem, .. } => {
+            format!("{} is damaged at offset {offset} ({what}): {problem}", path.display())
+        }
+        other => other.to_string(),
+    };
+    Ok(format!(
+        "{what}. Nothing is lost: the snapshot before it and the segments since then were read in its stead. It is \
+         kept as {}; look after this disk",
+        aside.display()
+    ))
 }
 
 /// Gives a spare its header and its name, durably.

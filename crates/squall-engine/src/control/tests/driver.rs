@@ -244,7 +244,7 @@ impl Driver {
         *job
     }
     pub(super) fn state_of(&self, id: JobId) -> Option<JobState> {
-        self.c.state().jobs.get(&id).map(crate::control::state::job::Job::state)
+        self.c.state().jobs.get(&id).map(|job| job.state())
     }
     pub(super) fn attempt(&self, id: JobId) -> JobAttempt {
         let attempt = self.c.state().jobs.get(&id).map_or(Attempt(0), |job| job.attempt);

@@ -19,7 +19,7 @@ use squall_model::journal::{FORMAT, Link};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
-use squall_model::step::{Layout, StepSpec};
+use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::time::Time;
 
 use super::Folder;
@@ -35,7 +35,7 @@ fn snapshots_of_every_format_are_read() {
     let dir = Folder::new();
     let snap = Kind::Snapshot.path(dir.path(), COVERED);
     if std::env::var_os("SQUALL_GOLDEN").is_some() {
-        snapshot::write(dir.path(), COVERED, cursor(), &state(), blobs()).unwrap();
+        snapshot::write(dir.path(), COVERED, cursor(), &state(), &blobs()).unwrap();
         let hex = std::fs::read(&snap).unwrap().iter().fold(String::new(), |mut text, b| {
             write!(text, "{b:02x}").unwrap();
             text
@@ -113,7 +113,12 @@ fn events() -> Vec<Event> {
             key: ClientKey(99),
             spec: Arc::new(StepSpec::default()),
             alloc: alloc(1, 0),
-            layout: Layout { nodes: vec!["g2".into()], ranks: vec![vec![0, 1]], cpus_per_task: 1 },
+            layout: Layout {
+                nodes: ["g2"].into_iter().collect(),
+                tasks: vec![2].into(),
+                distribution: Distribution::Block,
+                cpus_per_task: 1,
+            },
         },
         Event::StepNodeEnded { job: JobId(2), attempt: Attempt(1), step: StepNo(0), node: NodeId(1), end: end() },
         started(4, 1, 1),
