@@ -35,8 +35,12 @@ pub const OTHERS: [(&str, &str); 13] = [
     ("prio-process", "SLURM_PRIO_PROCESS"),
 ];
 
+/// The same for what `srun` alone was told about its step, over what the job was told.
+const STEP_OTHERS: [(&str, &str); 2] =
+    [("ntasks-per-node", "SLURM_NTASKS_PER_NODE"), ("cpus-per-task", "SLURM_CPUS_PER_TASK")];
+
 /// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
-const OUTPUTS: [&str; 37] = [
+const OUTPUTS: [&str; 40] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_CPUS_ON_NODE",
@@ -46,6 +50,7 @@ const OUTPUTS: [&str; 37] = [
     "SLURM_CPU_BIND_TYPE",
     "SLURM_CPU_BIND_VERBOSE",
     "SLURM_DISTRIBUTION",
+    "SLURM_DIST_PLANESIZE",
     "SLURM_EXPORT_ENV",
     "SLURM_GTIDS",
     "SLURM_JOBID",
@@ -63,6 +68,8 @@ const OUTPUTS: [&str; 37] = [
     "SLURM_OVERCOMMIT",
     "SLURM_PRIO_PROCESS",
     "SLURM_PROCID",
+    "SLURM_PTY_WIN_COL",
+    "SLURM_PTY_WIN_ROW",
     "SLURM_RESTART_COUNT",
     "SLURM_SPREAD_JOB",
     "SLURM_SRUN_COMM_HOST",
@@ -208,6 +215,10 @@ fn handed_on(env: &mut Builder, others: &[(String, String)]) {
             env.set(variable, value);
         }
     }
+    if let Some(size) = other(others, "distribution").and_then(|text| text.strip_prefix("plane=")) {
+        env.set("SLURM_DISTRIBUTION", "plane");
+        env.set("SLURM_DIST_PLANESIZE", size);
+    }
 }
 
 fn other<'a>(others: &'a [(String, String)], option: &str) -> Option<&'a String> {
@@ -250,16 +261,20 @@ pub fn step_env(launch: &StepLaunch) -> Env {
 fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     let layout = &launch.layout;
     let tasks = counts_text(&layout.tasks);
+    let preserves =
+        |program: &Program| matches!(program, Program::Tasks(p) if other(&p.others, "preserve-env").is_some());
+    if !preserves(&launch.program) {
+        env.set("SLURM_NNODES", layout.nodes.len());
+        env.set("SLURM_NTASKS", layout.ntasks());
+        env.set("SLURM_NPROCS", layout.ntasks());
+        env.set("SLURM_TASKS_PER_NODE", &tasks);
+    }
     env.set("SLURM_STEP_ID", launch.key.step);
     env.set("SLURM_STEPID", launch.key.step);
     env.set("SLURM_STEP_NODELIST", layout.nodes.as_str());
     env.set("SLURM_STEP_NUM_NODES", layout.nodes.len());
     env.set("SLURM_STEP_NUM_TASKS", layout.ntasks());
-    env.set("SLURM_STEP_TASKS_PER_NODE", &tasks);
-    env.set("SLURM_NNODES", layout.nodes.len());
-    env.set("SLURM_NTASKS", layout.ntasks());
-    env.set("SLURM_NPROCS", layout.ntasks());
-    env.set("SLURM_TASKS_PER_NODE", tasks);
+    env.set("SLURM_STEP_TASKS_PER_NODE", tasks);
     if layout.cpus_per_task > 1 {
         env.set("SLURM_CPUS_PER_TASK", layout.cpus_per_task);
     }
@@ -280,6 +295,15 @@ fn client(env: &mut Builder, program: &TaskProgram) {
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
     handed_on(env, &program.others);
+    for (option, variable) in STEP_OTHERS {
+        if let Some(value) = other(&program.others, option) {
+            env.set(variable, value);
+        }
+    }
+    if let Some((rows, columns)) = program.pty {
+        env.set("SLURM_PTY_WIN_ROW", rows);
+        env.set("SLURM_PTY_WIN_COL", columns);
+    }
     if let Some(export) = &program.export {
         env.set("SLURM_EXPORT_ENV", export);
     }

@@ -243,16 +243,16 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_TOPOLOGY_ADDR_PATTERN=node
     SLURM_CPUS_ON_NODE=4
     SLURM_GTIDS=1,3
+    SLURM_NNODES=2
+    SLURM_NTASKS=4
+    SLURM_NPROCS=4
+    SLURM_TASKS_PER_NODE=2(x2)
     SLURM_STEP_ID=3
     SLURM_STEPID=3
     SLURM_STEP_NODELIST=n[2,4]
     SLURM_STEP_NUM_NODES=2
     SLURM_STEP_NUM_TASKS=4
     SLURM_STEP_TASKS_PER_NODE=2(x2)
-    SLURM_NNODES=2
-    SLURM_NTASKS=4
-    SLURM_NPROCS=4
-    SLURM_TASKS_PER_NODE=2(x2)
     SLURM_CPUS_PER_TASK=2
     SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
     SLURM_SRUN_COMM_HOST=127.0.0.1
@@ -266,6 +266,35 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_NODEID=1
     SLURM_TASK_PID=99
     ");
+}
+
+#[test]
+fn what_srun_was_told_goes_before_what_the_job_was_told() {
+    let others = |pairs: &[(&str, &str)]| pairs.iter().map(|&(n, v)| (n.into(), v.into())).collect();
+    let program = TaskProgram {
+        pty: Some((24, 80)),
+        others: others(&[("cpus-per-task", "1"), ("distribution", "plane=3"), ("ntasks-per-node", "5")]),
+        ..TaskProgram::default()
+    };
+    let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
+    for (name, value) in [
+        ("SLURM_CPUS_PER_TASK", "1"),
+        ("SLURM_NTASKS_PER_NODE", "5"),
+        ("SLURM_DISTRIBUTION", "plane"),
+        ("SLURM_DIST_PLANESIZE", "3"),
+        ("SLURM_PTY_WIN_ROW", "24"),
+        ("SLURM_PTY_WIN_COL", "80"),
+        ("SLURM_NTASKS", "1"),
+    ] {
+        assert_eq!(get(&env, name), Some(value), "{name}");
+        assert!(is_output(name), "{name}");
+    }
+    let program = TaskProgram { others: others(&[("preserve-env", "")]), ..TaskProgram::default() };
+    let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
+    for name in ["SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"] {
+        assert_eq!(get(&env, name), None, "{name}");
+    }
+    assert_eq!(get(&env, "SLURM_STEP_NUM_TASKS"), Some("1"));
 }
 
 #[test]
