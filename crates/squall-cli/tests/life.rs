@@ -105,6 +105,40 @@ fn up_again_resumes_whatever_died_and_down_ends_all() {
 }
 
 #[test]
+fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
+    let c = Cluster::new("keeper");
+    c.ok(&["up"]);
+    let (pid, go) = (c.dir.join("pid"), c.dir.join("go"));
+    let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7", pid.display(), go.display());
+    let job = c.ok(&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", &script]).trim().to_owned();
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let is_gone = |pid: &str| !Path::new(&format!("/proc/{pid}")).exists() || is_zombie(pid);
+    while !read(&pid.display().to_string()).ends_with('\n') {
+        std::thread::yield_now();
+    }
+    let task = read(&pid.display().to_string()).trim().to_owned();
+    let stat = read(&format!("/proc/{task}/stat"));
+    let step_daemon = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
+    let line = read(&format!("/proc/{step_daemon}/cmdline"));
+    assert!(line.starts_with("squall\0step\0--spool\0"), "{line}");
+    let node = std::fs::read_dir(c.state().join("node")).unwrap().next().unwrap().unwrap().file_name();
+    c.kill(&format!("node-{}", node.to_str().unwrap()));
+    assert!(Command::new("kill").args(["-9", &step_daemon]).status().unwrap().success());
+    while !is_gone(&step_daemon) {
+        std::thread::yield_now();
+    }
+    std::fs::write(go, "").unwrap();
+    while Path::new(&format!("/proc/{task}")).exists() {
+        std::thread::yield_now();
+    }
+    c.ok(&["up"]);
+    while !c.queue().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", &job]), "FAILED|7:0\n");
+}
+
+#[test]
 fn one_controller_on_one_state_and_clear_words_on_damage() {
     let c = Cluster::new("damage");
     c.ok(&["up"]);
