@@ -399,7 +399,7 @@ impl World {
             self.attach(&mut frame);
             self.perturb_down(&mut frame);
             self.judge.said(&frame);
-            self.send_down(link, frame);
+            self.send_down(link, &frame);
         }
         for LinkId(link) in release.drops {
             self.close(link, Side::Parent);

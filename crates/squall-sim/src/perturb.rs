@@ -133,7 +133,7 @@ impl World {
         for (LinkId(link), mut frame) in sends {
             if acknowledges(&mut frame) {
                 self.judge.said(&frame);
-                self.send_down(link, frame);
+                self.send_down(link, &frame);
             } else {
                 out.sends.push((LinkId(link), frame));
             }

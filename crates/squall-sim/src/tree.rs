@@ -91,7 +91,10 @@ impl Tree {
     }
     /// Connections that have that port at one of their ends, open there.
     fn of(&self, port: usize) -> Vec<(u64, Side)> {
-        let ends = self.hops.iter().flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
+        let ends = self
+            .hops
+            .iter()
+            .flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
         ends.filter(|(_, _, end)| end.port == port && end.open).map(|(hop, side, _)| (hop, side)).collect()
     }
     /// Whom a connection leads up to.
@@ -197,7 +200,7 @@ impl World {
         }
         for (link, mut frame) in net.down {
             self.perturb_relayed(&mut frame);
-            self.send_down(u64::from(link), frame);
+            self.send_down(u64::from(link), &frame);
         }
         for link in net.drop {
             self.close(u64::from(link), Side::Parent);
@@ -221,7 +224,7 @@ impl World {
     }
 
     /// The parent's frame goes on its way.
-    pub(crate) fn send_down(&mut self, hop: u64, frame: DownFrame) {
+    pub(crate) fn send_down(&mut self, hop: u64, frame: &DownFrame) {
         for at in self.arrivals(hop, Side::Child) {
             self.agenda.at(at, Happening::Down { hop, frame: Box::new(frame.clone()) });
         }

@@ -4,7 +4,7 @@ use squall_sim::tell;
 
 /// Something of everything; about forty records.
 const STORY: &str = "
-cluster n[1-3] cores=2
+{cluster}
 config kill_wait=5
 {crash}
 restart controller after 2s
@@ -32,9 +32,13 @@ expect b at most 2 at once
 ";
 
 fn hold(crashes: &str) {
-    let story = STORY.replace("{crash}", crashes);
+    hold_on("cluster n[1-3] cores=2", crashes);
+}
+
+fn hold_on(cluster: &str, crashes: &str) {
+    let story = STORY.replace("{cluster}", cluster).replace("{crash}", crashes);
     if let Err(failure) = tell(&story) {
-        panic!("{crashes}: {failure}\n{}", failure.trace.join("\n"));
+        panic!("{cluster}, {crashes}: {failure}\n{}", failure.trace.join("\n"));
     }
 }
 
@@ -48,6 +52,15 @@ fn a_crash_at_every_position() {
     for point in ["decide", "append", "journal", "release"] {
         for n in 1..=60 {
             hold(&format!("crash controller at {point}+{n}"));
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_every_third_position_above_a_tree() {
+    for point in ["decide", "append", "journal", "release"] {
+        for n in (1..=60).step_by(3) {
+            hold_on("cluster n[1-3] cores=2 width=2", &format!("crash controller at {point}+{n}"));
         }
     }
 }

@@ -57,14 +57,12 @@ impl Judge {
     pub(crate) fn said(&mut self, frame: &DownFrame) {
         for say in &frame.says {
             match say {
-                Downward::Put(put) => {
-                    if self.remember(put) {
-                        for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
-                            // On other connections earlier ones may yet leave.
-                            let (owed, key) = (&mut self.fabric.nodes[host].owed, (put.epoch, put.seq));
-                            let at = owed.partition_point(|earlier| *earlier < key);
-                            owed.insert(at, key);
-                        }
+                Downward::Put(put) if self.remember(put) => {
+                    for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                        // On other connections earlier ones may yet leave.
+                        let (owed, key) = (&mut self.fabric.nodes[host].owed, (put.epoch, put.seq));
+                        let at = owed.partition_point(|earlier| *earlier < key);
+                        owed.insert(at, key);
                     }
                 }
                 Downward::Reply { put, .. } => drop(self.remember(put)),
@@ -183,7 +181,8 @@ impl Judge {
                 let begin = std::iter::once((Time::default(), 0));
                 let times: Vec<(Time, i64)> = begin.chain(history.into_iter().flatten().copied()).collect();
                 let ends = times.iter().skip(1).map(|(time, _)| *time).chain([answered]);
-                let mut held = times.iter().zip(ends).filter(|((since, _), until)| *since <= answered && *until >= asked);
+                let mut held =
+                    times.iter().zip(ends).filter(|((since, _), until)| *since <= answered && *until >= asked);
                 !held.any(|((_, value), _)| test.comparison.holds(*value, test.value))
             };
             let silent = others.contains(&self.names[host]);

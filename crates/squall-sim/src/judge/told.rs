@@ -158,11 +158,9 @@ impl Judge {
                     self.violate("every node that lives is reached", format!("{name} is not"));
                 }
             }
-            Answer::Diag(diag) => {
-                if diag.fabric.node_epilogs != self.released {
-                    let text = format!("{} were counted, {} were", diag.fabric.node_epilogs, self.released);
-                    self.violate("node epilogs are counted once", text);
-                }
+            Answer::Diag(diag) if diag.fabric.node_epilogs != self.released => {
+                let text = format!("{} were counted, {} were", diag.fabric.node_epilogs, self.released);
+                self.violate("node epilogs are counted once", text);
             }
             _ => {}
         }
