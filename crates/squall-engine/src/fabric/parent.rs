@@ -106,7 +106,6 @@ impl Parent {
         let rest = self.all().into_iter().filter(|dial| !above.contains(dial));
         self.ladder = above.iter().cloned().chain(rest.collect::<Vec<_>>()).collect();
         self.rung = 0;
-        self.dialling = None;
         self.home_at = None;
         self.climb_at = Some(now);
         self.next_dial = Some(now);
@@ -114,9 +113,14 @@ impl Parent {
 
     /// Nobody answered.
     pub(super) fn failed(&mut self, now: Time) {
-        self.dialling = None;
+        let dialled = self.dialling.take();
         if self.attached.is_some() {
             self.home_at = Some(now + HOME);
+            return;
+        }
+        if self.ladder.get(self.rung) != dialled.as_ref() {
+            // It was the way home, tried before the parent was lost.
+            self.next_dial = Some(now);
             return;
         }
         let climb_at = *self.climb_at.get_or_insert(now + START_WAIT);
