@@ -11,8 +11,8 @@ use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::coverage::Fault;
 use crate::judge::process::order_of;
@@ -60,20 +60,53 @@ pub(crate) struct Placed {
 /// What a user wants.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
-    Submit { order: usize },
-    Own { order: usize },
-    Step { order: usize },
-    Finish { order: usize },
-    Cancel { order: usize, index: Option<u32> },
-    Hold { order: usize },
-    Release { order: usize },
-    Requeue { order: usize },
-    Suspend { order: usize, suspend: bool },
-    Update { order: usize, array_limit: Option<u32>, time_limit_s: Option<u64> },
-    Admin { nodes: String, admin: NodeAdmin },
-    Await { order: usize },
-    Look { order: usize },
-    ShutDown { keep_jobs: bool },
+    Submit {
+        order: usize,
+    },
+    Own {
+        order: usize,
+    },
+    Step {
+        order: usize,
+    },
+    Finish {
+        order: usize,
+    },
+    Cancel {
+        order: usize,
+        index: Option<u32>,
+    },
+    Hold {
+        order: usize,
+    },
+    Release {
+        order: usize,
+    },
+    Requeue {
+        order: usize,
+    },
+    Suspend {
+        order: usize,
+        suspend: bool,
+    },
+    Update {
+        order: usize,
+        array_limit: Option<u32>,
+        time_limit_s: Option<u64>,
+    },
+    Admin {
+        nodes: String,
+        admin: NodeAdmin,
+    },
+    Await {
+        order: usize,
+    },
+    Look {
+        order: usize,
+    },
+    ShutDown {
+        keep_jobs: bool,
+    },
     /// COMPARE-AND-WRITE on all nodes.
     Query(Box<Question>),
     AuditJobs,
@@ -195,7 +228,14 @@ impl World {
                 _ => {}
             }
         }
-        self.clients.calls.push(Call { wish, caller: None, tries: 0, done: false, last_answer: self.now, asked: self.now });
+        self.clients.calls.push(Call {
+            wish,
+            caller: None,
+            tries: 0,
+            done: false,
+            last_answer: self.now,
+            asked: self.now,
+        });
         let call = self.clients.calls.len() - 1;
         self.after(Span(0), Happening::ClientTries { call });
         true

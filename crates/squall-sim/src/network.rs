@@ -126,13 +126,7 @@ impl Network {
     }
     /// What becomes of a frame sent now. Frames keep their order unless the weather is bad; `last` is when the one
     /// before it arrives.
-    pub(crate) fn fate(
-        &self,
-        now: Time,
-        (from, to): (usize, usize),
-        last: &mut Time,
-        seed: &mut Seed,
-    ) -> Fate {
+    pub(crate) fn fate(&self, now: Time, (from, to): (usize, usize), last: &mut Time, seed: &mut Seed) -> Fate {
         if !self.open(from, to) || seed.chance(self.weather.drop_ppm) {
             return Fate::default();
         }
@@ -177,8 +171,7 @@ mod tests {
         assert!(network.fate(Time(0), (controller, 1), &mut last, &mut seed).first.is_some());
         network.heal(1);
         network.weather = Weather::FOUL;
-        let fates: Vec<_> =
-            (0..5000).map(|n| network.fate(Time(n), (1, controller), &mut last, &mut seed)).collect();
+        let fates: Vec<_> = (0..5000).map(|n| network.fate(Time(n), (1, controller), &mut last, &mut seed)).collect();
         assert!(fates.iter().any(|f| f.first.is_none()) && fates.iter().any(|f| f.second.is_some()));
     }
 

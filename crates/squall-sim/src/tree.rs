@@ -91,7 +91,10 @@ impl Tree {
     }
     /// Connections that have that port at one of their ends, open there.
     fn of(&self, port: usize) -> Vec<(u64, Side)> {
-        let ends = self.hops.iter().flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
+        let ends = self
+            .hops
+            .iter()
+            .flat_map(|(&hop, ends)| [(hop, Side::Child, ends.child), (hop, Side::Parent, ends.parent)]);
         ends.filter(|(_, _, end)| end.port == port && end.open).map(|(hop, side, _)| (hop, side)).collect()
     }
     /// Whom a connection leads up to.

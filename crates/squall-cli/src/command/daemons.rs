@@ -56,7 +56,9 @@ impl Options {
             match arg {
                 Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
                 Long("accept-loss") => options.accept_loss = true,
-                Long("rack") => options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?),
+                Long("rack") => {
+                    options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?)
+                }
                 Long("kill-every") => {
                     let seconds: f64 = parser.value().and_then(|s| s.parse()).map_err(text)?;
                     let span = Duration::try_from_secs_f64(seconds).map_err(|e| format!("--kill-every: {e}"))?;

@@ -25,8 +25,8 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::info::Diag;
 use squall_model::wire::fabric::{DownFrame, UpFrame, Window};
+use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
 use crate::machine::Machine;

@@ -157,13 +157,7 @@ impl Relay {
     }
 
     /// Lets out what is due; `value` is what this node's variables hold. To be called at the end of every step.
-    pub fn settle(
-        &mut self,
-        now: Time,
-        value: impl Fn(&Variable) -> i64,
-        local: &mut Vec<Delivery>,
-        out: &mut NetOut,
-    ) {
+    pub fn settle(&mut self, now: Time, value: impl Fn(&Variable) -> i64, local: &mut Vec<Delivery>, out: &mut NetOut) {
         if self.parent.is_silent(now) {
             out.hang_up = true;
             self.lose_parent(now, local);

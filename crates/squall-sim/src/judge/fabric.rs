@@ -174,7 +174,8 @@ impl Judge {
                 let begin = std::iter::once((Time::default(), 0));
                 let times: Vec<(Time, i64)> = begin.chain(history.into_iter().flatten().copied()).collect();
                 let ends = times.iter().skip(1).map(|(time, _)| *time).chain([answered]);
-                let mut held = times.iter().zip(ends).filter(|((since, _), until)| *since <= answered && *until >= asked);
+                let mut held =
+                    times.iter().zip(ends).filter(|((since, _), until)| *since <= answered && *until >= asked);
                 !held.any(|((_, value), _)| test.comparison.holds(*value, test.value))
             };
             let silent = others.contains(&self.names[host]);

@@ -17,8 +17,8 @@ use squall_model::time::Time;
 use squall_model::wire::fabric::{UpFrame, Upward};
 
 use crate::coverage::Phase;
-use fabric::Fabric;
 use crate::world::Setup;
+use fabric::Fabric;
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
