@@ -19,8 +19,13 @@ use crate::hardware::Machine;
 use crate::pidfile::living;
 use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
-use crate::sys::{descriptors, users};
+use crate::rack;
+use crate::sys::{descriptors, limits, users};
 
+/// Files that a rack needs for itself, and for children that lost their parents in another.
+const RACK_FILES: usize = 2048;
+/// Emulated nodes for which a process of their own is worth it.
+const RACK_WORTH: usize = 1000;
 /// How often a process is looked at while waiting for it.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How much of a log is shown when a daemon fails, bytes.
@@ -35,8 +40,8 @@ pub enum Daemon {
     Controller,
     /// The node daemon of that name.
     Node(String),
-    /// All emulated nodes.
-    Rack,
+    /// A rack: that many of the emulated nodes, from that place among them.
+    Rack(usize, usize),
 }
 
 impl std::fmt::Display for Daemon {
@@ -44,7 +49,7 @@ impl std::fmt::Display for Daemon {
         match self {
             Self::Controller => f.write_str("the controller"),
             Self::Node(name) => write!(f, "node {name}"),
-            Self::Rack => f.write_str("the rack"),
+            Self::Rack(first, _) => write!(f, "rack {first}"),
         }
     }
 }
@@ -55,7 +60,7 @@ impl Daemon {
         match self {
             Self::Controller => place.controller_pid(),
             Self::Node(name) => place.node_pid(name),
-            Self::Rack => place.run().join("rack.pid"),
+            Self::Rack(first, _) => place.run().join(format!("rack-{first}.pid")),
         }
     }
     /// Its log.
@@ -63,7 +68,7 @@ impl Daemon {
         match self {
             Self::Controller => place.log().join("controller.log"),
             Self::Node(name) => place.log().join(format!("node-{name}.log")),
-            Self::Rack => place.log().join("rack.log"),
+            Self::Rack(first, _) => place.log().join(format!("rack-{first}.log")),
         }
     }
     /// Its process id, if it lives.
@@ -82,7 +87,7 @@ impl Daemon {
         match self {
             Self::Controller => command.arg("controller"),
             Self::Node(name) => command.arg("node").arg(name),
-            Self::Rack => command.args(["node", "--rack"]),
+            Self::Rack(first, count) => command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")]),
         };
         command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]);
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -255,6 +260,15 @@ pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
 /// The names of the nodes that have a node daemon each.
 pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     if config.nodes.is_empty() { Ok(vec![host_name()]) } else { names_where(config, |entry| !entry.emulated) }
+}
+
+/// The racks that emulate so many nodes: as many as there are CPUs if that is worth it, or as open files allow.
+pub fn racks(nodes: usize) -> Vec<Daemon> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let files = limits::open_files_max().saturating_sub(RACK_FILES);
+    let parts = cpus.min(nodes / RACK_WORTH).max((nodes * rack::FILES_PER_NODE).div_ceil(files.max(1))).max(1);
+    let each = nodes.div_ceil(parts).max(1);
+    (0..nodes).step_by(each).map(|first| Daemon::Rack(first, each.min(nodes - first))).collect()
 }
 
 /// The names of the nodes that a rack emulates.

@@ -536,7 +536,11 @@ impl World {
     fn queried(&mut self, call: usize, question: &Question, answer: &Answer) {
         if let Answer::Queried { no, unreachable } = answer {
             let others: Vec<String> = no.iter().chain(unreachable).cloned().collect();
-            self.judge.told_so((self.clients.calls[call].asked, self.now), &others, &question.test);
+            let times = (self.clients.calls[call].asked, self.now);
+            self.judge.told_so(times, &others, &question.test);
+            if let Some((variable, value)) = question.write.clone().filter(|_| others.is_empty()) {
+                self.judge.told_so(times, &others, &Test { variable, comparison: Comparison::Equal, value });
+            }
             self.clients.told.insert(question.name.clone(), (no.clone(), unreachable.clone()));
         }
         self.content(call);

@@ -12,7 +12,7 @@ use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Put};
-use squall_model::wire::node::Down;
+use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::sealed::Sealed;
 
 use crate::coverage::Fault;
@@ -93,6 +93,8 @@ pub(crate) struct ControllerHost {
     crashes_in_recovery: u32,
     /// What a planted bug gives again later.
     pub(crate) stale: Option<(Time, Parcel)>,
+    /// What nodes said of themselves first, for a planted bug.
+    pub(crate) registered: BTreeMap<String, Registration>,
     pub(crate) disk_full: bool,
     /// A turn has passed since it became full.
     pub(crate) knows_full: bool,
@@ -121,6 +123,7 @@ impl ControllerHost {
             at_crash: None,
             crashes_in_recovery: 0,
             stale: None,
+            registered: BTreeMap::new(),
             disk_full: false,
             knows_full: false,
         }
@@ -128,6 +131,11 @@ impl ControllerHost {
     /// Whether it takes connections.
     pub(crate) fn serves(&self) -> bool {
         self.machine.is_some()
+    }
+    /// Whether a node is in session with it, as it knows.
+    pub(crate) fn is_connected(&self, name: &str) -> bool {
+        let machine = self.machine.as_ref();
+        machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
     /// The machine's state, while it lives.
     pub(crate) fn state(&self) -> Option<&State> {
@@ -389,8 +397,8 @@ impl World {
         }
         for (LinkId(link), mut frame) in release.sends {
             self.attach(&mut frame);
-            self.judge.said(&frame);
             self.perturb_down(&mut frame);
+            self.judge.said(&frame);
             self.send_down(link, frame);
         }
         for LinkId(link) in release.drops {

@@ -61,11 +61,21 @@ pub enum Fault {
     NodeDaemonKilledInAct,
     /// A step daemon is killed between two things that it does.
     StepDaemonKilledInAct,
+    /// The daemon of a node that has others below it is killed.
+    InteriorKilled,
+    /// A node that has others below it is twenty times slower.
+    InteriorSlow,
+    /// From a node to its parent in the tree nothing arrives, the other way works.
+    CutToParent,
+    /// From its parent in the tree nothing arrives at a node, the other way works.
+    CutFromParent,
+    /// A node and all below it reach each other, and nobody else.
+    SubtreeCut,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 34] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -95,6 +105,11 @@ impl Fault {
         Self::Tar,
         Self::NodeDaemonKilledInAct,
         Self::StepDaemonKilledInAct,
+        Self::InteriorKilled,
+        Self::InteriorSlow,
+        Self::CutToParent,
+        Self::CutFromParent,
+        Self::SubtreeCut,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -128,6 +143,11 @@ impl Fault {
             Self::Tar => "tar",
             Self::NodeDaemonKilledInAct => "node-daemon-killed-in-act",
             Self::StepDaemonKilledInAct => "step-daemon-killed-in-act",
+            Self::InteriorKilled => "interior-killed",
+            Self::InteriorSlow => "interior-slow",
+            Self::CutToParent => "cut-to-parent",
+            Self::CutFromParent => "cut-from-parent",
+            Self::SubtreeCut => "subtree-cut",
         }
     }
 }
@@ -167,10 +187,16 @@ impl Phase {
 }
 
 /// How often each fault struck while a job was in each phase, and how often in all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
     struck: [u64; Fault::ALL.len()],
     reached: [[u64; Phase::ALL.len()]; Fault::ALL.len()],
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self { struck: [0; Fault::ALL.len()], reached: [[0; Phase::ALL.len()]; Fault::ALL.len()] }
+    }
 }
 
 impl Coverage {

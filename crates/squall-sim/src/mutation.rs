@@ -84,6 +84,20 @@ mutations! {
     EpochStuck = "epoch-stuck",
     /// Later submissions overtake equal earlier ones.
     OrderReversed = "order-reversed",
+    /// Now and then a relay passes a put on to all children but one.
+    PutNotForwarded = "put-not-forwarded",
+    /// Merging reports, a relay now and then drops a node from a set.
+    NodeDropped = "node-dropped",
+    /// A relay acknowledges what is reported through it before the controller has it.
+    CollectorAcknowledges = "collector-acknowledges",
+    /// The answer to a registration brings back what the node said in an earlier life.
+    StaleRegistration = "stale-registration",
+    /// A node carries out what an earlier put brought in place of what this one brings.
+    PutOutOfOrder = "put-out-of-order",
+    /// When a node registers again, relays do not learn on which way.
+    OldRouteKept = "old-route-kept",
+    /// A relay answers queries with yes for those below who said no.
+    TallyTurned = "tally-turned",
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The nemesis: which faults strike, when, and when they end.
 
+use std::collections::BTreeSet;
+
 use squall_model::time::{Span, Time};
 
 use crate::client::Wish;
@@ -75,6 +77,14 @@ impl World {
         self.seed.below(self.nodes.len() as u64) as usize
     }
 
+    /// A node that has others below it, if there is one.
+    fn any_interior(&mut self) -> usize {
+        let count = self.nodes.len();
+        let parents = (0..count).filter_map(|node| self.tree.above(node, count).first().copied());
+        let parents: Vec<usize> = parents.collect::<BTreeSet<_>>().into_iter().collect();
+        self.seed.pick(&parents).copied().unwrap_or_default()
+    }
+
     /// The fault ends after that time; what it did may show for some minutes more.
     fn ends_after(&mut self, span: Span, end: End) {
         self.nemesis.ends.push(Some(end));
@@ -148,7 +158,8 @@ impl World {
     }
 
     fn strike_node_daemon(&mut self) {
-        let node = self.any_node();
+        let interior = self.seed.chance(400_000);
+        let node = if interior { self.any_interior() } else { self.any_node() };
         if !self.nodes[node].has_daemon() {
             return;
         }
@@ -159,7 +170,7 @@ impl World {
             self.nodes[node].dies_after_acts = Some(self.seed.spread(1, 16) as u32);
             return;
         }
-        self.strike(Fault::NodeDaemonKilled, node as u64);
+        self.strike(if interior { Fault::InteriorKilled } else { Fault::NodeDaemonKilled }, node as u64);
         self.kill_node_daemon(node);
     }
 
@@ -186,7 +197,7 @@ impl World {
     }
 
     fn strike_power(&mut self) {
-        let node = self.any_node();
+        let node = if self.seed.chance(300_000) { self.any_interior() } else { self.any_node() };
         if !self.nodes[node].powered {
             return;
         }
@@ -200,7 +211,7 @@ impl World {
     fn strike_network(&mut self) {
         let node = self.any_node();
         let span = Span::from_millis(self.seed.spread(500, 200_000));
-        match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2, 1]) {
+        match self.seed.weighted(&[3, 2, 2, 3, 2, 1, 2, 1, 3, 2, 3]) {
             0 => self.cut_off(vec![node], &[Way::Out, Way::In], Fault::Cut, span),
             1 => self.cut_off(vec![node], &[Way::Out], Fault::CutUp, span),
             2 => self.cut_off(vec![node], &[Way::In], Fault::CutDown, span),
@@ -222,12 +233,36 @@ impl World {
                 self.strike(Fault::Tar, 0);
                 self.ends_after(span, End::Fine);
             }
-            _ => {
+            7 => {
                 self.network.weather = Weather::FOUL;
                 self.strike(Fault::FoulWeather, 0);
                 self.ends_after(span, End::Fine);
             }
+            8 => self.cut_from_parent(node, span),
+            9 => {
+                let node = self.any_interior();
+                self.network.slow(node, 20);
+                self.strike(Fault::InteriorSlow, node as u64);
+                self.ends_after(span, End::Fast(node));
+            }
+            _ => {
+                let head = self.any_interior();
+                let nodes = self.tree.subtree(head, self.nodes.len());
+                self.network.isolate(&nodes);
+                self.strike(Fault::SubtreeCut, nodes.len() as u64);
+                self.ends_after(span, End::Heal(nodes));
+            }
         }
+    }
+
+    /// Between a node and its present parent one way is cut.
+    fn cut_from_parent(&mut self, node: usize, span: Span) {
+        let Some(parent) = self.nodes[node].parent().and_then(|hop| self.tree.parent(hop)) else { return };
+        let up = self.seed.chance(500_000);
+        let (from, to) = if up { (node, parent) } else { (parent, node) };
+        self.network.cut_between(from, to);
+        self.strike(if up { Fault::CutToParent } else { Fault::CutFromParent }, node as u64);
+        self.ends_after(span, End::Heal(vec![node]));
     }
 
     fn cut_off(&mut self, nodes: Vec<usize>, ways: &[Way], fault: Fault, span: Span) {

@@ -10,8 +10,9 @@ use squall_model::job::{Blob, JobAttempt};
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::Downward;
+use squall_model::wire::fabric::{Downward, Parcel};
 use squall_model::wire::node::Down;
+use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::coverage::Fault;
@@ -52,6 +53,8 @@ pub(crate) struct NodeHost {
     /// What the daemon is to be told after what it is being told.
     queue: VecDeque<NodeInput>,
     busy: bool,
+    /// What a planted bug brings back later.
+    pub(crate) stale: Option<Sealed<Parcel>>,
     /// The daemon is started again so long after it was killed; None: it stays down.
     pub(crate) restart: Option<Span>,
 }
@@ -107,6 +110,7 @@ impl NodeHost {
             skew: SKEW_MAX,
             queue: VecDeque::new(),
             busy: false,
+            stale: None,
             restart: None,
         }
     }
@@ -357,7 +361,7 @@ impl World {
         }
     }
 
-    fn node_act(&mut self, node: usize, act: NodeAct, blobs: &[Blob]) {
+    pub(crate) fn node_act(&mut self, node: usize, act: NodeAct, blobs: &[Blob]) {
         match act {
             NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
             NodeAct::OpenJob { facts, batch, .. } => {
@@ -417,12 +421,6 @@ impl World {
             }
             self.tell_node(node, NodeInput::Swept { job });
         }
-    }
-
-    /// Planted bugs in what a node's machine is told.
-    fn perturb_node_input(&mut self, _node: usize, input: NodeInput) -> Option<NodeInput> {
-        let lost = matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10);
-        (!lost).then_some(input)
     }
 }
 

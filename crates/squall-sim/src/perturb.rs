@@ -1,12 +1,14 @@
 //! Planted bugs in what machines are told and in what they want done.
 
 use squall_engine::control::{Input, LinkId, Out};
+use squall_engine::fabric::NetInput;
+use squall_engine::node::{NodeAct, NodeInput};
 use squall_model::id::Epoch;
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
-use squall_model::wire::node::Down;
+use squall_model::wire::node::{Down, Registration};
 
 use crate::controller::for_each_parcel;
 use crate::mutation::Mutation;
@@ -52,12 +54,41 @@ impl World {
         }
         let to_controller = self.tree.parent(hop) == Some(self.network.controller());
         for say in &mut frame.says {
-            if let Upward::Composite { composite, .. } = say
-                && to_controller
-            {
-                self.perturb_composite(composite);
+            match say {
+                Upward::Composite { composite, .. } => {
+                    if to_controller {
+                        self.perturb_composite(composite);
+                    } else if self.is_planted(Mutation::CollectorAcknowledges) {
+                        self.acknowledge_early(composite);
+                    }
+                    if composite.gone.values().any(|nodes| nodes.len() > 1) && self.mutates(Mutation::NodeDropped, 4) {
+                        for nodes in composite.gone.values_mut().filter(|nodes| nodes.len() > 1) {
+                            *nodes = nodes.iter().skip(1).collect();
+                        }
+                    }
+                }
+                Upward::Tally { tally, .. } => {
+                    if self.is_planted(Mutation::TallyTurned) {
+                        tally.yes.union_with(&std::mem::take(&mut tally.no));
+                    }
+                }
             }
         }
+    }
+
+    /// Those below a relay forget what they reported through it.
+    fn acknowledge_early(&mut self, composite: &Composite) {
+        for (&job, nodes) in &composite.gone {
+            for host in nodes.iter().filter_map(|node| self.judge.host(node)).collect::<Vec<_>>() {
+                self.node_act(host, NodeAct::ForgetJob { job }, &[]);
+            }
+        }
+    }
+
+    /// What a node says of itself now is what it said of itself when it registered first.
+    fn bring_back(&mut self, said: &mut Registration) {
+        let first = self.controller.registered.entry(said.name.clone()).or_insert_with(|| said.clone());
+        *said = Registration { session: said.session, ..first.clone() };
     }
 
     /// In reports that the controller is about to hear.
@@ -70,6 +101,9 @@ impl World {
             for (_, end) in composite.ended.values_mut().flatten() {
                 end.exit = ExitCode { code: u8::from(end.exit.is_ok()), signal: 0 };
             }
+        }
+        if self.is_planted(Mutation::StaleRegistration) {
+            composite.registrations.iter_mut().for_each(|said| self.bring_back(said));
         }
         if self.is_planted(Mutation::ReportOfAnother)
             && let Some((_, nodes)) = composite.gone.pop_first()
@@ -98,6 +132,7 @@ impl World {
         let sends = std::mem::take(&mut out.sends).into_iter();
         for (LinkId(link), mut frame) in sends {
             if acknowledges(&mut frame) {
+                self.judge.said(&frame);
                 self.send_down(link, frame);
             } else {
                 out.sends.push((LinkId(link), frame));
@@ -125,7 +160,46 @@ impl World {
     }
 
     /// In a frame on its way from a node to one below it.
-    pub(crate) fn perturb_relayed(&mut self, _node: usize, _hop: u64, _frame: &mut DownFrame) {}
+    pub(crate) fn perturb_relayed(&mut self, frame: &mut DownFrame) {
+        if self.setup.mutation.is_none() {
+            return;
+        }
+        for say in &mut frame.says {
+            match say {
+                Downward::Put(put) if put.to.len() > 1 && self.mutates(Mutation::PutNotForwarded, 4) => {
+                    *say = Downward::Taken { batch: 0 };
+                }
+                Downward::Reply { route, node, .. } if !route.is_empty() && self.is_planted(Mutation::OldRouteKept) => {
+                    let host = node.and_then(|node| self.judge.host(node));
+                    let again = host.is_some_and(|host| !self.welcomed.insert((host, self.nodes[host].life)));
+                    *node = node.filter(|_| !again);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// In what a node's machine is told.
+    pub(crate) fn perturb_node_input(&mut self, node: usize, mut input: NodeInput) -> Option<NodeInput> {
+        if matches!(input, NodeInput::Ended { .. }) && self.mutates(Mutation::CompletionLost, 10) {
+            return None;
+        }
+        if let NodeInput::Net(NetInput::FromParent(frame)) = &mut input
+            && self.is_planted(Mutation::PutOutOfOrder)
+        {
+            for say in &mut frame.says {
+                if let Downward::Put(put) = say
+                    && put.to.len() == 1
+                    && put.to.first().and_then(|to| self.judge.host(to)) == Some(node)
+                    && self.seed.chance(250_000)
+                {
+                    let before = self.nodes[node].stale.replace(put.parcel.clone());
+                    put.parcel = before.unwrap_or_else(|| put.parcel.clone());
+                }
+            }
+        }
+        Some(input)
+    }
 
     fn mix_in_stale(&mut self, parcel: &mut Parcel) {
         let launches = parcel.messages.iter().any(|m| matches!(m, Down::StartJob { batch: Some(_), .. }));

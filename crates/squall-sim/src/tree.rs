@@ -199,7 +199,7 @@ impl World {
             self.send_up(hop, frame);
         }
         for (link, mut frame) in net.down {
-            self.perturb_relayed(node, u64::from(link), &mut frame);
+            self.perturb_relayed(&mut frame);
             self.send_down(u64::from(link), frame);
         }
         for link in net.drop {

@@ -5,8 +5,9 @@ use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
 
-use crate::client::Wish;
+use crate::client::{Question, Wish};
 use crate::order::Order;
 use crate::seed::Seed;
 use crate::world::{Happening, Setup, World};
@@ -141,7 +142,7 @@ impl World {
         }
         let order = count.saturating_sub(1 + self.seed.below(80)) as usize;
         let array = self.clients.placed[order].order.array.clone();
-        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6]) {
+        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6, 16]) {
             0 => {
                 let index = array.and_then(|a| a.indices.at(self.seed.below(a.indices.len() as u64) as u32));
                 let index = index.filter(|_| self.seed.chance(500_000));
@@ -157,9 +158,22 @@ impl World {
                 array_limit: array.map(|_| self.seed.spread(1, 10) as u32),
                 time_limit_s: Some(self.seed.spread(5, 900)),
             },
-            _ => return self.administer(workload),
+            7 => return self.administer(workload),
+            _ => Wish::Query(Box::new(self.question())),
         };
         self.wish(wish);
+    }
+
+    /// What an operator asks of all nodes: mostly whether a variable has one value everywhere, to give it the next one.
+    fn question(&mut self) -> Question {
+        let at = self.seed.below(3);
+        let wrong = self.seed.chance(200_000);
+        let value = self.judge.value_of(&format!("v{at}")) + i64::from(wrong);
+        let comparison = *self.seed.pick(&[Comparison::Equal, Comparison::AtLeast]).unwrap_or(&Comparison::Equal);
+        let test = Test { variable: Variable::Named(format!("v{at}")), comparison, value };
+        let write = (!wrong && self.seed.chance(700_000)).then(|| (test.variable.clone(), value + 1));
+        let time = Span::from_millis(self.seed.spread(10, 10_000));
+        Question { name: String::new(), test, wait: self.seed.chance(200_000), write, time }
     }
 
     fn administer(&mut self, workload: &mut Workload) {

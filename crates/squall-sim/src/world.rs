@@ -1,5 +1,7 @@
 //! The world: one heap of things that will happen, and the machines to which they happen.
 
+use std::collections::BTreeSet;
+
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::id::StepKey;
@@ -107,6 +109,8 @@ pub(crate) struct World {
     pub(crate) controller: ControllerHost,
     pub(crate) nodes: Vec<NodeHost>,
     pub(crate) tree: Tree,
+    /// Lives of nodes that were welcomed once, for a planted bug.
+    pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
@@ -133,6 +137,7 @@ impl World {
             judge: Judge::new(&setup),
             nodes,
             tree: Tree::new(setup.tree_width),
+            welcomed: BTreeSet::new(),
             clients: Clients::default(),
             workload: None,
             nemesis: Nemesis::default(),

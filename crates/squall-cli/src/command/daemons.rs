@@ -24,12 +24,13 @@ Runs the controller of a cluster in the foreground; its log goes to standard err
 
 const NODE_HELP: &str = "\
 usage: squall node NAME [--state DIR]
-       squall node --rack[=N] [--state DIR] [--kill-every=S [--kills=K]]
+       squall node --rack[=N] [--from=K] [--state DIR] [--kill-every=S [--kills=K]]
 
 Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
 
-  --rack[=N]      the nodes that the configuration calls emulated (the first N of them); where it names none, N nodes
-                  r1 to rN that join by themselves
+  --rack[=N]      the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
+                  rN that join by themselves
+  --from=K        not the first N of them, but those after the first K
   --kill-every=S  kill a random emulated node that has children every S seconds, K times (20); it comes back
 
   --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
@@ -40,6 +41,7 @@ struct Options {
     state: Option<PathBuf>,
     name: Option<String>,
     rack: Option<Option<u32>>,
+    from: usize,
     kill_every: Option<Duration>,
     kills: Option<u32>,
     accept_loss: bool,
@@ -56,9 +58,8 @@ impl Options {
             match arg {
                 Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
                 Long("accept-loss") => options.accept_loss = true,
-                Long("rack") => {
-                    options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?)
-                }
+                Long("rack") => options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?),
+                Long("from") => options.from = parser.value().and_then(|n| n.parse()).map_err(text)?,
                 Long("kill-every") => {
                     let seconds: f64 = parser.value().and_then(|s| s.parse()).map_err(text)?;
                     let span = Duration::try_from_secs_f64(seconds).map_err(|e| format!("--kill-every: {e}"))?;
@@ -107,15 +108,14 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
 }
 
 fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
-    let _pid = hold(place, &Daemon::Rack)?;
     let config = controld::read_config(place).map_err(|e| e.to_string())?;
     let mut names = life::emulated_names(&config)?;
-    let count = options.rack.flatten();
-    match count.map(|count| count as usize) {
-        Some(count) if names.is_empty() => names = (1..=count).map(|n| format!("r{n}")).collect(),
-        Some(count) => names.truncate(count),
-        None => {}
+    let count = options.rack.flatten().map(|count| count as usize);
+    if names.is_empty() {
+        names = (1..=options.from + count.unwrap_or(0)).map(|n| format!("r{n}")).collect();
     }
+    let names: Vec<String> = names.into_iter().skip(options.from).take(count.unwrap_or(usize::MAX)).collect();
+    let _pid = hold(place, &Daemon::Rack(options.from, names.len()))?;
     if names.is_empty() {
         return Err("the configuration names no emulated node: `--rack=N` says how many".into());
     }

@@ -203,8 +203,8 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
 
 /// The daemons of all nodes.
 pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
-    let rack = (!life::emulated_names(config)?.is_empty()).then_some(Daemon::Rack);
-    Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(rack).collect())
+    let racks = life::racks(life::emulated_names(config)?.len());
+    Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
 /// Nodes that don't answer the controller; while most are missing it is enough that there are some.

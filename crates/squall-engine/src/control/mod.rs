@@ -175,6 +175,10 @@ impl Controller {
     pub fn state(&self) -> &State {
         &self.state
     }
+    /// Whether a node is in session.
+    pub fn is_connected(&self, node: NodeId) -> bool {
+        self.links.connected().contains(node)
+    }
     /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
     pub fn diag(&self) -> &Diag {
         &self.diag

@@ -1,7 +1,8 @@
 //! Queries of the controller: heartbeats, and what clients ask of the nodes.
 //!
 //! A query that writes where it holds is answered before the next such query is asked: of two that differ in the value
-//! only, all nodes end with the same one.
+//! only, all nodes end with the same one. It is answered when all nodes have what was written: who is told so may rely
+//! on it, and a node that was lost on the way is named.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -55,9 +56,20 @@ pub(crate) struct Question {
     /// Answer only when it holds, or time is up.
     pub(crate) wait: bool,
     /// What to write on all of them if it holds on all of them.
-    pub(crate) write: Option<(Variable, i64)>,
+    pub(crate) write: Option<Write>,
     /// How long it may take.
     pub(crate) time: Span,
+}
+
+/// What a question writes.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// Where to.
+    pub(crate) variable: Variable,
+    /// What.
+    pub(crate) value: i64,
+    /// It was written; now all are asked whether they have it.
+    pub(crate) done: bool,
 }
 
 /// Asks for a client, now or when the writing query before has been answered.
@@ -66,9 +78,13 @@ pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
         return c.queries.waiting.push_back(question);
     }
     c.queries.writing |= question.write.is_some();
-    let (to, time) = (question.to.clone(), question.time);
+    let time = question.time;
+    pose(c, now, question, time);
+}
+
+fn pose(c: &mut Controller, now: Time, question: Question, time: Span) {
     let (test, wait) = (question.test.clone(), question.wait);
-    send(c, now, to, (test, wait), time, Some(question));
+    send(c, now, question.to.clone(), (test, wait), time, Some(question));
 }
 
 fn send(
@@ -120,13 +136,12 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             send(c, now, to, (test, false), BEAT_WAIT, None);
         }
     }
-    let complete = c.queries.asked.iter().filter(|(_, asked)| asked.children.is_empty() || asked.until <= now);
-    let complete: Vec<u64> = complete.map(|(&number, _)| number).collect();
-    for number in complete {
+    let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
+    while let Some(number) = c.queries.asked.iter().find(|(_, asked)| complete(asked)).map(|(&number, _)| number) {
         let Some(asked) = c.queries.asked.remove(&number) else { continue };
         match asked.question {
             None => beaten(c, now, &asked, out),
-            Some(question) => answer(c, now, question, &asked.tally, out),
+            Some(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
         }
     }
 }
@@ -160,13 +175,17 @@ fn beaten(c: &mut Controller, now: Time, beat: &Asked, out: &mut Out) {
     }
 }
 
-fn answer(c: &mut Controller, now: Time, question: Question, tally: &Tally, out: &mut Out) {
+fn answer(c: &mut Controller, now: Time, mut question: Question, (tally, left): (&Tally, Span), out: &mut Out) {
     let mut unreachable = question.to.clone();
     unreachable.subtract(&tally.answered());
     let all = unreachable.is_empty() && tally.no.is_empty();
-    if let Some((variable, value)) = question.write {
-        if all {
-            c.links.put(&question.to, Down::Write { variable, value });
+    if let Some(write) = &mut question.write {
+        if all && !std::mem::replace(&mut write.done, true) {
+            let (variable, value) = (write.variable.clone(), write.value);
+            c.links.put(&question.to, Down::Write { variable: variable.clone(), value });
+            question.test = Test { variable, comparison: Comparison::Equal, value };
+            question.wait = true;
+            return pose(c, now, question, left);
         }
         c.queries.writing = false;
         if let Some(next) = c.queries.waiting.pop_front() {

@@ -10,8 +10,9 @@ const PAUSE: (Span, Span) = (Span::from_millis(10), Span::from_secs(1));
 /// How long a node that starts tries its own parent only: it may be starting too.
 const START_WAIT: Span = Span::from_secs(2);
 
-/// How often a node that is not with its own parent tries to go back there.
-const HOME: Span = Span::from_secs(20);
+/// How often a node that is not with its own parent tries to go back there, at first and at last: less often each time
+/// that there was no way to the controller from there.
+const HOME: (Span, Span) = (Span::from_secs(20), Span::from_secs(1800));
 
 /// Heartbeats without a frame after which a hop counts as dead.
 pub(super) const SILENT_HEARTBEATS: u64 = 3;
@@ -40,6 +41,9 @@ pub(super) struct Parent {
     climb_at: Option<Time>,
     pub(super) attached: Option<Attached>,
     home_at: Option<Time>,
+    home_wait: Span,
+    /// The parent knows no way to the controller: try to go past it.
+    detour: bool,
 }
 
 /// A standing connection to a parent.
@@ -68,6 +72,8 @@ impl Parent {
             climb_at: None,
             attached: None,
             home_at: None,
+            home_wait: HOME.0,
+            detour: false,
         };
         parent.ladder = parent.all();
         parent
@@ -91,7 +97,8 @@ impl Parent {
     /// A connection stands, in place of the one before.
     pub(super) fn opened(&mut self, now: Time) {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
-        self.home_at = (to != self.first_choice()).then(|| now + HOME);
+        self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
+        self.detour = false;
         self.attached = Some(Attached { to, hop_in: 0, hop_out: 0, heard: now, said: now, path: None });
         self.next_dial = None;
         self.pause = PAUSE.0;
@@ -114,12 +121,12 @@ impl Parent {
     /// Nobody answered.
     pub(super) fn failed(&mut self, now: Time) {
         let dialled = self.dialling.take();
-        if self.attached.is_some() {
-            self.home_at = Some(now + HOME);
+        if let Some(attached) = &self.attached {
+            self.home_at = (attached.to != self.first_choice()).then(|| now + self.home_wait);
             return;
         }
-        if self.ladder.get(self.rung) != dialled.as_ref() {
-            // It was the way home, tried before the parent was lost.
+        // It was dialled to go back there; meanwhile the connection is gone, and the ladder has not been begun.
+        if dialled.as_ref() != self.ladder.get(self.rung) {
             self.next_dial = Some(now);
             return;
         }
@@ -138,12 +145,33 @@ impl Parent {
         self.pause = Span(self.pause.0 * 2).min(PAUSE.1);
     }
 
+    /// The parent lives, but the controller is not heard through it: past it, and later back.
+    pub(super) fn detour(&mut self) {
+        if self.attached.as_ref().is_some_and(|attached| attached.to != Dial::Controller) {
+            self.detour = true;
+            self.home_wait = Span(self.home_wait.0 * 2).min(HOME.1);
+        }
+    }
+
+    /// The way to the controller stands.
+    pub(super) fn found_path(&mut self, path: Path) {
+        let home = self.first_choice();
+        if let Some(attached) = &mut self.attached {
+            if attached.to == home {
+                self.home_wait = HOME.0;
+            }
+            attached.path = Some(path);
+        }
+    }
+
     /// Whom to dial now, if anybody. Answered by `opened` or `failed`.
     pub(super) fn dial(&mut self, now: Time) -> Option<Dial> {
         if self.dialling.is_some() {
             return None;
         }
-        let whom = if self.attached.is_some() {
+        let whom = if std::mem::take(&mut self.detour) && self.attached.is_some() {
+            Dial::Controller
+        } else if self.attached.is_some() {
             self.home_at.filter(|at| *at <= now)?;
             self.first_choice()
         } else {

@@ -151,6 +151,11 @@ impl Relay {
         }
     }
 
+    /// The controller does not answer on this way: another one is to be tried.
+    pub fn detour(&mut self) {
+        self.parent.detour();
+    }
+
     /// The node's own reports, knocks and registrations.
     pub fn report(&mut self, now: Time, composite: Composite) {
         self.gather.add(now, composite, None);
@@ -259,9 +264,7 @@ impl Relay {
     fn new_path(&mut self, path: Path, local: &mut Vec<Delivery>) {
         self.gather.restart(path.window);
         self.asked.clear();
-        if let Some(attached) = &mut self.parent.attached {
-            attached.path = Some(path);
-        }
+        self.parent.found_path(path);
         local.push(Delivery::Path);
         let Some(path) = self.path_below() else { return };
         for child in self.children.values_mut() {

@@ -16,7 +16,7 @@ use crate::node::{NodeAct, NodeMachine, NodeOut};
 const ANSWER_WAIT: Span = Span::from_secs(10);
 
 /// How long the controller may be silent, though the way to it stands, until the node knocks again.
-const SILENCE: Span = Span::from_secs(6 * HEARTBEAT_S);
+const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
 
 /// How long work is given to end at a shutdown.
 const LEAVE_WAIT: Span = Span::from_secs(10);
@@ -200,6 +200,9 @@ impl NodeMachine {
     /// What is done about a silent controller.
     pub(super) fn link_tick(&mut self, now: Time) {
         if self.link.patience().is_some_and(|until| until <= now) {
+            if self.link.stage == Stage::Knocked {
+                self.relay.detour();
+            }
             self.knock(now);
         }
     }

@@ -32,6 +32,9 @@ use emulated::Emulated;
 /// Readiness notices taken at once.
 const EVENTS_MAX: usize = 1024;
 
+/// Open files of a node: the socket at which it listens, and both ends of the hop to its parent.
+pub const FILES_PER_NODE: usize = 3;
+
 /// What a rack is started with.
 #[derive(Clone, Debug)]
 pub struct RackArgs {
@@ -83,7 +86,7 @@ const AWAY: Duration = Duration::from_millis(500);
 
 impl Rack {
     fn open(args: RackArgs) -> io::Result<Self> {
-        limits::raise_open_files_to(args.names.len() as u64 * 4 + 1024);
+        limits::raise_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let all = life::node_names(&args.config).map_err(io::Error::other)?;
         let places: HashMap<&str, usize> = all.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();

@@ -2,14 +2,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Lets this process open so many files, or as many as the system allows it to.
-pub fn raise_open_files_to(files: u64) {
-    let limit = getrlimit(Resource::Nofile);
-    let maximum = limit.maximum.map(|maximum| maximum.max(files));
-    // Only root may raise the hard limit.
-    if setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
-        raise_open_files();
-    }
+/// How many files a process may open at most.
+pub fn open_files_max() -> usize {
+    getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 /// Lets this process open as many files as the system allows it to.

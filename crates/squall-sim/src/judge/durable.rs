@@ -8,7 +8,7 @@ use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
-use super::{Epilogs, JobFile, Judge};
+use super::{JobFile, Judge};
 use crate::client::Clients;
 use crate::coverage::Phase;
 use crate::disk::Entry;
@@ -49,16 +49,13 @@ impl Judge {
 
     fn event(&mut self, now: Time, decided: Time, event: &Event, clients: &Clients) {
         match event {
-            Event::ControllerStarted { .. } => self.epilogs = Epilogs::default(),
-            Event::NodeDown { .. } => self.epilogs.given_up = true,
+            Event::ControllerStarted { .. } => self.released = 0,
             Event::NodeRegistered { node, name, .. } => {
-                self.epilogs.given_up |= self.hosts.contains_key(node);
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);
                 }
             }
             Event::NodesSet { nodes, admin, .. } => {
-                self.epilogs.given_up |= *admin == NodeAdmin::Down;
                 for host in nodes.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
                     if *admin == NodeAdmin::Down {
                         self.down.insert(host);
@@ -222,7 +219,7 @@ impl Judge {
                 }
             }
         }
-        self.epilogs.released += nodes.len() as u64;
+        self.released += nodes.len() as u64;
         let Some(file) = self.files.get_mut(&id) else { return };
         if file.attempt != attempt || !nodes.is_subset(&file.left) {
             let text = format!("job {id} attempt {attempt}: {nodes:?} of {:?}", file.left);

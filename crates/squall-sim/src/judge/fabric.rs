@@ -60,7 +60,10 @@ impl Judge {
                 Downward::Put(put) => {
                     if self.remember(put) {
                         for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
-                            self.fabric.nodes[host].owed.push_back((put.epoch, put.seq));
+                            // On other connections earlier ones may yet leave.
+                            let (owed, key) = (&mut self.fabric.nodes[host].owed, (put.epoch, put.seq));
+                            let at = owed.partition_point(|earlier| *earlier < key);
+                            owed.insert(at, key);
                         }
                     }
                 }
@@ -164,6 +167,12 @@ impl Judge {
         for history in self.fabric.nodes[host].values.values_mut() {
             history.push((now, 0));
         }
+    }
+
+    /// What the first node holds: the best guess at what all hold.
+    pub(crate) fn value_of(&self, name: &str) -> i64 {
+        let node = self.fabric.nodes.first();
+        node.and_then(|node| node.values.get(name)?.last()).map_or(0, |(_, value)| *value)
     }
 
     /// A client asked all nodes but `others` between those times, and was told that it is so.

@@ -127,16 +127,8 @@ pub(crate) struct Judge {
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
     fabric: Fabric,
-    /// What the controller must have counted since it started.
-    epilogs: Epilogs,
-}
-
-/// Ends of attempts on nodes since the controller started.
-#[derive(Clone, Copy, Debug, Default)]
-struct Epilogs {
+    /// Nodes that let go of an attempt since the controller started.
     released: u64,
-    /// Some of them may have been decided without the node.
-    given_up: bool,
 }
 
 /// Jobs that ask for the same: among them the first to come is the first to start.
@@ -172,7 +164,7 @@ impl Judge {
             found: Vec::new(),
             waiting: BTreeMap::new(),
             fabric: Fabric::new(setup.names.len()),
-            epilogs: Epilogs::default(),
+            released: 0,
         }
     }
 

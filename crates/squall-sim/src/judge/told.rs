@@ -5,7 +5,7 @@ use squall_model::id::JobId;
 use squall_model::time::Time;
 use squall_model::wire::client::Answer;
 
-use super::{Epilogs, Judge};
+use super::Judge;
 use crate::coverage::Phase;
 
 impl Judge {
@@ -159,9 +159,8 @@ impl Judge {
                 }
             }
             Answer::Diag(diag) => {
-                let Epilogs { released, given_up } = self.epilogs;
-                if diag.fabric.node_epilogs > released || (diag.fabric.node_epilogs < released && !given_up) {
-                    let text = format!("{} were counted, {released} were", diag.fabric.node_epilogs);
+                if diag.fabric.node_epilogs != self.released {
+                    let text = format!("{} were counted, {} were", diag.fabric.node_epilogs, self.released);
                     self.violate("node epilogs are counted once", text);
                 }
             }

@@ -6,8 +6,10 @@ use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::set::IndexSet;
 use squall_model::time::Span;
+use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use super::expect::Expectation;
+use crate::client::Question;
 use crate::controller::CrashPoint;
 use crate::network::{Way, Weather};
 use crate::order::Order;
@@ -56,6 +58,17 @@ pub(crate) enum Deed {
     Down,
 }
 
+/// Where a node is in the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// In session with the controller, which knows it.
+    Connected,
+    /// The controller knows that it is not.
+    Away,
+    /// Attached to that node, or to the controller.
+    Under(String),
+}
+
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
@@ -67,6 +80,8 @@ pub(crate) enum Statement {
     Crash { victim: Victim, at: Option<(CrashPoint, u32)> },
     Restart { victim: Victim, after: Span },
     Cut { nodes: Vec<String>, ways: Vec<Way> },
+    CutBetween { from: String, to: String },
+    CutSubtree { head: String },
     Heal { nodes: Vec<String> },
     Reset { nodes: Vec<String> },
     Slow { nodes: Vec<String>, times: u64 },
@@ -78,6 +93,9 @@ pub(crate) enum Statement {
     ShutDown { keep_jobs: bool },
     Run(Span),
     Expect(Box<Expectation>),
+    Query(Box<Question>),
+    ExpectAnswer { query: String, no: Vec<String>, unreachable: Vec<String> },
+    ExpectNodes { nodes: Vec<String>, place: Placement },
 }
 
 /// All statements of a story, with their line numbers.
@@ -111,6 +129,13 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),
         ["crash", ref rest @ ..] => crash(rest),
         ["restart", ref rest @ ..] => restart(rest),
+        ["cut", "subtree", head] => Ok(Statement::CutSubtree { head: head.into() }),
+        ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
+        ["query", name, variable, comparison, value, ref rest @ ..] => query(name, variable, (comparison, value), rest),
+        ["expect", "query", name, ref rest @ ..] => answer(name, rest),
+        ["expect", "nodes", list, "connected"] => placed(list, Placement::Connected),
+        ["expect", "nodes", list, "away"] => placed(list, Placement::Away),
+        ["expect", "nodes", list, "under", parent] => placed(list, Placement::Under(parent.into())),
         ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out, Way::In] }),
         ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out] }),
         ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
@@ -153,6 +178,57 @@ fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
     Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width })
+}
+
+/// `query q v = 0 write 1 within 2s wait`.
+fn query(name: &str, variable: &str, (word, value): (&str, &str), rest: &[&str]) -> Result<Statement, String> {
+    let comparison = match word {
+        ">=" => Comparison::AtLeast,
+        "<" => Comparison::Less,
+        "=" => Comparison::Equal,
+        "!=" => Comparison::Different,
+        _ => return Err(format!("`{word}` is not >=, <, = or !=")),
+    };
+    let variable = match variable {
+        "heard" => Variable::Heard,
+        name => Variable::Named(name.into()),
+    };
+    let test = Test { variable: variable.clone(), comparison, value: number(value)? as i64 };
+    let mut question = Question { name: name.into(), test, ..Question::probe() };
+    let mut rest = rest;
+    while let Some((word, after)) = rest.split_first() {
+        rest = match (*word, after) {
+            ("wait", _) => {
+                question.wait = true;
+                after
+            }
+            ("write", [value, tail @ ..]) => {
+                question.write = Some((variable.clone(), number(value)? as i64));
+                tail
+            }
+            ("within", [time, tail @ ..]) => {
+                question.time = span(time)?;
+                tail
+            }
+            _ => return Err(format!("`{word}` is not known of a query")),
+        };
+    }
+    Ok(Statement::Query(Box::new(question)))
+}
+
+/// `expect query q true`, `expect query q false on n2`, `expect query q unreachable n3`.
+fn answer(name: &str, rest: &[&str]) -> Result<Statement, String> {
+    let (no, unreachable) = match rest {
+        ["true"] => (Vec::new(), Vec::new()),
+        ["false", "on", list] => (names(list)?, Vec::new()),
+        ["unreachable", list] => (Vec::new(), names(list)?),
+        _ => return Err("an answer is `true`, `false on NODES` or `unreachable NODES`".into()),
+    };
+    Ok(Statement::ExpectAnswer { query: name.into(), no, unreachable })
+}
+
+fn placed(list: &str, place: Placement) -> Result<Statement, String> {
+    Ok(Statement::ExpectNodes { nodes: names(list)?, place })
 }
 
 fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String> {

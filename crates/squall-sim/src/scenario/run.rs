@@ -7,7 +7,7 @@ use squall_model::job::{EndState, Outcome};
 use squall_model::time::{Span, Time};
 
 use super::expect::{Expectation, State};
-use super::parse::{Deed, ParseError, Statement, Victim, parse};
+use super::parse::{Deed, ParseError, Placement, Statement, Victim, parse};
 use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Phase;
@@ -113,6 +113,14 @@ impl Teller {
                 world.run_until(until).map_err(|v| v.to_string())
             }
             Statement::Expect(expected) => world.check(&expected),
+            Statement::Query(question) => {
+                world.wish(Wish::Query(question));
+                Ok(())
+            }
+            Statement::ExpectAnswer { query, no, unreachable } => world.check_answer(&query, &no, &unreachable),
+            Statement::ExpectNodes { nodes, place } => {
+                nodes.iter().try_for_each(|name| world.check_place(name, &place))
+            }
             statement => world.tell_weather(statement),
         }
     }
@@ -134,6 +142,10 @@ impl Teller {
 impl World {
     fn node_named(&self, name: &str) -> Result<usize, String> {
         self.nodes.iter().position(|n| n.name == name).ok_or(format!("there is no node `{name}`"))
+    }
+
+    fn port_named(&self, name: &str) -> Result<usize, String> {
+        if name == "controller" { Ok(self.network.controller()) } else { self.node_named(name) }
     }
 
     fn order_named(&self, name: &str) -> Result<usize, String> {
@@ -250,6 +262,16 @@ impl World {
             Statement::Cut { nodes, ways } => {
                 self.each_node(&nodes, |world, node| ways.iter().for_each(|&way| world.network.cut(node, way)))
             }
+            Statement::CutBetween { from, to } => {
+                let (from, to) = (self.port_named(&from)?, self.port_named(&to)?);
+                self.network.cut_between(from, to);
+                Ok(())
+            }
+            Statement::CutSubtree { head } => {
+                let nodes = self.tree.subtree(self.node_named(&head)?, self.nodes.len());
+                self.network.isolate(&nodes);
+                Ok(())
+            }
             Statement::Heal { nodes } => self.each_node(&nodes, |world, node| world.network.heal(node)),
             Statement::Reset { nodes } => self.each_node(&nodes, |world, node| {
                 if let Some(hop) = world.nodes[node].parent() {
@@ -270,6 +292,29 @@ impl World {
             }
             _ => Err("not a statement about faults".into()),
         }
+    }
+
+    fn check_answer(&self, query: &str, no: &[String], unreachable: &[String]) -> Result<(), String> {
+        let told = self.clients.told.get(query).ok_or(format!("{query} was not answered"))?;
+        if told.0 == no && told.1 == unreachable {
+            return Ok(());
+        }
+        Err(format!("{query} is not so on {:?}, unreachable are {:?}", told.0, told.1))
+    }
+
+    fn check_place(&self, name: &str, place: &Placement) -> Result<(), String> {
+        let node = self.node_named(name)?;
+        if let Placement::Under(parent) = place {
+            let port = self.nodes[node].parent().and_then(|hop| self.tree.parent(hop));
+            let wanted = self.port_named(parent)?;
+            let here = port.map(|port| self.nodes.get(port).map_or("controller", |node| &node.name));
+            return if port == Some(wanted) { Ok(()) } else { Err(format!("{name} is under {here:?}")) };
+        }
+        let connected = self.controller.is_connected(name);
+        if connected == (*place == Placement::Connected) {
+            return Ok(());
+        }
+        Err(format!("{name} is {}", if connected { "connected" } else { "away" }))
     }
 
     fn check(&self, expected: &Expectation) -> Result<(), String> {

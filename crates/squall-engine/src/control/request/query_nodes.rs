@@ -8,7 +8,7 @@ use squall_model::wire::fabric::{Test, Variable};
 
 use super::{Ask, Reply, rights};
 use crate::control::Controller;
-use crate::control::queries::{self, Question};
+use crate::control::queries::{self, Question, Write};
 
 /// Longest time that a query may take.
 const TIME_MS_MAX: u64 = 3_600_000;
@@ -26,6 +26,7 @@ pub(crate) fn query_nodes(
         return Err(Refusal::AccessDenied);
     }
     let to = if nodes.is_empty() { c.links.connected().clone() } else { named(c, nodes)? };
+    let write = write.map(|(variable, value)| Write { variable, value, done: false });
     let time = Span::from_millis(time_ms.min(TIME_MS_MAX));
     queries::ask(c, ask.now, Question { caller: ask.caller, to, test, wait, write, time });
     Ok(None)
