@@ -1,14 +1,23 @@
 //! A client command's connection to the controller: blocking, no runtime, nothing done at start but connect.
+//!
+//! Whoever waits for something that takes long waits for the socket to be readable (`stream`), or says so (`wait_up_to`).
 
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use squall_host::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES, PROTOCOL_VERSION};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::{Hello, Proof, Role};
+
+/// How long a controller may take nothing or say nothing (Slurm's MessageTimeout).
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 
 /// A connection to the controller.
 #[derive(Debug)]
@@ -24,6 +33,8 @@ pub(crate) enum ClientError {
     Connect(String),
     /// The connection ended before the answer.
     Lost(String),
+    /// Something listens and says nothing.
+    Silent,
     /// The controller speaks another version.
     Version(u16),
     /// The controller said no.
@@ -35,6 +46,7 @@ impl fmt::Display for ClientError {
         match self {
             Self::Connect(_) => f.write_str("Unable to contact slurm controller (connect failure)"),
             Self::Lost(_) => f.write_str("Unable to contact slurm controller (connection lost)"),
+            Self::Silent => f.write_str("Socket timed out on send/recv operation"),
             Self::Version(theirs) => {
                 write!(
                     f,
@@ -51,18 +63,24 @@ impl ClientError {
     pub(crate) fn detail(&self) -> Option<&str> {
         match self {
             Self::Connect(detail) | Self::Lost(detail) => Some(detail),
+            Self::Silent => {
+                Some("the controller is there but does not answer: it may be stopped, or its disk may hang")
+            }
             _ => None,
         }
     }
     /// Whether asking again may help: the controller may be restarting.
     pub(crate) fn is_transient(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Lost(_))
+        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent)
     }
 }
 
 impl From<io::Error> for ClientError {
     fn from(e: io::Error) -> Self {
-        Self::Lost(e.to_string())
+        match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Lost(e.to_string()),
+        }
     }
 }
 
@@ -88,7 +106,7 @@ impl Client {
         let path = place.controller_socket();
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
-        let stream = UnixStream::connect(short.as_path()).map_err(failed)?;
+        let stream = connect(short.as_path()).map_err(failed)?;
         let mut client = Self { stream, cluster: String::new() };
         client.write(&Hello {
             protocol: PROTOCOL_VERSION,
@@ -102,6 +120,11 @@ impl Client {
         }
         client.cluster = hello.cluster;
         Ok(client)
+    }
+
+    /// How long to wait for a controller that says nothing; None: for ever.
+    pub(crate) fn wait_up_to(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(patience)
     }
 
     /// The cluster's name, as the controller says.
@@ -169,6 +192,17 @@ impl Client {
         self.stream.read_exact(&mut body)?;
         Ok(codec::decode(&body, crc)?)
     }
+}
+
+/// A connection that gives up on a controller that takes nothing or says nothing, from the first moment: even its queue of
+/// callers may be full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, direction, Some(SILENCE))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// The error for an answer that does not fit the request.

@@ -10,13 +10,11 @@ use squall_host::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use crate::client::{Client, ClientError};
+use crate::client::{Client, ClientError, SILENCE};
 
 /// How long to look for a cluster where there is none.
 const NOWHERE: Duration = Duration::from_secs(1);
-/// How long a controller that does not listen may take to come back (Slurm's MessageTimeout).
-const SILENT: Duration = Duration::from_secs(10);
-/// How long a controller that went away with a request may take to come back.
+/// How long a controller that went away with a request, or keeps it to itself, may take to come back.
 const INTERRUPTED: Duration = Duration::from_mins(1);
 /// After so long the user hears why nothing happens.
 const EXPLAINED: Duration = Duration::from_secs(2);
@@ -36,7 +34,7 @@ pub(crate) struct Patience {
 impl Patience {
     /// For a first request.
     pub(crate) fn new(command: &'static str) -> Self {
-        Self { command, since: Instant::now(), limit: SILENT, pause: PAUSES.0, explained: false }
+        Self { command, since: Instant::now(), limit: SILENCE, pause: PAUSES.0, explained: false }
     }
 
     /// For a request that was sent already: its answer matters.

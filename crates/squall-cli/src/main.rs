@@ -6,6 +6,7 @@ mod command;
 mod contact;
 mod format;
 mod options;
+mod picture;
 mod refusal;
 mod script;
 
@@ -31,7 +32,8 @@ const COMMANDS: &[Command] = &[
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
     ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
-    ours("bench", "measure this machine: spawn, throughput, submit, restart", command::bench::run),
+    ours("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", command::bench::run),
+    ours("esp", "run the ESP workload on a cluster: utilisation, waits, messages", command::esp::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),
     slurm("sbatch", "queue a batch script", command::sbatch::run),
     slurm("squeue", "show what waits and runs", command::squeue::run),
@@ -41,6 +43,9 @@ const COMMANDS: &[Command] = &[
     slurm("sacct", "show what jobs were and what they used", command::sacct::run),
     slurm("scancel", "end jobs, or send them signals", command::scancel::run),
     slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::run),
+    slurm("sstat", "show running steps", command::sstat::run),
+    slurm("seff", "show how well a job used what it had", command::seff::run),
+    slurm("sbcast", "copy a file to all nodes of a job", command::sbcast::run),
     slurm("sacctmgr", "show accounts and users", command::sacctmgr::run),
     slurm("sshare", "show shares of accounts", command::sshare::run),
     slurm("sprio", "show what priorities are made of", command::sprio::run),

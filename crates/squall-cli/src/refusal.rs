@@ -54,7 +54,8 @@ pub(crate) fn text(refusal: &Refusal) -> String {
 
 fn invalid_value(option: &str) -> &'static str {
     match option {
-        "time" | "TimeLimit" => "Requested time limit is invalid (missing or exceeds some limit)",
+        "time-min" => "Invalid time-min specification (exceeds job's time or other limits)",
+        "time" | "TimeLimit" | "deadline" => "Requested time limit is invalid (missing or exceeds some limit)",
         "nodes" => "Node count specification invalid",
         "ntasks" => "Task count specification invalid",
         "cpus-per-task" => "CPU count specification invalid",
@@ -62,10 +63,12 @@ fn invalid_value(option: &str) -> &'static str {
         "constraint" => "Invalid feature specification",
         "array" => "Invalid job array specification",
         "dependency" => "Job dependency problem",
-        "gres" => "Invalid generic resource (gres) specification",
+        "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => {
+            "Invalid generic resource (gres) specification"
+        }
         "licenses" => "Invalid license specification",
         "reservation" => "Requested reservation is invalid",
-        "begin" | "deadline" => "Invalid time specified",
+        "begin" => "Invalid time specified",
         "nice" => "Invalid --nice value",
         _ => "Invalid argument",
     }

@@ -48,9 +48,12 @@ impl Cluster {
     fn pid(&self, daemon: &str) -> String {
         std::fs::read_to_string(self.state().join(format!("run/{daemon}.pid"))).unwrap().trim().to_owned()
     }
+    fn signal(&self, daemon: &str, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid(daemon)]).status().unwrap().success());
+    }
     fn kill(&self, daemon: &str) {
         let pid = self.pid(daemon);
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        self.signal(daemon, "-9");
         while Path::new(&format!("/proc/{pid}")).exists() && !is_zombie(&pid) {
             std::thread::yield_now();
         }
@@ -102,6 +105,40 @@ fn up_again_resumes_whatever_died_and_down_ends_all() {
 }
 
 #[test]
+fn a_job_that_ends_while_both_its_daemons_are_dead_ends_with_its_exit_code() {
+    let c = Cluster::new("keeper");
+    c.ok(&["up"]);
+    let (pid, go) = (c.dir.join("pid"), c.dir.join("go"));
+    let script = format!("echo $$ > {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7", pid.display(), go.display());
+    let job = c.ok(&["sbatch", "--parsable", "-o", "/dev/null", "--wrap", &script]).trim().to_owned();
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let is_gone = |pid: &str| !Path::new(&format!("/proc/{pid}")).exists() || is_zombie(pid);
+    while !read(&pid.display().to_string()).ends_with('\n') {
+        std::thread::yield_now();
+    }
+    let task = read(&pid.display().to_string()).trim().to_owned();
+    let stat = read(&format!("/proc/{task}/stat"));
+    let step_daemon = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
+    let line = read(&format!("/proc/{step_daemon}/cmdline"));
+    assert!(line.starts_with("squall\0step\0--spool\0"), "{line}");
+    let node = std::fs::read_dir(c.state().join("node")).unwrap().next().unwrap().unwrap().file_name();
+    c.kill(&format!("node-{}", node.to_str().unwrap()));
+    assert!(Command::new("kill").args(["-9", &step_daemon]).status().unwrap().success());
+    while !is_gone(&step_daemon) {
+        std::thread::yield_now();
+    }
+    std::fs::write(go, "").unwrap();
+    while Path::new(&format!("/proc/{task}")).exists() {
+        std::thread::yield_now();
+    }
+    c.ok(&["up"]);
+    while !c.queue().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "State,ExitCode", "-j", &job]), "FAILED|7:0\n");
+}
+
+#[test]
 fn one_controller_on_one_state_and_clear_words_on_damage() {
     let c = Cluster::new("damage");
     c.ok(&["up"]);
@@ -150,6 +187,27 @@ fn malformed_frames_end_their_connection_and_nothing_else() {
     c.submit();
     drop(silent);
     assert_eq!(c.pid("controller"), pid);
+}
+
+#[test]
+fn who_asks_a_stopped_controller_gives_up_and_who_waits_for_a_job_waits() {
+    let c = Cluster::new("stopped");
+    c.ok(&["up"]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| c.squall(&["sbatch", "--wait", "-o", "/dev/null", "--wrap", "sleep 12; exit 3"]));
+        while c.ok(&["squeue", "-h", "-o", "%T"]).trim() != "RUNNING" {
+            std::thread::yield_now();
+        }
+        c.signal("controller", "-STOP");
+        let ping = scope.spawn(|| c.squall(&["scontrol", "ping"]));
+        let asked = c.squall(&["squeue"]);
+        let pinged = ping.join().unwrap();
+        c.signal("controller", "-CONT");
+        assert!(text(&asked).contains("Socket timed out on send/recv operation"), "{}", text(&asked));
+        assert_eq!(asked.status.code(), Some(1));
+        assert!(text(&pinged).contains("is DOWN"), "{}", text(&pinged));
+        assert_eq!(waiting.join().unwrap().status.code(), Some(3));
+    });
 }
 
 #[test]

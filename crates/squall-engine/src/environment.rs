@@ -1,16 +1,18 @@
 //! The SLURM_* variables of jobs, steps and tasks, as a pure function of what is known of them.
 //!
 //! Who starts a process lays these over the user's own environment, in this order: [`default_env`] (only where
-//! unset), [`job_env`], [`step_env`], [`task_env`]. Options that have no field of their own reach this place by
+//! unset), [`job_env`], [`step_env`], [`bind_env`], [`task_env`]. Options that have no field of their own reach this place by
 //! their long name in `JobSpec::others` and `TaskProgram::others`: `export`, `submit-dir` (the directory in which
 //! the command was called, if `--chdir` led elsewhere), `distribution`, and those of [`OTHERS`].
 
 use squall_model::job::ArraySpec;
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
+use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
+use crate::binding::{CpuBind, Way, hex};
 use crate::dependency::dependency_text;
 
 /// Variables as they are handed to a process.
@@ -33,8 +35,12 @@ pub const OTHERS: [(&str, &str); 13] = [
     ("prio-process", "SLURM_PRIO_PROCESS"),
 ];
 
+/// The same for what `srun` alone was told about its step, over what the job was told.
+const STEP_OTHERS: [(&str, &str); 2] =
+    [("ntasks-per-node", "SLURM_NTASKS_PER_NODE"), ("cpus-per-task", "SLURM_CPUS_PER_TASK")];
+
 /// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
-const OUTPUTS: [&str; 37] = [
+const OUTPUTS: [&str; 40] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_CPUS_ON_NODE",
@@ -44,6 +50,7 @@ const OUTPUTS: [&str; 37] = [
     "SLURM_CPU_BIND_TYPE",
     "SLURM_CPU_BIND_VERBOSE",
     "SLURM_DISTRIBUTION",
+    "SLURM_DIST_PLANESIZE",
     "SLURM_EXPORT_ENV",
     "SLURM_GTIDS",
     "SLURM_JOBID",
@@ -61,6 +68,8 @@ const OUTPUTS: [&str; 37] = [
     "SLURM_OVERCOMMIT",
     "SLURM_PRIO_PROCESS",
     "SLURM_PROCID",
+    "SLURM_PTY_WIN_COL",
+    "SLURM_PTY_WIN_ROW",
     "SLURM_RESTART_COUNT",
     "SLURM_SPREAD_JOB",
     "SLURM_SRUN_COMM_HOST",
@@ -206,6 +215,10 @@ fn handed_on(env: &mut Builder, others: &[(String, String)]) {
             env.set(variable, value);
         }
     }
+    if let Some(size) = other(others, "distribution").and_then(|text| text.strip_prefix("plane=")) {
+        env.set("SLURM_DISTRIBUTION", "plane");
+        env.set("SLURM_DIST_PLANESIZE", size);
+    }
 }
 
 fn other<'a>(others: &'a [(String, String)], option: &str) -> Option<&'a String> {
@@ -248,16 +261,20 @@ pub fn step_env(launch: &StepLaunch) -> Env {
 fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     let layout = &launch.layout;
     let tasks = counts_text(&layout.tasks);
+    let preserves =
+        |program: &Program| matches!(program, Program::Tasks(p) if other(&p.others, "preserve-env").is_some());
+    if !preserves(&launch.program) {
+        env.set("SLURM_NNODES", layout.nodes.len());
+        env.set("SLURM_NTASKS", layout.ntasks());
+        env.set("SLURM_NPROCS", layout.ntasks());
+        env.set("SLURM_TASKS_PER_NODE", &tasks);
+    }
     env.set("SLURM_STEP_ID", launch.key.step);
     env.set("SLURM_STEPID", launch.key.step);
     env.set("SLURM_STEP_NODELIST", layout.nodes.as_str());
     env.set("SLURM_STEP_NUM_NODES", layout.nodes.len());
     env.set("SLURM_STEP_NUM_TASKS", layout.ntasks());
-    env.set("SLURM_STEP_TASKS_PER_NODE", &tasks);
-    env.set("SLURM_NNODES", layout.nodes.len());
-    env.set("SLURM_NTASKS", layout.ntasks());
-    env.set("SLURM_NPROCS", layout.ntasks());
-    env.set("SLURM_TASKS_PER_NODE", tasks);
+    env.set("SLURM_STEP_TASKS_PER_NODE", tasks);
     if layout.cpus_per_task > 1 {
         env.set("SLURM_CPUS_PER_TASK", layout.cpus_per_task);
     }
@@ -277,33 +294,39 @@ fn client(env: &mut Builder, program: &TaskProgram) {
         env.set("SLURM_SRUN_COMM_PORT", port);
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
-    if let Some(bind) = &program.cpu_bind {
-        cpu_bind(env, bind);
-    }
     handed_on(env, &program.others);
+    for (option, variable) in STEP_OTHERS {
+        if let Some(value) = other(&program.others, option) {
+            env.set(variable, value);
+        }
+    }
+    if let Some((rows, columns)) = program.pty {
+        env.set("SLURM_PTY_WIN_ROW", rows);
+        env.set("SLURM_PTY_WIN_COL", columns);
+    }
     if let Some(export) = &program.export {
         env.set("SLURM_EXPORT_ENV", export);
     }
 }
 
-/// `--cpu-bind=[{quiet|verbose},]TYPE[:LIST]`, in the four variables that Slurm makes of it.
-fn cpu_bind(env: &mut Builder, text: &str) {
-    let (verbose, rest) = match text.split_once(',') {
-        Some(("v" | "verbose", rest)) => ("verbose", rest),
-        Some(("q" | "quiet", rest)) => ("quiet", rest),
-        _ if matches!(text, "v" | "verbose") => ("verbose", ""),
-        _ if matches!(text, "q" | "quiet") => ("quiet", ""),
-        _ => ("quiet", text),
-    };
-    let (kind, list) = match rest.split_once([':', '=']) {
-        Some((kind, list)) => (format!("{kind}:"), list),
-        None => (rest.to_owned(), ""),
+/// `--cpu-bind` in the four variables that Slurm makes of it. `masks`: the CPUs of the node's tasks, where they are bound.
+pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
+    let mut env = Builder::default();
+    let verbose = if bind.verbose { "verbose" } else { "quiet" };
+    let (kind, list) = match (&bind.way, masks) {
+        (Way::Unsaid, _) => ("", String::new()),
+        (Way::Rank, _) => ("rank", String::new()),
+        (Way::Map(cpus), _) => ("map_cpu:", joined(cpus)),
+        (Way::Mask(masks), _) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (Way::Units(_), Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (Way::None | Way::Units(_), _) => ("none", String::new()),
     };
     env.set("SLURM_CPU_BIND_VERBOSE", verbose);
-    env.set("SLURM_CPU_BIND_TYPE", &kind);
-    env.set("SLURM_CPU_BIND_LIST", list);
+    env.set("SLURM_CPU_BIND_TYPE", kind);
+    env.set("SLURM_CPU_BIND_LIST", &list);
     let comma = if kind.is_empty() { "" } else { "," };
     env.set("SLURM_CPU_BIND", format_args!("{verbose}{comma}{kind}{list}"));
+    env.0
 }
 
 /// What one task gets on top of [`step_env`]: `local` is its place among the node's tasks. The batch script is

@@ -1,6 +1,7 @@
 //! Squall's machines: controller, node, step and the fabric's tree, without clock, socket, thread or randomness.
 #![forbid(unsafe_code)]
 
+pub mod binding;
 pub mod control;
 pub mod dependency;
 pub mod environment;

@@ -1,12 +1,16 @@
 //! What this machine has: CPUs that may be used, topology, memory, system.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use squall_engine::binding::Cpu;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::resource::Hardware;
+
+/// Where the system describes its CPUs.
+const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 
 /// A machine as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +25,7 @@ impl Machine {
     /// Looks at this machine.
     pub fn detect() -> Self {
         let cpus = allowed_cpus();
-        let topology = topology(Path::new("/sys/devices/system/cpu"), &cpus);
+        let topology = topology(Path::new(SYSTEM_CPUS), &cpus);
         let (sockets, cores_per_socket, threads_per_core) = topology.unwrap_or((1, cpus.len().max(1) as u32, 1));
         let uname = rustix::system::uname();
         let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
@@ -104,21 +108,45 @@ fn boot_time(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
-/// Sockets, cores of each, threads of each core. None: unknown, or not the same everywhere.
-fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
+/// The CPUs that this process may use, and where they sit; each is a core of its own where the system does not say.
+pub(crate) fn usable_cpus() -> Vec<Cpu> {
+    let cpus = allowed_cpus();
+    let alone = |&number: &usize| Cpu { number, core: number as u32, socket: 0, domain: 0 };
+    placed(Path::new(SYSTEM_CPUS), &cpus).unwrap_or_else(|| cpus.iter().map(alone).collect())
+}
+
+/// Where CPUs sit. None: unknown.
+fn placed(root: &Path, cpus: &[usize]) -> Option<Vec<Cpu>> {
     let number = |cpu: usize, name: &str| -> Option<u32> {
         fs::read_to_string(root.join(format!("cpu{cpu}/topology/{name}"))).ok()?.trim().parse().ok()
     };
-    let mut sockets = BTreeSet::new();
-    let mut cores = BTreeSet::new();
+    // The system numbers the cores of each socket anew.
+    let mut cores = BTreeMap::new();
+    let mut found = Vec::with_capacity(cpus.len());
     for &cpu in cpus {
         let socket = number(cpu, "physical_package_id")?;
-        sockets.insert(socket);
-        cores.insert((socket, number(cpu, "core_id")?));
+        let next = cores.len() as u32;
+        let core = *cores.entry((socket, number(cpu, "core_id")?)).or_insert(next);
+        found.push(Cpu { number: cpu, core, socket, domain: domain(root, cpu).unwrap_or(0) });
     }
-    let (sockets, cores, threads) = (sockets.len(), cores.len(), cpus.len());
-    let even = sockets > 0 && cores % sockets == 0 && threads % cores == 0;
-    even.then(|| (sockets as u32, (cores / sockets) as u32, (threads / cores) as u32))
+    Some(found)
+}
+
+/// The memory domain of a CPU.
+fn domain(root: &Path, cpu: usize) -> Option<u32> {
+    fs::read_dir(root.join(format!("cpu{cpu}")))
+        .ok()?
+        .flatten()
+        .find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())
+}
+
+/// Sockets, cores of each, threads of each core. None: unknown, or not the same everywhere.
+fn topology(root: &Path, cpus: &[usize]) -> Option<(u32, u32, u32)> {
+    let cpus = placed(root, cpus)?;
+    let sockets = cpus.iter().map(|cpu| cpu.socket).collect::<BTreeSet<_>>().len();
+    let cores = cpus.iter().map(|cpu| cpu.core).collect::<BTreeSet<_>>().len();
+    let even = sockets > 0 && cores % sockets == 0 && cpus.len() % cores == 0;
+    even.then(|| (sockets as u32, (cores / sockets) as u32, (cpus.len() / cores) as u32))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::event::Record;
 use crate::job::Digest;
 
-/// The format of segments; a newer one is refused.
+/// The format of segments and snapshots; a newer one is refused.
 pub const FORMAT: u32 = 1;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
@@ -55,6 +55,8 @@ impl Link {
 /// The first bytes of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// The format of the file: [`FORMAT`] where it is written.
+    pub format: u32,
     /// Which cluster it belongs to.
     pub cluster: u128,
     /// The segment's number, as in its file's name.
@@ -126,7 +128,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        out[8..12].copy_from_slice(&self.format.to_le_bytes());
         out[16..32].copy_from_slice(&self.cluster.to_le_bytes());
         let words = [self.number, self.size, self.seq, self.link.frame, self.link.chain];
         for (i, word) in words.iter().enumerate() {
@@ -152,6 +154,7 @@ impl SegmentHeader {
         let mut cluster = [0; 16];
         cluster.copy_from_slice(&head[16..32]);
         Ok(Self {
+            format,
             cluster: u128::from_le_bytes(cluster),
             number: word64(&head, 32),
             size: word64(&head, 40),
@@ -417,7 +420,7 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FrameWriter, Item, Link, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, items, scan};
+    use super::{FORMAT, FrameWriter, Item, Link, SEGMENT_HEADER_BYTES, Scan, SegmentHeader, items, scan};
     use crate::event::{Event, Record};
     use crate::id::NodeId;
     use crate::job::Digest;
@@ -434,7 +437,7 @@ mod tests {
     /// A segment of `frames` frames and the offsets where they begin and the last one ends.
     fn segment(frames: u64) -> (Vec<u8>, Vec<usize>) {
         let mut link = Link::first(CLUSTER);
-        let head = SegmentHeader { cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
+        let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
         let mut bytes = head.encode().to_vec();
         let mut starts = vec![bytes.len()];
         for seq in 1..=frames {
@@ -493,7 +496,7 @@ mod tests {
     #[test]
     fn format_1_is_what_it_was() {
         let link = Link::first(CLUSTER);
-        let head = SegmentHeader { cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
+        let head = SegmentHeader { format: FORMAT, cluster: CLUSTER, number: 1, size: SIZE as u64, seq: 1, link };
         let mut writer = FrameWriter::default();
         writer.blob(&Digest::of(b"x"), b"x");
         writer.record(&Record { seq: 1, time: Time(2), events: vec![Event::NodeUp { node: NodeId(3) }] }).unwrap();

@@ -462,8 +462,12 @@ impl World {
 
     fn step_request(&self, order: usize) -> Option<Request> {
         let placed = &self.clients.placed[order];
-        let spec =
-            StepSpec { name: format!("step{}", placed.steps_done), submit_line: "srun".into(), ..StepSpec::default() };
+        let spec = StepSpec {
+            name: format!("step{}", placed.steps_done),
+            submit_line: "srun".into(),
+            time_limit_s: placed.order.step_limit_s,
+            ..StepSpec::default()
+        };
         let program = TaskProgram {
             commands: vec![(RankSet::All, vec![ByteBuf::from(b"/bin/sim".to_vec())])],
             work_dir: ByteBuf::from(b"/".to_vec()),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use squall_engine::control::state::State;
-use squall_engine::control::state::snapshot::Snapshot as StateSnapshot;
+use squall_engine::control::state::snapshot::Part;
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
 use squall_engine::machine::Machine;
 use squall_model::event::{Event, Record};
@@ -333,7 +333,7 @@ impl World {
 
     fn take_snapshot(&mut self) {
         let Some(state) = self.controller.state() else { return };
-        match postcard::to_stdvec(&state.snapshot()) {
+        match postcard::to_stdvec(&state.parts().collect::<Vec<_>>()) {
             Ok(bytes) => {
                 let snapshot = Snapshot { seq: self.controller.seq, bytes: bytes.into() };
                 self.controller.disk.put_snapshot(snapshot);
@@ -509,5 +509,6 @@ fn put_of(say: &mut Downward) -> Option<&mut Put> {
 }
 
 fn restore(bytes: &[u8]) -> Option<State> {
-    postcard::from_bytes::<StateSnapshot>(bytes).ok()?.restore()
+    let parts: Vec<Part> = postcard::from_bytes(bytes).ok()?;
+    State::assemble(parts.into_iter().map(Part::restore).collect::<Option<Vec<_>>>()?)
 }

@@ -27,7 +27,7 @@ pub enum Fault {
     NodeDaemonKilled,
     /// A step daemon is killed; its tasks live on.
     StepDaemonKilled,
-    /// Step daemon and node daemon are killed together.
+    /// Step daemon and node daemon are killed together, and the nursery with them.
     BothDaemonsKilled,
     /// A node loses power.
     PowerLost,

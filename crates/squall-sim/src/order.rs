@@ -38,6 +38,8 @@ pub(crate) struct Order {
     pub(crate) partition: Option<String>,
     /// `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
+    /// `--time` of each of its steps, seconds.
+    pub(crate) step_limit_s: Option<u64>,
     /// `--array`.
     pub(crate) array: Option<ArraySpec>,
     /// `--dependency`: on which of the orders before.

@@ -34,7 +34,7 @@ pub(crate) struct StepHost {
     started: Time,
     /// The node daemon knows that it is orphaned.
     orphan_told: bool,
-    /// Step daemon and node daemon were both dead when a task ended: nobody saw how.
+    /// Step daemon, node daemon and the nursery between them were dead when a task ended: nobody saw how.
     unseen: bool,
     node_daemon_alive: bool,
     tick_at: Option<Time>,

@@ -17,8 +17,8 @@ use crate::client::{Client, ClientError};
 const HELP: &str = "\
 usage: squall down [--state DIR] [--keep-jobs]
 
-Ends the cluster on this machine. Running jobs are ended and go back into the queue; the state stays, and
-`squall up` goes on with it.
+Ends the cluster on this machine. Running jobs are ended, with TERM and after KillWait with KILL, and go back into
+the queue if they may be requeued; the state stays, and `squall up` goes on with it.
 
   --state DIR   the cluster whose state is there (otherwise the one that commands talk to)
   --keep-jobs   leave running jobs alone: the next `squall up` takes them over again
@@ -104,12 +104,15 @@ fn shut_down(place: &Place, keep_jobs: bool, patience: Duration) -> Result<Strin
         Ok(Answer::Diag(diag)) => diag.jobs_running,
         _ => 0,
     };
-    client.stream().set_read_timeout(Some(patience)).map_err(|e| e.to_string())?;
+    if running > 0 && !keep_jobs {
+        eprintln!("squall down: ending {running} running job(s); those that ignore TERM are killed after KillWait");
+    }
+    client.wait_up_to(Some(patience)).map_err(|e| e.to_string())?;
     client.ask(&Request::ShutDown { keep_jobs }).map_err(text)?;
     Ok(match (running, keep_jobs) {
         (0, _) => String::new(),
         (n, true) => format!("{n} running job(s) go on without the cluster\n"),
-        (n, false) => format!("{n} running job(s) were ended and go back into the queue\n"),
+        (n, false) => format!("{n} running job(s) were ended; those that may be requeued go back into the queue\n"),
     })
 }
 

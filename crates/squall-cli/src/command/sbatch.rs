@@ -165,7 +165,11 @@ fn wait(first: Client, job: JobId) -> u8 {
             Some(client) => Ok(client),
             None => Patience::interrupted("sbatch").connect(),
         };
-        match connected.and_then(|mut c| c.ask(&Request::AwaitJob { job })) {
+        let ask = |mut client: Client| {
+            client.wait_up_to(None)?;
+            client.ask(&Request::AwaitJob { job })
+        };
+        match connected.and_then(ask) {
             Ok(Answer::JobDone { outcome, .. }) => return code_of(&outcome),
             Err(error) if crate::contact::may_pass(&error) => {
                 eprintln!("sbatch: error: Currently unable to load job state information, retrying: {error}");

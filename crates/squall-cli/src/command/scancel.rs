@@ -244,7 +244,7 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
         }
     };
     if way.verbose {
-        for job in &done {
+        for job in done.iter().chain(refused.iter().map(|(job, _)| job)) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
             let kind = if way.full {
                 "full "

@@ -43,8 +43,23 @@ enum Width {
 
 impl<R> Layout<R> {
     /// `-o`: `%[[.]size]letter`, with any text between. `#` as the size: as wide as the widest.
+    /// `%all`: every field that has a letter.
     pub(crate) fn short(text: &str, fields: &'static [Field<R>]) -> Self {
         let mut layout = Self { parts: Vec::new(), unknown: Vec::new() };
+        if text == "%all" {
+            for field in fields.iter().filter(|f| f.letter != '\0') {
+                layout.parts.push(Part::Column(Column {
+                    field,
+                    width: Width::Natural,
+                    right: false,
+                    suffix: "|".to_owned(),
+                }));
+            }
+            if let Some(Part::Column(last)) = layout.parts.last_mut() {
+                last.suffix.clear();
+            }
+            return layout;
+        }
         let mut rest = text.chars().peekable();
         let mut literal = String::new();
         while let Some(c) = rest.next() {

@@ -4,6 +4,7 @@ use crate::Story;
 use crate::cluster::Cluster;
 
 pub(crate) const STORIES: &[Story] = &[
+    ("task_counts_as_slurm_sets_them", counts),
     ("first_job", first_job),
     ("my_old_script", my_old_script),
     ("script_on_standard_input_with_arguments", script_on_standard_input),
@@ -57,6 +58,23 @@ fn my_old_script(c: &Cluster) {
     }
     assert!(out.lines().any(|l| l.starts_with("SLURM_JOB_NODELIST=n[")), "{out}");
     assert!(!out.contains("SLURM_CPUS_PER_TASK"), "set although -c was not given");
+}
+
+fn counts(c: &Cluster) {
+    let tell =
+        "echo ${SLURM_NTASKS-none} $SLURM_TASKS_PER_NODE ${SLURM_NTASKS_PER_NODE-none} ${SLURM_CPUS_PER_TASK-none}";
+    for (options, expected) in [
+        (&["-N2"][..], "none 1(x2) none none"),
+        (&["-N2", "--exclusive"], "none 4(x2) none none"),
+        (&["-N1", "--exclusive", "-c3"], "none 1 none 3"),
+        (&["-N2", "-n5"], "5 3,2 none none"),
+        (&["-N2", "--ntasks-per-node=2"], "4 2(x2) 2 none"),
+    ] {
+        assert_eq!(c.ok(&[&["salloc", "-Q"], options, &["sh", "-c", tell]].concat()), expected, "{options:?}");
+    }
+    let inner = format!("srun -N1 -n2 -c1 sh -c '{tell}' | sort -u; srun -E -N1 -n1 sh -c '{tell}'");
+    let out = c.ok(&["salloc", "-Q", "-N2", "-n4", "-c2", "sh", "-c", &inner]);
+    assert_eq!(out, "2 2 none 1\n4 2(x2) none 2");
 }
 
 fn script_on_standard_input(c: &Cluster) {

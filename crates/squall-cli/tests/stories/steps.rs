@@ -13,6 +13,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("many_steps_share_the_cores_of_a_job", many_steps),
     ("multi_prog", multi_prog),
     ("kill_on_bad_exit", kill_on_bad_exit),
+    ("tasks_are_bound_to_cpus", cpu_bind),
 ];
 
 fn four_nodes(c: &Cluster) {
@@ -41,6 +42,51 @@ fn exit_codes(c: &Cluster) {
     let done = c.run(&["srun", "nosuchcmd"]);
     assert_eq!(done.status, 2, "{done:?}");
     assert!(done.err.contains("execve(): nosuchcmd: No such file or directory"), "{done:?}");
+}
+
+fn cpu_bind(c: &Cluster) {
+    let tell = "echo $(grep Cpus_allowed_list /proc/self/status) $SLURM_CPU_BIND_TYPE$SLURM_CPU_BIND_LIST";
+    let run = |bind: &str| {
+        let done = c.run(&["srun", "-N1", "-n3", "-l", bind, "sh", "-c", tell]);
+        let mut lines: Vec<String> = done.out.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        (lines, done.err)
+    };
+    // Those of this test are those of the cluster that it started.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    let ends: Vec<usize> = all.split([',', '-']).map(|cpu| cpu.parse().unwrap()).collect();
+    let (first, last) = (ends[0], *ends.last().unwrap());
+    let shown = |rank: usize, cpu: usize, what: &str| format!("{rank}: Cpus_allowed_list: {cpu} {what}");
+    let map = format!("map_cpu:{last},{first}");
+    assert_eq!(
+        run(&format!("--cpu-bind={map}")),
+        (vec![shown(0, last, &map), shown(1, first, &map), shown(2, last, &map)], String::new())
+    );
+    let (lines, said) = run(&format!("--cpu-bind=verbose,mask_cpu:{:#x}", 1_u64 << (first % 64)));
+    if first < 64 {
+        let mask = format!("mask_cpu:{:#x}", 1_u64 << first);
+        assert_eq!(lines, [0, 1, 2].map(|rank| shown(rank, first, &mask)));
+        for rank in 0..3 {
+            let head = format!("{rank}: cpu-bind=MASK - n1, task {rank:2} {rank:2} [");
+            let tail = format!("]: mask {:#x} set", 1_u64 << first);
+            assert!(said.lines().any(|line| line.starts_with(&head) && line.ends_with(&tail)), "{said}");
+        }
+    }
+    assert_eq!(run("--cpu-bind=none").0, [0, 1, 2].map(|rank| format!("{rank}: Cpus_allowed_list: {all} none")));
+    assert!(
+        run("--cpu-bind=threads").0[0].starts_with(&shown(0, first, "mask_cpu:0x")),
+        "{:?}",
+        run("--cpu-bind=threads")
+    );
+    let (lines, said) = run("--cpu-bind=map_cpu:4000");
+    assert_eq!(lines[0], format!("0: Cpus_allowed_list: {all} map_cpu:4000"));
+    assert!(said.contains("3 task(s) not bound"), "{said}");
+    let (lines, said) = run("--cpu-bind=corse");
+    assert_eq!(
+        (lines.len(), said.lines().next().unwrap().contains("unrecognized --cpu-bind argument \"corse\"")),
+        (0, true)
+    );
 }
 
 fn streams(c: &Cluster) {

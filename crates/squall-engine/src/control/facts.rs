@@ -57,11 +57,15 @@ pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
     config.default_time_s.or(config.max_time_s)
 }
 
-/// Tasks on each node: one for each first, then filled up in order as far as CPUs reach.
+/// Tasks on each node: one for each first, then filled up in order as far as CPUs reach. Where the job does not say
+/// how many it has, as many as there are CPUs for, as in Slurm: `mpirun` goes by it.
 fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     let need = &job.spec.need;
+    let per_task = need.task_cpus();
+    if need.ntasks.is_none() && need.ntasks_per_node.is_none() {
+        return cpus.iter().map(|cpus| (cpus / per_task).max(1)).collect::<Vec<_>>().into();
+    }
     let total = need.tasks_on(cpus.len() as u32);
-    let per_task = need.task_cpus().max(1);
     let most = |cpus: u32| {
         let fit = if need.overcommit { total } else { cpus / per_task };
         need.ntasks_per_node.map_or(fit, |most| fit.min(most)).max(1)

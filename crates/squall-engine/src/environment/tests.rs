@@ -9,7 +9,8 @@ use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::step::{ClientAddress, Distribution, JobFacts, Layout, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use super::{Env, counts_text, default_env, is_output, job_env, step_env, task_env};
+use super::{Env, bind_env, counts_text, default_env, is_output, job_env, step_env, task_env};
+use crate::binding::CpuBind;
 
 fn facts() -> JobFacts {
     JobFacts {
@@ -223,7 +224,6 @@ fn tasks_of_a_step_on_the_second_node() {
     let program = TaskProgram {
         client: ClientAddress::Abstract("squall-srun-1".into()),
         umask: 0o027,
-        cpu_bind: Some("verbose,map_cpu:0,1".into()),
         export: Some("NONE".into()),
         others: vec![("distribution".into(), "cyclic".into())],
         ..TaskProgram::default()
@@ -243,24 +243,20 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_TOPOLOGY_ADDR_PATTERN=node
     SLURM_CPUS_ON_NODE=4
     SLURM_GTIDS=1,3
+    SLURM_NNODES=2
+    SLURM_NTASKS=4
+    SLURM_NPROCS=4
+    SLURM_TASKS_PER_NODE=2(x2)
     SLURM_STEP_ID=3
     SLURM_STEPID=3
     SLURM_STEP_NODELIST=n[2,4]
     SLURM_STEP_NUM_NODES=2
     SLURM_STEP_NUM_TASKS=4
     SLURM_STEP_TASKS_PER_NODE=2(x2)
-    SLURM_NNODES=2
-    SLURM_NTASKS=4
-    SLURM_NPROCS=4
-    SLURM_TASKS_PER_NODE=2(x2)
     SLURM_CPUS_PER_TASK=2
     SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
     SLURM_SRUN_COMM_HOST=127.0.0.1
     SLURM_UMASK=0027
-    SLURM_CPU_BIND_VERBOSE=verbose
-    SLURM_CPU_BIND_TYPE=map_cpu:
-    SLURM_CPU_BIND_LIST=0,1
-    SLURM_CPU_BIND=verbose,map_cpu:0,1
     SLURM_DISTRIBUTION=cyclic
     SLURM_EXPORT_ENV=NONE
     ");
@@ -270,6 +266,50 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_NODEID=1
     SLURM_TASK_PID=99
     ");
+}
+
+#[test]
+fn what_srun_was_told_goes_before_what_the_job_was_told() {
+    let others = |pairs: &[(&str, &str)]| pairs.iter().map(|&(n, v)| (n.into(), v.into())).collect();
+    let program = TaskProgram {
+        pty: Some((24, 80)),
+        others: others(&[("cpus-per-task", "1"), ("distribution", "plane=3"), ("ntasks-per-node", "5")]),
+        ..TaskProgram::default()
+    };
+    let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
+    for (name, value) in [
+        ("SLURM_CPUS_PER_TASK", "1"),
+        ("SLURM_NTASKS_PER_NODE", "5"),
+        ("SLURM_DISTRIBUTION", "plane"),
+        ("SLURM_DIST_PLANESIZE", "3"),
+        ("SLURM_PTY_WIN_ROW", "24"),
+        ("SLURM_PTY_WIN_COL", "80"),
+        ("SLURM_NTASKS", "1"),
+    ] {
+        assert_eq!(get(&env, name), Some(value), "{name}");
+        assert!(is_output(name), "{name}");
+    }
+    let program = TaskProgram { others: others(&[("preserve-env", "")]), ..TaskProgram::default() };
+    let env = step_env(&StepLaunch { program: Program::Tasks(Box::new(program)), ..batch(facts(), 4) });
+    for name in ["SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE"] {
+        assert_eq!(get(&env, name), None, "{name}");
+    }
+    assert_eq!(get(&env, "SLURM_STEP_NUM_TASKS"), Some("1"));
+}
+
+#[test]
+fn bindings_of_tasks() {
+    let masks: Vec<CoreSet> = [CoreSet::first(2), [5].into_iter().collect()].into();
+    let shown = |text: &str| {
+        let env = bind_env(&CpuBind::parse(text).unwrap(), Some(&masks));
+        assert!(env.iter().all(|(name, _)| is_output(name)));
+        env.into_iter().map(|(_, value)| value).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown("verbose,map_cpu:0,1"), "verbose map_cpu: 0,1 verbose,map_cpu:0,1");
+    assert_eq!(shown("mask_cpu:0x03"), "quiet mask_cpu: 0x3 quiet,mask_cpu:0x3");
+    assert_eq!(shown("cores"), "quiet mask_cpu: 0x3,0x20 quiet,mask_cpu:0x3,0x20");
+    assert_eq!(shown("none"), "quiet none  quiet,none");
+    assert_eq!(shown("v"), "verbose   verbose");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! - `gather`: reports on their way up, reduced and in composites.
 //! - `asked`: queries that pass through, and their answers.
 //! - `shape`: which node is whose parent in a healthy tree.
+//! - `cost`: what it costs to reach a set of nodes.
 //!
 //! The controller's end of it is `control/links.rs`. Everything here is soft state: what is lost with a relay, the
 //! nodes that reported it still have, and report again.
@@ -12,6 +13,7 @@
 mod asked;
 #[cfg(test)]
 pub(crate) mod child;
+pub mod cost;
 mod gather;
 mod parent;
 mod relay;

@@ -288,9 +288,9 @@ fn set_aside(path: &Path) {
 
 /// Reads from the journal's files what the database has not seen.
 fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()> {
-    const RECORDS_AT_ONCE: usize = 4096;
+    const EVENTS_AT_ONCE: usize = 16 << 10;
     let from = book.position() + 1;
-    let mut batch = Vec::new();
+    let (mut batch, mut events) = (Vec::new(), 0);
     let mut stored = Ok(());
     let mut flush = |batch: &mut Vec<Record>| {
         if stored.is_ok() {
@@ -299,9 +299,11 @@ fn catch_up(book: &mut Book, journal: &Path, up_to: u64) -> rusqlite::Result<()>
         batch.clear();
     };
     let found = journal::records_from(journal, from, &mut |record| {
+        events += record.events.len();
         batch.push(record);
-        if batch.len() >= RECORDS_AT_ONCE {
+        if events >= EVENTS_AT_ONCE {
             flush(&mut batch);
+            events = 0;
         }
     });
     flush(&mut batch);

@@ -85,6 +85,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;
     crate::sys::limits::raise_open_files();
+    crate::sys::heap::grow_in_large_pieces();
     let config = read_config(&place)?;
     let lock = StateLock::take(place.dir(), &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;

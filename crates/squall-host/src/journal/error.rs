@@ -127,6 +127,15 @@ impl JournalError {
         }
     }
 
+    /// Whether the file's bytes are not there any more, as far as this program can judge.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { problem, .. } => !matches!(problem, Problem::Format(_)),
+            Self::Io { error, .. } => error.raw_os_error() == Some(Errno::IO.raw_os_error()),
+            _ => false,
+        }
+    }
+
     /// Whether there is no room on the disk: trying again later may help.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { error, .. } if is_no_space(error))

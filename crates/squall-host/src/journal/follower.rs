@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use squall_engine::control::state::State;
 use squall_model::job::Digest;
-use squall_model::journal::{FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
+use squall_model::journal::{FORMAT, FrameWriter, Link, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::{BlobPlace, Blobs};
 use super::error::JournalError;
@@ -23,6 +23,8 @@ use super::walk::{Cursor, Found, walk};
 
 /// Bytes of closed segments after which a snapshot is worth its price, unless the last one was larger.
 const TAIL_BYTES: u64 = 48 << 20;
+/// Free bytes below which only the newest snapshot is kept.
+const ROOM_FOR_TWO: u64 = 2 * TAIL_BYTES;
 /// How often to try again to clean up what accounting still needed.
 const CLEAN_EVERY: Duration = Duration::from_secs(1);
 /// Bytes of blobs in one frame of a pack.
@@ -57,17 +59,39 @@ struct Work {
     /// The last closed segment.
     closed: u64,
     covered: u64,
+    /// The snapshot before the last one: it is kept, with the segments since, in case that one gets damaged.
+    before: Option<Before>,
     /// Size of the last snapshot.
     snapshot_bytes: u64,
     /// Files wait for accounting.
     unclean: bool,
 }
 
+/// A snapshot that is not the newest.
+struct Before {
+    covered: u64,
+    /// The files in which its blobs stand.
+    files: HashSet<(bool, u64)>,
+}
+
+impl Before {
+    fn of(covered: u64, places: &[(Digest, BlobPlace)]) -> Self {
+        Self { covered, files: places.iter().map(|(_, place)| (place.packed, place.number)).collect() }
+    }
+
+    /// The one that an earlier life has kept.
+    fn find(dir: &Path, listing: &Listing, covered: u64) -> Option<Self> {
+        let before = *listing.snapshots.iter().rfind(|number| **number < covered)?;
+        Some(Self::of(before, &snapshot::places(dir, before).ok()?))
+    }
+}
+
 impl Follower {
     pub(crate) fn start(dir: &Path, blobs: Blobs, covered: u64) -> Result<Self, JournalError> {
         let shared = Arc::new(Shared { accounted: AtomicU64::new(0), covered: (Mutex::new(covered), Condvar::new()) });
         let (orders, inbox) = channel();
-        let last_closed = Listing::read(dir)?.segments.last().map_or(covered, |last| last - 1).max(covered);
+        let listing = Listing::read(dir)?;
+        let last_closed = listing.segments.last().map_or(covered, |last| last - 1).max(covered);
         let snapshot_bytes = std::fs::metadata(Kind::Snapshot.path(dir, covered)).map_or(0, |m| m.len());
         let mut work = Work {
             dir: dir.to_owned(),
@@ -75,6 +99,7 @@ impl Follower {
             shared: Arc::clone(&shared),
             closed: last_closed,
             covered,
+            before: Before::find(dir, &listing, covered),
             snapshot_bytes,
             unclean: true,
         };
@@ -153,6 +178,8 @@ impl Work {
                     self.closed = number;
                     if self.tail_bytes() >= TAIL_BYTES.min(self.small_disk_bytes()).max(self.snapshot_bytes / 2) {
                         self.snapshot()
+                    } else if self.before.is_some() && self.is_tight() {
+                        self.clean()
                     } else {
                         Ok(())
                     }
@@ -163,10 +190,18 @@ impl Work {
             };
             match result {
                 Ok(()) => {}
-                Err(e) if e.is_no_space() => crate::logging::say(&format!("no room for a snapshot yet: {e}")),
+                Err(e) if e.is_no_space() => {
+                    crate::logging::say(&format!("no room for a snapshot yet: {e}"));
+                    self.before = None;
+                    self.unclean = true;
+                }
                 Err(e) => crate::logging::say(&format!("snapshot failed, the journal is kept as it is: {e}")),
             }
         }
+    }
+
+    fn is_tight(&self) -> bool {
+        files::free_bytes(&self.dir) < ROOM_FOR_TWO
     }
 
     /// On a small disk, a quarter of what is free.
@@ -184,26 +219,28 @@ impl Work {
         if self.closed == self.covered {
             return Ok(());
         }
-        let (state, cursor) = self.replay()?;
+        let (state, cursor, before) = self.replay()?;
         let target = self.closed;
         let kept = self.blobs.retain(&snapshot::digests(&state), target);
         let moved = self.pack(target, &kept)?;
         let placed: HashMap<Digest, BlobPlace> = moved.iter().copied().collect();
-        let index = kept.into_iter().map(|(d, place)| (d, placed.get(&d).copied().unwrap_or(place))).collect();
-        self.snapshot_bytes = snapshot::write(&self.dir, target, cursor, &state, index)?;
+        let index: Vec<_> = kept.into_iter().map(|(d, place)| (d, placed.get(&d).copied().unwrap_or(place))).collect();
+        self.snapshot_bytes = snapshot::write(&self.dir, target, cursor, &state, &index)?;
         self.blobs.moved(&moved);
         self.covered = target;
+        self.before = before;
         *self.shared.covered.0.lock().unwrap_or_else(PoisonError::into_inner) = target;
         self.shared.covered.1.notify_all();
         self.clean()
     }
 
-    fn replay(&self) -> Result<(State, Cursor), JournalError> {
-        let (mut state, start) = if self.covered > 0 {
-            let loaded = snapshot::load(&self.dir, self.covered)?;
-            (loaded.state, Some(loaded.cursor))
+    /// The state after the last closed segment, made of the last snapshot and all that was closed since.
+    fn replay(&self) -> Result<(State, Cursor, Option<Before>), JournalError> {
+        let (mut state, start, before) = if self.covered > 0 {
+            let loaded = snapshot::load(&self.dir, self.covered, 1)?;
+            (loaded.state, Some(loaded.cursor), Some(Before::of(self.covered, &loaded.blobs)))
         } else {
-            (State::default(), None)
+            (State::default(), None, None)
         };
         let numbers: Vec<u64> = (self.covered + 1..=self.closed).collect();
         let walk = walk(&self.dir, &numbers, start, &mut |_, found| {
@@ -220,7 +257,7 @@ impl Work {
         if !walk.end.is_some_and(|e| e.closed && e.number == self.closed) {
             return Err(missing());
         }
-        Ok((state, walk.cursor.ok_or_else(missing)?))
+        Ok((state, walk.cursor.ok_or_else(missing)?, before))
     }
 
     /// Carries blobs out of files of which they are the smaller part; returns their new places.
@@ -257,7 +294,7 @@ impl Work {
         let failed = || JournalError::io("write", draft);
         let file = files::create(draft).map_err(failed())?;
         let mut link = Link::first(0);
-        let head = SegmentHeader { cluster: 0, number, size: 0, seq: 0, link };
+        let head = SegmentHeader { format: FORMAT, cluster: 0, number, size: 0, seq: 0, link };
         file.write_all_at(&head.encode(), 0).map_err(failed())?;
         let mut at = SEGMENT_HEADER_BYTES as u64;
         let mut places = Vec::new();
@@ -281,17 +318,25 @@ impl Work {
 
     /// Removes files that neither the next start, nor a blob, nor accounting needs.
     fn clean(&mut self) -> Result<(), JournalError> {
+        if self.is_tight() {
+            self.before = None;
+        }
         let listing = Listing::read(&self.dir)?;
         let accounted = self.shared.accounted.load(Ordering::Acquire);
-        let needed: HashSet<(bool, u64)> = self.blobs.files();
+        let mut needed: HashSet<(bool, u64)> = self.blobs.files();
+        let mut oldest = self.covered;
+        if let Some(before) = &self.before {
+            oldest = before.covered;
+            needed.extend(&before.files);
+        }
         self.unclean = false;
-        for number in listing.snapshots.into_iter().filter(|n| *n < self.covered) {
+        for number in listing.snapshots.into_iter().filter(|n| *n < oldest) {
             files::remove(&Kind::Snapshot.path(&self.dir, number))?;
         }
         for number in listing.packs.into_iter().filter(|n| !needed.contains(&(true, *n))) {
             files::remove(&Kind::Pack.path(&self.dir, number))?;
         }
-        for number in listing.segments.into_iter().filter(|n| *n <= self.covered && !needed.contains(&(false, *n))) {
+        for number in listing.segments.into_iter().filter(|n| *n <= oldest && !needed.contains(&(false, *n))) {
             if first_seq(&self.dir, number + 1).is_some_and(|next| next <= accounted + 1) {
                 files::remove(&Kind::Segment.path(&self.dir, number))?;
             } else {

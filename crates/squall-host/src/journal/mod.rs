@@ -7,7 +7,8 @@
 //! | `NNNNNNNN.pack` | blobs carried over from old segments when snapshot N was made |
 //! | `spare.tmp` | the next segment: zeros |
 //!
-//! A start reads the newest snapshot and every segment after it.
+//! A start reads the newest snapshot and every segment after it. While there is room, the snapshot before it is
+//! kept too, with the segments and packs that it needs: should the newest get damaged, that one is read instead.
 
 mod blobs;
 mod error;

@@ -46,6 +46,8 @@ pub struct Replay {
     pub(crate) end: Option<End>,
     /// What stopped it early.
     pub(crate) error: Option<JournalError>,
+    /// What is wrong with a newer snapshot, in whose stead the one before and the segments since were read.
+    pub(crate) passed_over: Option<(u64, JournalError)>,
 }
 
 /// Reads a journal folder without changing anything. For measuring and looking; the controller opens it.
@@ -69,24 +71,17 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
         cursor: None,
         end: None,
         error: None,
+        passed_over: None,
     };
-    if let Some(&newest) = listing.snapshots.last() {
-        let start = Instant::now();
-        let loaded = snapshot::load(dir, newest)?;
-        for (digest, place) in loaded.blobs {
-            replay.blobs.put(digest, place, newest);
+    let mut snapshots = listing.snapshots.iter().rev();
+    if let Some(&newest) = snapshots.next()
+        && let Err(error) = replay.snapshot(dir, newest)
+    {
+        // The one before is kept for this, with all that happened since.
+        match snapshots.next().filter(|_| error.is_damage()) {
+            Some(&before) if replay.snapshot(dir, before).is_ok() => replay.passed_over = Some((newest, error)),
+            _ => return Err(error),
         }
-        for (packed, number) in replay.blobs.files() {
-            let path = if packed { Kind::Pack.path(dir, number) } else { Kind::Segment.path(dir, number) };
-            if !path.exists() {
-                return Err(JournalError::Missing { path, why: "scripts or environments of jobs stand in it".into() });
-            }
-        }
-        replay.report.snapshot_bytes = loaded.bytes;
-        replay.report.snapshot_time = start.elapsed();
-        replay.state = loaded.state;
-        replay.cursor = Some(loaded.cursor);
-        replay.covered = newest;
     }
     let tail: Vec<u64> = listing.segments.iter().copied().filter(|n| *n > replay.covered).collect();
     let first = replay.covered + 1;
@@ -94,13 +89,36 @@ pub(crate) fn read(dir: &Path) -> Result<Replay, JournalError> {
         let path = Kind::Segment.path(dir, first);
         let why = if replay.covered > 0 { "a snapshot says that it follows" } else { "a later segment exists" };
         replay.error = Some(JournalError::Missing { path, why: why.into() });
-        return Ok(replay);
+    } else {
+        replay.tail(dir, &tail);
     }
-    replay.tail(dir, &tail);
-    Ok(replay)
+    match replay.passed_over.take_if(|_| replay.error.is_some()) {
+        Some((_, error)) => Err(error),
+        None => Ok(replay),
+    }
 }
 
 impl Replay {
+    fn snapshot(&mut self, dir: &Path, number: u64) -> Result<(), JournalError> {
+        let start = Instant::now();
+        let loaded = snapshot::load(dir, number, snapshot::threads())?;
+        for (digest, place) in loaded.blobs {
+            self.blobs.put(digest, place, number);
+        }
+        for (packed, number) in self.blobs.files() {
+            let path = if packed { Kind::Pack.path(dir, number) } else { Kind::Segment.path(dir, number) };
+            if !path.exists() {
+                return Err(JournalError::Missing { path, why: "scripts or environments of jobs stand in it".into() });
+            }
+        }
+        self.report.snapshot_bytes = loaded.bytes;
+        self.report.snapshot_time = start.elapsed();
+        self.state = loaded.state;
+        self.cursor = Some(loaded.cursor);
+        self.covered = number;
+        Ok(())
+    }
+
     fn tail(&mut self, dir: &Path, numbers: &[u64]) {
         let start = Instant::now();
         let (state, blobs, report) = (&mut self.state, &self.blobs, &mut self.report);

@@ -1,36 +1,47 @@
-//! Snapshots: the state after a segment, in one file of checksummed blocks.
+//! Snapshots: the state after a segment, in one file of blocks, each with its own checksum.
 //!
 //! ```text
-//! header as of a segment (number: the segment covered; size: bytes of content; seq and chain: what follows)
-//! block: length u32 | crc32c u32 | bytes …   (up to 1 MiB each)
-//! BLAKE3 of the content
+//! header as of a segment (number: the segment covered; size: bytes of blocks; seq and chain: what follows)
+//! block: length u32 | BLAKE3 of snapshot, number and bytes | bytes …
 //! ```
+//!
+//! Blocks are parts of the state that are checked, decoded and restored by themselves, on as many threads as
+//! there are processors to spare.
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use squall_engine::control::state::State;
-use squall_engine::control::state::snapshot::Snapshot;
+use squall_engine::control::state::snapshot::{Part, Restored};
 use squall_model::job::Digest;
-use squall_model::journal::{Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
+use squall_model::journal::{FORMAT, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::BlobPlace;
 use super::error::JournalError;
 use super::files::{self, Kind, SNAPSHOT_DRAFT};
 use super::walk::Cursor;
 
-const BLOCK_BYTES: usize = 1 << 20;
+/// Length and checksum of a block.
+const BLOCK_HEAD_BYTES: usize = 4 + 32;
+/// Places of blobs in one block.
+const PLACES_PER_BLOCK: usize = 4096;
+/// More threads than this wait for memory and disk.
+const THREADS_MAX: usize = 8;
 
+/// What stands in a block. Append-only, like events.
 #[derive(Serialize, Deserialize)]
-struct Content<T> {
-    blobs: Vec<(Digest, BlobPlace)>,
-    state: T,
+enum Block {
+    Blobs(Vec<(Digest, BlobPlace)>),
+    Part(Part),
 }
 
 /// A snapshot as read.
+#[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) state: State,
     pub(crate) blobs: Vec<(Digest, BlobPlace)>,
@@ -44,10 +55,10 @@ pub(crate) fn write(
     covered: u64,
     cursor: Cursor,
     state: &State,
-    blobs: Vec<(Digest, BlobPlace)>,
+    blobs: &[(Digest, BlobPlace)],
 ) -> Result<u64, JournalError> {
     let draft = dir.join(SNAPSHOT_DRAFT);
-    let result = write_draft(&draft, covered, cursor, state, blobs);
+    let result = write_draft(&draft, covered, cursor, state, blobs).map_err(JournalError::io("write", &draft));
     if result.is_err() {
         drop(files::remove(&draft));
         return result;
@@ -63,100 +74,217 @@ fn write_draft(
     covered: u64,
     cursor: Cursor,
     state: &State,
-    blobs: Vec<(Digest, BlobPlace)>,
-) -> Result<u64, JournalError> {
-    let failed = || JournalError::io("write", draft);
-    let content = Content { blobs, state: state.snapshot() };
-    let content = postcard::to_allocvec(&content).map_err(|e| failed()(io::Error::other(e)))?;
-    let mut out = io::BufWriter::with_capacity(BLOCK_BYTES, files::create(draft).map_err(failed())?);
+    blobs: &[(Digest, BlobPlace)],
+) -> io::Result<u64> {
     let Cursor { cluster, seq, link } = cursor;
-    let head = SegmentHeader { cluster, number: covered, size: content.len() as u64, seq, link };
-    out.write_all(&head.encode()).map_err(failed())?;
-    for (i, block) in content.chunks(BLOCK_BYTES).enumerate() {
-        let crc = block_crc(i, block);
-        let head = [(block.len() as u32).to_le_bytes(), crc.to_le_bytes()].concat();
-        out.write_all(&head).and_then(|()| out.write_all(block)).map_err(failed())?;
+    let mut head = SegmentHeader { format: FORMAT, cluster, number: covered, size: 0, seq, link };
+    let seal = Seal::of(head);
+    let mut out = io::BufWriter::with_capacity(1 << 20, files::create(draft)?);
+    // The header has its place and comes when the size is known.
+    out.write_all(&[0; SEGMENT_HEADER_BYTES])?;
+    let places = blobs.chunks(PLACES_PER_BLOCK).map(|places| Block::Blobs(places.to_vec()));
+    for (number, block) in (0..).zip(places.chain(state.parts().map(Block::Part))) {
+        let bytes = postcard::to_allocvec(&block).map_err(io::Error::other)?;
+        let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+        out.write_all(&length.to_le_bytes())?;
+        out.write_all(&seal.digest(number, &bytes))?;
+        out.write_all(&bytes)?;
+        head.size += (BLOCK_HEAD_BYTES + bytes.len()) as u64;
     }
-    out.write_all(&Digest::of(&content).0).map_err(failed())?;
-    let file = out.into_inner().map_err(|e| failed()(e.into_error()))?;
-    file.sync_all().map_err(failed())?;
-    Ok(content.len() as u64)
+    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.write_all_at(&head.encode(), 0)?;
+    file.sync_all()?;
+    Ok(head.size)
 }
 
-/// Reads and checks a snapshot.
-pub(crate) fn load(dir: &Path, covered: u64) -> Result<Loaded, JournalError> {
+/// Ties blocks to their snapshot and to their place in it.
+struct Seal([u8; 32]);
+
+impl Seal {
+    fn of(head: SegmentHeader) -> Self {
+        Self(Digest::of(&SegmentHeader { size: 0, ..head }.encode()).0)
+    }
+    fn digest(&self, number: u64, bytes: &[u8]) -> [u8; 32] {
+        *blake3::Hasher::new_keyed(&self.0).update(&number.to_le_bytes()).update(bytes).finalize().as_bytes()
+    }
+}
+
+/// How many threads a start may use for reading a snapshot.
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX))
+}
+
+/// Reads and checks a snapshot on so many threads.
+pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, JournalError> {
+    let (path, file, head) = open(dir, covered)?;
+    let blocks = Blocks::of(path, file, head)?;
+    let mut read = blocks.read_all(threads)?;
+    read.sort_unstable_by_key(|(number, _)| *number);
+    let (mut blobs, mut parts) = (Vec::new(), Vec::with_capacity(read.len()));
+    for (_, content) in read {
+        match content {
+            Content::Blobs(mut places) => blobs.append(&mut places),
+            Content::Part(part) => parts.push(part),
+        }
+    }
+    let state = State::assemble(parts).ok_or_else(|| contradiction(&blocks.path))?;
+    Ok(Loaded { state, blobs, cursor: cursor(&head), bytes: head.size })
+}
+
+/// Where a snapshot says that blobs stand, without the rest of it.
+pub(crate) fn places(dir: &Path, covered: u64) -> Result<Vec<(Digest, BlobPlace)>, JournalError> {
+    let (path, file, head) = open(dir, covered)?;
+    let blocks = Blocks::of(path, file, head)?;
+    let (mut all, mut bytes) = (Vec::new(), Vec::new());
+    while let Some((_, Content::Blobs(mut places))) = blocks.read_next(&mut bytes).map_err(|(_, error)| error)? {
+        all.append(&mut places);
+    }
+    Ok(all)
+}
+
+fn open(dir: &Path, covered: u64) -> Result<(PathBuf, File, SegmentHeader), JournalError> {
     let path = Kind::Snapshot.path(dir, covered);
-    let bad = |offset: u64, what: &str, problem: Problem| JournalError::Damaged {
-        path: path.clone(),
-        offset,
-        what: what.into(),
-        problem,
-    };
-    let failed = || JournalError::io("read", &path);
-    let mut file = File::open(&path).map_err(failed())?;
-    let length = file.metadata().map_err(failed())?.len();
+    let file = File::open(&path).map_err(JournalError::io("open", &path))?;
     let mut head = [0; SEGMENT_HEADER_BYTES];
-    let short = |e: io::Error| match e.kind() {
-        io::ErrorKind::UnexpectedEof => bad(0, "header of the snapshot", Problem::Header),
-        _ => failed()(e),
-    };
-    file.read_exact(&mut head).map_err(short)?;
-    let head = SegmentHeader::decode(&head).map_err(|p| bad(0, "header of the snapshot", p))?;
-    if head.number != covered || head.size > length {
-        return Err(bad(0, "header of the snapshot", Problem::Chain));
-    }
-    let content = blocks(&mut file, head.size).map_err(|(offset, number, error)| match error {
-        Some(e) if e.kind() != io::ErrorKind::UnexpectedEof => failed()(e),
-        _ => bad(offset, &format!("block {number} of the snapshot"), Problem::Checksum),
+    let bad = |problem| damaged(&path, 0, "header of the snapshot", problem);
+    file.read_exact_at(&mut head, 0).map_err(|e| match e.kind() {
+        io::ErrorKind::UnexpectedEof => bad(Problem::Header),
+        _ => JournalError::io("read", &path)(e),
     })?;
-    let mut end = Vec::new();
-    file.read_to_end(&mut end).map_err(failed())?;
-    if end != Digest::of(&content).0 {
-        let end = length.saturating_sub(end.len() as u64);
-        return Err(bad(end, "end of the snapshot", Problem::Checksum));
+    let head = SegmentHeader::decode(&head).map_err(bad)?;
+    if head.number != covered {
+        return Err(bad(Problem::Chain));
     }
-    let start = SEGMENT_HEADER_BYTES as u64;
-    let unreadable = |e: String| bad(start, "content of the snapshot", Problem::Content(e));
-    let (decoded, rest): (Content<Snapshot>, _) =
-        postcard::take_from_bytes(&content).map_err(|e| unreadable(e.to_string()))?;
-    if !rest.is_empty() {
-        return Err(unreadable("bytes left over".into()));
-    }
-    drop(content);
-    let state = decoded.state.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
-    let cursor = Cursor { cluster: head.cluster, seq: head.seq, link: head.link };
-    Ok(Loaded { state, blobs: decoded.blobs, cursor, bytes: head.size })
+    Ok((path, file, head))
 }
 
-/// The content of all blocks, each read to where it stays: a large snapshot passes through memory once.
-/// Err: offset and number of the block, and what the system said, if it was the system.
-fn blocks(file: &mut File, size: u64) -> Result<Vec<u8>, (u64, usize, Option<io::Error>)> {
-    let mut content = Vec::with_capacity(size as usize);
-    let mut offset = SEGMENT_HEADER_BYTES as u64;
-    let mut number = 0;
-    while (content.len() as u64) < size {
-        let failed = |error| (offset, number, error);
-        let mut head = [0; 8];
-        file.read_exact(&mut head).map_err(|e| failed(Some(e)))?;
-        let length = u64::from(u32::from_le_bytes([head[0], head[1], head[2], head[3]]));
-        let crc = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        if length == 0 || length > (BLOCK_BYTES as u64).min(size - content.len() as u64) {
-            return Err(failed(None));
-        }
-        let start = content.len();
-        let read = file.take(length).read_to_end(&mut content).map_err(|e| failed(Some(e)))?;
-        if read as u64 != length || block_crc(number, &content[start..]) != crc {
-            return Err(failed(None));
-        }
-        offset += 8 + length;
-        number += 1;
-    }
-    Ok(content)
+/// The blocks of a file, handed out one by one to those who read them.
+struct Blocks {
+    path: PathBuf,
+    file: File,
+    seal: Seal,
+    end: u64,
+    /// Offset and number of the next block.
+    next: Mutex<(u64, u64)>,
 }
 
-/// A block's checksum holds its number, so that blocks can't change places.
-fn block_crc(number: usize, block: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&(number as u64).to_le_bytes()), block)
+/// A block that is checked and decoded.
+enum Content {
+    Blobs(Vec<(Digest, BlobPlace)>),
+    Part(Restored),
+}
+
+impl Blocks {
+    fn of(path: PathBuf, file: File, head: SegmentHeader) -> Result<Self, JournalError> {
+        let length = file.metadata().map_err(JournalError::io("look at", &path))?.len();
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let end = head.size.saturating_add(start);
+        if end != length {
+            return Err(damaged(&path, end.min(length), "end of the snapshot", Problem::Checksum));
+        }
+        Ok(Self { path, file, seal: Seal::of(head), end, next: Mutex::new((start, 0)) })
+    }
+
+    /// Every block with its number, in any order. Of several bad ones the first is named.
+    fn read_all(&self, threads: usize) -> Result<Vec<(u64, Content)>, JournalError> {
+        let results = std::thread::scope(|scope| {
+            // Where no thread is to be had, those that there are do more.
+            let helpers: Vec<_> = (1..threads)
+                .filter_map(|_| std::thread::Builder::new().spawn_scoped(scope, || self.read_some()).ok())
+                .collect();
+            let mut results = vec![self.read_some()];
+            results.extend(helpers.into_iter().map(|h| h.join().unwrap_or_else(|e| std::panic::resume_unwind(e))));
+            results
+        });
+        let mut all = Vec::new();
+        let mut worst = None;
+        for result in results {
+            match result {
+                Ok(mut read) => all.append(&mut read),
+                Err((number, error)) if worst.as_ref().is_none_or(|(first, _)| number < *first) => {
+                    worst = Some((number, error));
+                }
+                Err(_) => {}
+            }
+        }
+        worst.map_or(Ok(all), |(_, error)| Err(error))
+    }
+
+    /// Reads blocks until there is none left. Err: number of the bad block, and what is wrong.
+    fn read_some(&self) -> Result<Vec<(u64, Content)>, (u64, JournalError)> {
+        let (mut read, mut bytes) = (Vec::new(), Vec::new());
+        while let Some(block) = self.read_next(&mut bytes)? {
+            read.push(block);
+        }
+        Ok(read)
+    }
+
+    /// Reads the next block that nobody else has taken.
+    fn read_next(&self, bytes: &mut Vec<u8>) -> Result<Option<(u64, Content)>, (u64, JournalError)> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let (offset, number) = *next;
+        if offset == self.end {
+            return Ok(None);
+        }
+        let taken = self.head(offset, number);
+        // After a bad block there are no others.
+        let after = taken.as_ref().map_or(self.end, |(_, length)| offset + BLOCK_HEAD_BYTES as u64 + length);
+        *next = (after, number + 1);
+        drop(next);
+        let content = taken.and_then(|(digest, length)| {
+            bytes.resize(length as usize, 0);
+            self.content(offset, number, &digest, bytes)
+        });
+        content.map(|content| Some((number, content))).map_err(|error| (number, error))
+    }
+
+    /// Checksum and length of a block.
+    fn head(&self, offset: u64, number: u64) -> Result<([u8; 32], u64), JournalError> {
+        let left = (self.end - offset).checked_sub(BLOCK_HEAD_BYTES as u64);
+        let left = left.ok_or_else(|| self.damaged(offset, number, Problem::Checksum))?;
+        let (mut length, mut digest) = ([0; 4], [0; 32]);
+        self.file.read_exact_at(&mut length, offset).map_err(JournalError::io("read", &self.path))?;
+        self.file.read_exact_at(&mut digest, offset + 4).map_err(JournalError::io("read", &self.path))?;
+        let length = u64::from(u32::from_le_bytes(length));
+        if length > left {
+            return Err(self.damaged(offset, number, Problem::Checksum));
+        }
+        Ok((digest, length))
+    }
+
+    fn content(&self, offset: u64, number: u64, digest: &[u8], bytes: &mut [u8]) -> Result<Content, JournalError> {
+        let start = offset + BLOCK_HEAD_BYTES as u64;
+        self.file.read_exact_at(bytes, start).map_err(JournalError::io("read", &self.path))?;
+        if self.seal.digest(number, bytes) != digest {
+            return Err(self.damaged(offset, number, Problem::Checksum));
+        }
+        let unreadable = |why: String| self.damaged(offset, number, Problem::Content(why));
+        match postcard::take_from_bytes(bytes).map_err(|e| unreadable(e.to_string()))? {
+            (_, [_, ..]) => Err(unreadable("bytes left over".into())),
+            (Block::Blobs(places), []) => Ok(Content::Blobs(places)),
+            (Block::Part(part), []) => {
+                let part = part.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
+                Ok(Content::Part(part))
+            }
+        }
+    }
+
+    fn damaged(&self, offset: u64, number: u64, problem: Problem) -> JournalError {
+        damaged(&self.path, offset, &format!("block {number} of the snapshot"), problem)
+    }
+}
+
+fn damaged(path: &Path, offset: u64, what: &str, problem: Problem) -> JournalError {
+    JournalError::Damaged { path: path.to_owned(), offset, what: what.to_owned(), problem }
+}
+
+fn contradiction(path: &Path) -> JournalError {
+    let problem = Problem::Content("it contradicts itself".into());
+    damaged(path, SEGMENT_HEADER_BYTES as u64, "content of the snapshot", problem)
+}
+
+fn cursor(head: &SegmentHeader) -> Cursor {
+    Cursor { cluster: head.cluster, seq: head.seq, link: head.link }
 }
 
 /// The scripts and environments that a state refers to.

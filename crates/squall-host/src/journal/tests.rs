@@ -1,5 +1,7 @@
 //! What must hold of the journal on real files: nothing durable is lost unnoticed, whatever happens to them.
 
+mod golden;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -200,9 +202,70 @@ fn old_segments_go_when_accounting_has_passed() {
     bed.submit(&mut journal);
     journal.follower().accounted(2);
     bed.snapshot(&mut journal);
+    bed.submit(&mut journal);
+    journal.follower().accounted(3);
+    bed.snapshot(&mut journal);
     drop(journal);
     let listed = Listing::read(bed.path()).unwrap();
-    assert_eq!((listed.segments, listed.packs, listed.snapshots), (vec![3], vec![2], vec![2]));
+    // The snapshot before the last one is kept with all that it needs.
+    assert_eq!((listed.segments, listed.packs, listed.snapshots), (vec![3, 4], vec![2, 3], vec![2, 3]));
+    bed.check();
+}
+
+/// Three snapshots of three jobs each and one job after them, with nothing kept for accounting's sake.
+fn snapshots() -> Bed {
+    let mut bed = Bed::new();
+    let mut journal = bed.open().journal;
+    for round in 1..=3 {
+        for _ in 0..3 {
+            bed.submit(&mut journal);
+        }
+        journal.follower().accounted(round * 3);
+        bed.snapshot(&mut journal);
+    }
+    bed.submit(&mut journal);
+    drop(journal);
+    bed
+}
+
+#[test]
+fn a_damaged_snapshot_is_passed_over() {
+    for life in 0..2 {
+        let mut bed = snapshots();
+        for _ in 0..life {
+            // What an earlier life kept is kept on.
+            drop(bed.open());
+        }
+        let path = Kind::Snapshot.path(bed.path(), 3);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        bed.check();
+        let opened = bed.open();
+        assert!(opened.notices[0].contains("00000003.snap is damaged at offset"), "{:?}", opened.notices);
+        assert_eq!(std::fs::read(path.with_extension("snap.damaged")).unwrap(), bytes);
+        let mut journal = opened.journal;
+        bed.submit(&mut journal);
+        bed.snapshot(&mut journal);
+        drop(journal);
+        assert!(bed.open().notices.is_empty());
+        bed.check();
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_without_all_that_came_before_it_is_an_error() {
+    let bed = snapshots();
+    let newest = Kind::Snapshot.path(bed.path(), 3);
+    std::fs::write(&newest, b"damaged").unwrap();
+    for needed in [bed.segment(3), Kind::Snapshot.path(bed.path(), 2), Kind::Pack.path(bed.path(), 2)] {
+        let good = std::fs::read(&needed).unwrap();
+        std::fs::remove_file(&needed).unwrap();
+        let error = Journal::open(bed.path(), SMALL).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(error.contains("00000003.snap is damaged"), "without {}: {error:?}", needed.display());
+        std::fs::write(&needed, good).unwrap();
+    }
     bed.check();
 }
 

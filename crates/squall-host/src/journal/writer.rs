@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use squall_engine::control::state::State;
 use squall_model::event::Record;
 use squall_model::job::Blob;
-use squall_model::journal::{CLOSE_BYTES, FrameWriter, Link, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
+use squall_model::journal::{CLOSE_BYTES, FORMAT, FrameWriter, Link, Problem, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 use super::blobs::{BlobPlace, Blobs};
 use super::error::{JournalError, is_no_space};
@@ -80,6 +80,9 @@ impl Journal {
         files::remove(&dir.join(SNAPSHOT_DRAFT))?;
         files::remove(&dir.join(PACK_DRAFT))?;
         let mut notices = Vec::new();
+        // While that is being made, the journal is read.
+        let spare =
+            SpareKeeper::start(dir, options.segment_bytes).map_err(JournalError::io("start a thread for", dir))?;
         let mut replay = replay::read(dir)?;
         if let Some(error) = replay.error.take() {
             if !options.accept_loss {
@@ -93,18 +96,19 @@ impl Journal {
             }
             notices.push(format!("accepted: {error}"));
         }
+        if let Some(passed_over) = replay.passed_over.take() {
+            notices.push(pass_over(dir, passed_over)?);
+        }
         let cursor = match replay.cursor {
             Some(cursor) => cursor,
             None => fresh(dir)?,
         };
         let end = match replay.end {
             Some(end) if !end.closed => end,
-            other => begin(dir, other.map_or(replay.covered, |e| e.number) + 1, cursor, options.segment_bytes)?,
+            other => begin(dir, other.map_or(replay.covered, |e| e.number) + 1, cursor, options, &spare)?,
         };
         let file = reopen(dir, &end, &mut notices)?;
         let blobs = replay.blobs;
-        let spare =
-            SpareKeeper::start(dir, options.segment_bytes).map_err(JournalError::io("start a thread for", dir))?;
         let follower = Follower::start(dir, blobs.clone(), replay.covered)?;
         let End { number, size, at, .. } = end;
         let journal = Self { dir: dir.to_owned(), cursor, number, file, size, at, blobs, spare, follower };
@@ -242,10 +246,29 @@ fn shortness(replay: &Replay, seen: Option<Seen>) -> Option<JournalError> {
     (replay.seq < seen.seq).then_some(JournalError::Short { have: replay.seq, seen: seen.seq })
 }
 
+/// Keeps a damaged snapshot under another name; returns what is worth saying.
+fn pass_over(dir: &Path, (number, error): (u64, JournalError)) -> Result<String, JournalError> {
+    let path = Kind::Snapshot.path(dir, number);
+    let aside = path.with_extension("snap.damaged");
+    std::fs::rename(&path, &aside).map_err(JournalError::io("rename to", &aside))?;
+    files::sync_dir(dir)?;
+    let what = match error {
+        JournalError::Damaged { offset, what, problem, .. } => {
+            format!("{} is damaged at offset {offset} ({what}): {problem}", path.display())
+        }
+        other => other.to_string(),
+    };
+    Ok(format!(
+        "{what}. Nothing is lost: the snapshot before it and the segments since then were read in its stead. It is \
+         kept as {}; look after this disk",
+        aside.display()
+    ))
+}
+
 /// Gives a spare its header and its name, durably.
 fn name_segment(dir: &Path, number: u64, cursor: Cursor, spare: Spare) -> Result<File, JournalError> {
     let Cursor { cluster, seq, link } = cursor;
-    let head = SegmentHeader { cluster, number, size: spare.size, seq, link };
+    let head = SegmentHeader { format: FORMAT, cluster, number, size: spare.size, seq, link };
     let path = Kind::Segment.path(dir, number);
     spare.file.write_all_at(&head.encode(), 0).map_err(JournalError::io("write to", &spare.path))?;
     spare.file.sync_all().map_err(JournalError::io("flush", &spare.path))?;
@@ -265,11 +288,15 @@ fn fresh(dir: &Path) -> Result<Cursor, JournalError> {
 }
 
 /// Makes an empty segment.
-fn begin(dir: &Path, number: u64, cursor: Cursor, most: u64) -> Result<End, JournalError> {
-    let size = segment_size(dir, most);
-    let path = dir.join(SPARE);
-    let file = files::zeroed(&path, size).map_err(JournalError::io("reserve room in", dir))?;
-    name_segment(dir, number, cursor, Spare { file, path, size })?;
+fn begin(dir: &Path, number: u64, cursor: Cursor, options: Options, keeper: &SpareKeeper) -> Result<End, JournalError> {
+    keeper.settle();
+    let made = keeper
+        .take(SEGMENT_HEADER_BYTES as u64)
+        .map_or_else(|| keeper.make(segment_size(dir, options.segment_bytes)), Ok);
+    let spare = made.map_err(JournalError::io("reserve room in", dir))?;
+    let size = spare.size;
+    name_segment(dir, number, cursor, spare)?;
+    keeper.wake();
     Ok(End { number, size, at: SEGMENT_HEADER_BYTES as u64, closed: false, torn: 0, stray: None })
 }
 

@@ -72,7 +72,8 @@ impl Environment {
         &self.0
     }
 
-    fn lay(&mut self, over: Env) {
+    /// Sets all of these.
+    pub(super) fn lay(&mut self, over: Env) {
         for (name, value) in over {
             self.set(&name, &value);
         }

@@ -61,6 +61,9 @@ impl Keeper {
         let key = parse_key(folder.file_name()?.to_str()?)?;
         let root = folder.parent()?.parent()?;
         let spool = folder.exists().then(|| Spool::open(root).ok())??;
+        if !spool.has_begun(key) {
+            return None;
+        }
         let result = Rc::new(spool.open_file(key, file::RESULT).ok()?);
         let traces = Traces::of(&spool, key)?;
         for task in traces.started.values() {

@@ -12,6 +12,7 @@
 //! and only then touches what is the user's: files, `srun`, programs. One thread, one `poll` loop, no runtime: it
 //! is started once for each job, and must cost nothing.
 
+mod binding;
 mod daemon;
 mod environment;
 mod files;

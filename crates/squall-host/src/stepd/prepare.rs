@@ -11,6 +11,7 @@ use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
 use squall_model::step::{Program, RankSet, StepLaunch, Stream, TaskProgram};
 
+use super::binding::{Binding, Verbose};
 use super::environment::Environment;
 use super::files::{null, open_input, open_output, reason, work_dir};
 use super::folder::Folder;
@@ -40,6 +41,10 @@ pub(super) struct Prepared {
     pub(super) stdio: [File; 3],
     /// Its session.
     pub(super) session: Session,
+    /// The CPUs that it is bound to; empty: all of the step's.
+    pub(super) cpus: Vec<usize>,
+    /// What it is to say of that.
+    pub(super) verbose: Option<Verbose>,
 }
 
 /// All tasks of this node.
@@ -125,6 +130,8 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
         env_pid,
         stdio: [stdin, stdout, stderr],
         session: Session::Group,
+        cpus: Vec::new(),
+        verbose: None,
     };
     Ok(Ready {
         tasks: vec![task],
@@ -139,7 +146,9 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
 fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusal> {
     let launch = &folder.launch;
     let (dir, note) = work_dir(Path::new(OsStr::from_bytes(&program.work_dir)));
-    let shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
+    let mut shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
+    let binding = Binding::of(launch, program);
+    shared.lay(binding.as_ref().map(Binding::env).unwrap_or_default());
     let ranks = launch.ranks();
     let mut streams = Streams::default();
     let mut opened = Opened::default();
@@ -159,7 +168,9 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
             let at = At { launch, rank, dir: &dir };
             (stdio(program, &at, &mut streams, &mut opened)?, Session::Group)
         };
-        tasks.push(Prepared { rank, program: program_file, argv, env, env_pid, stdio, session });
+        let cpus = binding.as_ref().map(|b| b.cpus(local)).unwrap_or_default();
+        let verbose = binding.as_ref().and_then(|b| b.verbose(launch, local, rank));
+        tasks.push(Prepared { rank, program: program_file, argv, env, env_pid, stdio, session, cpus, verbose });
     }
     Ok(Ready {
         tasks,
@@ -167,7 +178,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
         rlimits: program.rlimits.clone(),
         streams,
         stderr: None,
-        notes: note.into_iter().collect(),
+        notes: note.into_iter().chain(binding.and_then(|b| b.complaint())).collect(),
     })
 }
 

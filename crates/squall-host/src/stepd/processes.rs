@@ -178,12 +178,15 @@ fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
         session: task.session,
         umask: None,
         rlimits: &ready.rlimits,
-        cpus: &[],
+        cpus: &task.cpus,
     };
     let child = start_patiently(&spawn).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
         NotFound::of(&e, name, program)
     })?;
+    if let Some(verbose) = &task.verbose {
+        verbose.say(&task.stdio[2], child.pid);
+    }
     Ok(child.pid)
 }
 

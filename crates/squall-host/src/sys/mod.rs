@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod command;
 pub mod descriptors;
+pub mod heap;
 pub mod host;
 pub mod identity;
 pub mod limits;

@@ -244,6 +244,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "memory" => order.memory_mb = number(value)?,
             "time" => order.run = span(value)?,
             "limit" => order.limit_s = Some(span(value)?.secs()),
+            "step-limit" => order.step_limit_s = Some(span(value)?.secs()),
             "steps" => order.steps = number(value)? as u32,
             "exit" => match value.split_once('@') {
                 Some((code, index)) => {

@@ -11,33 +11,54 @@ use squall_model::wire::info::Diag;
 
 use crate::client::Client;
 
-/// A running cluster of one node.
-pub(super) struct Cluster {
+/// A running cluster.
+pub(crate) struct Cluster {
     folder: PathBuf,
     place: Place,
 }
 
 impl Cluster {
     /// Starts it with a node that claims `slots` CPUs.
-    pub(super) fn start(slots: u32) -> Result<Self, String> {
+    pub(crate) fn start(slots: u32) -> Result<Self, String> {
+        Self::with(&format!("[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n"), &[])
+    }
+
+    /// Starts it with so many real node daemons, each with this machine's CPUs.
+    pub(crate) fn nodes(nodes: u32) -> Result<Self, String> {
+        Self::with("", &["--nodes", &nodes.to_string()])
+    }
+
+    /// Starts it with so many emulated nodes of so many cores each.
+    pub(crate) fn rack(nodes: u32, cores: u32) -> Result<Self, String> {
+        let config = format!("[[nodes]]\nname = \"r[1-{nodes}]\"\ncpus = {cores}\nforce = true\n");
+        Self::with(&config, &["--rack", &nodes.to_string()])
+    }
+
+    /// Starts it with that configuration and these further arguments of `squall up`.
+    fn with(text: &str, args: &[&str]) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let config = folder.join("bench.toml");
-        let text = format!("[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n");
         std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
         let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
         let cluster = Self { folder, place };
-        cluster.squall(&["up", "--config", &config.to_string_lossy()])?;
+        let config = config.to_string_lossy();
+        cluster.squall(&[&["up", "--config", &config][..], args].concat())?;
         Ok(cluster)
     }
 
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// A new connection to its controller.
-    pub(super) fn client(&self) -> Result<Client, String> {
+    pub(crate) fn client(&self) -> Result<Client, String> {
         Client::connect_to(&self.place, "bench").map_err(|e| e.to_string())
     }
 
     /// The controller's counters.
-    pub(super) fn diag(client: &mut Client) -> Result<Diag, String> {
+    pub(crate) fn diag(client: &mut Client) -> Result<Diag, String> {
         match client.ask(&Request::Diag { reset: false }) {
             Ok(Answer::Diag(diag)) => Ok(*diag),
             Ok(_) => Err(crate::client::unexpected().to_string()),
@@ -73,7 +94,7 @@ impl Drop for Cluster {
 }
 
 /// A submission of a script that is itself `/bin/true`: the least that a batch job can be.
-pub(super) fn submission(number: u64, hold: bool) -> Request {
+pub(crate) fn submission(number: u64, hold: bool) -> Request {
     let spec = JobSpec {
         name: "bench".into(),
         work_dir: "/".into(),

@@ -1,6 +1,8 @@
 //! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
 
-mod cluster;
+pub(crate) mod cluster;
+mod launch;
+mod load;
 mod restart;
 mod spawn;
 mod submit;
@@ -8,19 +10,25 @@ mod throughput;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use lexopt::Arg;
 use serde_json::{Map, Value, json};
+
+use self::load::Load;
 
 const USAGE: &str = "\
 usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench throughput [--jobs N] [--clients C] [--slots N] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
+       squall bench launch     [--nodes N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
+       squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
 /// What may be set on the command line; every bench takes what it knows.
+#[derive(Default)]
 struct Options {
     jobs: Option<u64>,
     clients: Option<usize>,
@@ -29,17 +37,21 @@ struct Options {
     seconds: Option<f64>,
     pending: Option<u32>,
     running: Option<u32>,
+    nodes: Option<u32>,
+    size: Option<u64>,
+    loads: Vec<Load>,
+    pictures: Option<PathBuf>,
     json: bool,
 }
 
 /// What a bench found out. `fields` come after the fixed ones, in order.
-struct Finding {
-    bench: &'static str,
-    figure: f64,
-    unit: &'static str,
+pub(crate) struct Finding {
+    pub(crate) bench: &'static str,
+    pub(crate) figure: f64,
+    pub(crate) unit: &'static str,
     /// What it is measured against in the same run: value and name.
-    limit: Option<(f64, &'static str)>,
-    fields: Vec<(&'static str, Value)>,
+    pub(crate) limit: Option<(f64, &'static str)>,
+    pub(crate) fields: Vec<(&'static str, Value)>,
 }
 
 /// Runs `squall bench …`.
@@ -53,6 +65,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "throughput" => throughput::run,
         "submit" => submit::run,
         "restart" => restart::run,
+        "launch" => launch::run,
+        "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);
             return ExitCode::SUCCESS;
@@ -81,16 +95,7 @@ fn usage(problem: &str) -> ExitCode {
 }
 
 fn parse(args: &[OsString]) -> Result<Options, String> {
-    let mut options = Options {
-        jobs: None,
-        clients: None,
-        workers: None,
-        slots: None,
-        seconds: None,
-        pending: None,
-        running: None,
-        json: false,
-    };
+    let mut options = Options::default();
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
@@ -101,6 +106,13 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("seconds") => options.seconds = Some(number(&mut parser)?),
             Arg::Long("pending") => options.pending = Some(number(&mut parser)?),
             Arg::Long("running") => options.running = Some(number(&mut parser)?),
+            Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
+            Arg::Long("size") => options.size = Some(number(&mut parser)?),
+            Arg::Long("load") => {
+                let name = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
+                options.loads.push(Load::named(&name).ok_or_else(|| format!("there is no load `{name}`"))?);
+            }
+            Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
             Arg::Long("json") => options.json = true,
             other => return Err(other.unexpected().to_string()),
         }
@@ -108,7 +120,8 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
     Ok(options)
 }
 
-fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser) -> Result<T, String>
+/// The value of an option, as a number.
+pub(crate) fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser) -> Result<T, String>
 where
     T::Err: std::fmt::Display,
 {
@@ -117,7 +130,8 @@ where
 }
 
 impl Finding {
-    fn show(&self, json: bool) -> String {
+    /// As text, or as one JSON object.
+    pub(crate) fn show(&self, json: bool) -> String {
         if json { format!("{}\n", self.value()) } else { self.text() }
     }
 
@@ -142,8 +156,27 @@ impl Finding {
         }
         text.push('\n');
         for (name, value) in &self.fields {
-            let _ = writeln!(text, "  {name:<22} {value}");
+            let Value::Array(rows) = value else {
+                let _ = writeln!(text, "  {name:<22} {value}");
+                continue;
+            };
+            let _ = writeln!(text, "  {name}");
+            for row in rows {
+                let _ = writeln!(text, "    {}", as_row(row));
+            }
         }
         text
     }
+}
+
+/// An object of a table as one line: its first field at a fixed width, the others with their names.
+fn as_row(row: &Value) -> String {
+    let Value::Object(map) = row else { return row.to_string() };
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut cells = map.iter();
+    let mut line = format!("{:<36}", cells.next().map(|(_, value)| plain(value)).unwrap_or_default());
+    for (name, value) in cells {
+        let _ = write!(line, " {name} {:<10}", plain(value));
+    }
+    line.trim_end().to_owned()
 }

@@ -145,5 +145,7 @@ fn submitted(n: u32, owner: &Arc<Owner>) -> Event {
         time_limit_s: Some(3600),
         ..JobSpec::default()
     };
-    Event::JobSubmitted { id: JobId(n), key: ClientKey(u128::from(n)), owner: Arc::clone(owner), spec: Arc::new(spec) }
+    // Clients draw their keys at random: they come in no order.
+    let key = ClientKey(u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    Event::JobSubmitted { id: JobId(n), key, owner: Arc::clone(owner), spec: Arc::new(spec) }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -167,6 +168,9 @@ impl Call<'_> {
     }
 }
 
+/// How long accounting may take for its first rows, and for more: it may have a large database to read.
+const ACCOUNTING_TIME: Duration = Duration::from_mins(1);
+
 /// The running cluster, connected to when it is first asked.
 struct Live {
     command: &'static str,
@@ -224,6 +228,7 @@ impl Controller for Live {
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
         let request = Request::Accounting(Box::new(query));
         self.again(|client| {
+            client.wait_up_to(Some(ACCOUNTING_TIME))?;
             client.send(&request)?;
             let mut all = Vec::new();
             loop {

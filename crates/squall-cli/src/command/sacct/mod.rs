@@ -1,9 +1,9 @@
 //! sacct: what jobs and steps were, and what they used.
 
-mod fields;
+pub(crate) mod fields;
 mod json;
 mod query;
-mod row;
+pub(crate) mod row;
 
 #[cfg(test)]
 mod tests;

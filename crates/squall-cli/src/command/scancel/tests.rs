@@ -69,7 +69,7 @@ fn what_is_said() {
     assert_eq!(answered(&["99"], &[], &unknown), Seen { code: 0, out: String::new(), err: String::new() });
     assert_eq!(
         answered(&["-v", "99"], &[], &unknown).err,
-        "scancel: error: Kill job error on job id 99: Invalid job id specified\n"
+        "scancel: Terminating job 99\nscancel: error: Kill job error on job id 99: Invalid job id specified\n"
     );
     let denied = answered(&["10"], &[], &[(10, Refusal::AccessDenied)]);
     assert_eq!(

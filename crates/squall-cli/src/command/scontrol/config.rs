@@ -22,13 +22,47 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Err(e) => return call.failed(WHAT, &e),
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
-    for (key, value) in values(&config) {
+    let mut all = values(&config);
+    all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
+    all.sort_by_key(|(key, _)| key.to_lowercase());
+    for (key, value) in all {
         let _ = writeln!(text, "{key:<23} = {value}");
     }
     text.push('\n');
     call.print(&text);
     ping(call)
 }
+
+/// What is so in every cluster, for programs that look whether something of Slurm's is in use.
+const FIXED: &[(&str, &str)] = &[
+    ("AccountingStorageHost", "localhost"),
+    ("AccountingStoreFlags", "(null)"),
+    ("AccountingStorageUser", "N/A"),
+    ("EpilogSlurmctld", "(null)"),
+    ("HealthCheckInterval", "0 sec"),
+    ("HealthCheckProgram", "(null)"),
+    ("JobAcctGatherParams", "(null)"),
+    ("JobDefaults", "(null)"),
+    ("JobSubmitPlugins", "(null)"),
+    ("LaunchParameters", "(null)"),
+    ("Licenses", "(null)"),
+    ("OverTimeLimit", "0 min"),
+    ("PriorityParameters", "(null)"),
+    ("PrologFlags", "(null)"),
+    ("PrologSlurmctld", "(null)"),
+    ("PropagateResourceLimits", "ALL"),
+    ("SchedulerParameters", "(null)"),
+    ("SlurmctldParameters", "(null)"),
+    ("SlurmdParameters", "(null)"),
+    ("SwitchType", "switch/none"),
+    ("TaskEpilog", "(null)"),
+    ("TaskPluginParam", "(null type)"),
+    ("TaskProlog", "(null)"),
+    ("TmpFS", "/tmp"),
+    ("TrackWCKey", "No"),
+    ("UnkillableStepTimeout", "60 sec"),
+    ("UsePam", "No"),
+];
 
 fn yes(value: bool) -> String {
     if value { "Yes" } else { "No" }.to_owned()

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
+use squall_model::job::JobState;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 
 use crate::client::unexpected;
@@ -11,6 +12,8 @@ use crate::command::listing::select::{id_of, target};
 use crate::command::scontrol::{Manner, ask_done, job};
 use crate::refusal;
 
+/// How often `wait_job` looks.
+const WAIT: std::time::Duration = std::time::Duration::from_millis(500);
 const SUSPEND: &str = "slurm_suspend error";
 
 /// `hold`, `uhold`.
@@ -37,6 +40,25 @@ pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hol
 pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
     let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words)?;
     act(call, manner, &Request::Suspend { jobs, suspend }, Some(SUSPEND))
+}
+
+/// `wait_job JOB`: returns when the job runs; an error if it never will.
+pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let jobs = selection(call, "wait_job", words)?;
+    loop {
+        let page = match call.controller.jobs(jobs.clone(), true, false) {
+            Ok(page) => page,
+            Err(e) => return call.failed("slurm_load_jobs error", &e),
+        };
+        match page.jobs.first().map(|job| job.state) {
+            Some(JobState::Pending) => std::thread::sleep(WAIT),
+            Some(JobState::Running | JobState::Suspended) => return Ok(()),
+            _ => {
+                call.say(&format!("scontrol: Problem running job {}", words.join(",")));
+                return Err(Fail(1));
+            }
+        }
+    }
 }
 
 /// Something without arguments.

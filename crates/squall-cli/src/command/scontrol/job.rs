@@ -1,5 +1,7 @@
 //! `scontrol show job`.
 
+use std::fmt::Write;
+
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::job::JobState;
 use squall_model::resource::Memory;
@@ -56,6 +58,30 @@ pub(super) fn named(call: &mut Call<'_>, name: &str) -> Result<JobSelection, Fai
         Ok(_) => Ok(selection),
         Err(e) => call.failed(WHAT, &e),
     }
+}
+
+/// `completing`: jobs that are over but for what their nodes still clear away.
+pub(super) fn completing(call: &mut Call<'_>) -> Result<(), Fail> {
+    let selection = JobSelection { states: vec![StateFilter::Completing], ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, false, false) {
+        Ok(page) => page,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let mut text = String::new();
+    for row in job_rows(call, page)? {
+        let info = &row.info;
+        let since = info.end.map_or(0, |end| row.clock.now.secs().saturating_sub(end.secs()));
+        let _ = writeln!(
+            text,
+            "JobId={} EndTime={} CompletingTime={} Nodes(COMPLETING)={}",
+            row.array_id(),
+            row.end_time(),
+            format_elapsed(since),
+            info.nodes
+        );
+    }
+    call.print(&text);
+    Ok(())
 }
 
 /// The record of one job.

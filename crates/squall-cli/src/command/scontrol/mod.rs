@@ -71,6 +71,8 @@ scontrol [<OPTION>] [<COMMAND>]
      show <ENTITY> [<ID>]     display state of identified entity, default is all records.
      shutdown                 shutdown the controller and the node daemons; running jobs go on.
      update <SPECIFICATIONS>  update job, node or partition.
+     completing               display jobs that are completing.
+     wait_job <job_id>        wait until the job runs.
      version                  display tool version number.
      write batch_script <job_id> <optional_filename|->
                               write the batch script of a job to a file or to stdout.
@@ -175,6 +177,10 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         control::simple(call, &Request::ShutDown { keep_jobs: true }, "slurm_shutdown error")
     } else if is("write", 5) {
         control::write(call, rest)
+    } else if is("completing", 3) {
+        job::completing(call)
+    } else if is("wait_job", 4) {
+        control::wait_job(call, rest)
     } else if is("version", 4) {
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())
@@ -196,7 +202,6 @@ const ABSENT: &[&str] = &[
     "abort",
     "cancel_reboot",
     "cluster",
-    "completing",
     "create",
     "delete",
     "errnumstr",
@@ -216,7 +221,6 @@ const ABSENT: &[&str] = &[
     "takeover",
     "token",
     "top",
-    "wait_job",
 ];
 
 /// Asks for something whose answer is but yes or no.

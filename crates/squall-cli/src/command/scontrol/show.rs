@@ -9,6 +9,7 @@ use crate::command::listing::select::{id_of, lines};
 use crate::command::scontrol::{Manner, config, job, means, node, partition, record};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
+use crate::format::json::document;
 use crate::format::words;
 
 /// `show ENTITY [ID …]`, `show ENTITY=ID`.
@@ -39,14 +40,17 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("jobs", 1) || is("jobid", 1) {
         job::show(call, manner, &ids)
     } else if is("licenses", 2) {
-        call.print("No licenses configured in Slurm.\n");
-        Ok(())
+        nothing(call, manner, "licenses", "No licenses configured in Slurm.\n")
     } else if is("nodes", 1) {
         node::show(call, manner, &ids)
     } else if is("partitions", 2) || is("partitionname", 2) {
         partition::show(call, manner, &ids)
     } else if is("reservations", 1) || is("reservationname", 1) {
-        reservations(call, &ids)
+        if ids.is_empty() {
+            return nothing(call, manner, "reservations", "No reservations in the system\n");
+        }
+        call.print(&format!("Reservation {} not found\n", ids[0]));
+        Err(Fail(1))
     } else if is("steps", 2) {
         steps(call, manner, &ids)
     } else if is("topology", 1) {
@@ -64,13 +68,17 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     }
 }
 
-fn reservations(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
-    let Some(name) = ids.first() else {
-        call.print("No reservations in the system\n");
-        return Ok(());
+/// There is none of something.
+fn nothing(call: &mut Call<'_>, manner: Manner, what: &str, text: &str) -> Result<(), Fail> {
+    let text = match manner.dialect {
+        Some(dialect) => {
+            let cluster = call.cluster("slurm_load_ctl_conf error")?;
+            document(dialect, &cluster, &["scontrol", "show", what], vec![(what, serde_json::json!([]))])
+        }
+        None => text.to_owned(),
     };
-    call.print(&format!("Reservation {name} not found\n"));
-    Err(Fail(1))
+    call.print(&text);
+    Ok(())
 }
 
 /// `scontrol ping`.

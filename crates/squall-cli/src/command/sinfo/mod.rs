@@ -159,7 +159,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, header: bool, dated: bool) -> Re
     let grouping = Grouping {
         each_node: given.has("Node"),
         exact: given.has("exact") || given.has("Node"),
-        empty: filter.is_open(),
+        empty: header && !filter.reasons,
         clock: call.clock(now),
         cluster: call.cluster(WHAT)?,
     };
@@ -237,11 +237,6 @@ impl Filter {
             && (!self.dead || state.silent)
             && (!self.responding || !state.silent)
             && (!self.reasons || node.reason.is_some())
-    }
-
-    /// Whether it takes every node.
-    fn is_open(&self) -> bool {
-        self.names.is_none() && self.states.is_empty() && !self.dead && !self.responding && !self.reasons
     }
 }
 

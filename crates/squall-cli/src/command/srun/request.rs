@@ -60,11 +60,19 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         wait_s: asked.run.wait_s,
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
-        others: asked.other_pairs(),
+        others: others(asked),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };
     Ok(StepRequest { spec, program, input, output, error })
+}
+
+/// What is handed on to the tasks' environment.
+fn others(asked: &Asked) -> Vec<(String, String)> {
+    let need = &asked.spec.need;
+    let counts = [("cpus-per-task", need.cpus_per_task), ("ntasks-per-node", need.ntasks_per_node)];
+    let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.to_string())));
+    asked.other_pairs().into_iter().chain(counts).collect()
 }
 
 fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {

@@ -44,7 +44,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_ARRAY_INX"],
         "submit an array: 0-9, 1,3,5-7, 0-20:4, with %N for the most that run at once",
         |asked, given| {
-            asked.spec.array = Some(array_of(given)?);
+            asked.spec.array = if given.text().is_empty() { None } else { Some(array_of(given)?) };
             Ok(())
         },
     ),
@@ -321,7 +321,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Needed("LIMIT"),
         Tools::ALL,
         &["SBATCH_TIMELIMIT", "SALLOC_TIMELIMIT", "SLURM_TIMELIMIT"],
-        "time limit: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED",
+        "time limit, rounded up to whole minutes: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED",
         |asked, given| {
             asked.spec.time_limit_s = Some(limit(given)?);
             Ok(())

@@ -19,7 +19,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_CONSTRAINT", "SALLOC_CONSTRAINT", "SLURM_CONSTRAINT"],
         "features that the nodes must have",
         |asked, given| {
-            asked.spec.need.constraint = some(given)?;
+            asked.spec.need.constraint = some(given)?.filter(|list| !list.is_empty());
             Ok(())
         },
     ),
@@ -387,7 +387,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
                     format!("unrecognized --hint argument \"{other}\", see --hint=help"),
                     given.remedy("use compute_bound, memory_bound, multithread or nomultithread"),
                 ],
-                exit: 255,
+                exit: 1,
             }),
         },
     ),

@@ -1,11 +1,23 @@
 //! Options about the tasks that srun starts.
 
+use squall_engine::binding::CpuBind;
 use squall_model::step::Distribution;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
 use crate::options::table::{counted, ignore, keep, some};
 use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+
+/// `--cpu-bind`, read here so that the user hears at once what is not understood.
+fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let text = some(given)?;
+    CpuBind::parse(text.as_deref().unwrap_or_default()).map_err(|word| {
+        let known = "none, threads, cores, sockets, ldoms, rank, map_cpu:LIST, mask_cpu:LIST, quiet, verbose";
+        Stop::bad(format!("unrecognized --cpu-bind argument \"{word}\": use {known}"))
+    })?;
+    asked.run.cpu_bind = text;
+    Ok(())
+}
 
 /// About tasks.
 pub(crate) const OPTIONS: &[Opt] = &[
@@ -19,11 +31,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Needed("TYPE"),
         Tools::SRUN,
         &["SLURM_CPU_BIND"],
-        "which CPUs tasks use: none, cores, threads, rank, map_cpu:LIST; q or v before it: say nothing or tell",
-        |asked, given| {
-            asked.run.cpu_bind = some(given)?;
-            Ok(())
-        },
+        "which CPUs tasks use: none, threads, cores, sockets, ldoms, rank, map_cpu:LIST, mask_cpu:LIST; v,… to tell",
+        cpu_bind,
     )
     .or(&["cpu_bind"]),
     opt("debugger-test", NO, Flag, Tools::SRUN, &[], "", ignore),

@@ -4,7 +4,6 @@ use squall_model::id::JobId;
 use squall_model::time::Time;
 
 use crate::control::state::State;
-use crate::control::state::job::Job;
 
 impl State {
     pub(super) fn forget(&mut self, ended_before: Time) {
@@ -31,7 +30,7 @@ impl State {
             {
                 self.forget_array(end, id);
             }
-        } else if let Some(end) = self.jobs.get(&id).and_then(Job::end_time)
+        } else if let Some(end) = self.jobs.get(&id).and_then(|job| job.end_time())
             && end < self.forgotten_before
         {
             self.forget_job(end, id);
@@ -52,7 +51,7 @@ impl State {
         if let Some(array) = self.arrays.remove(&id) {
             self.index.keys.remove(&(array.owner.uid, array.key));
         }
-        if let Some(end) = self.jobs.get(&id).and_then(Job::end_time) {
+        if let Some(end) = self.jobs.get(&id).and_then(|job| job.end_time()) {
             self.forget_job(end, id);
         }
     }

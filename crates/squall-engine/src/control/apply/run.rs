@@ -12,7 +12,7 @@ use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
 use crate::control::state::State;
-use crate::control::state::job::{Job, Phase, Run, Step};
+use crate::control::state::job::{Phase, Run, Step};
 
 impl State {
     pub(super) fn job_started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) {
@@ -87,7 +87,7 @@ impl State {
         nodes: &NodeSet,
         end: &StepEnd,
     ) {
-        let ended_by = self.jobs.get(&job).and_then(Job::ended_by);
+        let ended_by = self.jobs.get(&job).and_then(|job| job.ended_by());
         let Some(step) = self.live_step(job, Some(attempt), no) else { return };
         if step.left.is_disjoint(nodes) {
             return;

@@ -36,7 +36,7 @@ impl State {
             let (limit, tasks) = (tasks.limit, Arc::new(tasks));
             self.arrays.insert(id, Array { owner, spec, tasks, key, submit: time, queue, limit, tally });
         } else {
-            self.jobs.insert(id, new_job(owner, spec, time, queue, Some(key), None));
+            self.jobs.insert(id, Box::new(new_job(owner, spec, time, queue, Some(key), None)));
         }
     }
 
@@ -54,7 +54,7 @@ impl State {
         let task = ArrayTask { array: array_id, index };
         let (owner, spec) = (Arc::clone(&array.owner), Arc::clone(&array.spec));
         let job = new_job(owner, spec, array.submit, array.queue, None, Some(task));
-        self.jobs.insert(id, job);
+        self.jobs.insert(id, Box::new(job));
         true
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     let unfinished = c.state.jobs.iter().filter(|(_, job)| !job.is_ended());
     let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind != JobKind::Batch);
     let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind != JobKind::Batch)).collect();
-    for (id, owned) in active {
+    for &(id, owned) in &active {
         // A warning may have been sent before the crash or not: rather twice than never, when nodes are back.
         notice::arm_limit(c, Time(0), id);
         if c.timers.time(Timer::Warn(id)).is_some_and(|warn| warn < now) {
@@ -74,7 +74,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
         }
     }
     nodes::watch_all(c, now);
-    steps::started(c, now);
+    steps::started(c, now, active.iter().map(|(id, _)| *id));
 }
 
 /// Makes it so: what state asks for and was not done yet. Called after every input.

@@ -12,7 +12,7 @@ use super::queue::item_of;
 use super::timers::Timer;
 use crate::control::Controller;
 use crate::control::facts;
-use crate::control::state::job::{Job, Phase};
+use crate::control::state::job::Phase;
 
 /// SIGCONT on Linux.
 pub(super) const CONT: i32 = 18;
@@ -127,7 +127,7 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
 fn ending(c: &mut Controller, id: JobId) {
     c.timers.clear(Timer::Limit(id));
     c.timers.clear(Timer::Warn(id));
-    match c.state.jobs.get(&id).map(Job::state) {
+    match c.state.jobs.get(&id).map(|job| job.state()) {
         Some(JobState::Completing(_)) => {
             c.todo.ending.insert(id);
             c.todo.touched.insert(id);
@@ -160,7 +160,7 @@ fn ended(c: &mut Controller, id: JobId) {
     c.todo.touched.insert(id);
     let job = c.state.jobs.get(&id);
     let task = job.and_then(|job| job.task);
-    if let Some(state) = job.and_then(Job::outcome).map(|outcome| outcome.state) {
+    if let Some(state) = job.and_then(|job| job.outcome()).map(|outcome| outcome.state) {
         match state {
             EndState::Completed => c.diag.jobs_completed += 1,
             EndState::Cancelled { .. } => c.diag.jobs_canceled += 1,
@@ -228,11 +228,7 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
     for node in 0..c.state.nodes.len() {
         refresh(c, NodeId(node as u32));
     }
-    for item in c.queue.rebuild(&c.state) {
-        if c.queue.enter(&c.state, &mut c.timers, now, item) == super::queue::Entered::Hopeless {
-            c.queue.dirty.insert(item);
-        }
-    }
+    c.queue.rebuild(&c.state, &mut c.timers, now);
 }
 
 /// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.

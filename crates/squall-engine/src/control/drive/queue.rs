@@ -14,7 +14,7 @@ use super::depend::{self, Dependent, Verdict};
 use super::timers::{Timer, Timers};
 use crate::control::state::State;
 use crate::control::state::array::Array;
-use crate::control::state::job::{Hold, Queue as Standing};
+use crate::control::state::job::{Hold, Job, Queue as Standing};
 
 /// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
 const PRIORITY_FIRST: u32 = 4_294_901_760;
@@ -51,9 +51,11 @@ pub(crate) struct Place {
     item: Item,
 }
 
-/// Jobs by user and name (a hash of it), for `singleton`.
+/// Jobs by user and name (a hash of it), for `singleton`. Nothing is noted before the first job that asks for it.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
+    /// Some job has asked.
+    kept: bool,
     /// Those that have not ended.
     live: BTreeSet<(u32, u64, Item)>,
     /// Those of them that hold resources.
@@ -105,16 +107,19 @@ pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
         let Array { owner, spec, queue, .. } = array;
         return Some(Pending { item, owner, spec, standing: queue, task: None, array: Some(array), last: None });
     }
-    let job = state.jobs.get(&item.id).filter(|job| job.is_pending())?;
-    Some(Pending {
-        item,
+    Some(pending_job(item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
+}
+
+fn pending_job(id: JobId, job: &Job) -> Pending<'_> {
+    Pending {
+        item: Item { id, array: false },
         owner: &job.owner,
         spec: &job.spec,
         standing: &job.queue,
         task: job.task,
         array: None,
         last: job.last.as_ref(),
-    })
+    }
 }
 
 impl<'a> Pending<'a> {
@@ -189,20 +194,30 @@ pub(crate) fn condemned_tasks(state: &State, id: JobId) -> IndexSet {
 }
 
 impl Queue {
-    /// Forgets everything that follows from state; returns every pending item, to be entered anew.
-    pub(crate) fn rebuild(&mut self, state: &State) -> Vec<Item> {
+    /// Puts the queue together anew, all at once: there may be a million jobs in it.
+    pub(crate) fn rebuild(&mut self, state: &State, timers: &mut Timers, now: Time) {
         let partitions = state.partitions.len();
-        self.ready = vec![BTreeSet::new(); partitions];
         self.heads = vec![None; partitions];
         self.parked.clear();
         self.throttled.clear();
         self.watchers.clear();
-        let jobs = state.jobs.iter().filter(|(_, job)| job.is_pending()).map(|(&id, _)| Item { id, array: false });
-        let arrays = state.arrays.iter().filter(|(_, array)| !array.tally.untouched.is_empty());
         self.dirty.clear();
-        self.names.rebuild(state);
+        self.names = Names::default();
         self.kick = true;
-        jobs.chain(arrays.map(|(&id, _)| Item { id, array: true })).collect()
+        let mut ready = vec![Vec::new(); partitions];
+        let mut place = |pending: Pending<'_>| {
+            let (starts, entered) = self.judge(state, timers, now, &pending);
+            if entered == Entered::Hopeless {
+                self.dirty.insert(pending.item);
+            }
+            for at in partitions_of(state, pending.spec).filter(|_| starts) {
+                ready[at].push(Place { priority: Reverse(pending.priority()), item: pending.item });
+            }
+        };
+        state.jobs.iter().filter(|(_, job)| job.is_pending()).for_each(|(&id, job)| place(pending_job(id, job)));
+        let arrays = state.arrays.keys().filter_map(|&id| pending(state, Item { id, array: true }));
+        arrays.for_each(place);
+        self.ready = ready.into_iter().map(|places| places.into_iter().collect()).collect();
     }
 
     /// Takes an item out of wherever it stands. To be called while state still says what put it there.
@@ -249,6 +264,14 @@ impl Queue {
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
         self.parked.remove(&item);
+        let (starts, entered) = self.judge(state, timers, now, &pending);
+        self.put(state, &pending, starts);
+        entered
+    }
+
+    /// Whether a pending item may start, with everything set up that may change that.
+    fn judge(&mut self, state: &State, timers: &mut Timers, now: Time, pending: &Pending<'_>) -> (bool, Entered) {
+        let item = pending.item;
         if let Some(deadline) = pending.spec.deadline {
             timers.set(Timer::Deadline(item), deadline);
         }
@@ -259,7 +282,8 @@ impl Queue {
                 self.watchers.entry(target).or_default().insert(item);
             }
             if pending.is_single() {
-                self.names.want_single(&pending, true);
+                self.names.keep(state);
+                self.names.want_single(pending, true);
             }
             verdict = pending.verdict(state, &self.names);
             if let Verdict::At(time) = verdict {
@@ -275,8 +299,8 @@ impl Queue {
         if let Some(group) = full.filter(|_| !waits && later.is_none()) {
             self.throttled.insert((group.id, item));
         }
-        self.put(state, &pending, !waits && later.is_none() && full.is_none());
-        if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled }
+        let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
+        (!waits && later.is_none() && full.is_none(), entered)
     }
 
     /// Into the queues of its partitions, or out of them.
@@ -434,7 +458,11 @@ pub(crate) fn partitions_of<'a>(state: &'a State, spec: &'a JobSpec) -> impl Ite
 }
 
 impl Names {
-    fn rebuild(&mut self, state: &State) {
+    /// From now on the names of all jobs are known.
+    fn keep(&mut self, state: &State) {
+        if self.kept {
+            return;
+        }
         let jobs = state.jobs.iter().filter(|(_, job)| job.task.is_none() && !job.is_ended());
         let jobs = jobs.map(|(&id, job)| (key(Item { id, array: false }, job.owner.uid, &job.spec.name), job));
         let (mut live, mut active) = (Vec::new(), Vec::new());
@@ -447,11 +475,14 @@ impl Names {
             live.push(key);
             active.extend((array.tally.active > 0).then_some(key));
         }
-        *self =
-            Self { live: live.into_iter().collect(), active: active.into_iter().collect(), single: BTreeSet::new() };
+        let (live, active) = (live.into_iter().collect(), active.into_iter().collect());
+        *self = Self { kept: true, live, active, single: BTreeSet::new() };
     }
     /// Notes whether a job or whole array runs, waits or has ended.
     pub(crate) fn note(&mut self, state: &State, id: JobId) {
+        if !self.kept {
+            return;
+        }
         let (key, live, active) = if let Some(array) = state.arrays.get(&id) {
             let key = key(Item { id, array: true }, array.owner.uid, &array.spec.name);
             (key, !array.is_ended(), array.tally.active > 0)

@@ -94,7 +94,7 @@ pub(crate) fn end_running(
     requeue: Option<Requeue>,
     out: &mut Out,
 ) {
-    if c.state.jobs.get(&id).is_some_and(Job::is_running) {
+    if c.state.jobs.get(&id).is_some_and(|job| job.is_running()) {
         let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
         c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
     }

@@ -73,6 +73,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
     let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
     let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
     let first_partition = partition.split(',').next().unwrap_or_default();
+    let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
     JobInfo {
         id: waits.id,
         task: waits.task,
@@ -81,7 +82,6 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         spec: 0,
         owner: 0,
         state: JobState::Pending,
-        reason: if pending { waiting::reason(c, waits, now) } else { PendingReason::None },
         outcome: None,
         derived_exit: ExitCode::OK,
         attempt: Attempt(0),
@@ -90,7 +90,8 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         submit,
         eligible: eligible(waits, submit, !dependency.is_empty()),
-        start: None,
+        start: spec.begin.filter(|_| reason == PendingReason::BeginTime),
+        reason,
         end: None,
         suspended: None,
         time_limit_s: limit_s(state, waits.queue, spec, first_partition),

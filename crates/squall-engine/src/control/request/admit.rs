@@ -36,7 +36,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
 pub(super) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
     let partitions = partitions(state, owner, spec)?;
     counts(&spec.need)?;
-    names(state, &spec.need)?;
+    names(state, spec)?;
     resources(state, &partitions, &spec.need)
 }
 
@@ -137,7 +137,13 @@ fn counts(need: &Need) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn names(state: &State, need: &Need) -> Result<(), Refusal> {
+/// Whether a number of something, `2` or `a100:2`, is more than none.
+fn wanted(count: &str) -> bool {
+    !matches!(count.rsplit(':').next(), None | Some("" | "0" | "none"))
+}
+
+fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
+    let (need, others) = (&spec.need, &spec.others);
     for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
         let names = hostlist::expand(list).map_err(|_| Refusal::InvalidNode(list.clone()))?;
         if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
@@ -155,6 +161,9 @@ fn names(state: &State, need: &Need) -> Result<(), Refusal> {
     }
     if let Some(gres) = need.gres.as_ref().filter(|gres| !gres.is_empty() && *gres != "none") {
         return Err(invalid("gres", gres, "no node has such resources"));
+    }
+    if let Some((option, value)) = others.iter().find(|(option, value)| option.starts_with("gpus") && wanted(value)) {
+        return Err(invalid(option, value, "no node has such resources"));
     }
     if let Some(licenses) = need.licenses.as_ref().filter(|licenses| !licenses.is_empty()) {
         return Err(invalid("licenses", licenses, "there are no licenses of that name"));

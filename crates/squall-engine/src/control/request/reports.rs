@@ -10,7 +10,7 @@ use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use super::register::register;
 use crate::control::drive::{may_requeue, nodes, notice};
-use crate::control::state::job::{Job, Phase, Run};
+use crate::control::state::job::{Phase, Run};
 use crate::control::{Controller, LinkId, Out, queries};
 
 /// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
@@ -102,7 +102,7 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
-    if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(Job::is_running) {
+    if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(|job| job.is_running()) {
         // The end of the script is the end of the job, whatever else still runs in it.
         let outcome = script_outcome(end);
         c.commit(now, Event::JobEnding { id: job, outcome, requeue: None }, out);

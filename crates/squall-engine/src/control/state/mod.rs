@@ -34,7 +34,7 @@ pub struct State {
     /// Ids up to this one were given (or reserved) and are never given again.
     pub last_id: JobId,
     /// Jobs that are not arrays, and array tasks that something happened to.
-    pub jobs: BTreeMap<JobId, Job>,
+    pub jobs: BTreeMap<JobId, Box<Job>>,
     /// Arrays. The task with the highest index bears the same id in `jobs`.
     pub arrays: BTreeMap<JobId, Array>,
     /// Ended jobs before this time are forgotten.
@@ -144,7 +144,7 @@ impl State {
     pub fn touched(&self, array: JobId) -> impl Iterator<Item = (JobId, &Job)> {
         let size = self.arrays.get(&array).map_or(0, Array::size);
         let range = self.jobs.range(array..JobId(array.0.saturating_add(size)));
-        range.map(|(&id, job)| (id, job))
+        range.map(|(&id, job)| (id, &**job))
     }
     /// How users name a job.
     pub fn name_of(&self, id: JobId) -> JobName {

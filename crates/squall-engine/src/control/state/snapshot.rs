@@ -1,4 +1,5 @@
-//! A whole state in compact form: shared specs and owners once, derived indexes not at all.
+//! A state in parts, each of which is written, read and restored by itself, so that threads can share the work.
+//! Shared specs and owners stand once in each part, derived indexes nowhere.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +15,21 @@ use super::job::{Job, Phase, Queue};
 use super::node::{Node, Partition};
 use super::{Index, State};
 
-/// What a snapshot file holds. Made by [`State::snapshot`], undone by [`Snapshot::restore`].
+/// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
+const JOBS_PER_PART: usize = 1024;
+
+/// A part of a state. Made by [`State::parts`], undone by [`Part::restore`] and [`State::assemble`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub enum Part {
+    /// All but jobs and arrays: there is one of these.
+    Cluster(Box<Cluster>),
+    /// Some of the jobs and arrays.
+    Rows(Rows),
+}
+
+/// What a state holds apart from jobs and arrays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
     epoch: Epoch,
     version: String,
     config: Arc<Config>,
@@ -24,13 +37,18 @@ pub struct Snapshot {
     nodes: Vec<Node>,
     last_id: JobId,
     forgotten_before: Time,
+}
+
+/// Some jobs and arrays, by rising id, with the owners and specs that they share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rows {
     owners: Vec<Arc<Owner>>,
     specs: Vec<Arc<JobSpec>>,
     jobs: Vec<JobRow>,
     arrays: Vec<ArrayRow>,
 }
 
-/// A job; `owner` and `spec` are places in the snapshot's lists.
+/// A job; `owner` and `spec` are places in the lists of its part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct JobRow {
     id: JobId,
@@ -82,11 +100,84 @@ impl<T> Table<T> {
     }
 }
 
+/// A part as it will stand in the state, with what the state's index needs of it.
+#[derive(Debug, Default)]
+pub struct Restored {
+    cluster: Option<Box<Cluster>>,
+    jobs: Vec<(JobId, Box<Job>)>,
+    arrays: Vec<(JobId, Array)>,
+    keys: Vec<((u32, ClientKey), JobId)>,
+    ended: Vec<(Time, JobId)>,
+    ended_arrays: Vec<(Time, JobId)>,
+    wanting: Vec<Arc<JobSpec>>,
+    pending: u64,
+    active: u64,
+}
+
 impl State {
-    /// The compact form of this state. Shares content with it, so it is cheap to make and can be written elsewhere.
-    pub fn snapshot(&self) -> Snapshot {
+    /// All parts, in the order in which [`State::assemble`] takes them.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let cluster = Cluster {
+            epoch: self.epoch,
+            version: self.version.clone(),
+            config: Arc::clone(&self.config),
+            partitions: self.partitions.clone(),
+            nodes: self.nodes.clone(),
+            last_id: self.last_id,
+            forgotten_before: self.forgotten_before,
+        };
+        let (mut jobs, mut arrays) = (self.jobs.iter(), self.arrays.iter());
+        let rows = std::iter::from_fn(move || {
+            let jobs = jobs.by_ref().take(JOBS_PER_PART);
+            let rows = Rows::of(jobs, arrays.by_ref().take(JOBS_PER_PART));
+            (!rows.jobs.is_empty() || !rows.arrays.is_empty()).then_some(Part::Rows(rows))
+        });
+        std::iter::once(Part::Cluster(Box::new(cluster))).chain(rows)
+    }
+
+    /// The state that these parts were made of, given in their order. None: they contradict each other.
+    pub fn assemble(parts: impl IntoIterator<Item = Restored>) -> Option<Self> {
+        let mut all = Restored::default();
+        for part in parts {
+            all.absorb(part)?;
+        }
+        let cluster = *all.cluster?;
+        let named = cluster.nodes.iter().enumerate();
+        let index = Index {
+            names: named.map(|(at, node)| (node.name.clone(), NodeId(at as u32))).collect(),
+            keys: all.keys.into_iter().collect(),
+            ended: all.ended.into_iter().collect(),
+            ended_arrays: all.ended_arrays.into_iter().collect(),
+            pending: all.pending,
+            active: all.active,
+            ..Index::default()
+        };
+        let mut state = Self {
+            epoch: cluster.epoch,
+            version: cluster.version,
+            config: cluster.config,
+            partitions: cluster.partitions,
+            nodes: cluster.nodes,
+            last_id: cluster.last_id,
+            jobs: all.jobs.into_iter().collect(),
+            arrays: all.arrays.into_iter().collect(),
+            forgotten_before: cluster.forgotten_before,
+            index,
+        };
+        for spec in all.wanting {
+            state.want(&spec);
+        }
+        Some(state)
+    }
+}
+
+impl Rows {
+    fn of<'a>(
+        jobs: impl Iterator<Item = (&'a JobId, &'a Box<Job>)>,
+        arrays: impl Iterator<Item = (&'a JobId, &'a Array)>,
+    ) -> Self {
         let (mut owners, mut specs) = (Table::new(), Table::new());
-        let jobs = self.jobs.iter().map(|(&id, job)| JobRow {
+        let jobs = jobs.map(|(&id, job)| JobRow {
             id,
             owner: owners.place(&job.owner),
             spec: specs.place(&job.spec),
@@ -102,7 +193,7 @@ impl State {
             last: job.last.clone(),
         });
         let jobs = jobs.collect();
-        let arrays = self.arrays.iter().map(|(&id, array)| ArrayRow {
+        let arrays = arrays.map(|(&id, array)| ArrayRow {
             id,
             owner: owners.place(&array.owner),
             spec: specs.place(&array.spec),
@@ -114,30 +205,18 @@ impl State {
             tally: array.tally.clone(),
         });
         let arrays = arrays.collect();
-        Snapshot {
-            epoch: self.epoch,
-            version: self.version.clone(),
-            config: Arc::clone(&self.config),
-            partitions: self.partitions.clone(),
-            nodes: self.nodes.clone(),
-            last_id: self.last_id,
-            forgotten_before: self.forgotten_before,
-            owners: owners.values,
-            specs: specs.values,
-            jobs,
-            arrays,
-        }
+        Self { owners: owners.values, specs: specs.values, jobs, arrays }
     }
-}
 
-impl Snapshot {
-    /// The state that this was made of. None: the snapshot contradicts itself.
-    pub fn restore(self) -> Option<State> {
-        let (owners, specs) = (self.owners, self.specs);
+    /// None: they contradict themselves.
+    fn restore(self) -> Option<Restored> {
+        let Self { owners, specs, jobs, arrays } = self;
         let shared =
             |owner: u32, spec: u32| Some((owners.get(owner as usize)?.clone(), specs.get(spec as usize)?.clone()));
-        let mut jobs = Vec::with_capacity(self.jobs.len());
-        for row in self.jobs {
+        let mut restored = Restored::default();
+        restored.jobs.reserve(jobs.len());
+        restored.keys.reserve(jobs.len());
+        for row in jobs {
             let (owner, spec) = shared(row.owner, row.spec)?;
             let job = Job {
                 owner,
@@ -153,62 +232,66 @@ impl Snapshot {
                 phase: row.phase,
                 last: row.last,
             };
-            jobs.push((row.id, job));
+            restored.job(row.id, job);
         }
-        let mut arrays = BTreeMap::new();
-        for row in self.arrays {
+        for row in arrays {
             let (owner, spec) = shared(row.owner, row.spec)?;
             let ArrayRow { id, tasks, key, submit, queue, limit, tally, .. } = row;
-            arrays.insert(id, Array { owner, spec, tasks, key, submit, queue, limit, tally });
+            restored.array(id, Array { owner, spec, tasks, key, submit, queue, limit, tally });
         }
-        let mut state = State {
-            epoch: self.epoch,
-            version: self.version,
-            config: self.config,
-            partitions: self.partitions,
-            nodes: self.nodes,
-            last_id: self.last_id,
-            jobs: jobs.into_iter().collect(),
-            arrays,
-            forgotten_before: self.forgotten_before,
-            index: Index::default(),
-        };
-        state.rebuild_index();
-        Some(state)
+        Some(restored)
     }
 }
 
-impl State {
-    /// Makes the index anew from all that is not index.
-    fn rebuild_index(&mut self) {
-        let named = self.nodes.iter().enumerate();
-        let mut index =
-            Index { names: named.map(|(i, n)| (n.name.clone(), NodeId(i as u32))).collect(), ..Index::default() };
-        let mut keys = Vec::with_capacity(self.jobs.len() + self.arrays.len());
-        let mut ended = Vec::new();
-        for (&id, job) in &self.jobs {
-            keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
-            match &job.phase {
-                Phase::Pending => index.pending += 1,
-                Phase::Running(_) | Phase::Completing(..) => index.active += 1,
-                Phase::Ended(end) => ended.push((end.time, id)),
-            }
+impl Part {
+    /// The part as it will stand in the state. None: it contradicts itself.
+    pub fn restore(self) -> Option<Restored> {
+        match self {
+            Self::Cluster(cluster) => Some(Restored { cluster: Some(cluster), ..Restored::default() }),
+            Self::Rows(rows) => rows.restore(),
         }
-        for (&id, array) in &self.arrays {
-            keys.push(((array.owner.uid, array.key), id));
-            index.pending += array.tally.untouched.len() as u64;
-            if array.is_ended() {
-                index.ended_arrays.extend(array.tally.last_end.map(|time| (time, id)));
-            }
+    }
+}
+
+impl Restored {
+    fn job(&mut self, id: JobId, job: Job) {
+        self.keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
+        match &job.phase {
+            Phase::Pending => self.pending += 1,
+            Phase::Running(_) | Phase::Completing(..) => self.active += 1,
+            Phase::Ended(end) => self.ended.push((end.time, id)),
         }
-        index.keys = keys.into_iter().collect();
-        index.ended = ended.into_iter().collect();
-        self.index = index;
-        let jobs = self.jobs.values().filter(|job| job.has_own_wants() && !job.is_ended()).map(|job| &job.spec);
-        let arrays = self.arrays.values().filter(|array| !array.is_ended()).map(|array| &array.spec);
-        let wanting: Vec<_> = jobs.chain(arrays).filter(|spec| spec.dependency.is_some()).cloned().collect();
-        for spec in wanting {
-            self.want(&spec);
+        if job.spec.dependency.is_some() && job.has_own_wants() && !job.is_ended() {
+            self.wanting.push(Arc::clone(&job.spec));
         }
+        self.jobs.push((id, Box::new(job)));
+    }
+
+    fn array(&mut self, id: JobId, array: Array) {
+        self.keys.push(((array.owner.uid, array.key), id));
+        self.pending += array.tally.untouched.len() as u64;
+        if array.is_ended() {
+            self.ended_arrays.extend(array.tally.last_end.map(|time| (time, id)));
+        } else if array.spec.dependency.is_some() {
+            self.wanting.push(Arc::clone(&array.spec));
+        }
+        self.arrays.push((id, array));
+    }
+
+    /// Adds what follows. None: there is one cluster too many.
+    fn absorb(&mut self, mut next: Self) -> Option<()> {
+        if next.cluster.is_some() && self.cluster.is_some() {
+            return None;
+        }
+        self.cluster = self.cluster.take().or(next.cluster);
+        self.jobs.append(&mut next.jobs);
+        self.arrays.append(&mut next.arrays);
+        self.keys.append(&mut next.keys);
+        self.ended.append(&mut next.ended);
+        self.ended_arrays.append(&mut next.ended_arrays);
+        self.wanting.append(&mut next.wanting);
+        self.pending += next.pending;
+        self.active += next.active;
+        Some(())
     }
 }

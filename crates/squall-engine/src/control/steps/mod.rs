@@ -274,11 +274,11 @@ fn steps_of(job: JobId) -> RangeInclusive<StepKey> {
 }
 
 /// A new life of the controller: whoever ran a step may come back for it within a grace.
-pub(crate) fn started(c: &mut Controller, now: Time) {
+pub(crate) fn started(c: &mut Controller, now: Time, jobs: impl Iterator<Item = JobId>) {
     let patience = now + Span::from_secs(OWNER_GRACE_S);
-    let running = c.state.jobs.iter().filter_map(|(&id, job)| match &job.phase {
-        Phase::Running(run) => Some((id, job.attempt, run)),
-        _ => None,
+    let running = jobs.filter_map(|id| {
+        let job = c.state.jobs.get(&id)?;
+        if let Phase::Running(run) = &job.phase { Some((id, job.attempt, run)) } else { None }
     });
     let keys: Vec<StepKey> = running
         .flat_map(|(job, attempt, run)| {

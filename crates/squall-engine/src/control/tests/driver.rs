@@ -14,6 +14,7 @@ use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::node::{Down, Registration};
 
 use crate::control::state::State;
+use crate::control::state::snapshot::Part;
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::fabric::child::Child;
 use crate::machine::Machine;
@@ -214,9 +215,11 @@ impl Driver {
         let bytes = postcard::to_stdvec(&record).unwrap();
         self.replayed.apply_record(&postcard::from_bytes::<Record>(&bytes).unwrap());
         assert_eq!(&self.replayed, self.c.state(), "replay differs");
-        let bytes = postcard::to_stdvec(&self.c.state().snapshot()).unwrap();
-        let snapshot: crate::control::state::snapshot::Snapshot = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!(&snapshot.restore().unwrap(), self.c.state(), "snapshot differs");
+        let parts = self.c.state().parts().map(|part| {
+            let bytes = postcard::to_stdvec(&part).unwrap();
+            postcard::from_bytes::<Part>(&bytes).unwrap().restore().unwrap()
+        });
+        assert_eq!(&State::assemble(parts).unwrap(), self.c.state(), "snapshot differs");
         for (link, frame) in out.sends {
             self.deliver(link, frame);
         }
@@ -311,7 +314,7 @@ impl Driver {
         *job
     }
     pub(super) fn state_of(&self, id: JobId) -> Option<JobState> {
-        self.c.state().jobs.get(&id).map(crate::control::state::job::Job::state)
+        self.c.state().jobs.get(&id).map(|job| job.state())
     }
     pub(super) fn attempt(&self, id: JobId) -> JobAttempt {
         let attempt = self.c.state().jobs.get(&id).map_or(Attempt(0), |job| job.attempt);

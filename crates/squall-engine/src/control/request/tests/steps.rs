@@ -349,7 +349,8 @@ fn after_a_restart_the_client_brings_the_program_again_or_the_step_ends() {
     world.ask(&user(ADA), create(id, exact(), back));
     world.ask(&user(ADA), create(id, exact(), gone));
     world.c.steps = desk::Desk::default();
-    desk::started(&mut world.c, world.now);
+    let jobs: Vec<JobId> = world.c.state.jobs.keys().copied().collect();
+    desk::started(&mut world.c, world.now, jobs.into_iter());
     assert_eq!(registered(&mut world, 0, &[]).sends, [], "nothing to send before the program is back");
     let turn = world.ask(&user(ADA), create(id, exact(), back));
     assert_eq!((created(&turn), launches(&turn).len()), (vec![(turn.caller, 0)], 1));

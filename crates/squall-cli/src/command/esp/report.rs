@@ -1,0 +1,95 @@
+//! What became of a workload: utilisation over time, waits, efficiency, and whether the rules were kept. Pure.
+
+/// One job as it ran. Seconds since the first submission, on the cluster's clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ran {
+    pub(crate) nodes: u32,
+    /// It took the whole machine: nothing may start between its submission and its start.
+    pub(crate) full: bool,
+    pub(crate) submit_s: f64,
+    pub(crate) start_s: f64,
+    pub(crate) end_s: f64,
+}
+
+/// Seconds from the first submission to the last end.
+pub(crate) fn elapsed_s(runs: &[Ran]) -> f64 {
+    runs.iter().fold(0.0, |last, run| run.end_s.max(last))
+}
+
+/// Percent of `nodes` in use from each point in time to the next.
+pub(crate) fn utilisation(runs: &[Ran], nodes: u32) -> Vec<(f64, f64)> {
+    let change = |run: &Ran| [(run.start_s, i64::from(run.nodes)), (run.end_s, -i64::from(run.nodes))];
+    let mut changes: Vec<(f64, i64)> = runs.iter().flat_map(change).collect();
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut points: Vec<(f64, f64)> = vec![(0.0, 0.0)];
+    let mut used = 0;
+    for (at, by) in changes {
+        used += by;
+        let point = (at, 100.0 * used as f64 / f64::from(nodes.max(1)));
+        match points.last_mut().filter(|last| last.0.total_cmp(&at).is_eq()) {
+            Some(last) => *last = point,
+            None => points.push(point),
+        }
+    }
+    points
+}
+
+/// Mean of [`utilisation`] until the last end, percent.
+pub(crate) fn mean_utilisation(runs: &[Ran], nodes: u32) -> f64 {
+    let busy: f64 = runs.iter().map(|run| (run.end_s - run.start_s) * f64::from(run.nodes)).sum();
+    100.0 * busy / (elapsed_s(runs) * f64::from(nodes)).max(f64::MIN_POSITIVE)
+}
+
+/// Waits by rising length, each with the percentage of jobs that waited no longer.
+pub(crate) fn wait_cdf(runs: &[Ran]) -> Vec<(f64, f64)> {
+    let mut waits: Vec<f64> = runs.iter().map(wait_s).collect();
+    waits.sort_by(f64::total_cmp);
+    let share = 100.0 / waits.len().max(1) as f64;
+    std::iter::once((0.0, 0.0))
+        .chain(waits.into_iter().zip(1_u32..).map(|(wait, n)| (wait, f64::from(n) * share)))
+        .collect()
+}
+
+/// Mean wait in seconds.
+pub(crate) fn mean_wait_s(runs: &[Ran]) -> f64 {
+    runs.iter().map(wait_s).sum::<f64>() / runs.len().max(1) as f64
+}
+
+fn wait_s(run: &Ran) -> f64 {
+    (run.start_s - run.submit_s).max(0.0)
+}
+
+/// Jobs that started while one for the whole machine waited: there must be none.
+pub(crate) fn overtakers(runs: &[Ran]) -> usize {
+    let waiting = |at: f64| runs.iter().any(|z| z.full && z.submit_s < at && at < z.start_s);
+    runs.iter().filter(|run| !run.full && waiting(run.start_s)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ran, elapsed_s, mean_utilisation, mean_wait_s, overtakers, utilisation, wait_cdf};
+
+    fn ran(nodes: u32, submit_s: f64, start_s: f64, end_s: f64) -> Ran {
+        Ran { nodes, full: nodes == 10, submit_s, start_s, end_s }
+    }
+
+    #[expect(clippy::float_cmp, reason = "these values are exact")]
+    #[test]
+    fn utilisation_and_waits() {
+        let runs = [ran(5, 0.0, 1.0, 3.0), ran(5, 0.0, 3.0, 5.0), ran(2, 1.0, 1.0, 3.0)];
+        assert_eq!(utilisation(&runs, 10), [(0.0, 0.0), (1.0, 70.0), (3.0, 50.0), (5.0, 0.0)]);
+        assert_eq!(elapsed_s(&runs), 5.0);
+        assert!((mean_utilisation(&runs, 10) - 48.0).abs() < 1e-9);
+        let cdf = wait_cdf(&runs);
+        assert_eq!(cdf.iter().map(|p| p.0).collect::<Vec<_>>(), [0.0, 0.0, 1.0, 3.0]);
+        assert!((cdf[3].1 - 100.0).abs() < 1e-9);
+        assert!((mean_wait_s(&runs) - 4.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_overtakes_a_job_for_the_whole_machine_is_seen() {
+        let z = ran(10, 2.0, 6.0, 7.0);
+        assert_eq!(overtakers(&[z, ran(5, 0.0, 1.0, 6.0), ran(5, 0.0, 7.0, 8.0)]), 0);
+        assert_eq!(overtakers(&[z, ran(5, 0.0, 1.0, 6.0), ran(5, 0.0, 2.5, 3.0)]), 1);
+    }
+}

@@ -1,0 +1,136 @@
+//! seff: how well a job used what it had.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use squall_model::duration::format_elapsed;
+use squall_model::wire::client::AccountingQuery;
+use squall_model::wire::info::AccountingRow;
+
+use crate::command::listing::arguments::{Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::sacct::row::{Row, Units};
+
+const OPTIONS: &[Known] =
+    &[("cluster", 'M', Value::Needed), ("debug", 'd', Value::None), ("verbose", 'v', Value::None)];
+
+const HELP: &str = "\
+Usage: seff [OPTIONS] JOB[_TASK]...
+  What the tasks of a job used of the CPUs and the memory that it held.
+  -M, --cluster  only the cluster here is known
+";
+
+/// Runs seff.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("seff", args, seff)
+}
+
+fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    call.check_cluster(given.last("cluster"), false, "slurm_load_accounting error")?;
+    if given.operands.is_empty() {
+        call.print(HELP);
+        return Err(Fail(1));
+    }
+    for target in call.targets(&given.operands.join(","))? {
+        let query = AccountingQuery { ids: vec![target.job.clone()], ..AccountingQuery::default() };
+        let rows = match call.controller.accounting(query) {
+            Ok(rows) => rows,
+            Err(e) => return call.failed("slurm_load_accounting error", &e),
+        };
+        if rows.is_empty() {
+            call.say("Job not found.");
+            return Err(Fail(2));
+        }
+        let (clock, cluster) = (call.clock(call.now), call.cluster("slurm_load_accounting error")?);
+        let row = |data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units: Units::Exact };
+        let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) =
+            rows.into_iter().partition(|data| data.step.is_none());
+        for job in jobs {
+            let of_it = steps.iter().filter(|s| s.id == job.id && s.attempt == job.attempt);
+            let text = report(&row(job.clone()), &of_it.cloned().map(row).collect::<Vec<_>>());
+            call.print(&text);
+        }
+    }
+    Ok(())
+}
+
+fn report(job: &Row, steps: &[Row]) -> String {
+    let data = &job.data;
+    let used_s = steps.iter().map(|s| s.total_cpu().secs()).sum::<u64>();
+    let used_kb = steps.iter().map(|s| s.data.usage.total_rss_kb).max().unwrap_or(0);
+    let (held_s, held_kb) = (job.cpu_time(), job.req_memory_mb() * 1024);
+    let mut text = String::new();
+    let _ = writeln!(text, "Job ID: {}", data.id);
+    if data.task.is_some() {
+        let _ = writeln!(text, "Array Job ID: {}", job.id());
+    }
+    let _ = writeln!(text, "Cluster: {}\nUser/Group: {}/{}", job.cluster, data.owner.user, data.owner.group);
+    let state = job.state();
+    let state = state.split(' ').next().unwrap_or_default();
+    match job.end() {
+        Some(_) => {
+            let _ = writeln!(text, "State: {state} (exit code {})", data.exit.code);
+        }
+        None => {
+            let _ = writeln!(text, "State: {state}");
+        }
+    }
+    let (nodes, cpus) = (data.num_nodes.max(1), data.num_cpus.max(data.req_cpus));
+    let _ = if nodes > 1 {
+        writeln!(text, "Nodes: {nodes}\nCores per node: {}", cpus / nodes)
+    } else {
+        writeln!(text, "Cores: {cpus}")
+    };
+    if data.start.is_none() {
+        text.push_str("Efficiency not available for jobs in the PENDING state.\n");
+        return text;
+    }
+    let _ = writeln!(
+        text,
+        "CPU Utilized: {}\nCPU Efficiency: {:.2}% of {} core-walltime\nJob Wall-clock time: {}",
+        format_elapsed(used_s),
+        percent(used_s, held_s),
+        format_elapsed(held_s),
+        format_elapsed(job.elapsed())
+    );
+    let _ = writeln!(text, "Memory Utilized: {}", amount(used_kb));
+    let _ = writeln!(text, "Memory Efficiency: {:.2}% of {}", percent(used_kb, held_kb), amount(held_kb));
+    if job.end().is_none() {
+        text.push_str("WARNING: Efficiency statistics may be misleading for RUNNING jobs.\n");
+    }
+    text
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+/// KiB in the unit that leaves the fewest digits: `1.50 GB`.
+fn amount(kib: u64) -> String {
+    let (mut value, mut unit) = (kib as f64 / 1024.0, "MB");
+    for larger in ["GB", "TB"] {
+        if value >= 1024.0 {
+            (value, unit) = (value / 1024.0, larger);
+        }
+    }
+    format!("{value:.2} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{amount, seff};
+    use crate::command::listing::fake::{check, transcript};
+
+    #[test]
+    fn efficiency_of_jobs() {
+        check("seff", &transcript("seff", seff, &[&["40"], &["50"], &["99999"], &["x"]]));
+    }
+
+    #[test]
+    fn amounts_in_their_units() {
+        assert_eq!([0, 1536, 3 << 20, 5 << 30].map(amount), ["0.00 MB", "1.50 MB", "3.00 GB", "5.00 TB"]);
+    }
+}

@@ -1,0 +1,181 @@
+//! sstat: running steps. What tasks use is measured when they end, so that amounts are still 0 here.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use squall_model::id::StepNo;
+use squall_model::wire::client::AccountingQuery;
+use squall_model::wire::info::AccountingRow;
+
+use crate::command::listing::arguments::{Arguments, Given, Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::select::{Target, lines, names};
+use crate::command::sacct::fields::FIELDS;
+use crate::command::sacct::row::{Row, Units};
+use crate::format::sheet::{Sheet, Style};
+
+const WHAT: &str = "slurm_load_accounting error";
+
+const OPTIONS: &[Known] = &[
+    ("allsteps", 'a', Value::None),
+    ("format", 'o', Value::Needed),
+    ("fields", 'o', Value::Needed),
+    ("helpformat", 'e', Value::None),
+    ("jobs", 'j', Value::Needed),
+    ("noconvert", '\0', Value::None),
+    ("noheader", 'n', Value::None),
+    ("parsable", 'p', Value::None),
+    ("parsable2", 'P', Value::None),
+    ("pidformat", 'i', Value::None),
+    ("verbose", 'v', Value::None),
+    ("", 'h', Value::None),
+];
+
+const HELP: &str = "\
+sstat [<OPTION>] -j <job(.stepid)>
+    Valid <OPTION> values are:
+      -a, --allsteps:    all running steps of the jobs; otherwise the first numbered one
+      -e, --helpformat:  print a list of fields that can be specified with the '--format' option
+      -j, --jobs:        format is <job(.step)>, separated by commas
+      -n, --noheader:    no header will be added to the beginning of output
+      -o, --format:      comma separated list of fields
+      -p, --parsable:    output will be '|' delimited with a '|' at the end
+      -P, --parsable2:   output will be '|' delimited without a '|' at the end
+      -V, --version:     output version information and exit
+
+  What tasks use is measured when they end; until then amounts are 0. See sacct.
+";
+
+/// Every field, in the order of the default table.
+const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
+MaxPages,MaxPagesNode,MaxPagesTask,AvePages,MinCPU,MinCPUNode,MinCPUTask,AveCPU,NTasks,AveCPUFreq,ReqCPUFreqMin,\
+ReqCPUFreqMax,ReqCPUFreqGov,ConsumedEnergy,MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,AveDiskRead,MaxDiskWrite,\
+MaxDiskWriteNode,MaxDiskWriteTask,AveDiskWrite,TRESUsageInAve,TRESUsageInMax,TRESUsageInMaxNode,TRESUsageInMaxTask,\
+TRESUsageInMin,TRESUsageInMinNode,TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,\
+TRESUsageOutMaxNode,TRESUsageOutMaxTask,TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
+
+/// Fields that are shown only if asked for.
+const HIDDEN: &str = "ConsumedEnergyRaw,NodeList,ReqCPUFreq";
+
+/// Runs sstat.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sstat", args, sstat)
+}
+
+fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("") {
+        call.print(HELP);
+        return Ok(());
+    }
+    if given.has("helpformat") {
+        let text = lines(known());
+        call.print(&text);
+        return Ok(());
+    }
+    let sheet = sheet(call, &given)?;
+    let jobs: Vec<&str> = given.options.iter().filter(|o| o.name == "jobs").map(Given::text).collect();
+    let jobs: Vec<&str> = jobs.into_iter().chain(given.operands.iter().map(String::as_str)).collect();
+    if jobs.is_empty() {
+        return call.fail("You didn't give me any jobs to stat.");
+    }
+    let mut rows = Vec::new();
+    for target in call.targets(&jobs.join(","))? {
+        let steps = running(call, &target, given.has("allsteps"))?;
+        if steps.is_empty() {
+            call.complain(&format!("couldn't get steps for job {}", target.text));
+        }
+        rows.extend(steps);
+    }
+    let units = if given.has("noconvert") { Units::Plain } else { Units::Exact };
+    let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
+    let rows: Vec<Row> = rows
+        .into_iter()
+        .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units })
+        .collect();
+    let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
+        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
+        None => Style::Table,
+    };
+    let text = sheet.lines(!given.has("noheader"), &style, &rows);
+    call.print(&text);
+    Ok(())
+}
+
+fn known() -> impl Iterator<Item = &'static str> {
+    SHOWN.split(',').chain(HIDDEN.split(','))
+}
+
+fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
+    let chosen: Vec<&str> =
+        given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(Given::text).collect();
+    let format = if chosen.is_empty() { SHOWN.to_owned() } else { chosen.join(",") };
+    for item in names(&format) {
+        let name = item.split('%').next().unwrap_or_default().to_lowercase();
+        if !known().any(|field| field.to_lowercase().starts_with(&name)) {
+            return call.fail(&format!("Invalid field requested: \"{item}\""));
+        }
+    }
+    Sheet::parse(&format, FIELDS).or_else(|bad| call.fail(&format!("Invalid field requested: \"{bad}\"")))
+}
+
+/// The running steps that a target means: the one that it names, all, or the numbered one with the lowest number.
+fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<AccountingRow>, Fail> {
+    let query = AccountingQuery { ids: vec![target.job.clone()], step: target.step, ..AccountingQuery::default() };
+    let mut rows = match call.controller.accounting(query) {
+        Ok(rows) => rows,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    rows.retain(|row| row.end.is_none() && row.step.is_some() && (target.step.is_none() || row.step == target.step));
+    if all || target.step.is_some() {
+        return Ok(rows);
+    }
+    rows.retain(|row| row.step != Some(StepNo::BATCH));
+    rows.sort_by_key(|row| row.step);
+    rows.truncate(1);
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::id::StepNo;
+    use squall_model::job::JobState;
+
+    use super::{known, sstat};
+    use crate::command::listing::fake::{accounting, fake, run, run_with};
+    use crate::command::sacct::fields::FIELDS;
+
+    #[test]
+    fn every_field_is_one_of_sacct() {
+        for name in known() {
+            assert!(FIELDS.iter().any(|field| field.name == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn running_steps() {
+        let mut fake = fake();
+        fake.rows = [None, Some(StepNo::BATCH), Some(StepNo(1)), Some(StepNo(0))]
+            .into_iter()
+            .map(|step| {
+                let mut row = accounting(40, step, JobState::Running);
+                row.end = None;
+                row
+            })
+            .collect();
+        let mut seen = |args: &[&str]| run_with(&mut fake, "sstat", sstat, args, &[]);
+        assert_eq!(seen(&["-nP", "-o", "jobid,maxrss", "-j", "40"]).out, "40.0|2M\n");
+        assert_eq!(seen(&["40.batch", "-n", "-p", "--format=JobID"]).out, "40.batch|\n");
+        assert_eq!(seen(&["-a", "-nP", "-o", "JobID", "40"]).out, "40.batch\n40.1\n40.0\n");
+        let unknown = seen(&["-j", "41", "-P", "-o", "jobid,ntasks"]);
+        assert_eq!((unknown.code, unknown.out.as_str()), (0, "JobID|NTasks\n"));
+        assert_eq!(unknown.err, "sstat: error: couldn't get steps for job 41\n");
+    }
+
+    #[test]
+    fn what_fails_and_how() {
+        assert_eq!(run("sstat", sstat, &[]).err, "sstat: error: You didn't give me any jobs to stat.\n");
+        assert_eq!(run("sstat", sstat, &["-o", "state", "40"]).code, 1, "not a field of running steps");
+    }
+}

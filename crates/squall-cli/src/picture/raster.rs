@@ -1,0 +1,155 @@
+//! A drawing surface of pixels with letters of its own, so that a PNG needs no fonts on the machine.
+
+use std::convert::Infallible;
+
+use embedded_graphics::Drawable;
+use embedded_graphics::draw_target::DrawTarget;
+use embedded_graphics::geometry::{OriginDimensions, Point, Size};
+use embedded_graphics::mono_font::iso_8859_1::{FONT_9X15, FONT_10X20};
+use embedded_graphics::mono_font::{MonoFont, MonoTextStyle};
+use embedded_graphics::pixelcolor::BinaryColor;
+use embedded_graphics::text::{Baseline, Text};
+use plotters_backend::text_anchor::{HPos, VPos};
+use plotters_backend::{BackendColor, BackendCoord, BackendTextStyle, DrawingBackend, DrawingErrorKind};
+
+/// Bytes of a pixel: red, green, blue.
+const PIXEL_BYTES: usize = 3;
+/// Text asked for at this size or above gets the larger letters.
+const LARGE: f64 = 22.0;
+
+/// A white sheet.
+#[derive(Debug)]
+pub(super) struct Raster<'a> {
+    size: (u32, u32),
+    pixels: &'a mut [u8],
+}
+
+impl<'a> Raster<'a> {
+    /// Bytes that a sheet of that size takes.
+    pub(super) fn bytes((width, height): (u32, u32)) -> usize {
+        width as usize * height as usize * PIXEL_BYTES
+    }
+
+    /// A sheet over `pixels`, which are as many as [`Raster::bytes`] says.
+    pub(super) fn new(size: (u32, u32), pixels: &'a mut [u8]) -> Self {
+        Self { size, pixels }
+    }
+}
+
+type Drawn = Result<(), DrawingErrorKind<Infallible>>;
+
+impl DrawingBackend for Raster<'_> {
+    type ErrorType = Infallible;
+
+    fn get_size(&self) -> (u32, u32) {
+        self.size
+    }
+
+    fn ensure_prepared(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn present(&mut self) -> Drawn {
+        Ok(())
+    }
+
+    fn draw_pixel(&mut self, (x, y): BackendCoord, color: BackendColor) -> Drawn {
+        let (width, height) = self.size;
+        let (Ok(x), Ok(y)) = (u32::try_from(x), u32::try_from(y)) else { return Ok(()) };
+        if x >= width || y >= height {
+            return Ok(());
+        }
+        let at = (y as usize * width as usize + x as usize) * PIXEL_BYTES;
+        let (red, green, blue) = color.rgb;
+        for (old, new) in self.pixels[at..at + PIXEL_BYTES].iter_mut().zip([red, green, blue]) {
+            *old = (f64::from(*old) * (1.0 - color.alpha) + f64::from(new) * color.alpha).round() as u8;
+        }
+        Ok(())
+    }
+
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, pos: BackendCoord) -> Drawn {
+        let (font, transform, color) = (font(style.size()), style.transform(), style.color());
+        let (width, height) = extent(font, text);
+        let dx = match style.anchor().h_pos {
+            HPos::Left => 0,
+            HPos::Center => -width / 2,
+            HPos::Right => -width,
+        };
+        let dy = match style.anchor().v_pos {
+            VPos::Top => 0,
+            VPos::Center => -height / 2,
+            VPos::Bottom => -height,
+        };
+        for (x, y) in ink(font, text) {
+            let (x, y) = transform.transform(x + dx, y + dy);
+            self.draw_pixel((pos.0 + x, pos.1 + y), color)?;
+        }
+        Ok(())
+    }
+
+    fn estimate_text_size<S: BackendTextStyle>(
+        &self,
+        text: &str,
+        style: &S,
+    ) -> Result<(u32, u32), DrawingErrorKind<Infallible>> {
+        let (width, height) = extent(font(style.size()), text);
+        Ok((width as u32, height as u32))
+    }
+}
+
+fn font(size: f64) -> &'static MonoFont<'static> {
+    if size >= LARGE { &FONT_10X20 } else { &FONT_9X15 }
+}
+
+fn extent(font: &MonoFont<'_>, text: &str) -> (i32, i32) {
+    let letter = font.character_size;
+    (letter.width as i32 * text.chars().count() as i32, letter.height as i32)
+}
+
+/// The pixels of a text whose upper left corner is the origin.
+fn ink(font: &MonoFont<'_>, text: &str) -> Vec<(i32, i32)> {
+    let mut ink = Ink(Vec::new());
+    let style = MonoTextStyle::new(font, BinaryColor::On);
+    match Text::with_baseline(text, Point::zero(), style, Baseline::Top).draw(&mut ink) {
+        Ok(_) => ink.0,
+        Err(never) => match never {},
+    }
+}
+
+/// Takes pixels anywhere.
+struct Ink(Vec<(i32, i32)>);
+
+impl OriginDimensions for Ink {
+    fn size(&self) -> Size {
+        Size::new(u32::MAX, u32::MAX)
+    }
+}
+
+impl DrawTarget for Ink {
+    type Color = BinaryColor;
+    type Error = Infallible;
+
+    fn draw_iter<I>(&mut self, pixels: I) -> Result<(), Infallible>
+    where
+        I: IntoIterator<Item = embedded_graphics::Pixel<BinaryColor>>,
+    {
+        self.0.extend(pixels.into_iter().filter(|pixel| pixel.1.is_on()).map(|pixel| (pixel.0.x, pixel.0.y)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{extent, font, ink};
+
+    #[test]
+    fn letters_have_ink_within_their_box() {
+        let small = font(12.0);
+        let drawn = ink(small, "µs: 12");
+        let (width, height) = extent(small, "µs: 12");
+        assert_eq!((width, height), (54, 15));
+        assert!(drawn.len() > 40, "{}", drawn.len());
+        assert!(drawn.iter().all(|(x, y)| (0..width).contains(x) && (0..height).contains(y)));
+        assert!(ink(small, " ").is_empty());
+    }
+}

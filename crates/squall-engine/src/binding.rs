@@ -1,0 +1,271 @@
+//! `--cpu-bind`: which of a step's CPUs each of its tasks on a node gets.
+
+use squall_model::set::CoreSet;
+
+/// Most CPUs that a list or mask may name.
+const CPUS_MAX: usize = 4096;
+
+/// A CPU of a node, and where it sits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// The kernel's number.
+    pub number: usize,
+    /// Its core, a number that no other core of the node has.
+    pub core: u32,
+    /// Its socket.
+    pub socket: u32,
+    /// Its memory domain (NUMA node).
+    pub domain: u32,
+}
+
+/// What `--cpu-bind` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuBind {
+    /// `verbose`: every task tells its CPUs on standard error.
+    pub verbose: bool,
+    /// How.
+    pub way: Way,
+}
+
+/// How tasks are bound. Lists are read by a task's place among the tasks of its node, again from the start when
+/// there are more tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing was said: every task may use all of the step's CPUs.
+    Unsaid,
+    /// `none`: the same, on purpose.
+    None,
+    /// `rank`: the n-th task gets the n-th CPU.
+    Rank,
+    /// `map_cpu:LIST`: one CPU for each task.
+    Map(Vec<usize>),
+    /// `mask_cpu:LIST`: a set of CPUs for each task.
+    Mask(Vec<CoreSet>),
+    /// `threads`, `cores`, `sockets`, `ldoms`: as many CPUs as a task needs, rounded up to whole units.
+    Units(Unit),
+}
+
+/// What tasks are bound to as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Hardware threads: CPUs as the kernel counts.
+    Threads,
+    /// Cores with all their threads.
+    Cores,
+    /// Sockets.
+    Sockets,
+    /// Memory domains.
+    Domains,
+}
+
+impl CpuBind {
+    /// Reads `[{quiet|verbose},]TYPE[:LIST]`. The error is the word that is not understood.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut bind = Self { verbose: false, way: Way::Unsaid };
+        for word in words(text) {
+            let (name, list) = word.split_once([':', '=']).unwrap_or((word, ""));
+            match (name.to_ascii_lowercase().as_str(), list.is_empty()) {
+                ("v" | "verbose", true) => bind.verbose = true,
+                ("q" | "quiet", true) => bind.verbose = false,
+                ("no" | "none", true) => bind.way = Way::None,
+                ("rank", true) => bind.way = Way::Rank,
+                ("thread" | "threads", true) => bind.way = Way::Units(Unit::Threads),
+                ("core" | "cores", true) => bind.way = Way::Units(Unit::Cores),
+                ("socket" | "sockets", true) => bind.way = Way::Units(Unit::Sockets),
+                ("ldom" | "ldoms", true) => bind.way = Way::Units(Unit::Domains),
+                ("map_cpu" | "mapcpu", false) => bind.way = Way::Map(items(list, cpu).ok_or(word)?),
+                ("mask_cpu" | "maskcpu", false) => bind.way = Way::Mask(items(list, mask).ok_or(word)?),
+                _ => return Err(word.to_owned()),
+            }
+        }
+        Ok(bind)
+    }
+
+    /// The CPUs of each of the node's `tasks` tasks, which need `each` CPUs; an empty set: that task is not bound,
+    /// for it may not use what was asked for. None: no task is. `cpus` are those that the step may use.
+    pub fn masks(&self, cpus: &[Cpu], tasks: usize, each: usize) -> Option<Vec<CoreSet>> {
+        let usable: CoreSet = cpus.iter().map(|cpu| cpu.number).collect();
+        let numbers: Vec<usize> = usable.iter().collect();
+        let one = |number: usize| [number].into_iter().collect::<CoreSet>();
+        if numbers.is_empty() {
+            return None;
+        }
+        let masks: Vec<CoreSet> = match &self.way {
+            Way::Unsaid | Way::None => return None,
+            Way::Rank => numbers.iter().map(|&number| one(number)).collect(),
+            Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
+            Way::Mask(list) => list.clone(),
+            Way::Units(unit) => unit.shares(cpus, tasks, each.max(1)),
+        };
+        let of_task = masks.iter().cycle().take(tasks).cloned();
+        Some(
+            of_task
+                .map(|mut mask| {
+                    mask.intersect_with(&usable);
+                    mask
+                })
+                .collect(),
+        )
+    }
+}
+
+impl Unit {
+    fn of(self, cpu: &Cpu) -> u32 {
+        match self {
+            Self::Threads => cpu.number as u32,
+            Self::Cores => cpu.core,
+            Self::Sockets => cpu.socket,
+            Self::Domains => cpu.domain,
+        }
+    }
+
+    /// Shares CPUs out, core by core, from the first again when there are too few.
+    fn shares(self, cpus: &[Cpu], tasks: usize, each: usize) -> Vec<CoreSet> {
+        let mut sorted = cpus.to_vec();
+        sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
+        // Tasks that are bound to something large get cores of their own as long as there are enough.
+        let parts = if self == Self::Threads { Self::Threads } else { Self::Cores };
+        let parts: Vec<&[Cpu]> = sorted.chunk_by(|a, b| parts.of(a) == parts.of(b)).collect();
+        let mut next = parts.iter().cycle();
+        (0..tasks)
+            .map(|_| {
+                let mut own: Vec<Cpu> = Vec::new();
+                for part in next.by_ref().take(parts.len()) {
+                    own.extend_from_slice(part);
+                    if own.len() >= each {
+                        break;
+                    }
+                }
+                let touched = sorted.iter().filter(|cpu| own.iter().any(|mine| self.of(mine) == self.of(cpu)));
+                touched.map(|cpu| cpu.number).collect()
+            })
+            .collect()
+    }
+}
+
+/// A set of CPUs as Slurm writes it: `0x` and hexadecimal digits.
+pub fn hex(mask: &CoreSet) -> String {
+    let digits = mask.iter().last().map_or(1, |last| last / 4 + 1);
+    let digit = |at: usize| (0..4).filter(|bit| mask.contains(at * 4 + bit)).map(|bit| 1 << bit).sum();
+    let text = (0..digits).rev().filter_map(|at| char::from_digit(digit(at), 16));
+    "0x".chars().chain(text).collect()
+}
+
+/// Splits at commas, but for those within a list: behind these stands a digit.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut start = 0;
+    for (at, _) in text.match_indices(',') {
+        if !text[at + 1..].starts_with(|c: char| c.is_ascii_digit()) {
+            words.push(&text[start..at]);
+            start = at + 1;
+        }
+    }
+    words.push(&text[start..]);
+    words.into_iter().filter(|word| !word.is_empty()).collect()
+}
+
+/// A list of items, each of which may be followed by `*` and how often it stands there.
+fn items<T: Clone>(list: &str, read: impl Fn(&str) -> Option<T>) -> Option<Vec<T>> {
+    let mut all = Vec::new();
+    for text in list.split(',') {
+        let (item, times) = text.split_once('*').unwrap_or((text, "1"));
+        let times = times.parse().ok().filter(|times| (1..=CPUS_MAX).contains(times) && all.len() < CPUS_MAX)?;
+        all.extend(std::iter::repeat_n(read(item)?, times));
+    }
+    Some(all)
+}
+
+fn cpu(text: &str) -> Option<usize> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => usize::from_str_radix(hex, 16).ok()?,
+        None => text.parse().ok()?,
+    };
+    (number < CPUS_MAX).then_some(number)
+}
+
+fn mask(text: &str) -> Option<CoreSet> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    if digits.is_empty() || digits.len() > CPUS_MAX / 4 {
+        return None;
+    }
+    let mut set = CoreSet::new();
+    for (at, digit) in digits.chars().rev().enumerate() {
+        let digit = digit.to_digit(16)?;
+        (0..4).filter(|bit| digit & (1 << bit) != 0).for_each(|bit| {
+            set.insert(at * 4 + bit);
+        });
+    }
+    Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cpu, CpuBind, Way, hex};
+
+    /// Two sockets of two cores of two threads, numbered as Linux does: all first threads, then all second ones.
+    fn machine() -> Vec<Cpu> {
+        (0..8)
+            .map(|number| {
+                let core = (number % 4) as u32;
+                Cpu { number, core, socket: core / 2, domain: core / 2 }
+            })
+            .collect()
+    }
+
+    fn masks(text: &str, cpus: &[Cpu], tasks: usize, each: usize) -> String {
+        let bound = CpuBind::parse(text).unwrap().masks(cpus, tasks, each);
+        bound.map_or("none".into(), |masks| masks.iter().map(hex).collect::<Vec<_>>().join(","))
+    }
+
+    #[test]
+    fn tasks_get_whole_units() {
+        let all = machine();
+        for (text, tasks, each, expected) in [
+            ("none", 2, 1, "none"),
+            ("verbose", 2, 1, "none"),
+            ("rank", 3, 1, "0x1,0x2,0x4"),
+            ("threads", 4, 1, "0x1,0x10,0x2,0x20"),
+            ("threads", 2, 3, "0x13,0x64"),
+            ("cores", 4, 1, "0x11,0x22,0x44,0x88"),
+            ("cores", 5, 2, "0x11,0x22,0x44,0x88,0x11"),
+            ("cores", 2, 3, "0x33,0xcc"),
+            ("q,sockets", 3, 1, "0x33,0x33,0xcc"),
+            ("ldoms", 1, 8, "0xff"),
+            ("cores", 2, 100, "0xff,0xff"),
+        ] {
+            assert_eq!(masks(text, &all, tasks, each), expected, "{text} {tasks} {each}");
+        }
+        assert_eq!(masks("cores", &all[1..3], 2, 1), "0x2,0x4", "only what the step may use");
+    }
+
+    #[test]
+    fn lists_are_used_from_the_start_again_and_never_beyond_the_step() {
+        let all = machine();
+        assert_eq!(masks("map_cpu:3,0x1", &all, 3, 1), "0x8,0x2,0x8");
+        assert_eq!(masks("v,map_cpu:0*2,5", &all, 3, 1), "0x1,0x1,0x20");
+        assert_eq!(masks("mask_cpu:0x3,0xF0,verbose", &all, 2, 1), "0x3,0xf0");
+        assert_eq!(masks("map_cpu:1,6", &all[..4], 2, 1), "0x2,0x0", "the second is not bound");
+        assert_eq!(masks("mask_cpu:0x11", &all[..4], 1, 1), "0x1");
+        assert_eq!(masks("cores", &[], 2, 1), "none");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (text, word) in [
+            ("corse", "corse"),
+            ("v,map_cpu", "map_cpu"),
+            ("map_cpu:", "map_cpu:"),
+            ("map_cpu:1,2x", "map_cpu:1,2x"),
+            ("map_cpu:9999999999999999999999", "map_cpu:9999999999999999999999"),
+            ("map_cpu:1*0", "map_cpu:1*0"),
+            ("map_cpu:0*4096,0*4096,0*4096", "map_cpu:0*4096,0*4096,0*4096"),
+            ("mask_cpu:0xg", "mask_cpu:0xg"),
+            ("cores:1", "cores:1"),
+            ("q,rank_ldom", "rank_ldom"),
+        ] {
+            assert_eq!(CpuBind::parse(text), Err(word.to_owned()), "{text}");
+        }
+        assert_eq!(CpuBind::parse("").map(|bind| bind.way), Ok(Way::Unsaid));
+    }
+}

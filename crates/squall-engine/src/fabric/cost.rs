@@ -1,0 +1,154 @@
+//! What it costs to bring a block to many nodes: T = send + execute, and which chunk size makes the send cheapest.
+//!
+//! A block of F bytes goes in m chunks of c bytes down a tree of depth D in which each node sends every chunk to k
+//! children while it receives the next: `(m + D - 1) * k * (o + c / B)`, with o seconds of work for each message and
+//! B bytes per second of a link. Pure arithmetic: o and B are measured, or named by who asks.
+
+/// Least and most bytes of a chunk: below, messages cost more than what they carry; above, a frame could not carry it.
+const CHUNK_BYTES: (u64, u64) = (4 << 10, 4 << 20);
+/// The mean of the largest of n exponential delays of mean 1 is about `ln n` and this (Euler's constant).
+const EULER: f64 = 0.58;
+
+/// A link between neighbours of the tree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Seconds of work for each message at each hop (o).
+    pub message_s: f64,
+    /// Bytes per second (B).
+    pub bytes_per_s: f64,
+}
+
+/// How the block travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// From node to node: least work for each, deepest.
+    Chain,
+    /// Each node to two.
+    Binary,
+    /// Half of the block down each of two binary trees; who is inside in one is a leaf of the other.
+    DoubleTree,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Chain, Self::Binary, Self::DoubleTree];
+
+    /// How often each node sends what it gets.
+    fn copies(self) -> f64 {
+        if self == Self::Binary { 2.0 } else { 1.0 }
+    }
+
+    /// Hops to the farthest of so many nodes.
+    pub fn depth(self, nodes: u64) -> u64 {
+        let levels = u64::from((nodes + 1).next_power_of_two().trailing_zeros()).max(1);
+        match self {
+            Self::Chain => nodes.max(1),
+            Self::Binary => levels,
+            // Both halves pass every node: the pipeline is twice as long.
+            Self::DoubleTree => 2 * levels,
+        }
+    }
+}
+
+/// The chunk size that makes a pipelined send of `size` bytes over `depth` hops cheapest: `sqrt(F * o * B / (D - 1))`.
+pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
+    let whole = size.clamp(1, CHUNK_BYTES.1);
+    if depth <= 1 {
+        return whole;
+    }
+    let best = (size as f64 * link.message_s * link.bytes_per_s / (depth - 1) as f64).sqrt();
+    (best as u64).clamp(CHUNK_BYTES.0, CHUNK_BYTES.1).min(whole)
+}
+
+/// Messages that pass each node of a pipelined send, its filling included, and the bytes that pass with them:
+/// `send_s` is the first times o plus the second over B.
+pub fn passing(shape: Shape, size: u64, nodes: u64, chunk: u64) -> (f64, f64) {
+    let chunks = size.div_ceil(chunk.max(1)).max(1);
+    let turns = (chunks + shape.depth(nodes) - 1) as f64 * shape.copies();
+    (turns, turns * (size as f64 / chunks as f64))
+}
+
+/// Seconds until the last of `nodes` has all of `size` bytes, in chunks of the best size.
+pub fn send_s(shape: Shape, size: u64, nodes: u64, link: Link) -> f64 {
+    let chunk = chunk_bytes(size, link, shape.depth(nodes));
+    let (messages, bytes) = passing(shape, size, nodes, chunk);
+    messages * link.message_s + bytes / link.bytes_per_s
+}
+
+/// The shape that sends fastest, and its seconds.
+pub fn best(size: u64, nodes: u64, link: Link) -> (Shape, f64) {
+    let all = Shape::ALL.map(|shape| (shape, send_s(shape, size, nodes, link)));
+    all.into_iter().fold(all[0], |best, other| if other.1 < best.1 { other } else { best })
+}
+
+/// Seconds until the last of `nodes` has started what was sent: a start of `start_s` on each, and the largest of
+/// their delays, which are exponential of mean `skew_s`.
+pub fn execute_s(nodes: u64, start_s: f64, skew_s: f64) -> f64 {
+    start_s + skew_s * delay(nodes)
+}
+
+/// What `skew_s` is multiplied by.
+pub fn delay(nodes: u64) -> f64 {
+    if nodes <= 1 { 1.0 } else { (nodes as f64).ln() + EULER }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHUNK_BYTES, Link, Shape, best, chunk_bytes, execute_s, send_s};
+
+    const SIZE: u64 = 12 << 20;
+    const MESSAGE_S: f64 = 5e-6;
+    const ONE_GBE: Link = Link { message_s: MESSAGE_S, bytes_per_s: 0.117e9 };
+    const TEN_GBE: Link = Link { message_s: MESSAGE_S, bytes_per_s: 1.165e9 };
+
+    #[test]
+    fn the_best_chunk_is_the_best() {
+        let depth = Shape::Chain.depth(64);
+        let best = chunk_bytes(SIZE, TEN_GBE, depth);
+        let cost = |chunk: u64| {
+            let (messages, bytes) = super::passing(Shape::Chain, SIZE, 64, chunk);
+            messages * TEN_GBE.message_s + bytes / TEN_GBE.bytes_per_s
+        };
+        assert!((30_000..40_000).contains(&best), "{best}");
+        for other in [best / 4, best / 2, best * 2, best * 4] {
+            assert!(cost(best) < cost(other), "{best} {other}");
+        }
+    }
+
+    #[test]
+    fn chunks_stay_within_their_bounds() {
+        assert_eq!(chunk_bytes(0, TEN_GBE, 10), 1);
+        assert_eq!(chunk_bytes(100, TEN_GBE, 10), 100);
+        assert_eq!(chunk_bytes(SIZE, TEN_GBE, 1), CHUNK_BYTES.1);
+        assert_eq!(chunk_bytes(SIZE, TEN_GBE, 1 << 40), CHUNK_BYTES.0);
+        assert_eq!(chunk_bytes(1 << 40, TEN_GBE, 2), CHUNK_BYTES.1);
+    }
+
+    /// Computed elsewhere with 12 µs more for each hop.
+    #[test]
+    fn model_times_are_those_of_the_closed_form() {
+        for (nodes, link, ms) in [(64, ONE_GBE, 121.0), (64, TEN_GBE, 15.7)] {
+            let chain = 1e3 * send_s(Shape::Chain, SIZE, nodes, link);
+            assert!((chain / ms - 1.0).abs() < 0.07, "{chain} ms, not {ms}");
+        }
+        let (shape, seconds) = best(SIZE, 1024, TEN_GBE);
+        assert_eq!(shape, Shape::DoubleTree);
+        assert!(seconds < 0.0247, "no worse than the single trees' {seconds}");
+        assert!(send_s(Shape::Binary, SIZE, 1024, TEN_GBE) < send_s(Shape::Chain, SIZE, 1024, TEN_GBE));
+        assert!(send_s(Shape::Binary, SIZE, 1024, TEN_GBE) > 0.0216, "each node sends everything twice");
+    }
+
+    #[test]
+    fn growth_is_logarithmic() {
+        let at = |nodes| best(SIZE, nodes, TEN_GBE).1;
+        assert!(at(100_000) - at(16_384) < 0.1 * at(16_384));
+        assert!((execute_s(16_384, 0.010, 0.001) - 0.010 - 0.001 * (16_384_f64.ln() + 0.58)).abs() < 1e-12);
+        assert!((execute_s(1, 0.010, 0.001) - 0.011).abs() < 1e-12);
+    }
+
+    #[test]
+    fn depths() {
+        assert_eq!([1, 2, 3, 4, 64, 1023].map(|n| Shape::Binary.depth(n)), [1, 2, 2, 3, 7, 10]);
+        assert_eq!((Shape::Chain.depth(64), Shape::DoubleTree.depth(64), Shape::Chain.depth(0)), (64, 14, 1));
+    }
+}

@@ -1,0 +1,84 @@
+//! Binds the tasks of a step to CPUs, by `--cpu-bind`.
+
+use std::fs::File;
+use std::io::Write;
+
+use squall_engine::binding::{CpuBind, Way, hex};
+use squall_engine::environment::{Env, bind_env};
+use squall_model::set::CoreSet;
+use squall_model::step::{StepLaunch, TaskProgram};
+
+use crate::hardware::usable_cpus;
+
+/// How the tasks of this node are bound.
+pub(super) struct Binding {
+    bind: CpuBind,
+    /// What the step may use.
+    usable: CoreSet,
+    masks: Option<Vec<CoreSet>>,
+}
+
+impl Binding {
+    /// What `srun` asked for, on the CPUs on which this daemon was put; None: nothing.
+    pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Option<Self> {
+        let bind = CpuBind::parse(program.cpu_bind.as_deref()?).ok()?;
+        let cpus = usable_cpus();
+        let tasks = launch.ranks().len();
+        let masks = bind.masks(&cpus, tasks, launch.layout.cpus_per_task as usize);
+        Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })
+    }
+
+    /// The variables that tell of it.
+    pub(super) fn env(&self) -> Env {
+        bind_env(&self.bind, self.masks.as_deref())
+    }
+
+    /// The CPUs of a task, by its place among the node's tasks. Empty: all of the step's.
+    pub(super) fn cpus(&self, local: usize) -> Vec<usize> {
+        self.mask(local).map(|mask| mask.iter().collect()).unwrap_or_default()
+    }
+
+    fn mask(&self, local: usize) -> Option<&CoreSet> {
+        self.masks.as_ref()?.get(local).filter(|mask| !mask.is_empty())
+    }
+
+    /// What to tell the user of tasks that are not bound though that was asked for.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let unbound = self.masks.iter().flatten().filter(|mask| mask.is_empty()).count();
+        let usable = hex(&self.usable);
+        (unbound > 0)
+            .then(|| format!("--cpu-bind: {unbound} task(s) not bound: none of their CPUs is the step's ({usable})"))
+    }
+
+    /// What a task says of itself with `verbose`.
+    pub(super) fn verbose(&self, launch: &StepLaunch, local: usize, rank: u32) -> Option<Verbose> {
+        let kind = match (&self.bind.way, self.mask(local)) {
+            (_, None) => "NONE",
+            (Way::Rank, _) => "RANK",
+            (Way::Map(_), _) => "MAP",
+            _ => "MASK",
+        };
+        let node = &launch.node;
+        let set = if kind == "NONE" { "" } else { " set" };
+        let mask = hex(self.mask(local).unwrap_or(&self.usable));
+        self.bind.verbose.then(|| Verbose {
+            head: format!("cpu-bind={kind} - {node}, task {rank:2} {local:2} ["),
+            tail: format!("]: mask {mask}{set}\n"),
+        })
+    }
+}
+
+/// A line that lacks the task's process id.
+#[derive(Debug)]
+pub(super) struct Verbose {
+    head: String,
+    tail: String,
+}
+
+impl Verbose {
+    /// Says it on the task's standard error.
+    pub(super) fn say(&self, mut stderr: &File, pid: u32) {
+        // Who does not listen misses nothing that matters.
+        drop(stderr.write_all(format!("{}{pid}{}", self.head, self.tail).as_bytes()));
+    }
+}
