@@ -223,9 +223,10 @@ impl Node {
 fn reports_of(composite: Composite) -> Vec<Report> {
     let ended = composite.ended.into_iter().flat_map(|(key, ends)| ends.into_iter().map(move |(_, end)| (key, end)));
     let ended = ended.map(|(key, end)| Report::StepEnded { key, end });
-    let failed = composite.failed.into_iter().map(|(_, LaunchFailure { key, error, node_fault })| {
-        Report::LaunchFailed { key, error, node_fault }
-    });
+    let failed = composite
+        .failed
+        .into_iter()
+        .map(|(_, LaunchFailure { key, error, node_fault })| Report::LaunchFailed { key, error, node_fault });
     let gone = composite.gone.into_keys().map(|job| Report::JobGone { job });
     ended.chain(failed).chain(gone).collect()
 }

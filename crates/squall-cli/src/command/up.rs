@@ -209,11 +209,12 @@ pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
 
 /// Nodes that don't answer the controller; while most are missing it is enough that there are some.
 fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String> {
-    let answer = Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
-        // All their names would be much to ask for again and again.
-        Answer::Diag(diag) if diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
-        _ => client.ask(&Request::Nodes),
-    });
+    let answer =
+        Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
+            // All their names would be much to ask for again and again.
+            Answer::Diag(diag) if diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
+            _ => client.ask(&Request::Nodes),
+        });
     match answer {
         Ok(Answer::Nodes(nodes)) => {
             // The state remembers nodes as up over a restart; only a connected one has a version.

@@ -1,0 +1,6 @@
+//! The fabric: one relay by itself, and whole trees of node machines with a controller at the root.
+
+mod chaos;
+mod grove;
+mod relay;
+mod stories;

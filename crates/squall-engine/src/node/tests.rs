@@ -10,9 +10,7 @@ use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, StepStart};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{
-    Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window,
-};
+use squall_model::wire::fabric::{Comparison, Composite, DownFrame, Query, Test, UpFrame, Upward, Variable, Window};
 use squall_model::wire::node::{Down, EndReason, Registration, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use squall_model::codec::CodecError;
 use squall_model::config::Config;
 use squall_model::job::{Blob, Digest};
-use squall_model::codec::CodecError;
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::fabric::{DownFrame, Downward, Put};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use squall_model::event::Record;
 use squall_model::time::Time;
 use squall_model::wire::client::Request;
-use squall_model::wire::info::Diag;
 use squall_model::wire::fabric::{UpFrame, Upward};
+use squall_model::wire::info::Diag;
 
 use crate::journal::Appended;
 

@@ -97,13 +97,7 @@ impl Conns {
     }
 
     /// Something can be read, written or accepted.
-    pub(super) fn ready(
-        &mut self,
-        epoll: &OwnedFd,
-        token: u64,
-        flags: EventFlags,
-        inbox: &mut Vec<(u32, NodeInput)>,
-    ) {
+    pub(super) fn ready(&mut self, epoll: &OwnedFd, token: u64, flags: EventFlags, inbox: &mut Vec<(u32, NodeInput)>) {
         if token & LISTENER != 0 {
             return self.accept(epoll, (token & !LISTENER) as u32);
         }

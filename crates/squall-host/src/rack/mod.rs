@@ -182,10 +182,8 @@ impl Rack {
     fn step_all(&mut self) {
         let mut at = 0;
         while at < self.inbox.len() {
-            let (node, input) = std::mem::replace(
-                &mut self.inbox[at],
-                (0, NodeInput::Tick { health: emulated::HEALTH }),
-            );
+            let (node, input) =
+                std::mem::replace(&mut self.inbox[at], (0, NodeInput::Tick { health: emulated::HEALTH }));
             at += 1;
             let now = self.now();
             let Some(machine) = &mut self.nodes[node as usize].machine else { continue };

@@ -1,0 +1,443 @@
+//! One relay, with its parent and its children played.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{Attempt, Epoch, JobId, NodeId, StepKey, StepNo};
+use squall_model::job::JobAttempt;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{
+    Composite, DownFrame, Downward, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
+};
+use squall_model::wire::sealed::Sealed;
+
+use crate::fabric::{Delivery, Dial, NetInput, NetOut, Relay};
+
+/// A relay, and what it said.
+struct One {
+    relay: Relay,
+    now: Time,
+    parent_hop: u64,
+    hops: BTreeMap<u32, u64>,
+    up: Vec<Upward>,
+    down: BTreeMap<u32, Vec<Downward>>,
+    dials: Vec<Dial>,
+    drops: Vec<u32>,
+    hang_ups: u32,
+    local: Vec<Delivery>,
+}
+
+impl One {
+    /// Attached to its parent; the way stands.
+    fn attached(window: Window) -> Self {
+        let mut one = Self::started(&["p", "g"]);
+        one.attach(&["g"], window);
+        one.dials.clear();
+        one
+    }
+
+    fn started(home: &[&str]) -> Self {
+        let mut one = Self {
+            relay: Relay::new(home.iter().map(|&name| name.into()).collect()),
+            now: Time::from_secs(1000),
+            parent_hop: 0,
+            hops: BTreeMap::new(),
+            up: Vec::new(),
+            down: BTreeMap::new(),
+            dials: Vec::new(),
+            drops: Vec::new(),
+            hang_ups: 0,
+            local: Vec::new(),
+        };
+        one.settle(NetOut::default());
+        one
+    }
+
+    fn attach(&mut self, above: &[&str], window: Window) {
+        self.parent_hop = 0;
+        self.input(NetInput::ParentOpened);
+        let above = above.iter().map(|&name| name.into()).collect();
+        self.from_parent(vec![Downward::Path(Box::new(Path { above, window, heartbeat_s: 10 }))]);
+    }
+
+    fn input(&mut self, input: NetInput) {
+        let mut out = NetOut::default();
+        self.relay.take(self.now, input, &mut self.local, &mut out);
+        self.settle(out);
+    }
+
+    fn settle(&mut self, mut out: NetOut) {
+        self.relay.settle(self.now, |_| 0, &mut self.local, &mut out);
+        self.up.extend(out.up.into_iter().flat_map(|frame| frame.says));
+        for (link, frame) in out.down {
+            self.down.entry(link).or_default().extend(frame.says);
+        }
+        self.dials.extend(out.dial);
+        self.drops.extend(out.drop);
+        self.hang_ups += u32::from(out.hang_up);
+    }
+
+    fn from_parent(&mut self, says: Vec<Downward>) {
+        let hop = self.parent_hop + 1;
+        self.parent_hop += says.len() as u64;
+        self.input(NetInput::FromParent(Box::new(DownFrame { hop, says })));
+    }
+
+    fn taken(&mut self, batch: u64) {
+        self.from_parent(vec![Downward::Taken { batch }]);
+    }
+
+    fn open(&mut self, link: u32) {
+        self.hops.insert(link, 0);
+        self.input(NetInput::ChildOpened { link });
+    }
+
+    fn from_child(&mut self, link: u32, says: Vec<Upward>) {
+        let last = self.hops.get_mut(&link).unwrap();
+        let hop = *last + 1;
+        *last += says.len() as u64;
+        self.input(NetInput::FromChild { link, frame: Box::new(UpFrame { hop, says }) });
+    }
+
+    fn composite(&mut self, link: u32, batch: u64, composite: Composite) {
+        self.from_child(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
+    }
+
+    /// The next node below that child is told its id.
+    fn welcome(&mut self, link: u32, node: NodeId, session: u64) {
+        self.from_parent(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
+    }
+
+    /// Composites since the last look, with their numbers.
+    fn composites(&mut self) -> Vec<(u64, Composite)> {
+        let said = std::mem::take(&mut self.up).into_iter();
+        let composites = said.filter_map(|say| match say {
+            Upward::Composite { batch, composite } => Some((batch, *composite)),
+            Upward::Tally { .. } => None,
+        });
+        composites.collect()
+    }
+
+    /// How many reports each composite since the last look has.
+    fn sizes(&mut self) -> Vec<(u64, u64)> {
+        self.composites().into_iter().map(|(batch, composite)| (batch, composite.reports)).collect()
+    }
+
+    fn pass(&mut self, span: Span) {
+        let end = self.now + span;
+        while let Some(due) = self.relay.deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            self.settle(NetOut::default());
+            assert!(self.relay.deadline().is_none_or(|next| next > self.now), "it would spin: {:?}", self.relay);
+        }
+        self.now = end;
+    }
+
+    /// The parent and the children live.
+    fn beats(&mut self) {
+        self.from_parent(Vec::new());
+        for link in self.hops.keys().copied().collect::<Vec<_>>() {
+            self.from_child(link, Vec::new());
+        }
+    }
+
+    fn told(&mut self, link: u32) -> Vec<Downward> {
+        self.down.remove(&link).unwrap_or_default()
+    }
+}
+
+fn put(seq: u64, to: &[u32]) -> Put {
+    let to = to.iter().map(|&node| NodeId(node)).collect();
+    Put { epoch: Epoch(1), seq, to, parcel: Sealed::new(Parcel::default()) }
+}
+
+fn gone(job: u32) -> Composite {
+    let mut composite = Composite { reports: 1, ..Composite::default() };
+    composite.add_gone(JobAttempt { job: JobId(job), attempt: Attempt(1) }, &NodeSet::one(NodeId(job)));
+    composite
+}
+
+fn failed() -> Composite {
+    let key = StepKey { job: JobId(1), attempt: Attempt(1), step: StepNo::BATCH };
+    let failure = LaunchFailure { key, error: "no".into(), node_fault: true };
+    Composite { failed: vec![(NodeId(1), failure)], reports: 1, ..Composite::default() }
+}
+
+fn window(messages: u32, time_ms: u32) -> Window {
+    Window { messages, time_ms }
+}
+
+#[test]
+fn an_idle_relay_waits_for_nothing_and_a_busy_one_gathers() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.composite(1, 1, gone(1));
+    assert_eq!(one.sizes(), [(1, 1)], "at once");
+    for batch in 2..=6 {
+        one.composite(1, batch, gone(batch as u32));
+    }
+    assert_eq!(one.sizes(), [], "one is under way");
+    one.taken(1);
+    assert_eq!(one.sizes(), [(2, 5)], "the rest in one");
+    one.taken(2);
+    one.composite(1, 7, gone(7));
+    assert_eq!(one.sizes(), [(3, 1)], "idle again");
+}
+
+#[test]
+fn a_window_of_one_message_gathers_none() {
+    let mut one = One::attached(window(1, 1000));
+    one.open(1);
+    for batch in 1..=20 {
+        one.composite(1, batch, gone(batch as u32));
+    }
+    assert_eq!(one.sizes(), (1..=20).map(|batch| (batch, 1)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_window_does_not_wait_but_for_credit() {
+    let mut one = One::attached(window(3, 1_000_000));
+    one.open(1);
+    for batch in 1..=40 {
+        one.composite(1, batch, gone(batch as u32));
+    }
+    let expected: Vec<(u64, u64)> = [(1, 1)].into_iter().chain((2..=8).map(|batch| (batch, 3))).collect();
+    assert_eq!(one.sizes(), expected, "eight under way, the rest waits");
+    one.taken(8);
+    assert_eq!(one.sizes(), [(9, 18)], "and is one");
+}
+
+#[test]
+fn nothing_waits_longer_than_the_window_is_open() {
+    let mut one = One::attached(window(100, 50));
+    one.open(1);
+    one.composite(1, 1, gone(1));
+    one.pass(Span::from_millis(7));
+    one.composite(1, 2, gone(2));
+    one.sizes();
+    one.pass(Span::from_millis(49));
+    assert_eq!(one.sizes(), []);
+    one.pass(Span::from_millis(1));
+    assert_eq!(one.sizes(), [(2, 1)]);
+}
+
+#[test]
+fn what_is_urgent_waits_for_nothing() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.composite(1, 1, gone(1));
+    one.composite(1, 2, gone(2));
+    assert_eq!(one.sizes(), [(1, 1)]);
+    one.composite(1, 3, failed());
+    assert_eq!(one.sizes(), [(2, 2)], "and takes along what waits");
+}
+
+#[test]
+fn a_confirmation_comes_down_to_those_whose_reports_were_in_it() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.open(2);
+    one.composite(1, 1, gone(1));
+    one.composite(1, 2, gone(2));
+    one.composite(2, 1, gone(3));
+    (one.told(1), one.told(2));
+    one.taken(1);
+    assert_eq!((one.told(1), one.told(2)), (vec![Downward::Taken { batch: 1 }], vec![]));
+    one.taken(2);
+    assert_eq!((one.told(1), one.told(2)), (vec![Downward::Taken { batch: 2 }], vec![Downward::Taken { batch: 1 }]));
+    one.taken(2);
+    assert_eq!((one.told(1), one.told(2)), (vec![], vec![]));
+}
+
+#[test]
+fn nothing_is_confirmed_that_went_on_a_way_that_is_no_more() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.composite(1, 1, gone(1));
+    one.input(NetInput::ParentClosed);
+    one.attach(&[], window(100, 1000));
+    (one.told(1), one.sizes());
+    one.taken(1);
+    assert_eq!(one.told(1), []);
+    // Who reported it registers again and says it again.
+    one.composite(1, 2, gone(1));
+    assert_eq!(one.sizes(), [(1, 1)]);
+    one.taken(1);
+    assert_eq!(one.told(1), [Downward::Taken { batch: 2 }]);
+}
+
+#[test]
+fn who_knocks_is_answered_on_the_way_it_came() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(7);
+    let knocks = vec![(vec![3], "n9".to_owned())];
+    one.composite(7, 1, Composite { knocks, reports: 1, ..Composite::default() });
+    let (_, composite) = one.composites().remove(0);
+    assert_eq!(composite.knocks, [(vec![3, 7], "n9".to_owned())]);
+    one.told(7);
+    one.from_parent(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
+    assert_eq!(one.told(7), [Downward::Reply { route: vec![3], node: Some(NodeId(9)), put: put(5, &[]) }]);
+    assert_eq!(one.relay.below(), 1);
+    // From now on puts for it go that way, and only those.
+    one.from_parent(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
+    assert_eq!(one.told(7), [Downward::Put(put(6, &[9])), Downward::Put(put(8, &[8, 9]))]);
+}
+
+#[test]
+fn knocks_of_a_child_that_is_gone_are_not_passed_on() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.open(7);
+    one.composite(1, 1, gone(1));
+    let knocks = vec![(vec![3], "n9".to_owned())];
+    one.composite(7, 1, Composite { knocks, reports: 1, ..Composite::default() });
+    one.input(NetInput::ChildClosed { link: 7 });
+    one.sizes();
+    one.taken(1);
+    assert!(one.composites().iter().all(|(_, composite)| composite.knocks.is_empty()));
+}
+
+#[test]
+fn who_has_come_back_on_another_way_is_not_lost() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.open(2);
+    one.welcome(1, NodeId(5), 3);
+    one.welcome(1, NodeId(6), 4);
+    one.welcome(2, NodeId(5), 7);
+    let lost = BTreeMap::from([(NodeId(5), 3)]);
+    one.composite(1, 1, Composite { lost: lost.clone(), reports: 1, ..Composite::default() });
+    assert!(one.composites().iter().all(|(_, composite)| composite.lost.is_empty()));
+    // Nor is it by an old word on the way that it has now.
+    one.composite(2, 1, Composite { lost, reports: 1, ..Composite::default() });
+    one.taken(1);
+    assert!(one.composites().iter().all(|(_, composite)| composite.lost.is_empty()));
+    one.input(NetInput::ChildClosed { link: 1 });
+    assert_eq!(one.composites().remove(0).1.lost, BTreeMap::from([(NodeId(6), 4)]));
+    one.told(2);
+    one.from_parent(vec![Downward::Put(put(9, &[5]))]);
+    assert_eq!(one.told(2), [Downward::Put(put(9, &[5]))]);
+    one.input(NetInput::ChildClosed { link: 2 });
+    assert_eq!(one.composites().remove(0).1.lost, BTreeMap::from([(NodeId(5), 7)]));
+}
+
+#[test]
+fn a_silent_child_is_given_up_and_a_silent_parent_too() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.open(2);
+    one.welcome(1, NodeId(5), 3);
+    for _ in 0..2 {
+        one.pass(Span::from_secs(10));
+        one.from_parent(Vec::new());
+        one.from_child(2, Vec::new());
+    }
+    assert_eq!(one.drops, []);
+    one.pass(Span::from_secs(10));
+    assert_eq!(one.drops, [1]);
+    assert_eq!(one.composites().remove(0).1.lost, BTreeMap::from([(NodeId(5), 3)]));
+    one.hops.remove(&1);
+    assert!(!one.told(2).iter().any(|say| !matches!(say, Downward::Path(_))));
+    assert_eq!(one.hang_ups, 0);
+    one.pass(Span::from_secs(20));
+    assert_eq!((one.hang_ups, one.relay.has_path()), (1, false));
+    assert_eq!(one.dials, [Dial::Node("g".into())], "the next one above");
+}
+
+#[test]
+fn living_neighbours_are_kept_and_hear_that_this_one_lives() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    for _ in 0..20 {
+        one.pass(Span::from_secs(10));
+        one.beats();
+    }
+    assert_eq!((one.hang_ups, &one.drops[..]), (0, &[][..]));
+}
+
+#[test]
+fn a_gap_ends_the_connection_and_a_repetition_is_nothing() {
+    let mut one = One::attached(window(100, 1000));
+    one.open(1);
+    one.composite(1, 1, gone(1));
+    let says = vec![Upward::Composite { batch: 1, composite: Box::new(gone(1)) }];
+    one.input(NetInput::FromChild { link: 1, frame: Box::new(UpFrame { hop: 1, says: says.clone() }) });
+    assert_eq!((one.sizes().len(), &one.drops[..]), (1, &[][..]));
+    one.input(NetInput::FromChild { link: 1, frame: Box::new(UpFrame { hop: 3, says }) });
+    assert_eq!(one.drops, [1]);
+    one.input(NetInput::FromParent(Box::new(DownFrame { hop: one.parent_hop, says: Vec::new() })));
+    assert_eq!(one.hang_ups, 0);
+    one.input(NetInput::FromParent(Box::new(DownFrame { hop: one.parent_hop + 2, says: Vec::new() })));
+    assert_eq!(one.hang_ups, 1);
+}
+
+#[test]
+fn when_its_parent_dies_it_climbs() {
+    let mut one = One::attached(window(100, 1000));
+    one.input(NetInput::ParentClosed);
+    one.input(NetInput::DialFailed);
+    one.input(NetInput::DialFailed);
+    let ladder = [Dial::Node("g".into()), Dial::Controller, Dial::Node("p".into())];
+    assert_eq!(one.dials, ladder, "grandparent, controller, and only then whoever died");
+    one.input(NetInput::DialFailed);
+    assert_eq!(one.dials.len(), 3, "after all were tried there is a pause");
+    one.pass(Span::from_millis(10));
+    assert_eq!(one.dials[3], Dial::Node("p".into()));
+}
+
+#[test]
+fn a_node_that_starts_gives_its_parent_time() {
+    let mut one = One::started(&["p", "g"]);
+    for _ in 0..100 {
+        if one.now < Time::from_secs(1002) {
+            assert!(one.dials.iter().all(|dial| *dial == Dial::Node("p".into())), "{:?}", one.dials);
+        }
+        one.input(NetInput::DialFailed);
+        if let Some(next) = one.relay.deadline() {
+            one.pass(Span(next.0 - one.now.0));
+        }
+    }
+    for above in [Dial::Node("g".into()), Dial::Controller] {
+        assert!(one.dials.contains(&above), "{:?}", one.dials);
+    }
+}
+
+#[test]
+fn away_from_home_it_tries_to_go_back() {
+    let mut one = One::attached(window(100, 1000));
+    one.input(NetInput::ParentClosed);
+    one.attach(&[], window(100, 1000));
+    one.dials.clear();
+    one.pass(Span::from_secs(19));
+    one.beats();
+    assert_eq!(one.dials, []);
+    one.pass(Span::from_secs(1));
+    assert_eq!(one.dials, [Dial::Node("p".into())]);
+    one.input(NetInput::DialFailed);
+    assert!(one.relay.has_path(), "the way that stands goes on to stand");
+    one.beats();
+    one.pass(Span::from_secs(20));
+    assert_eq!(one.dials.len(), 2);
+    one.attach(&["g"], window(100, 1000));
+    for _ in 0..10 {
+        one.beats();
+        one.pass(Span::from_secs(10));
+    }
+    assert_eq!(one.dials.len(), 2, "it is home");
+}
+
+#[test]
+fn a_way_back_that_opens_when_the_other_has_just_ended_is_home() {
+    let mut one = One::attached(window(100, 1000));
+    one.input(NetInput::ParentClosed);
+    one.attach(&[], window(100, 1000));
+    one.pass(Span::from_secs(20));
+    assert_eq!(one.dials.last(), Some(&Dial::Node("p".into())));
+    let before = one.dials.len();
+    one.input(NetInput::ParentClosed);
+    assert_eq!(one.dials.len(), before, "one at a time");
+    one.open(1);
+    one.attach(&["g"], window(100, 1000));
+    let told = one.told(1);
+    assert!(matches!(&told[..], [Downward::Path(path)] if path.above == ["p", "g"]), "{told:?}");
+}

@@ -1,0 +1,281 @@
+//! What must hold of a whole tree.
+
+use squall_model::set::NodeSet;
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
+use squall_model::wire::node::{Down, SignalTarget};
+use squall_model::wire::stepd::ToStepd;
+
+use super::grove::{Grove, name};
+use crate::node::NodeAct;
+
+/// Signals that a node's tasks got, in order.
+fn signals(grove: &Grove, node: usize) -> Vec<i32> {
+    let acts = grove.nodes[node].acts.iter();
+    let signals = acts.filter_map(|act| match act {
+        NodeAct::Tell { message: ToStepd::Signal { signal, .. }, .. } => Some(*signal),
+        _ => None,
+    });
+    signals.collect()
+}
+
+fn is(value: i64) -> Test {
+    Test { variable: Variable::Named("x".into()), comparison: Comparison::Equal, value }
+}
+
+fn query(test: Test, wait: bool, write: Option<i64>, time_ms: u64) -> Request {
+    let write = write.map(|value| (Variable::Named("x".into()), value));
+    Request::QueryNodes { nodes: String::new(), test, wait, write, time_ms }
+}
+
+/// The answer to the last query: where it does not hold, and who was silent.
+fn queried(grove: &mut Grove) -> Option<(Vec<String>, Vec<String>)> {
+    match grove.answers.pop() {
+        Some((_, Answer::Queried { no, unreachable })) => Some((no, unreachable)),
+        _ => None,
+    }
+}
+
+fn all(grove: &mut Grove, test: Test) -> bool {
+    grove.ask(9, query(test, false, None, 1000));
+    queried(grove) == Some((vec![], vec![]))
+}
+
+fn none() -> Option<(Vec<String>, Vec<String>)> {
+    Some((vec![], vec![]))
+}
+
+#[test]
+fn a_put_reaches_exactly_its_set_once_and_in_order() {
+    let mut grove = Grove::new(23, 3);
+    let step = grove.step_on(23);
+    let job = grove.attempt(step.job);
+    grove.quiet();
+    let sets = [vec![0, 1, 2], vec![22], vec![5, 9, 13, 17, 21], (0..23).collect(), vec![0, 22], vec![7]];
+    for (signal, set) in (1..).zip(&sets) {
+        let to = grove.ids(set.iter().copied());
+        grove.c.links.put(&to, Down::Signal { job, target: SignalTarget::All, signal });
+    }
+    grove.pass(Span(0));
+    grove.ask(1, Request::Ping);
+    for node in 0..23 {
+        let expected: Vec<i32> = (1..).zip(&sets).filter(|(_, set)| set.contains(&node)).map(|(n, _)| n).collect();
+        assert_eq!(signals(&grove, node), expected, "node {node}");
+    }
+}
+
+#[test]
+fn the_end_of_a_wide_job_is_few_messages() {
+    let mut grove = Grove::new(200, 8);
+    let step = grove.step_on(200);
+    grove.quiet();
+    grove.finish_all(step, 3);
+    grove.run();
+    assert_eq!((grove.ends(step), grove.reports), ([(3, 200)].into(), 200));
+    assert!(grove.composites <= 48, "{} messages for 200 ends", grove.composites);
+    grove.quiet();
+    grove.release(step.job);
+    assert_eq!((grove.epilogs(grove.attempt(step.job)), grove.reports), (200, 200));
+    assert!(grove.composites <= 48, "{} messages for 200 epilogs", grove.composites);
+    assert_eq!(grove.c.diag().fabric.node_epilogs, 200);
+}
+
+#[test]
+fn a_slow_controller_gets_the_fewer_messages() {
+    let mut grove = Grove::new(100, 4);
+    let step = grove.step_on(100);
+    grove.quiet();
+    grove.stall(None);
+    grove.finish_all(step, 0);
+    grove.run();
+    grove.wake(None);
+    grove.run();
+    assert_eq!(grove.ends(step), [(0, 100)].into());
+    // From each of four children one for every level below it, and one with all the rest.
+    assert!(grove.composites <= 24, "{} messages for 100 ends", grove.composites);
+}
+
+#[test]
+fn an_answer_is_true_or_false_or_unreachable() {
+    let mut grove = Grove::new(20, 2);
+    assert!(all(&mut grove, is(0)));
+    let to = grove.ids([4, 5]);
+    grove.c.links.put(&to, Down::Write { variable: Variable::Named("x".into()), value: 8 });
+    grove.ask(9, query(is(0), false, None, 1000));
+    assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![])));
+    // One that hangs is named; the others answer in time.
+    let leaf = (0..20).rev().find(|&node| (0..20).all(|n| grove.above(n).first() != Some(&node))).unwrap();
+    grove.stall(Some(leaf));
+    grove.ask(9, query(is(0), false, None, 1000));
+    assert_eq!(queried(&mut grove), None);
+    grove.pass(Span::from_millis(1000));
+    assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![name(leaf)])));
+}
+
+#[test]
+fn a_query_waits_until_it_holds_or_time_is_up() {
+    let mut grove = Grove::new(20, 2);
+    grove.ask(9, query(is(1), true, None, 60_000));
+    grove.pass_s(5);
+    assert_eq!(queried(&mut grove), None);
+    let everybody = grove.c.links.connected().clone();
+    let (last, variable) = (grove.ids([19]), || Variable::Named("x".into()));
+    let mut most = everybody.clone();
+    most.subtract(&last);
+    grove.c.links.put(&most, Down::Write { variable: variable(), value: 1 });
+    grove.pass_s(5);
+    assert_eq!(queried(&mut grove), None);
+    grove.c.links.put(&last, Down::Write { variable: variable(), value: 1 });
+    grove.pass(Span(0));
+    grove.ask(8, Request::Ping);
+    assert!(
+        grove.answers.contains(&(crate::control::CallerId(9), Answer::Queried { no: vec![], unreachable: vec![] }))
+    );
+    grove.answers.clear();
+    grove.ask(9, query(is(2), true, None, 2000));
+    grove.pass(Span::from_millis(1700));
+    assert_eq!(queried(&mut grove), None);
+    grove.pass(Span::from_millis(300));
+    assert_eq!(queried(&mut grove).map(|(no, silent)| (no.len(), silent)), Some((20, vec![])));
+}
+
+#[test]
+fn of_two_queries_that_write_all_nodes_have_the_same_value() {
+    let mut grove = Grove::new(20, 3);
+    grove.stall(None);
+    for value in [1, 2] {
+        let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
+        grove.ask(9, query(test, false, Some(value), 1000));
+    }
+    grove.wake(None);
+    grove.run();
+    assert_eq!((queried(&mut grove), queried(&mut grove)), (none(), none()));
+    assert!(all(&mut grove, is(2)));
+    // All or none: with one node that can't be reached, nothing is written.
+    grove.stall(Some(19));
+    grove.ask(9, query(is(2), false, Some(3), 1000));
+    grove.pass_s(1);
+    assert_eq!(queried(&mut grove), Some((vec![], vec![name(19)])));
+    grove.wake(Some(19));
+    grove.run();
+    assert!(all(&mut grove, is(2)));
+}
+
+#[test]
+fn when_a_collector_dies_nothing_is_lost_or_counted_twice() {
+    for width in [2, 4] {
+        let mut grove = Grove::new(40, width);
+        let step = grove.step_on(40);
+        let job = grove.attempt(step.job);
+        grove.quiet();
+        // Half has ended, and the reports are under way, when one in the middle dies.
+        let middle = (0..40).find(|&node| !grove.above(node).is_empty() && grove.above(39).contains(&node));
+        let middle = middle.unwrap_or(grove.above(39)[0]);
+        grove.stall(Some(middle));
+        grove.finish_on((0..40).step_by(2), step, 1);
+        grove.run();
+        grove.kill(middle);
+        grove.run();
+        let up = (0..40).filter(|&node| node != middle);
+        assert!(up.clone().all(|node| grove.nodes[node].machine.as_ref().unwrap().session().is_some()));
+        assert_eq!(grove.connected(), 39, "all the others are back at once");
+        for node in up.filter(|&node| grove.above(node).first() == Some(&middle)) {
+            assert_eq!(grove.parent(node), grove.above(middle).first().copied(), "with the grandparent");
+        }
+        grove.finish_on((1..40).step_by(2), step, 1);
+        grove.run();
+        assert_eq!(grove.ends(step), [(1, 39)].into());
+        grove.finish(middle, step, 1);
+        grove.boot(middle);
+        grove.run();
+        assert_eq!(grove.ends(step), [(1, 40)].into());
+        grove.release(step.job);
+        assert_eq!((grove.epilogs(job), grove.c.diag().fabric.node_epilogs), (40, 40));
+        // And in a while everybody is at home again.
+        grove.pass_s(45);
+        for node in 0..40 {
+            assert_eq!(grove.parent(node), grove.above(node).first().copied(), "node {node}");
+        }
+        assert_eq!(grove.connected(), 40);
+    }
+}
+
+#[test]
+fn a_collector_that_hangs_is_left_and_only_it_is_lost() {
+    let mut grove = Grove::new(30, 3);
+    let hangs = *grove.above(29).last().unwrap();
+    grove.stall(Some(hangs));
+    grove.pass_s(60);
+    let lost: NodeSet = grove.ids([hangs]);
+    let mut missing = grove.ids(0..30);
+    missing.subtract(grove.c.links.connected());
+    assert_eq!(missing, lost);
+    grove.wake(Some(hangs));
+    grove.pass_s(60);
+    assert_eq!(grove.connected(), 30);
+    assert!((0..30).all(|node| grove.parent(node) == grove.above(node).first().copied()));
+}
+
+#[test]
+fn a_dead_node_is_found_within_three_heartbeats() {
+    let mut grove = Grove::new(30, 3);
+    grove.pass_s(35);
+    let leaf = 29;
+    grove.stall(Some(leaf));
+    grove.pass_s(30);
+    let mut missing = grove.ids(0..30);
+    missing.subtract(grove.c.links.connected());
+    assert_eq!(missing, grove.ids([leaf]));
+}
+
+#[test]
+fn a_connection_that_breaks_is_made_again_and_nothing_is_told_twice() {
+    let mut grove = Grove::new(13, 3);
+    let step = grove.step_on(13);
+    let job = grove.attempt(step.job);
+    grove.quiet();
+    for signal in 1..=26 {
+        grove.cut(signal as usize % 13);
+        grove.run();
+        assert_eq!(grove.connected(), 13);
+        let everybody = grove.c.links.connected().clone();
+        grove.c.links.put(&everybody, Down::Signal { job, target: SignalTarget::All, signal });
+        grove.ask(1, Request::Ping);
+    }
+    for node in 0..13 {
+        assert_eq!(signals(&grove, node), (1..=26).collect::<Vec<_>>(), "node {node}");
+    }
+    grove.finish_all(step, 0);
+    grove.run();
+    assert_eq!(grove.ends(step), [(0, 13)].into());
+}
+
+#[test]
+fn another_controller_finds_all_nodes_and_what_they_have_to_say() {
+    let mut grove = Grove::new(40, 3);
+    let step = grove.step_on(40);
+    let job = grove.attempt(step.job);
+    grove.stall(None);
+    grove.finish_on((0..40).step_by(3), step, 5);
+    grove.run();
+    grove.restart_root();
+    grove.pass_s(1);
+    assert_eq!((grove.connected(), grove.ends(step)), (40, [(5, 14)].into()));
+    grove.finish_all(step, 5);
+    grove.run();
+    grove.release(step.job);
+    assert_eq!((grove.ends(step), grove.epilogs(job)), ([(5, 40)].into(), 40));
+}
+
+#[test]
+fn an_idle_tree_keeps_its_sessions_and_says_little() {
+    let mut grove = Grove::new(50, 4);
+    let sessions = |grove: &Grove| -> Vec<_> {
+        grove.nodes.iter().map(|node| node.machine.as_ref().unwrap().session().unwrap().0).collect()
+    };
+    let before = sessions(&grove);
+    grove.pass_s(600);
+    assert_eq!(sessions(&grove), before);
+    assert!(grove.composites <= 20 * 16, "health only, gathered: {}", grove.composites);
+}
