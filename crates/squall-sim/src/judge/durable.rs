@@ -1,5 +1,6 @@
 //! What durable events must and must not say.
 
+use squall_engine::node::attempt_of;
 use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey};
 use squall_model::job::{ArraySpec, EndState, JobAttempt, JobKind, JobSpec, Outcome};
@@ -206,17 +207,14 @@ impl Judge {
     fn released_event(&mut self, now: Time, id: JobId, attempt: u32, nodes: &NodeSet, clients: &Clients) {
         for node in nodes.iter() {
             let Some(host) = self.host(node) else { continue };
-            self.check_hidden(now, JobAttempt { job: id, attempt: Attempt(attempt) }, host);
-            let live = self.live.iter().find(|(k, h)| *h == host && k.job == id && k.attempt.0 == attempt);
-            if let Some(&(key, _)) = live {
-                if self.is_given_up(host, now) {
-                    if let Some(file) = self.files.get_mut(&id) {
-                        file.given_up = true;
-                    }
-                } else {
-                    let text = format!("step {key} lives on {}", self.names[host]);
-                    self.violate("a node is released when nothing is left there", text);
-                }
+            let job = JobAttempt { job: id, attempt: Attempt(attempt) };
+            self.check_hidden(now, job, host);
+            let live = self.live_on(job, host).next();
+            if self.is_given_up(host, now) {
+                self.give_up(job, host);
+            } else if let Some(key) = live {
+                let text = format!("step {key} lives on {}", self.names[host]);
+                self.violate("a node is released when nothing is left there", text);
             }
         }
         self.released += nodes.len() as u64;
@@ -237,6 +235,20 @@ impl Judge {
         self.move_to(id, if requeue { Phase::Pending } else { Phase::Ended });
         if !requeue {
             self.check_end(id, clients);
+        }
+    }
+
+    /// Live steps of an attempt on a node.
+    fn live_on(&self, job: JobAttempt, host: usize) -> impl Iterator<Item = StepKey> + '_ {
+        let live = self.live.iter().filter(move |(key, on)| *on == host && attempt_of(*key) == job);
+        live.map(|(key, _)| *key)
+    }
+
+    /// Whatever may live of the job there is lost by decision.
+    fn give_up(&mut self, job: JobAttempt, host: usize) {
+        let lost = self.live_on(job, host).count() as u32;
+        if self.given_up.insert((job, host)) && lost > 0 {
+            self.uncount(job.job, lost);
         }
     }
 
@@ -319,7 +331,6 @@ impl JobFile {
             requeue_sent: false,
             suspended: None,
             was_suspended: false,
-            given_up: false,
         }
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct JobFile {
     requeue: bool,
     pub(crate) started: Option<Time>,
     pub(crate) ended: Option<Time>,
-    /// Steps of it that have live processes, over all nodes.
+    /// Steps of it that have live processes, over all nodes that were not given up.
     pub(crate) live: u32,
     pub(crate) live_attempt: u32,
     /// Attempts of which a process was seen.
@@ -75,8 +75,6 @@ pub(crate) struct JobFile {
     was_suspended: bool,
     /// Its user was told that it is suspended.
     pub(crate) suspended: Option<Time>,
-    /// Its nodes were silent for so long that policy gave them up.
-    given_up: bool,
 }
 
 /// How many tasks of an order run.
@@ -111,6 +109,9 @@ pub(crate) struct Judge {
     names: Vec<String>,
     hosts: BTreeMap<NodeId, usize>,
     heard: Vec<Time>,
+    /// Attempts on nodes that were silent for so long that policy gave them up, or that the operator gave up: what lives
+    /// there does not count.
+    given_up: BTreeSet<(JobAttempt, usize)>,
     /// Nodes that the operator set down: their jobs are lost by decision, whatever their processes do.
     down: BTreeSet<usize>,
     memory: Vec<u64>,
@@ -152,6 +153,7 @@ impl Judge {
             names: setup.names.clone(),
             hosts: BTreeMap::new(),
             heard: vec![Time::default(); setup.names.len()],
+            given_up: BTreeSet::new(),
             down: BTreeSet::new(),
             memory: vec![0; setup.names.len()],
             node_lost_s: setup.config.node_lost_s,

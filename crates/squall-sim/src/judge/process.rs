@@ -1,6 +1,7 @@
 //! What processes must and must not do.
 
-use squall_model::id::{StepKey, StepNo};
+use squall_engine::node::attempt_of;
+use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt, JobKind};
 use squall_model::step::StepLaunch;
 use squall_model::time::{Span, Time};
@@ -39,11 +40,13 @@ impl Judge {
         if !self.files.contains_key(&key.job) {
             return self.violate("a job runs only after its start is durable", format!("step {key}"));
         }
-        self.check_right_to_run(key, clients);
-        let main = is_main(launch);
+        self.check_right_to_run(key, node, clients);
+        let (main, counts) = (is_main(launch), self.counts(key, node));
         let Some(file) = self.files.get_mut(&key.job) else { return };
-        file.live += 1;
-        file.live_attempt = key.attempt.0;
+        if counts {
+            file.live += 1;
+            file.live_attempt = key.attempt.0;
+        }
         file.first_process.get_or_insert(now);
         file.process_started = now;
         let order = file.order;
@@ -51,7 +54,7 @@ impl Judge {
             file.runs += 1;
             file.last_run = key.attempt.0;
         }
-        if file.live == 1 {
+        if counts && file.live == 1 {
             let width = self.widths.entry(order).or_default();
             width.live += 1;
             width.most = width.most.max(width.live);
@@ -65,12 +68,12 @@ impl Judge {
         }
     }
 
-    fn check_right_to_run(&mut self, key: StepKey, clients: &Clients) {
+    fn check_right_to_run(&mut self, key: StepKey, node: usize, clients: &Clients) {
         let Some(file) = self.files.get(&key.job) else { return };
         let (attempt, started) = (file.attempt, file.started);
         if key.attempt.0 > attempt || started.is_none() {
             self.violate("a job runs only after its start is durable", format!("step {key}, durable is {attempt}"));
-        } else if file.live > 0 && file.live_attempt != key.attempt.0 && !file.given_up {
+        } else if file.live > 0 && file.live_attempt != key.attempt.0 && self.counts(key, node) {
             let other = file.live_attempt;
             self.violate("at most one attempt lives", format!("step {key} while attempt {other} lives"));
         } else if file.held {
@@ -95,7 +98,7 @@ impl Judge {
     fn holds(&self, kind: DependencyKind, other: usize, index: Option<u32>, clients: &Clients) -> bool {
         let (Some(&first), Some(order)) = (self.ids.get(&other), clients.order(other)) else { return false };
         let count = order.tasks();
-        let range = self.files.range(first..squall_model::id::JobId(first.0 + count));
+        let range = self.files.range(first..JobId(first.0 + count));
         let files = || range.clone().map(|(_, file)| file);
         let skipped = self.skipped.get(&first).copied().unwrap_or(0);
         let all_seen = files().count() as u32 + skipped >= count;
@@ -171,18 +174,32 @@ impl Judge {
             self.memory[node] = self.memory[node].saturating_sub(share);
         }
         self.check_limit(now, launch);
+        let counts = self.counts(key, node);
         let Some(file) = self.files.get_mut(&key.job) else { return };
-        file.live = file.live.saturating_sub(1);
         file.last_process_end = Some(now);
         if is_main(launch) && file.attempt == key.attempt.0 {
             file.truth = Some(exit);
             file.unseen |= unseen;
         }
+        if counts {
+            self.uncount(key.job, 1);
+        }
+    }
+
+    /// Whether what lives of an attempt on a node counts: nobody has given it up.
+    fn counts(&self, key: StepKey, node: usize) -> bool {
+        !self.given_up.contains(&(attempt_of(key), node))
+    }
+
+    /// So many steps of a job do not live any more.
+    pub(super) fn uncount(&mut self, id: JobId, steps: u32) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.live = file.live.saturating_sub(steps);
         let (live, order, phase) = (file.live, file.order, file.phase);
         if live == 0 {
             self.widths.entry(order).or_default().live -= 1;
             if phase == Phase::Running {
-                self.move_to(key.job, Phase::Unreported);
+                self.move_to(id, Phase::Unreported);
             }
         }
     }
