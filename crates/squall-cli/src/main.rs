@@ -48,6 +48,7 @@ const COMMANDS: &[Command] = &[
     slurm("sbcast", "copy a file to all nodes of a job", command::sbcast::run),
     slurm("sacctmgr", "show accounts and users", command::sacctmgr::run),
     slurm("sshare", "show shares of accounts", command::sshare::run),
+    slurm("sreport", "report CPU time by account and user", command::sreport::run),
     slurm("sprio", "show what priorities are made of", command::sprio::run),
     slurm("sdiag", "show the controller's counters", command::sdiag::run),
 ];

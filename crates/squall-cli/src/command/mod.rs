@@ -20,6 +20,7 @@ pub(crate) mod sim;
 pub(crate) mod sinfo;
 pub(crate) mod sprio;
 pub(crate) mod squeue;
+pub(crate) mod sreport;
 pub(crate) mod srun;
 pub(crate) mod sshare;
 pub(crate) mod sstat;

@@ -88,7 +88,8 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
     if asked.spec.name.is_empty() {
         let base = || std::path::Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
         let named = if line.operands.is_empty() { None } else { base() };
-        asked.spec.name = named.unwrap_or_else(|| "interactive".to_owned());
+        let nameless = if asked.alloc.no_shell { "no-shell" } else { "interactive" };
+        asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
     }
     if asked.alloc.no_shell {
         asked.others.insert("no-shell", String::new());

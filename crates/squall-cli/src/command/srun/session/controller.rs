@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
+use squall_model::id::JobId;
 use squall_model::job::{EndState, ExitCode, Outcome};
-use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 
 use super::{Created, Session};
+use crate::client::ClientError;
 use crate::contact::{Patience, Search, may_pass};
 use crate::options::Stop;
 use crate::refusal;
@@ -36,10 +38,7 @@ impl Session<'_> {
                 };
                 self.done.get_or_insert((now, outcome));
             }
-            Err(error) => {
-                let what = format!("Unable to create step for job {}", self.job);
-                return Err(Stop::Bad { lines: refusal::lines(&what, &error), exit: 1 });
-            }
+            Err(error) => return Err(Stop::Bad { lines: not_created(self.job, &error), exit: 1 }),
         }
         Ok(())
     }
@@ -84,4 +83,14 @@ impl Session<'_> {
             drop(Patience::new("srun").ask(&request));
         });
     }
+}
+
+/// Why there is no step: the job is none any more, or has no room for it.
+fn not_created(job: JobId, error: &ClientError) -> Vec<String> {
+    if matches!(error, ClientError::Refused(Refusal::InvalidJobId | Refusal::AlreadyDone)) {
+        let mut lines = refusal::lines(&format!("Unable to confirm allocation for job {job}"), error);
+        lines.push(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {job}"));
+        return lines;
+    }
+    refusal::lines(&format!("Unable to create step for job {job}"), error)
 }
