@@ -47,7 +47,7 @@ impl std::fmt::Display for Daemon {
 
 impl Daemon {
     /// Its pid file.
-    pub fn pid_file(&self, place: &Place) -> PathBuf {
+    pub(crate) fn pid_file(&self, place: &Place) -> PathBuf {
         match self {
             Self::Controller => place.controller_pid(),
             Self::Node(name) => place.node_pid(name),

@@ -266,11 +266,6 @@ impl NodeMachine {
         &self.boot.name
     }
 
-    /// Whether a step was spawned here and has not ended, as far as the machine knows.
-    pub fn is_live(&self, key: StepKey) -> bool {
-        self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))
-    }
-
     /// Calls for whatever time has made due.
     fn tick(&mut self, now: Time, out: &mut NodeOut) {
         while let Some(&(due, timer)) = self.timers.first().filter(|(due, _)| *due <= now) {
