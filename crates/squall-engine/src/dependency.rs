@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use squall_model::job::{Dependency, DependencyKind, DependencyTerm};
 
 /// `afterok:12:13_4,after:15+10`, as `--dependency` takes it: terms of one kind are joined.
-pub fn dependency_text(dependency: &Dependency) -> String {
+pub(crate) fn dependency_text(dependency: &Dependency) -> String {
     let separator = separator(dependency);
     let mut text = String::new();
     let mut last = None;
@@ -30,7 +30,7 @@ pub fn dependency_text(dependency: &Dependency) -> String {
 
 /// `afterok:12(unfulfilled),singleton(failed)`: what `squeue` and `scontrol show job` print of the terms that
 /// still count. `failed`: terms that can never come true.
-pub fn dependency_status<'a>(
+pub(crate) fn dependency_status<'a>(
     dependency: &Dependency,
     terms: impl IntoIterator<Item = (&'a DependencyTerm, bool)>,
 ) -> String {

@@ -3,7 +3,7 @@
 
 pub mod binding;
 pub mod control;
-pub mod dependency;
+mod dependency;
 pub mod environment;
 pub mod fabric;
 pub mod machine;

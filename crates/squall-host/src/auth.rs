@@ -19,20 +19,20 @@ type Known = HashMap<(u32, u32), (Instant, Arc<Owner>)>;
 
 /// Looks users up and remembers them for a while. Lookups may block: not on the controller's own thread.
 #[derive(Debug, Default)]
-pub struct Authority {
+pub(crate) struct Authority {
     known: Mutex<Known>,
 }
 
 impl Authority {
     /// The peer with these ids, if it is known and fresh.
-    pub fn known(&self, uid: u32, gid: u32) -> Option<Who> {
+    pub(crate) fn known(&self, uid: u32, gid: u32) -> Option<Who> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let (since, owner) = known.get(&(uid, gid))?;
         (since.elapsed() < KEPT).then(|| who(owner))
     }
 
     /// The peer with these ids, looked up.
-    pub fn look_up(&self, uid: u32, gid: u32) -> Who {
+    pub(crate) fn look_up(&self, uid: u32, gid: u32) -> Who {
         let owner = Arc::new(owner(uid, gid));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= USERS_MAX {
@@ -44,7 +44,7 @@ impl Authority {
 }
 
 /// Whether a user may act on everything: root, or who runs the cluster.
-pub fn is_operator(uid: u32) -> bool {
+pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 

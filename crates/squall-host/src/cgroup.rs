@@ -17,13 +17,13 @@ use squall_model::set::CoreSet;
 use crate::logging::say;
 use crate::spool::file;
 
-pub mod detect;
+pub(crate) mod detect;
 
 use detect::{Mounts, Version};
 
 /// The folders of one node in the hierarchies that it may use.
 #[derive(Clone, Debug, Default)]
-pub struct Cgroups {
+pub(crate) struct Cgroups {
     /// The v2 hierarchy.
     v2: Option<Hierarchy>,
     /// The one with the memory controller: v2 or its own.
@@ -44,16 +44,16 @@ const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
 
 /// What a job or step may use on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// MiB; 0: no limit.
-    pub memory_mb: u64,
+    pub(crate) memory_mb: u64,
     /// Numbers of CPUs, as the kernel counts them; empty: all.
-    pub cpus: CoreSet,
+    pub(crate) cpus: CoreSet,
 }
 
 impl Cgroups {
     /// Makes the node's folders wherever this process may. Notices say what will be missing, for the log.
-    pub fn open(mounts: &Mounts, cluster: &str, node: &str) -> (Self, Vec<String>) {
+    pub(crate) fn open(mounts: &Mounts, cluster: &str, node: &str) -> (Self, Vec<String>) {
         let mut notices = Vec::new();
         let below = Path::new("squall").join(cluster).join(node);
         // A node that ends at this moment may remove the cluster's folder under our hands: tried twice.
@@ -93,7 +93,7 @@ impl Cgroups {
     }
 
     /// Makes the job's groups. Repeated: the limits are set again.
-    pub fn open_job(&self, job: JobAttempt, limits: &Limits) -> io::Result<()> {
+    pub(crate) fn open_job(&self, job: JobAttempt, limits: &Limits) -> io::Result<()> {
         for hierarchy in self.used(limits) {
             let dir = hierarchy.base.join(job_name(job));
             make_dir(&dir)?;
@@ -104,7 +104,7 @@ impl Cgroups {
     }
 
     /// Makes the step's groups within the job's, which are made without limits if they are missing.
-    pub fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
+    pub(crate) fn open_step(&self, key: StepKey, limits: &Limits) -> io::Result<StepGroups> {
         let job = JobAttempt { job: key.job, attempt: key.attempt };
         let mut groups = StepGroups::default();
         for hierarchy in self.used(limits) {
@@ -149,12 +149,12 @@ impl Cgroups {
     }
 
     /// The folder of the step's v2 group, for its daemon to be born in.
-    pub fn birthplace(&self, key: StepKey) -> Option<PathBuf> {
+    pub(crate) fn birthplace(&self, key: StepKey) -> Option<PathBuf> {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
     }
 
     /// Processes in the job's groups.
-    pub fn members_of_job(&self, job: JobAttempt) -> BTreeSet<u32> {
+    pub(crate) fn members_of_job(&self, job: JobAttempt) -> BTreeSet<u32> {
         let dirs = self.all().flat_map(|hierarchy| {
             let dir = hierarchy.base.join(job_name(job));
             let steps: Vec<PathBuf> = folders(&dir).into_iter().map(|step| dir.join(step)).collect();
@@ -164,19 +164,19 @@ impl Cgroups {
     }
 
     /// Processes in the step's groups.
-    pub fn members_of_step(&self, key: StepKey) -> BTreeSet<u32> {
+    pub(crate) fn members_of_step(&self, key: StepKey) -> BTreeSet<u32> {
         self.all().flat_map(|hierarchy| members(&step_dir(hierarchy, key))).collect()
     }
 
     /// Kills all members of the job's groups, as far as one call can do it.
-    pub fn kill_job(&self, job: JobAttempt) {
+    pub(crate) fn kill_job(&self, job: JobAttempt) {
         if let Some(v2) = &self.v2 {
             let _ = write(&v2.base.join(job_name(job)), "cgroup.kill", "1");
         }
     }
 
     /// Removes the groups of a job and its steps. False: some still have members.
-    pub fn close_job(&self, job: JobAttempt) -> bool {
+    pub(crate) fn close_job(&self, job: JobAttempt) -> bool {
         self.all().all(|hierarchy| {
             let dir = hierarchy.base.join(job_name(job));
             match fs::remove_dir(&dir) {
@@ -192,14 +192,14 @@ impl Cgroups {
     }
 
     /// Removes the groups of a step that has ended. Those that still have members stay until the job is swept.
-    pub fn close_step(&self, key: StepKey) {
+    pub(crate) fn close_step(&self, key: StepKey) {
         for hierarchy in self.all() {
             let _ = fs::remove_dir(step_dir(hierarchy, key));
         }
     }
 
     /// Jobs that have a group here.
-    pub fn jobs(&self) -> Vec<JobAttempt> {
+    pub(crate) fn jobs(&self) -> Vec<JobAttempt> {
         let names = self.all().flat_map(|hierarchy| folders(&hierarchy.base));
         let mut jobs: Vec<JobAttempt> = names.filter_map(|name| job_of(&name)).collect();
         jobs.sort_unstable();
@@ -208,7 +208,7 @@ impl Cgroups {
     }
 
     /// Removes the node's own folders, if no job is left in them.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         for hierarchy in self.all() {
             if fs::remove_dir(&hierarchy.base).is_ok() {
                 let cluster = hierarchy.base.parent();
@@ -257,7 +257,7 @@ fn delegate(dir: &Path) -> Vec<&'static str> {
 
 /// The groups of one step, as its step daemon sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StepGroups {
+pub(crate) struct StepGroups {
     /// Groups that the step daemon has to join.
     join: Vec<PathBuf>,
     /// The one with the memory controller.
@@ -266,7 +266,7 @@ pub struct StepGroups {
 
 impl StepGroups {
     /// As the node daemon wrote them into the step's folder; none if there is no such file.
-    pub fn read(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         match fs::read_to_string(folder.join(file::CGROUPS)) {
             Ok(text) => Ok(Self::from_text(&text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -275,7 +275,7 @@ impl StepGroups {
     }
 
     /// For the step's folder: a line `join PATH`, `memory1 PATH` or `memory2 PATH` each.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let join = self.join.iter().map(|path| format!("join {}\n", path.display()));
         let memory = self.memory.iter().map(|(path, version)| match version {
             Version::V1 => format!("memory1 {}\n", path.display()),
@@ -300,7 +300,7 @@ impl StepGroups {
     /// Moves the calling process into all groups; what it starts afterwards is born there. To be called once, by the
     /// step daemon, before it drops privileges and before it starts anything. Only the group that limits memory is
     /// indispensable: the others are done without, with a notice on standard error.
-    pub fn join(&self) -> io::Result<()> {
+    pub(crate) fn join(&self) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
         for dir in self.left_to_join(born) {
@@ -321,12 +321,12 @@ impl StepGroups {
     }
 
     /// The folder of the group whose memory the kernel limits and counts.
-    pub fn memory_dir(&self) -> Option<&Path> {
+    pub(crate) fn memory_dir(&self) -> Option<&Path> {
         self.memory.as_ref().map(|(dir, _)| dir.as_path())
     }
 
     /// How many processes the kernel has killed for the memory limit of this step (or of its job, for a process of this step).
-    pub fn oom_kills(&self) -> u64 {
+    pub(crate) fn oom_kills(&self) -> u64 {
         let Some((dir, version)) = &self.memory else { return 0 };
         let name = match version {
             Version::V1 => "memory.oom_control",
@@ -337,7 +337,7 @@ impl StepGroups {
     }
 
     /// Peak memory of the whole step, KiB. None: the kernel does not say.
-    pub fn peak_kb(&self) -> Option<u64> {
+    pub(crate) fn peak_kb(&self) -> Option<u64> {
         let (dir, version) = self.memory.as_ref()?;
         let name = match version {
             Version::V1 => "memory.max_usage_in_bytes",
@@ -345,11 +345,6 @@ impl StepGroups {
         };
         let bytes: u64 = fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()?;
         Some(bytes >> 10)
-    }
-
-    /// Processes of the step, the step daemon included. None: there is no cgroup to ask.
-    pub fn members(&self) -> Option<Vec<u32>> {
-        self.join.first().map(|dir| members(dir))
     }
 }
 
@@ -417,7 +412,7 @@ mod tests {
     use squall_model::job::JobAttempt;
     use squall_model::set::CoreSet;
 
-    use super::{Cgroups, Limits, Mounts, StepGroups, Version, cpu_list, job_name, job_of, step_name, write};
+    use super::{Cgroups, Limits, Mounts, StepGroups, Version, cpu_list, job_name, job_of, members, step_name, write};
 
     #[test]
     fn groups_survive_being_written() {
@@ -475,7 +470,7 @@ mod tests {
         for dir in &groups.join {
             write(dir, "cgroup.procs", &child.id().to_string()).unwrap();
         }
-        assert_eq!(groups.members(), Some(vec![child.id()]));
+        assert_eq!(members(&groups.join[0]), [child.id()]);
         let members = BTreeSet::from([child.id()]);
         assert_eq!((cgroups.members_of_job(job), cgroups.members_of_step(key)), (members.clone(), members));
         if let Some(dir) = groups.memory_dir() {

@@ -14,16 +14,16 @@ const SYSTEM_CPUS: &str = "/sys/devices/system/cpu";
 
 /// A machine as one node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// What the node claims.
-    pub hardware: Hardware,
+    pub(crate) hardware: Hardware,
     /// The kernel's numbers of the CPUs, by the node's own numbers 0, 1, 2 …
-    pub cpus: Vec<usize>,
+    pub(crate) cpus: Vec<usize>,
 }
 
 impl Machine {
     /// Looks at this machine.
-    pub fn detect() -> Self {
+    pub(crate) fn detect() -> Self {
         let cpus = allowed_cpus();
         let topology = topology(Path::new(SYSTEM_CPUS), &cpus);
         let (sockets, cores_per_socket, threads_per_core) = topology.unwrap_or((1, cpus.len().max(1) as u32, 1));
@@ -48,7 +48,7 @@ impl Machine {
 
     /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`).
     #[must_use]
-    pub fn configured(mut self, config: &Config, name: &str) -> Self {
+    pub(crate) fn configured(mut self, config: &Config, name: &str) -> Self {
         if let Some(entry) = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name)) {
             self.apply(entry);
         }
@@ -77,13 +77,13 @@ impl Machine {
     }
 
     /// The kernel's number of one of the node's CPUs; claimed CPUs that do not exist share those that do.
-    pub fn cpu(&self, number: usize) -> Option<usize> {
+    pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }
 }
 
 /// Load average over one minute, in hundredths, and available memory, MiB.
-pub fn load() -> (u32, u64) {
+pub(crate) fn load() -> (u32, u64) {
     let text = read("/proc/loadavg");
     let load = text.split(' ').next().and_then(|first| first.parse::<f64>().ok()).unwrap_or(0.0);
     ((load * 100.0) as u32, meminfo_mb(&read("/proc/meminfo"), "MemAvailable").unwrap_or(0))

@@ -1,14 +1,14 @@
 //! The real world: sockets, disk, processes. Runs the machines of `squall-engine`.
 
-pub mod accounts;
-pub mod auth;
-pub mod cgroup;
+mod accounts;
+mod auth;
+mod cgroup;
 pub mod controld;
-pub mod hardware;
+mod hardware;
 pub mod journal;
 pub mod life;
-pub mod link;
-pub mod logging;
+mod link;
+mod logging;
 pub mod noded;
 pub mod pidfile;
 pub mod place;
@@ -17,4 +17,4 @@ pub mod rack;
 pub mod spool;
 pub mod stepd;
 pub mod sys;
-pub mod traces;
+mod traces;

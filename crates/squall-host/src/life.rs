@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
@@ -87,7 +89,9 @@ impl Daemon {
         match self {
             Self::Controller => command.arg("controller"),
             Self::Node(name) => command.arg("node").arg(name),
-            Self::Rack(first, count) => command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")]),
+            Self::Rack(first, count) => {
+                command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
+            }
         };
         command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]);
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -95,41 +99,55 @@ impl Daemon {
         Ok(Started { child: command.spawn()?, log: path, log_start })
     }
 
-    /// Sends it a signal, if it lives; never to another process that has got its id.
-    pub fn signal(&self, place: &Place, signal: Signal) -> io::Result<()> {
-        let Some(pid) = self.pid(place) else { return Ok(()) };
-        let Some(handle) = Pid::from_raw(pid) else { return Ok(()) };
-        let fd = match pidfd_open(handle, PidfdFlags::empty()) {
-            Ok(fd) => fd,
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
+    /// A handle on its process, if it lives; never on another process that has got its id.
+    pub fn process(&self, place: &Place) -> io::Result<Option<Process>> {
+        let Some(pid) = self.pid(place) else { return Ok(None) };
+        let Some(id) = Pid::from_raw(pid) else { return Ok(None) };
+        let handle = match pidfd_open(id, PidfdFlags::empty()) {
+            Ok(fd) => Process(fd),
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
         // Still the daemon after the handle was made: so the handle is the daemon's.
-        if self.pid(place) != Some(pid) {
-            return Ok(());
-        }
-        match pidfd_send_signal(&fd, signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
+        Ok((self.pid(place) == Some(pid)).then_some(handle))
     }
 
-    /// Waits until it has ended. False: it still lives.
+    /// Waits until nothing says any more that it lives. False: it still lives. Its process may need a moment longer:
+    /// who must see that end too takes a [`Process`] before.
     pub fn wait_gone(&self, place: &Place, time: Duration) -> bool {
         wait_until(time, || self.pid(place).is_none())
     }
+}
+
+/// The process of a daemon.
+#[derive(Debug)]
+pub struct Process(OwnedFd);
+
+impl Process {
+    /// Waits until it has ended. False: it still lives.
+    pub fn wait(&self, time: Duration) -> io::Result<bool> {
+        let start = Instant::now();
+        loop {
+            let left = Timespec::try_from(time.saturating_sub(start.elapsed())).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Err(rustix::io::Errno::INTR) => {}
+                ended => return Ok(ended? > 0),
+            }
+        }
+    }
 
     /// Ends it: asks, waits, forces.
-    pub fn end(&self, place: &Place, patience: Duration) -> io::Result<()> {
-        if self.wait_gone(place, Duration::ZERO) {
-            return Ok(());
+    pub fn end(&self, patience: Duration) -> io::Result<()> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            match pidfd_send_signal(&self.0, signal) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(e) => return Err(e.into()),
+            }
+            if self.wait(patience)? {
+                return Ok(());
+            }
         }
-        self.signal(place, Signal::TERM)?;
-        if self.wait_gone(place, patience) {
-            return Ok(());
-        }
-        self.signal(place, Signal::KILL)?;
-        if self.wait_gone(place, patience) { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
+        Err(io::ErrorKind::TimedOut.into())
     }
 }
 

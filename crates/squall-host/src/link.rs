@@ -21,7 +21,7 @@ const WRITE_TIME: Duration = Duration::from_mins(1);
 const READ_BYTES: usize = 64 << 10;
 
 /// Reads one frame; None: the peer closed between frames.
-pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
     let mut head = [0; HEADER_BYTES];
     if stream.read(&mut head[..1]).await? == 0 {
         return Ok(None);
@@ -42,7 +42,7 @@ pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) ->
 }
 
 /// Writes one frame.
-pub async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
+pub(crate) async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     let mut bytes = Vec::new();
     codec::encode(message, &mut bytes).map_err(malformed)?;
     send(stream, &bytes).await
@@ -67,7 +67,7 @@ static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// What waits to be written to one peer. Bounded: a peer that doesn't read is cut off.
 #[derive(Clone, Debug)]
-pub struct Outgoing(Arc<Shared>);
+pub(crate) struct Outgoing(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -100,14 +100,14 @@ impl Drop for Queue {
 
 impl Outgoing {
     /// An empty queue that holds at most so many bytes.
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let queue = Queue { frames: VecDeque::new(), bytes: 0, closed: false, idle: true };
         let queue = Mutex::new(queue);
         Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
     }
 
     /// Adds a message. Err: it can't be encoded; the connection should be closed.
-    pub fn push<T: Serialize>(&self, message: &T) -> Result<(), codec::CodecError> {
+    pub(crate) fn push<T: Serialize>(&self, message: &T) -> Result<(), codec::CodecError> {
         let mut bytes = Vec::new();
         codec::encode(message, &mut bytes)?;
         let mut queue = self.lock();
@@ -128,26 +128,20 @@ impl Outgoing {
         Ok(())
     }
 
-    /// How many bytes may still be queued.
-    pub fn room(&self) -> usize {
-        let free = WAITING_BYTES_MAX.saturating_sub(WAITING_BYTES.load(Ordering::Relaxed));
-        self.0.bytes_max.saturating_sub(self.lock().bytes).min(free)
-    }
-
     /// Lets what is queued go out and then closes.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.0.changed.notify_one();
     }
 
     /// Whether all that was pushed has been handed to the kernel.
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         let queue = self.lock();
         queue.frames.is_empty() && queue.idle
     }
 
     /// Writes what is pushed until the queue is closed or the peer fails.
-    pub async fn pump(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    pub(crate) async fn pump(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         loop {
             let next = {
                 let mut queue = self.lock();

@@ -42,7 +42,7 @@ impl Stat {
     }
 
     /// Whether it has ended and only waits to be reaped.
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
@@ -71,7 +71,7 @@ pub fn mark(pid: u32) -> Option<PathBuf> {
 
 /// Every living process that bears a mark below `steps`, with the name of its step's folder. A process in the midst of
 /// exec is not seen: look twice.
-pub fn marked(steps: &Path) -> Vec<(u32, String)> {
+pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let name = mark(pid)?.strip_prefix(steps).ok()?.to_str()?.to_owned();
         let alive = Stat::of(pid).is_some_and(|stat| !stat.is_dead());
@@ -81,7 +81,7 @@ pub fn marked(steps: &Path) -> Vec<(u32, String)> {
 }
 
 /// Every step daemon that serves a folder below `steps`: its process and the name of the folder.
-pub fn step_daemons(steps: &Path) -> Vec<(u32, String)> {
+pub(crate) fn step_daemons(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let folder = served_folder(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)?;
         Some((pid, folder.strip_prefix(steps).ok()?.to_str()?.to_owned()))
@@ -103,13 +103,13 @@ fn served_folder(cmdline: &[u8]) -> Option<PathBuf> {
 
 /// Whether a process can belong to a job of that user: it runs as the user, as root, or as we do. Command lines and
 /// environments can be made up by anybody for their own processes.
-pub fn may_belong(pid: u32, user: u32) -> bool {
+pub(crate) fn may_belong(pid: u32, user: u32) -> bool {
     let of = fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
     of.is_ok_and(|uid| uid == user || uid == 0 || uid == rustix::process::geteuid().as_raw())
 }
 
 /// Kills a process if, with its descriptor in hand, it still is the one that is meant.
-pub fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
+pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
     if let Ok(fd) = pidfd::open(pid)
         && meant(pid)
     {

@@ -46,7 +46,7 @@ pub const TASK_MARK: &str = "SQUALL_STEP";
 pub const RESULT_BYTES: usize = 4096;
 
 /// Notes that tasks may exist from now on, in a step's open result file. Needs no room on the disk.
-pub fn mark_begun(result: &File) -> io::Result<()> {
+pub(crate) fn mark_begun(result: &File) -> io::Result<()> {
     result.write_all_at(&[1], RESULT_BYTES as u64)
 }
 
@@ -55,7 +55,7 @@ const EXIT_BYTES: usize = 3 + 3 * 8;
 
 /// Notes how a task ended, by its place among the step's tasks on this node, in a step's open result file. Needs no room on
 /// the disk.
-pub fn note_exit(result: &File, place: usize, exit: ExitCode, usage: &Usage) -> io::Result<()> {
+pub(crate) fn note_exit(result: &File, place: usize, exit: ExitCode, usage: &Usage) -> io::Result<()> {
     let mut bytes = vec![1, exit.code, exit.signal];
     bytes.extend([usage.user.0, usage.system.0, usage.max_rss_kb].iter().flat_map(|number| number.to_le_bytes()));
     result.write_all_at(&bytes, (RESULT_BYTES + 1 + place * EXIT_BYTES) as u64)
@@ -78,7 +78,7 @@ pub mod file {
     /// The batch job's environment: entries ended by NUL.
     pub const ENVIRONMENT: &str = "environment";
     /// Cgroup folders.
-    pub const CGROUPS: &str = "cgroups";
+    pub(crate) const CGROUPS: &str = "cgroups";
     /// The result.
     pub const RESULT: &str = "result";
     /// Tasks started.
@@ -183,12 +183,12 @@ impl Spool {
     }
 
     /// Remembers the newest session. Needs no room on the disk.
-    pub fn save_session(&self, session: Session) -> io::Result<()> {
+    pub(crate) fn save_session(&self, session: Session) -> io::Result<()> {
         write_in_place(self.root.as_fd(), SESSION, &session_text(session))
     }
 
     /// Remembers a job.
-    pub fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
+    pub(crate) fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
         let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
         let frame = frame_of(facts)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
@@ -209,7 +209,7 @@ impl Spool {
     }
 
     /// Makes a step's folder, complete or not at all. `AlreadyExists`: it is there. `groups`: content of `cgroups`.
-    pub fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
+    pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
         let name = launch.key.to_string();
         if rustix::fs::accessat(&self.steps, name.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -252,7 +252,7 @@ impl Spool {
     }
 
     /// The folder of all steps' folders.
-    pub fn steps_dir(&self) -> PathBuf {
+    pub(crate) fn steps_dir(&self) -> PathBuf {
         self.path.join(STEPS)
     }
 
@@ -267,14 +267,14 @@ impl Spool {
     }
 
     /// Opens a file of a step's folder for reading and writing.
-    pub fn open_file(&self, key: StepKey, name: &str) -> io::Result<File> {
+    pub(crate) fn open_file(&self, key: StepKey, name: &str) -> io::Result<File> {
         let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
     /// Whether a step daemon ever took the folder over. If not, none will: what it would have to create is there from
     /// now on.
-    pub fn was_taken(&self, key: StepKey) -> bool {
+    pub(crate) fn was_taken(&self, key: StepKey) -> bool {
         let fence = || {
             let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
             open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)
@@ -339,7 +339,7 @@ impl Spool {
     }
 
     /// Writes a last word for a step whose daemon died.
-    pub fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
+    pub(crate) fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
         write_result(&mut self.open_file(key, file::RESULT)?, word)
     }
 
@@ -351,7 +351,7 @@ impl Spool {
     }
 
     /// Removes a step's folder. Gives what its daemon wrote to its standard error.
-    pub fn remove_step(&self, key: StepKey) -> io::Result<String> {
+    pub(crate) fn remove_step(&self, key: StepKey) -> io::Result<String> {
         let mut log = Vec::new();
         if let Ok(file) = self.open_file(key, file::LOG) {
             let _ = file.take(LOG_BYTES_MAX).read_to_end(&mut log);
@@ -361,7 +361,7 @@ impl Spool {
     }
 
     /// Removes a job's mark. The folders of its steps are removed one by one.
-    pub fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
+    pub(crate) fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.jobs, attempt_name(job).as_str(), AtFlags::empty()) {
             Err(e) if e != Errno::NOENT => Err(e.into()),
             _ => Ok(()),
@@ -389,7 +389,7 @@ impl Spool {
 }
 
 /// Writes a step's last word over the room reserved for it; a note that does not fit is cut.
-pub fn write_result(file: &mut File, word: &FromStepd) -> io::Result<()> {
+pub(crate) fn write_result(file: &mut File, word: &FromStepd) -> io::Result<()> {
     let mut frame = frame_of(word)?;
     if frame.len() > RESULT_BYTES {
         let mut short = word.clone();

@@ -17,18 +17,18 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Traces of the tasks of a step on this node.
 #[derive(Debug)]
-pub struct Traces {
+pub(crate) struct Traces {
     /// Ranks of the tasks, by place.
-    pub ranks: Vec<u32>,
+    pub(crate) ranks: Vec<u32>,
     /// Tasks whose end was noted, by rank.
-    pub ended: BTreeMap<u32, (ExitCode, Usage)>,
+    pub(crate) ended: BTreeMap<u32, (ExitCode, Usage)>,
     /// Tasks that were started and whose end was not noted, by rank.
-    pub started: BTreeMap<u32, TaskPid>,
+    pub(crate) started: BTreeMap<u32, TaskPid>,
 }
 
 impl Traces {
     /// The traces of a step, to be read after its daemon's death. None: its launch is gone.
-    pub fn of(spool: &Spool, key: StepKey) -> Option<Self> {
+    pub(crate) fn of(spool: &Spool, key: StepKey) -> Option<Self> {
         let launch = spool.launch(key)?;
         let ranks = StepSetup::of(&launch).ranks;
         let ended = ended(spool, key, &ranks);
@@ -48,14 +48,14 @@ impl Traces {
     }
 
     /// Ranks of which nothing is known.
-    pub fn missing(&self) -> Vec<u32> {
+    pub(crate) fn missing(&self) -> Vec<u32> {
         let known = |rank: &u32| self.ended.contains_key(rank) || self.started.contains_key(rank);
         self.ranks.iter().copied().filter(|rank| !known(rank)).collect()
     }
 }
 
 /// Tasks whose end was noted, by rank.
-pub fn ended(spool: &Spool, key: StepKey, ranks: &[u32]) -> BTreeMap<u32, (ExitCode, Usage)> {
+pub(crate) fn ended(spool: &Spool, key: StepKey, ranks: &[u32]) -> BTreeMap<u32, (ExitCode, Usage)> {
     let exits = spool.exits(key).into_iter();
     exits.filter_map(|(place, exit, usage)| Some((*ranks.get(place)?, (exit, usage)))).collect()
 }

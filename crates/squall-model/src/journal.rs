@@ -19,11 +19,11 @@ pub const FORMAT: u32 = 1;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 80;
 /// Bytes of a frame's header.
-pub const FRAME_HEADER_BYTES: usize = 32;
+pub(crate) const FRAME_HEADER_BYTES: usize = 32;
 /// Bytes of the mark at a frame's end: never zero, so that a frame whose end was not written shows it.
-pub const END_MARK_BYTES: usize = 8;
+pub(crate) const END_MARK_BYTES: usize = 8;
 /// Longest content of a frame, bytes.
-pub const CONTENT_BYTES_MAX: usize = 256 << 20;
+pub(crate) const CONTENT_BYTES_MAX: usize = 256 << 20;
 /// Bytes of the frame that closes a segment; this room is always kept free.
 pub const CLOSE_BYTES: usize = FRAME_HEADER_BYTES + ITEM_HEADER_BYTES + END_MARK_BYTES;
 

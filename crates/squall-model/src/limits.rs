@@ -13,7 +13,7 @@ pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 /// Most separate ranges of indices of one array (`0-9` is one): what a frame and a record can carry.
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
-pub const HOSTLIST_MAX: usize = 1 << 20;
+pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
 /// Most nodes of a cluster: ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.
@@ -35,17 +35,17 @@ pub const STEP_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 /// Reports that one frame from a node carries.
 pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 /// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).
-pub const MIN_JOB_AGE_S: u64 = 300;
+pub(crate) const MIN_JOB_AGE_S: u64 = 300;
 /// Seconds between TERM and KILL (Slurm's `KillWait`).
-pub const KILL_WAIT_S: u64 = 30;
+pub(crate) const KILL_WAIT_S: u64 = 30;
 /// Seconds that an allocation lives on without a connected `salloc` or `srun` after a controller restart.
 pub const OWNER_GRACE_S: u64 = 60;
 /// Seconds between heartbeats of a node.
 pub const HEARTBEAT_S: u64 = 10;
 /// Seconds of silence after which a node counts as not responding (Slurm's `SlurmdTimeout` is 300).
-pub const NODE_TIMEOUT_S: u64 = 60;
+pub(crate) const NODE_TIMEOUT_S: u64 = 60;
 /// Seconds after which the jobs of a silent node are given up and requeued elsewhere. Slow is not dead.
-pub const NODE_LOST_S: u64 = 300;
+pub(crate) const NODE_LOST_S: u64 = 300;
 /// Seconds that a step lives on after its `srun` has vanished.
 pub const STEP_OWNER_GRACE_S: u64 = 10;
 /// Children of a node in the tree of daemons (Slurm's `TreeWidth` default).

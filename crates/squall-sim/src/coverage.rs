@@ -201,7 +201,7 @@ impl Default for Coverage {
 
 impl Coverage {
     /// The fault struck while so many jobs were in each phase.
-    pub fn strike(&mut self, fault: Fault, jobs: [u64; Phase::ALL.len()]) {
+    pub(crate) fn strike(&mut self, fault: Fault, jobs: [u64; Phase::ALL.len()]) {
         self.struck[fault as usize] += 1;
         for (reached, jobs) in self.reached[fault as usize].iter_mut().zip(jobs) {
             *reached += u64::from(jobs > 0);

@@ -40,7 +40,8 @@ Runs the node daemon of that name, or a rack of emulated nodes, in the foregroun
 struct Options {
     state: Option<PathBuf>,
     name: Option<String>,
-    rack: Option<Option<u32>>,
+    rack: bool,
+    count: Option<usize>,
     from: usize,
     kill_every: Option<Duration>,
     kills: Option<u32>,
@@ -58,7 +59,10 @@ impl Options {
             match arg {
                 Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
                 Long("accept-loss") => options.accept_loss = true,
-                Long("rack") => options.rack = Some(parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?),
+                Long("rack") => {
+                    options.rack = true;
+                    options.count = parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?;
+                }
                 Long("from") => options.from = parser.value().and_then(|n| n.parse()).map_err(text)?,
                 Long("kill-every") => {
                     let seconds: f64 = parser.value().and_then(|s| s.parse()).map_err(text)?;
@@ -97,7 +101,7 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
     finish("node", NODE_HELP, args, |options| {
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
-        if options.rack.is_some() {
+        if options.rack {
             return rack(&place, options);
         }
         let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
@@ -110,17 +114,16 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
 fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
     let config = controld::read_config(place).map_err(|e| e.to_string())?;
     let mut names = life::emulated_names(&config)?;
-    let count = options.rack.flatten().map(|count| count as usize);
     if names.is_empty() {
-        names = (1..=options.from + count.unwrap_or(0)).map(|n| format!("r{n}")).collect();
+        names = (1..=options.from + options.count.unwrap_or(0)).map(|n| format!("r{n}")).collect();
     }
-    let names: Vec<String> = names.into_iter().skip(options.from).take(count.unwrap_or(usize::MAX)).collect();
+    let names: Vec<String> = names.into_iter().skip(options.from).take(options.count.unwrap_or(usize::MAX)).collect();
     let _pid = hold(place, &Daemon::Rack(options.from, names.len()))?;
     if names.is_empty() {
         return Err("the configuration names no emulated node: `--rack=N` says how many".into());
     }
     let (kill_every, kills) = (options.kill_every, options.kills.unwrap_or(20));
-    Ok(rack::run(RackArgs { place: place.clone(), config, names, kill_every, kills }))
+    Ok(rack::run(&RackArgs { place: place.clone(), config, names, kill_every, kills }))
 }
 
 /// The daemon's pid file, for as long as it runs.

@@ -77,14 +77,17 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
         }
     }
+    // Taken before they are told to end: who says that a cluster is down has seen its last process end.
+    let mut processes = Vec::new();
+    for daemon in std::iter::once(&Daemon::Controller).chain(&nodes) {
+        let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
+        processes.extend(process.map(|process| (daemon, process)));
+    }
     let patience = SHUTDOWN_TIME + Duration::from_secs(config.kill_wait_s);
     let said = shut_down(place, keep_jobs, patience);
-    for daemon in std::iter::once(&Daemon::Controller).chain(&nodes) {
-        let ended = if daemon.wait_gone(place, if said.is_ok() { END_TIME } else { Duration::ZERO }) {
-            Ok(())
-        } else {
-            daemon.end(place, END_TIME)
-        };
+    for (daemon, process) in processes {
+        let gone = process.wait(if said.is_ok() { END_TIME } else { Duration::ZERO });
+        let ended = gone.and_then(|gone| if gone { Ok(()) } else { process.end(END_TIME) });
         ended.map_err(|e| format!("{daemon} does not end: {e}"))?;
     }
     sweep(place, &names, keep_jobs);

@@ -10,33 +10,33 @@ use squall_model::wire::client::Refusal;
 
 /// One node of the allocation, in the allocation's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// The node.
-    pub node: NodeId,
+    pub(crate) node: NodeId,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Cores that the job holds there.
-    pub cores: CoreSet,
+    pub(crate) cores: CoreSet,
     /// Those that no step holds.
-    pub free: CoreSet,
+    pub(crate) free: CoreSet,
     /// Memory that the job holds there, MiB; 0: no limit.
-    pub memory_mb: u64,
+    pub(crate) memory_mb: u64,
     /// What is left of it.
-    pub free_mb: u64,
+    pub(crate) free_mb: u64,
 }
 
 /// A step's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub(crate) struct Placed {
     /// What it holds. With `--overlap` the core sets are empty and no memory is held.
-    pub alloc: Alloc,
+    pub(crate) alloc: Alloc,
     /// Which task runs where.
-    pub layout: Layout,
+    pub(crate) layout: Layout,
 }
 
 /// Why there is no place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unplaced {
+pub(crate) enum Unplaced {
     /// Other steps hold what it needs: it fits when they have ended.
     Busy,
     /// It can never fit.
@@ -46,7 +46,7 @@ pub enum Unplaced {
 /// Finds a place for a step. Steps hold the cores that they use: all of the job's on their nodes, or with
 /// `--exact` as many as their tasks need; with `--overlap` none. Nodes are used in the allocation's order,
 /// tasks spread evenly, as Slurm does.
-pub fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
+pub(crate) fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
     let ask = Ask::new(rooms, spec).map_err(Unplaced::Never)?;
     let Some(ever) = ask.spread(rooms, spec, true) else {
         return Err(Unplaced::Never(ask.lacking(rooms, spec)));
@@ -68,7 +68,7 @@ pub fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
 
 /// Takes what a step that waits will need out of what rooms have free, as far as it is free already: whoever comes
 /// later can't hold it up for ever.
-pub fn reserve(rooms: &mut [Room], spec: &StepSpec) {
+pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
     let shares = Ask::new(rooms, spec).ok().and_then(|ask| ask.spread(rooms, spec, true));
     for share in shares.unwrap_or_default() {
         let cores = cores_for(&rooms[share.room], spec, share.tasks);

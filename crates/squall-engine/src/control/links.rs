@@ -36,8 +36,8 @@ pub(crate) struct Links {
 /// The connection of a child.
 #[derive(Debug)]
 struct Hop {
-    hop_in: u64,
-    hop_out: u64,
+    heard_hops: u64,
+    said_hops: u64,
     heard: Time,
     said: Time,
     reach: NodeSet,
@@ -79,21 +79,19 @@ impl Outbox {
     fn one(&mut self, node: NodeId, message: Down) {
         // What may be long comes alone: a frame can be divided between puts only.
         let long = matches!(&message, Down::StartJob { batch: Some(_), .. } | Down::StartStep(_));
-        match self.last.get(&node).filter(|_| !long) {
-            Some(&at) => self.puts[at].1.push(message),
-            None => {
-                self.last.insert(node, self.puts.len());
-                self.puts.push((NodeSet::one(node), vec![message]));
-            }
+        if let Some(&at) = self.last.get(&node).filter(|_| !long) {
+            self.puts[at].1.push(message);
+        } else {
+            self.last.insert(node, self.puts.len());
+            self.puts.push((NodeSet::one(node), vec![message]));
         }
     }
     fn many(&mut self, to: NodeSet, message: Down) {
-        match self.puts.last_mut().filter(|(known, _)| *known == to) {
-            Some((_, messages)) => messages.push(message),
-            None => {
-                self.last.clear();
-                self.puts.push((to, vec![message]));
-            }
+        if let Some((_, messages)) = self.puts.last_mut().filter(|(known, _)| *known == to) {
+            messages.push(message);
+        } else {
+            self.last.clear();
+            self.puts.push((to, vec![message]));
         }
     }
 }
@@ -108,7 +106,7 @@ impl Links {
     pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window) {
         let path = Path { above: Vec::new(), window, heartbeat_s: HEARTBEAT_S };
         let says = vec![Downward::Path(Box::new(path))];
-        self.hops.insert(link, Hop { hop_in: 0, hop_out: 0, heard: now, said: now, reach: NodeSet::new(), says });
+        self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach: NodeSet::new(), says });
     }
     /// A child's connection has ended, or is to be ended; returns the nodes that can't be reached any more.
     pub(crate) fn closed(&mut self, link: LinkId) -> Vec<NodeId> {
@@ -123,13 +121,13 @@ impl Links {
     /// Whether a frame is the next of its connection. None: the connection is broken.
     pub(crate) fn next(&mut self, now: Time, link: LinkId, frame: &UpFrame) -> Option<bool> {
         let Some(hop) = self.hops.get_mut(&link) else { return Some(false) };
-        if frame.hop <= hop.hop_in {
+        if frame.hop <= hop.heard_hops {
             return Some(false);
         }
-        if frame.hop != hop.hop_in + 1 {
+        if frame.hop != hop.heard_hops + 1 {
             return None;
         }
-        hop.hop_in += frame.says.len() as u64;
+        hop.heard_hops += frame.says.len() as u64;
         hop.heard = now;
         Some(true)
     }
@@ -270,8 +268,8 @@ impl Links {
         for (&link, hop) in &mut self.hops {
             if !hop.says.is_empty() || hop.said + heartbeat <= now {
                 let says = std::mem::take(&mut hop.says);
-                let first = hop.hop_out + 1;
-                hop.hop_out += says.len() as u64;
+                let first = hop.said_hops + 1;
+                hop.said_hops += says.len() as u64;
                 hop.said = now;
                 out.sends.push((link, DownFrame { hop: first, says }));
             }

@@ -8,7 +8,7 @@ mod apply;
 pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod info;
-pub mod layout;
+mod layout;
 pub(crate) mod links;
 pub(crate) mod queries;
 pub(crate) mod request;
@@ -182,10 +182,6 @@ impl Controller {
     /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
     pub fn diag(&self) -> &Diag {
         &self.diag
-    }
-    /// The counters, for the host's own figures.
-    pub fn diag_mut(&mut self) -> &mut Diag {
-        &mut self.diag
     }
 
     /// The script of a job, for its owner or an operator. The content is the host's to find.

@@ -9,8 +9,8 @@ use squall_model::wire::node::{Down, Registration};
 /// The child's end of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Child {
-    hop_in: u64,
-    hop_out: u64,
+    heard_hops: u64,
+    said_hops: u64,
     batch: u64,
     /// The session that it was offered last.
     pub(crate) offered: Session,
@@ -29,37 +29,37 @@ impl Child {
     }
 
     /// The next frame.
-    pub(crate) fn say(&mut self, says: Vec<Upward>) -> Box<UpFrame> {
-        let hop = self.hop_out + 1;
-        self.hop_out += says.len() as u64;
-        Box::new(UpFrame { hop, says })
+    pub(crate) fn say(&mut self, says: Vec<Upward>) -> UpFrame {
+        let hop = self.said_hops + 1;
+        self.said_hops += says.len() as u64;
+        UpFrame { hop, says }
     }
 
     /// The next frame, with one composite.
-    pub(crate) fn composite(&mut self, composite: Composite) -> Box<UpFrame> {
+    pub(crate) fn composite(&mut self, composite: Composite) -> UpFrame {
         self.batch += 1;
         self.say(vec![Upward::Composite { batch: self.batch, composite: Box::new(composite) }])
     }
 
     /// It wants to register.
-    pub(crate) fn knock(&mut self, name: &str) -> Box<UpFrame> {
+    pub(crate) fn knock(&mut self, name: &str) -> UpFrame {
         let knocks = vec![(Vec::new(), name.to_owned())];
         self.composite(Composite { knocks, reports: 1, ..Composite::default() })
     }
 
     /// It registers.
-    pub(crate) fn register(&mut self, registration: Registration) -> Box<UpFrame> {
+    pub(crate) fn register(&mut self, registration: Registration) -> UpFrame {
         self.composite(Composite { registrations: vec![registration], reports: 1, ..Composite::default() })
     }
 
     /// It reports for itself.
-    pub(crate) fn report(&mut self, reports: &[Report]) -> Box<UpFrame> {
+    pub(crate) fn report(&mut self, reports: &[Report]) -> UpFrame {
         let node = self.node.expect("only a node that was welcomed reports");
         self.composite(composite_of(node, reports))
     }
 
     /// Answers the queries that have come: it is there, and whatever is asked holds.
-    pub(crate) fn answer(&mut self) -> Option<Box<UpFrame>> {
+    pub(crate) fn answer(&mut self) -> Option<UpFrame> {
         let yes: NodeSet = self.node.into_iter().collect();
         let tally = Tally { yes, no: NodeSet::new() };
         let asked = std::mem::take(&mut self.asked).into_iter();
@@ -75,8 +75,8 @@ impl Child {
 
     /// Takes a frame; returns the messages for this node in it.
     pub(crate) fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
-        assert_eq!(frame.hop, self.hop_in + 1, "a gap");
-        self.hop_in += frame.says.len() as u64;
+        assert_eq!(frame.hop, self.heard_hops + 1, "a gap");
+        self.heard_hops += frame.says.len() as u64;
         let mut messages = Vec::new();
         for say in frame.says {
             match say {

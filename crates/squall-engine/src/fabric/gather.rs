@@ -52,16 +52,13 @@ impl Gather {
         if composite.is_empty() && owed.is_none() {
             return;
         }
-        match self.waiting.back_mut().filter(|_| self.window.messages > 1) {
-            Some(waiting) => {
-                waiting.composite.merge(composite);
-                waiting.owed.extend(owed);
-                waiting.messages += 1;
-            }
-            None => {
-                let owed = owed.into_iter().collect();
-                self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1 });
-            }
+        if let Some(waiting) = self.waiting.back_mut().filter(|_| self.window.messages > 1) {
+            waiting.composite.merge(composite);
+            waiting.owed.extend(owed);
+            waiting.messages += 1;
+        } else {
+            let owed = owed.into_iter().collect();
+            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1 });
         }
     }
 

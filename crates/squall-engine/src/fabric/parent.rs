@@ -51,8 +51,8 @@ pub(super) struct Parent {
 pub(super) struct Attached {
     pub(super) to: Dial,
     /// Number of the last frame that came and of the last that went.
-    pub(super) hop_in: u64,
-    pub(super) hop_out: u64,
+    pub(super) heard_hops: u64,
+    pub(super) said_hops: u64,
     pub(super) heard: Time,
     pub(super) said: Time,
     /// What is above, once the way to the controller stands.
@@ -99,7 +99,7 @@ impl Parent {
         let to = self.dialling.take().unwrap_or(Dial::Controller);
         self.home_at = (to != self.first_choice()).then(|| now + self.home_wait);
         self.detour = false;
-        self.attached = Some(Attached { to, hop_in: 0, hop_out: 0, heard: now, said: now, path: None });
+        self.attached = Some(Attached { to, heard_hops: 0, said_hops: 0, heard: now, said: now, path: None });
         self.next_dial = None;
         self.pause = PAUSE.0;
     }

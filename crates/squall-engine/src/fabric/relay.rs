@@ -93,8 +93,8 @@ pub struct Relay {
 
 #[derive(Debug)]
 struct Child {
-    hop_in: u64,
-    hop_out: u64,
+    heard_hops: u64,
+    said_hops: u64,
     heard: Time,
     said: Time,
     reach: NodeSet,
@@ -144,10 +144,10 @@ impl Relay {
             }
             NetInput::DialFailed => self.parent.failed(now),
             NetInput::ParentClosed => self.lose_parent(now, local),
-            NetInput::FromParent(frame) => self.from_parent(now, *frame, local, out),
+            NetInput::FromParent(frame) => self.take_down(now, *frame, local, out),
             NetInput::ChildOpened { link } => self.child_opened(now, link),
             NetInput::ChildClosed { link } => self.lose_child(now, link),
-            NetInput::FromChild { link, frame } => self.from_child(now, link, *frame, out),
+            NetInput::FromChild { link, frame } => self.take_up(now, link, *frame, out),
         }
     }
 
@@ -197,8 +197,8 @@ impl Relay {
         if let Some(attached) = &mut self.parent.attached {
             if !self.says.is_empty() || attached.said + heartbeat <= now {
                 let says = std::mem::take(&mut self.says);
-                let first = attached.hop_out + 1;
-                attached.hop_out += says.len() as u64;
+                let first = attached.said_hops + 1;
+                attached.said_hops += says.len() as u64;
                 attached.said = now;
                 out.up = Some(UpFrame { hop: first, says });
             }
@@ -208,8 +208,8 @@ impl Relay {
         for (&link, child) in &mut self.children {
             if !child.says.is_empty() || child.said + heartbeat <= now {
                 let says = std::mem::take(&mut child.says);
-                let first = child.hop_out + 1;
-                child.hop_out += says.len() as u64;
+                let first = child.said_hops + 1;
+                child.said_hops += says.len() as u64;
                 child.said = now;
                 out.down.push((link, DownFrame { hop: first, says }));
             }
@@ -235,23 +235,23 @@ impl Relay {
         self.says.clear();
     }
 
-    fn from_parent(&mut self, now: Time, frame: DownFrame, local: &mut Vec<Delivery>, out: &mut NetOut) {
+    fn take_down(&mut self, now: Time, frame: DownFrame, local: &mut Vec<Delivery>, out: &mut NetOut) {
         let Some(attached) = &mut self.parent.attached else { return };
-        if frame.hop <= attached.hop_in {
+        if frame.hop <= attached.heard_hops {
             return;
         }
-        if frame.hop != attached.hop_in + 1 {
+        if frame.hop != attached.heard_hops + 1 {
             out.hang_up = true;
             return self.lose_parent(now, local);
         }
-        attached.hop_in += frame.says.len() as u64;
+        attached.heard_hops += frame.says.len() as u64;
         attached.heard = now;
         for say in frame.says {
             match say {
                 Downward::Path(path) => self.new_path(*path, local),
                 Downward::Reply { route, node, put } => self.reply(route, node, put, local),
                 Downward::Put(put) => self.put(put, local),
-                Downward::Query(query) => self.query(now, query, local),
+                Downward::Query(query) => self.query(now, &query, local),
                 Downward::Taken { batch } => {
                     for (child, batch) in self.gather.taken(batch) {
                         self.tell_child(child, Downward::Taken { batch });
@@ -315,7 +315,7 @@ impl Relay {
         }
     }
 
-    fn query(&mut self, now: Time, query: Query, local: &mut Vec<Delivery>) {
+    fn query(&mut self, now: Time, query: &Query, local: &mut Vec<Delivery>) {
         // Answers of those below must be here before the time is up.
         let below = Query { time_us: query.time_us / 8 * 7, ..query.clone() };
         let mut asked = BTreeSet::new();
@@ -327,7 +327,7 @@ impl Relay {
         if own {
             local.push(Delivery::Heard);
         }
-        self.asked.open(now, &query, asked, own);
+        self.asked.open(now, query, asked, own);
     }
 }
 
@@ -341,7 +341,7 @@ impl Relay {
 
     fn child_opened(&mut self, now: Time, link: u32) {
         let says = self.path_below().map(|path| Downward::Path(Box::new(path))).into_iter().collect();
-        let child = Child { hop_in: 0, hop_out: 0, heard: now, said: now, reach: NodeSet::new(), says };
+        let child = Child { heard_hops: 0, said_hops: 0, heard: now, said: now, reach: NodeSet::new(), says };
         self.children.insert(link, child);
     }
 
@@ -369,16 +369,16 @@ impl Relay {
         }
     }
 
-    fn from_child(&mut self, now: Time, link: u32, frame: UpFrame, out: &mut NetOut) {
+    fn take_up(&mut self, now: Time, link: u32, frame: UpFrame, out: &mut NetOut) {
         let Some(child) = self.children.get_mut(&link) else { return };
-        if frame.hop <= child.hop_in {
+        if frame.hop <= child.heard_hops {
             return;
         }
-        if frame.hop != child.hop_in + 1 {
+        if frame.hop != child.heard_hops + 1 {
             out.drop.push(link);
             return self.lose_child(now, link);
         }
-        child.hop_in += frame.says.len() as u64;
+        child.heard_hops += frame.says.len() as u64;
         child.heard = now;
         for say in frame.says {
             match say {

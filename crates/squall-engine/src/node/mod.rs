@@ -278,11 +278,6 @@ impl NodeMachine {
         self.relay.below()
     }
 
-    /// Whether a step was spawned here and has not ended, as far as the machine knows.
-    pub fn is_live(&self, key: StepKey) -> bool {
-        self.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))
-    }
-
     fn deliver_all(&mut self, now: Time, local: Vec<Delivery>, out: &mut NodeOut) {
         for delivery in local {
             if !out.exit {

@@ -86,6 +86,9 @@ struct World {
 }
 
 impl World {
+    fn is_live(&self, key: StepKey) -> bool {
+        self.machine.jobs.get(&attempt_of(key)).is_some_and(|job| job.is_live(key.step))
+    }
     fn new() -> Self {
         let mut world = Self {
             now: Time::from_secs(1000),
@@ -388,7 +391,7 @@ fn on_several_nodes_the_controller_ends_the_job() {
     world.mute = true;
     world.finish(key(1, BATCH), end(0));
     world.run();
-    assert!(!world.acts.contains(&NodeAct::Sweep { job }) && world.machine.is_live(step));
+    assert!(!world.acts.contains(&NodeAct::Sweep { job }) && world.is_live(step));
     world.mute = false;
     world.tick(Span::from_secs(6));
     let why = EndReason::Cancelled;
@@ -575,7 +578,7 @@ fn a_shutdown_ends_everything_and_keeps_the_results() {
     world.start(1, 1);
     world.send(vec![Down::ShutDown { keep_jobs: true }]);
     world.run();
-    assert!(world.exited && world.machine.is_live(key(1, BATCH)));
+    assert!(world.exited && world.is_live(key(1, BATCH)));
 }
 
 /// What may happen to the node, by number.

@@ -88,6 +88,7 @@ impl Job {
         self.phase == JobPhase::Gone
     }
 
+    #[cfg(test)]
     pub(super) fn is_live(&self, step: StepNo) -> bool {
         self.steps.get(&step).is_some_and(Step::is_live)
     }

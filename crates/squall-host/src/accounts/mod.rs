@@ -43,7 +43,7 @@ enum Order {
 
 /// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
 #[derive(Debug)]
-pub struct Accounts {
+pub(crate) struct Accounts {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,7 +58,7 @@ pub struct Seen {
 }
 
 /// What the database at this path has seen; None: there is none, or it can't be read.
-pub fn seen(path: &Path) -> Option<Seen> {
+pub(crate) fn seen(path: &Path) -> Option<Seen> {
     if !path.exists() {
         return None;
     }
@@ -68,7 +68,7 @@ pub fn seen(path: &Path) -> Option<Seen> {
 
 impl Accounts {
     /// Follows the journal of that cluster whose last record is `last`.
-    pub fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
+    pub(crate) fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
         let (orders, inbox) = channel();
         let mut keeper = Keeper {
             place: place.clone(),
@@ -87,12 +87,12 @@ impl Accounts {
     }
 
     /// Hands over durable records.
-    pub fn feed(&self, records: Arc<Vec<Record>>) {
+    pub(crate) fn feed(&self, records: Arc<Vec<Record>>) {
         self.order(Order::Records(records));
     }
 
     /// Has a question answered from everything fed before.
-    pub fn ask(&self, query: AccountingQuery, reply: Outgoing) {
+    pub(crate) fn ask(&self, query: AccountingQuery, reply: Outgoing) {
         self.order(Order::Query(Box::new(query), reply));
     }
 

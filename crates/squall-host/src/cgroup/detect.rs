@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The two kinds of hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub(crate) enum Version {
     /// One hierarchy for each controller.
     V1,
     /// One for all.
@@ -14,7 +14,7 @@ pub enum Version {
 
 /// The hierarchies that are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounts(Vec<Mount>);
+pub(crate) struct Mounts(Vec<Mount>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mount {
@@ -27,14 +27,14 @@ struct Mount {
 
 impl Mounts {
     /// As the kernel tells.
-    pub fn read() -> io::Result<Self> {
+    pub(crate) fn read() -> io::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
         let own = std::fs::read_to_string("/proc/self/cgroup")?;
         Ok(Self::parse(&mounts, &own))
     }
 
     /// From the texts of `/proc/self/mounts` and `/proc/self/cgroup`.
-    pub fn parse(mounts: &str, own: &str) -> Self {
+    pub(crate) fn parse(mounts: &str, own: &str) -> Self {
         let own: Vec<(Vec<String>, &str)> = own.lines().filter_map(own_group).collect();
         let mut found = Vec::new();
         for line in mounts.lines() {

@@ -176,7 +176,7 @@ fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
 }
 
 /// This machine's name, without its domain.
-pub fn host_name() -> String {
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname();
     let name = name.nodename().to_string_lossy();
     name.split('.').next().filter(|n| !n.is_empty()).unwrap_or("localhost").to_owned()

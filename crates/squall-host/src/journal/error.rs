@@ -137,7 +137,7 @@ impl JournalError {
     }
 
     /// Whether there is no room on the disk: trying again later may help.
-    pub fn is_no_space(&self) -> bool {
+    pub(crate) fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { error, .. } if is_no_space(error))
     }
 }

@@ -114,13 +114,8 @@ impl Follower {
         self.order(Order::Closed(number));
     }
 
-    /// Accounting has stored everything up to this record.
-    pub fn accounted(&self, seq: u64) {
-        self.shared.accounted.store(seq, Ordering::Release);
-    }
-
     /// For the accounting thread: where it says up to which record it has stored everything.
-    pub fn accounted_handle(&self) -> Accounted {
+    pub(crate) fn accounted_handle(&self) -> Accounted {
         Accounted(Arc::clone(&self.shared))
     }
 
@@ -130,7 +125,7 @@ impl Follower {
     }
 
     /// Waits until a snapshot covers that segment. False: not within that time.
-    pub fn wait_covered(&self, number: u64, timeout: Duration) -> bool {
+    pub(crate) fn wait_covered(&self, number: u64, timeout: Duration) -> bool {
         let (covered, changed) = &self.shared.covered;
         let covered = covered.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = changed.wait_timeout_while(covered, timeout, |c| *c < number);

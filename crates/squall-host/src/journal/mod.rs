@@ -41,7 +41,7 @@ use walk::{Found, walk};
 
 /// Hands every record from number `from` on that the files still hold to `take`; returns the number of the
 /// first of them. For those who follow the journal; not while the last segment is being written.
-pub fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, JournalError> {
+pub(crate) fn records_from(dir: &Path, from: u64, take: &mut dyn FnMut(Record)) -> Result<Option<u64>, JournalError> {
     let listing = Listing::read(dir)?;
     let start = listing.segments.iter().rposition(|n| follower::first_seq(dir, *n).is_some_and(|seq| seq <= from));
     let mut first = None;

@@ -200,10 +200,10 @@ fn old_segments_go_when_accounting_has_passed() {
     let found = records_from(bed.path(), 1, &mut |r| assert_eq!(r.seq, 1)).unwrap();
     assert_eq!(found, Some(1));
     bed.submit(&mut journal);
-    journal.follower().accounted(2);
+    journal.follower().accounted_handle().up_to(2);
     bed.snapshot(&mut journal);
     bed.submit(&mut journal);
-    journal.follower().accounted(3);
+    journal.follower().accounted_handle().up_to(3);
     bed.snapshot(&mut journal);
     drop(journal);
     let listed = Listing::read(bed.path()).unwrap();
@@ -220,7 +220,7 @@ fn snapshots() -> Bed {
         for _ in 0..3 {
             bed.submit(&mut journal);
         }
-        journal.follower().accounted(round * 3);
+        journal.follower().accounted_handle().up_to(round * 3);
         bed.snapshot(&mut journal);
     }
     bed.submit(&mut journal);

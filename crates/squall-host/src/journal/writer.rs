@@ -116,7 +116,7 @@ impl Journal {
     }
 
     /// The number of the next record.
-    pub fn next_seq(&self) -> u64 {
+    pub(crate) fn next_seq(&self) -> u64 {
         self.cursor.seq
     }
 
@@ -131,7 +131,7 @@ impl Journal {
     }
 
     /// For telling up to where accounting has come: older records need not be kept for it.
-    pub fn follower(&self) -> &Follower {
+    pub(crate) fn follower(&self) -> &Follower {
         &self.follower
     }
 
@@ -193,7 +193,7 @@ impl Journal {
     }
 
     /// Closes the current segment and begins the next, so that a snapshot can cover all that was appended.
-    pub fn close_segment(&mut self) -> Result<(), JournalError> {
+    pub(crate) fn close_segment(&mut self) -> Result<(), JournalError> {
         self.roll(0)
     }
 

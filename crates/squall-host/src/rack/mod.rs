@@ -51,7 +51,7 @@ pub struct RackArgs {
 }
 
 /// Runs emulated nodes until it is told to end. Blocks.
-pub fn run(args: RackArgs) -> ExitCode {
+pub fn run(args: &RackArgs) -> ExitCode {
     match Rack::open(args).and_then(|mut rack| rack.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -85,7 +85,7 @@ struct Killing {
 const AWAY: Duration = Duration::from_millis(500);
 
 impl Rack {
-    fn open(args: RackArgs) -> io::Result<Self> {
+    fn open(args: &RackArgs) -> io::Result<Self> {
         limits::raise_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let all = life::node_names(&args.config).map_err(io::Error::other)?;
@@ -153,7 +153,7 @@ impl Rack {
 
     fn patience(&self) -> Timespec {
         let next = self.due.peek().map(|Reverse((due, _))| due.since(self.now()));
-        let mut wait = next.map_or(Duration::from_secs(60), |span| Duration::from_micros(span.0));
+        let mut wait = next.map_or(Duration::from_mins(1), |span| Duration::from_micros(span.0));
         if let Some(killing) = &self.killing {
             let back = killing.back.iter().map(|(at, _)| *at);
             let soonest = back.chain((killing.left > 0).then_some(killing.next)).min();

@@ -5,13 +5,13 @@ use std::mem::MaybeUninit;
 use squall_model::time::Time;
 
 /// Now.
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Time(since.as_micros() as u64)
 }
 
 /// `2026-11-21T08:00:00` in the machine's time zone, as Slurm writes times.
-pub fn local_text(time: Time) -> String {
+pub(crate) fn local_text(time: Time) -> String {
     let secs = time.secs() as libc::time_t;
     let mut parts = MaybeUninit::<libc::tm>::zeroed();
     // SAFETY: both pointers are valid for the call; localtime_r writes only to `parts` and keeps neither.

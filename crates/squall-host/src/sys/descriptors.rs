@@ -5,7 +5,7 @@ const FIRST: libc::c_uint = 3;
 
 /// Keeps every open file but the standard ones from programs that this process starts: a daemon must not hold
 /// a pipe of the shell that started it.
-pub fn close_others_on_exec() {
+pub(crate) fn close_others_on_exec() {
     // SAFETY: changes a flag of this process's descriptors and closes none of them.
     let done = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 {

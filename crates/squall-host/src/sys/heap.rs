@@ -2,7 +2,7 @@
 
 /// Takes memory from the system in large pieces. glibc grows the heap of each thread but the first by single pages,
 /// with a system call for each: too slow for threads that read a million jobs.
-pub fn grow_in_large_pieces() {
+pub(crate) fn grow_in_large_pieces() {
     #[cfg(target_env = "gnu")]
     {
         /// As much as glibc reserves for a thread's heap.

@@ -4,25 +4,25 @@ use std::io;
 
 /// Who a process becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// User id: real, effective and saved.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// Group id: real, effective and saved.
-    pub gid: u32,
+    pub(crate) gid: u32,
     /// Supplementary groups, all of them.
-    pub groups: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
 }
 
 /// The drop failed: the process must not run anything of the user's.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot become user {uid}: {call}: {error}")]
-pub struct DropError {
+pub(crate) struct DropError {
     /// The user that it should become.
-    pub uid: u32,
+    pub(crate) uid: u32,
     /// What failed.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// How.
-    pub error: io::Error,
+    pub(crate) error: io::Error,
 }
 
 /// The system calls of the drop, so that each one's failure can be tried.
@@ -39,7 +39,7 @@ trait Calls {
 
 /// Becomes that user with these groups in all threads: groups, group, user, then looks whether it is so.
 /// Without root it only checks that this process is that user already.
-pub fn become_user(identity: &Identity) -> Result<(), DropError> {
+pub(crate) fn become_user(identity: &Identity) -> Result<(), DropError> {
     if rustix::process::geteuid().is_root() {
         drop_to(&mut Kernel, identity)
     } else {

@@ -3,12 +3,12 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How many files a process may open at most.
-pub fn open_files_max() -> usize {
+pub(crate) fn open_files_max() -> usize {
     getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 /// Lets this process open as many files as the system allows it to.
-pub fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // With fewer files fewer connections are served; nothing else depends on it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -1,16 +1,16 @@
 //! The only place with `unsafe`: system calls that no safe crate offers.
 
-pub mod clock;
+pub(crate) mod clock;
 pub mod command;
-pub mod descriptors;
-pub mod heap;
-pub mod host;
-pub mod identity;
-pub mod limits;
-pub mod offspring;
-pub mod pidfd;
+pub(crate) mod descriptors;
+pub(crate) mod heap;
+pub(crate) mod host;
+pub(crate) mod identity;
+pub(crate) mod limits;
+pub(crate) mod offspring;
+pub(crate) mod pidfd;
 pub mod signals;
-pub mod spawn;
+pub(crate) mod spawn;
 pub mod users;
 pub mod wait;
-pub mod watch;
+pub(crate) mod watch;

@@ -8,7 +8,7 @@ use super::spawn::CLONE_INTO_CGROUP;
 
 /// What a process is after [`bear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Born {
+pub(crate) enum Born {
     /// The one that called.
     Original,
     /// The copy.
@@ -18,7 +18,7 @@ pub enum Born {
 /// Copies this process. The second value is the copy's id, seen from the original; 0 in the copy. Only for processes with
 /// one thread. The copy is born in the v2 cgroup of that folder if there is one and the kernel (from 5.7) and the cgroup
 /// allow it, else in this process's own.
-pub fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
+pub(crate) fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
     let mut pid = -1;
     if let Some(cgroup) = cgroup {
         // SAFETY: a clone_args is plain integers; all zero is valid.
@@ -42,7 +42,7 @@ pub fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
 }
 
 /// Overwrites this process's command line as others see it. Fails if it has less room than `words` need.
-pub fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
+pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let field = |number: usize| {
         let (_, fields) = stat.rsplit_once(')')?;
@@ -65,7 +65,7 @@ pub fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
 }
 
 /// Lets this process run on these CPUs only.
-pub fn bind(cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn bind(cpus: &[usize]) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
     for &cpu in cpus.iter().filter(|&&c| c < rustix::thread::CpuSet::MAX_CPU) {
         set.set(cpu);

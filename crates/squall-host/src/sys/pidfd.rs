@@ -10,19 +10,19 @@ use squall_model::job::ExitCode;
 use super::wait::exit_of;
 
 /// Makes this process the parent of its orphaned descendants. The setting survives exec and is not inherited by fork.
-pub fn set_child_subreaper() -> io::Result<()> {
+pub(crate) fn set_child_subreaper() -> io::Result<()> {
     // The argument is only "not zero" for the kernel.
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
 /// A descriptor for the process with that id; readable when it has ended. `ESRCH`: there is none.
-pub fn open(pid: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open(pid: u32) -> io::Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Sends a signal (any number; 0 only asks). `ESRCH`: it has ended.
-pub fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is passed (the siginfo pointer is null, which the call allows).
     let got = unsafe {
         libc::syscall(libc::SYS_pidfd_send_signal, pidfd.as_raw_fd(), signal, std::ptr::null::<libc::siginfo_t>(), 0)
@@ -30,21 +30,9 @@ pub fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     if got == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether it has ended, waiting so long at most.
-pub fn ended(pidfd: BorrowedFd<'_>, timeout: std::time::Duration) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    match poll(&mut fds, Some(&timeout)) {
-        Ok(n) => Ok(n > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(e) => Err(e.into()),
-    }
-}
-
 /// Reaps a child by its descriptor. None: it has not ended (only without `block`).
 /// `ECHILD`: it is not this process's child; see [`exit_info`].
-pub fn reap(pidfd: BorrowedFd<'_>, block: bool) -> io::Result<Option<ExitCode>> {
+pub(crate) fn reap(pidfd: BorrowedFd<'_>, block: bool) -> io::Result<Option<ExitCode>> {
     let options = WaitIdOptions::EXITED | if block { WaitIdOptions::empty() } else { WaitIdOptions::NOHANG };
     let status = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options)?;
     Ok(status.map(|s| match (s.exit_status(), s.terminating_signal()) {
@@ -55,7 +43,7 @@ pub fn reap(pidfd: BorrowedFd<'_>, block: bool) -> io::Result<Option<ExitCode>> 
 
 /// How a process ended that is (or was) somebody else's child: known from kernel 6.15 on once it was reaped,
 /// if the descriptor was opened before that. None: it still lives, was not reaped yet, or the kernel can't say.
-pub fn exit_info(pidfd: BorrowedFd<'_>) -> Option<ExitCode> {
+pub(crate) fn exit_info(pidfd: BorrowedFd<'_>) -> Option<ExitCode> {
     let mut info = MaybeUninit::<libc::pidfd_info>::zeroed();
     // SAFETY: the struct is plain integers, so zeroed is valid; the ioctl number carries its size, and the kernel
     // writes at most that much. On another kind of descriptor or an old kernel the call only fails.

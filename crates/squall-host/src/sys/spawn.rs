@@ -15,9 +15,7 @@ pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// How the child stands to its parent's session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Session {
-    /// The same group and session.
-    Same,
+pub(crate) enum Session {
     /// A process group of its own.
     #[default]
     Group,
@@ -30,54 +28,54 @@ pub enum Session {
 /// What to start. Every descriptor above 2 is closed in the child; its signals are as a fresh login's:
 /// none blocked, none ignored.
 #[derive(Debug)]
-pub struct Spawn<'a> {
+pub(crate) struct Spawn<'a> {
     /// The file to execute; no search.
-    pub program: &'a CStr,
+    pub(crate) program: &'a CStr,
     /// Its arguments, the name first.
-    pub argv: &'a [CString],
+    pub(crate) argv: &'a [CString],
     /// Its environment, `KEY=VALUE` each.
-    pub env: &'a [CString],
+    pub(crate) env: &'a [CString],
     /// The entry of `env` that ends with [`PID_ROOM`], over which the child writes its process id.
-    pub env_pid: Option<usize>,
+    pub(crate) env_pid: Option<usize>,
     /// Its working directory; None: the parent's.
-    pub dir: Option<&'a CStr>,
+    pub(crate) dir: Option<&'a CStr>,
     /// Standard input, output and error.
-    pub stdio: [BorrowedFd<'a>; 3],
+    pub(crate) stdio: [BorrowedFd<'a>; 3],
     /// Group and session.
-    pub session: Session,
+    pub(crate) session: Session,
     /// Its file mode mask; None: the parent's.
-    pub umask: Option<u32>,
+    pub(crate) umask: Option<u32>,
     /// Soft resource limits (RLIMIT_* number, value), lowered to the hard ones where above.
-    pub rlimits: &'a [(u32, u64)],
+    pub(crate) rlimits: &'a [(u32, u64)],
     /// The CPUs that it may use; empty: the parent's.
-    pub cpus: &'a [usize],
+    pub(crate) cpus: &'a [usize],
 }
 
 /// Blanks at the end of an environment entry that make room for a process id.
-pub const PID_ROOM: &str = "          ";
+pub(crate) const PID_ROOM: &str = "          ";
 
 /// A process that was started.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     /// Its id.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Its descriptor.
-    pub pidfd: OwnedFd,
+    pub(crate) pidfd: OwnedFd,
 }
 
 /// Which call in the child failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {error}")]
-pub struct SpawnError {
+pub(crate) struct SpawnError {
     /// Name of the call.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// How.
-    pub error: io::Error,
+    pub(crate) error: io::Error,
 }
 
 impl SpawnError {
     /// The error number, for exit codes.
-    pub fn errno(&self) -> i32 {
+    pub(crate) fn errno(&self) -> i32 {
         self.error.raw_os_error().unwrap_or(libc::EIO)
     }
 }
@@ -110,13 +108,13 @@ const CALLS: [&str; 8] = ["", "setsid", "dup2", "chdir", "setrlimit", "sched_set
 
 impl Spawn<'_> {
     /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
-    pub fn start(&self) -> Result<Child, SpawnError> {
+    pub(crate) fn start(&self) -> Result<Child, SpawnError> {
         self.start_by(clone_vfork)
     }
 
     /// Starts it as a member of the v2 cgroup with that folder. To be born there is much cheaper for the whole machine than to
     /// move there. Fails with `clone` if the kernel (before 5.7) or the cgroup does not allow it.
-    pub fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
+    pub(crate) fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
         self.start_by(|plan| clone_into(plan, cgroup))
     }
 
@@ -293,7 +291,6 @@ unsafe fn prepare(plan: &Plan) -> usize {
     // SAFETY: system calls on integers and on the plan's valid pointers.
     unsafe {
         let session = match plan.session {
-            Session::Same => 0,
             Session::Group => libc::setpgid(0, 0),
             Session::New | Session::Terminal => libc::setsid(),
         };

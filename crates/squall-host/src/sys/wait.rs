@@ -29,7 +29,7 @@ pub enum Waited {
 }
 
 /// Reaps one child that has ended, without waiting.
-pub fn reap() -> io::Result<Waited> {
+pub(crate) fn reap() -> io::Result<Waited> {
     wait4(-1, libc::WNOHANG)
 }
 
@@ -94,7 +94,7 @@ pub fn peek() -> Peeked {
 
 /// Peak resident memory of this process, KiB. A child's peak is never less: it counts the memory that it shared with us
 /// before exec.
-pub fn own_peak_kb() -> u64 {
+pub(crate) fn own_peak_kb() -> u64 {
     let mut rusage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for the call; an all-zero rusage is valid if the kernel writes none.
     let rusage = unsafe {

@@ -8,17 +8,17 @@ use tokio::io::unix::AsyncFd;
 
 /// A descriptor that can be waited for.
 #[derive(Debug)]
-pub struct Watched(AsyncFd<OwnedFd>);
+pub(crate) struct Watched(AsyncFd<OwnedFd>);
 
 impl Watched {
     /// Registers it with the runtime.
-    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         // SAFETY: an OwnedFd gives the same open descriptor for as long as it lives, and AsyncFd owns it.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE).map(Self).map_err(io::Error::from) }
     }
 
     /// Waits until it is readable; for a pidfd: until its process has ended.
-    pub async fn readable(&self) {
+    pub(crate) async fn readable(&self) {
         // An error would mean that the runtime ends: nothing is waited for any more.
         drop(self.0.readable().await);
     }

@@ -74,7 +74,7 @@ impl Array {
         indices.contains(index).then(|| self.tasks.task_id(array, indices.rank(index)))
     }
     /// The index of the task with this id.
-    pub fn index_of(&self, array: JobId, task: JobId) -> Option<u32> {
+    pub(crate) fn index_of(&self, array: JobId, task: JobId) -> Option<u32> {
         self.tasks.indices.at(self.tasks.rank_of(array, task)?)
     }
     /// How many ids it reserved.
@@ -82,7 +82,7 @@ impl Array {
         self.tasks.indices.len() as u32
     }
     /// Whether every task has ended.
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.tally.untouched.is_empty() && self.tally.waiting == 0 && self.tally.active == 0
     }
     /// How the whole array ended: all well, or its worst task. None: it has not ended.
@@ -96,7 +96,7 @@ impl Array {
 
 impl ArrayTally {
     /// Counts a task that has ended.
-    pub fn count_end(&mut self, index: u32, outcome: &Outcome, time: Time) {
+    pub(crate) fn count_end(&mut self, index: u32, outcome: &Outcome, time: Time) {
         let ok = outcome.state == EndState::Completed;
         let fresh = if ok { self.ok.insert(index) } else { self.bad.insert(index) };
         self.ended += u32::from(fresh);
@@ -107,7 +107,7 @@ impl ArrayTally {
         }
     }
     /// Counts untouched tasks that ended together; returns how many.
-    pub fn count_ends(&mut self, tasks: &IndexSet, outcome: &Outcome, time: Time) -> u32 {
+    pub(crate) fn count_ends(&mut self, tasks: &IndexSet, outcome: &Outcome, time: Time) -> u32 {
         let count = tasks.len() as u32;
         self.untouched = self.untouched.difference(tasks);
         let ok = outcome.state == EndState::Completed;
@@ -135,7 +135,7 @@ impl ArrayTally {
         self.skipped.iter().find(|skipped| skipped.tasks.contains(index))
     }
     /// A task that had ended lives again (requeued).
-    pub fn uncount_end(&mut self, index: u32) {
+    pub(crate) fn uncount_end(&mut self, index: u32) {
         let was = self.ok.remove(index) | self.bad.remove(index);
         self.ended -= u32::from(was);
     }

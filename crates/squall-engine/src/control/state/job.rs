@@ -174,15 +174,15 @@ impl Job {
         }
     }
     /// Whether it waits in the queue.
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         matches!(self.phase, Phase::Pending)
     }
     /// Whether it runs and its end is not decided (suspended or not).
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running(_))
     }
     /// Whether nothing is left of it.
-    pub fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
     }
     /// How it ends or has ended, as far as decided.
@@ -214,7 +214,7 @@ impl Job {
 
 impl Run {
     /// Where the batch script runs: the first node.
-    pub fn batch_node(&self) -> Option<squall_model::id::NodeId> {
+    pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
         self.alloc.nodes().first()
     }
     /// Highest exit code of its srun steps.

@@ -172,7 +172,7 @@ impl State {
         self.partitions.iter().find(|p| p.config.default)
     }
     /// The partitions that a job names, or the default one; unknown names are left out.
-    pub fn partitions_of<'a>(&'a self, spec: &'a JobSpec) -> impl Iterator<Item = &'a Partition> {
+    pub(crate) fn partitions_of<'a>(&'a self, spec: &'a JobSpec) -> impl Iterator<Item = &'a Partition> {
         let named = spec.partition.as_deref().unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let default = spec.partition.is_none().then(|| self.default_partition()).flatten();
         named.filter_map(|name| self.partition(name)).chain(default)

@@ -70,11 +70,11 @@ impl Node {
 
 impl Partition {
     /// Whether jobs are accepted.
-    pub fn takes_jobs(&self) -> bool {
+    pub(crate) fn takes_jobs(&self) -> bool {
         matches!(self.config.state, PartitionState::Up | PartitionState::Down)
     }
     /// Whether jobs are started.
-    pub fn starts_jobs(&self) -> bool {
+    pub(crate) fn starts_jobs(&self) -> bool {
         matches!(self.config.state, PartitionState::Up | PartitionState::Drain)
     }
 }

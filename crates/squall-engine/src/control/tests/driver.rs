@@ -49,7 +49,7 @@ struct Node {
     cpus: u32,
     link: LinkId,
     child: Child,
-    last: Box<UpFrame>,
+    last: UpFrame,
     /// On the connection before this one.
     old: Option<(LinkId, Child)>,
 }
@@ -114,7 +114,7 @@ impl Driver {
     }
     pub(super) fn add_node(&mut self, name: &str, cpus: u32) {
         let (incarnation, child) = (Incarnation(1), Child::default());
-        let last = Box::new(UpFrame { hop: 0, says: Vec::new() });
+        let last = UpFrame { hop: 0, says: Vec::new() };
         self.nodes.push(Node { name: name.into(), incarnation, cpus, link: LinkId(0), child, last, old: None });
         self.register(name, &[]);
     }
@@ -163,22 +163,22 @@ impl Driver {
         }
     }
     /// A frame of a node.
-    pub(super) fn say(&mut self, name: &str, say: impl FnOnce(&mut Child) -> Box<UpFrame>) {
+    pub(super) fn say(&mut self, name: &str, say: impl FnOnce(&mut Child) -> UpFrame) {
         let node = self.node(name);
-        let (link, frame) = (node.link, say(&mut node.child));
-        node.last = frame.clone();
+        let (link, frame) = (node.link, Box::new(say(&mut node.child)));
+        node.last = UpFrame::clone(&frame);
         self.step(Input::Frame { link, frame });
     }
     /// A node's last frame comes again.
     pub(super) fn repeat_last(&mut self, name: &str) {
         let Node { link, last, .. } = self.node(name);
-        let (link, frame) = (*link, last.clone());
+        let (link, frame) = (*link, Box::new(last.clone()));
         self.step(Input::Frame { link, frame });
     }
     /// A frame on the connection before the last.
-    pub(super) fn say_on_old_link(&mut self, name: &str, say: impl FnOnce(&mut Child) -> Box<UpFrame>) {
+    pub(super) fn say_on_old_link(&mut self, name: &str, say: impl FnOnce(&mut Child) -> UpFrame) {
         let (link, child) = self.node(name).old.as_mut().expect("it had one before");
-        let (link, frame) = (*link, say(child));
+        let (link, frame) = (*link, Box::new(say(child)));
         self.step(Input::Frame { link, frame });
     }
     /// The node loses all that it knew.
@@ -266,7 +266,7 @@ impl Driver {
             let node = &mut self.nodes[at];
             if let Some(frame) = node.child.answer().filter(|_| !self.silence) {
                 let link = node.link;
-                self.step(Input::Frame { link, frame });
+                self.step(Input::Frame { link, frame: Box::new(frame) });
             }
         }
     }

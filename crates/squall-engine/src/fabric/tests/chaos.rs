@@ -42,7 +42,7 @@ fn happen(grove: &mut Grove, said: &mut BTreeMap<StepKey, u8>, op: u8, arg: u8) 
         17..19 => return,
         _ => grove.pass_s(u64::from(arg % 40)),
     }
-    if op % 2 == 0 {
+    if op.is_multiple_of(2) {
         grove.run();
     }
 }

@@ -379,7 +379,7 @@ impl Grove {
     }
 
     fn due(&self) -> Option<Time> {
-        let root = Some(&self.c).filter(|_| !self.stalled.contains(&None)).and_then(|root| root.deadline());
+        let root = Some(&self.c).filter(|_| !self.stalled.contains(&None)).and_then(Machine::deadline);
         let live = (0..self.nodes.len()).filter(|&node| !self.stalled.contains(&Some(node)));
         let nodes = live.filter_map(|node| self.nodes[node].machine.as_ref()?.deadline());
         nodes.chain(root).chain(self.later.keys().next().map(|(at, _)| *at)).min()

@@ -57,7 +57,7 @@ impl One {
         self.parent_hop = 0;
         self.input(NetInput::ParentOpened);
         let above = above.iter().map(|&name| name.into()).collect();
-        self.from_parent(vec![Downward::Path(Box::new(Path { above, window, heartbeat_s: 10 }))]);
+        self.parent_says(vec![Downward::Path(Box::new(Path { above, window, heartbeat_s: 10 }))]);
     }
 
     fn input(&mut self, input: NetInput) {
@@ -77,14 +77,14 @@ impl One {
         self.hang_ups += u32::from(out.hang_up);
     }
 
-    fn from_parent(&mut self, says: Vec<Downward>) {
+    fn parent_says(&mut self, says: Vec<Downward>) {
         let hop = self.parent_hop + 1;
         self.parent_hop += says.len() as u64;
         self.input(NetInput::FromParent(Box::new(DownFrame { hop, says })));
     }
 
     fn taken(&mut self, batch: u64) {
-        self.from_parent(vec![Downward::Taken { batch }]);
+        self.parent_says(vec![Downward::Taken { batch }]);
     }
 
     fn open(&mut self, link: u32) {
@@ -92,7 +92,7 @@ impl One {
         self.input(NetInput::ChildOpened { link });
     }
 
-    fn from_child(&mut self, link: u32, says: Vec<Upward>) {
+    fn child_says(&mut self, link: u32, says: Vec<Upward>) {
         let last = self.hops.get_mut(&link).unwrap();
         let hop = *last + 1;
         *last += says.len() as u64;
@@ -100,12 +100,12 @@ impl One {
     }
 
     fn composite(&mut self, link: u32, batch: u64, composite: Composite) {
-        self.from_child(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
+        self.child_says(link, vec![Upward::Composite { batch, composite: Box::new(composite) }]);
     }
 
     /// The next node below that child is told its id.
     fn welcome(&mut self, link: u32, node: NodeId, session: u64) {
-        self.from_parent(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
+        self.parent_says(vec![Downward::Reply { route: vec![link], node: Some(node), put: put(session, &[]) }]);
     }
 
     /// Composites since the last look, with their numbers.
@@ -135,9 +135,9 @@ impl One {
 
     /// The parent and the children live.
     fn beats(&mut self) {
-        self.from_parent(Vec::new());
+        self.parent_says(Vec::new());
         for link in self.hops.keys().copied().collect::<Vec<_>>() {
-            self.from_child(link, Vec::new());
+            self.child_says(link, Vec::new());
         }
     }
 
@@ -240,7 +240,8 @@ fn a_confirmation_comes_down_to_those_whose_reports_were_in_it() {
     one.composite(1, 1, gone(1));
     one.composite(1, 2, gone(2));
     one.composite(2, 1, gone(3));
-    (one.told(1), one.told(2));
+    one.told(1);
+    one.told(2);
     one.taken(1);
     assert_eq!((one.told(1), one.told(2)), (vec![Downward::Taken { batch: 1 }], vec![]));
     one.taken(2);
@@ -256,7 +257,8 @@ fn nothing_is_confirmed_that_went_on_a_way_that_is_no_more() {
     one.composite(1, 1, gone(1));
     one.input(NetInput::ParentClosed);
     one.attach(&[], window(100, 1000));
-    (one.told(1), one.sizes());
+    one.told(1);
+    one.sizes();
     one.taken(1);
     assert_eq!(one.told(1), []);
     // Who reported it registers again and says it again.
@@ -275,11 +277,11 @@ fn who_knocks_is_answered_on_the_way_it_came() {
     let (_, composite) = one.composites().remove(0);
     assert_eq!(composite.knocks, [(vec![3, 7], "n9".to_owned())]);
     one.told(7);
-    one.from_parent(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
+    one.parent_says(vec![Downward::Reply { route: vec![3, 7], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.told(7), [Downward::Reply { route: vec![3], node: Some(NodeId(9)), put: put(5, &[]) }]);
     assert_eq!(one.relay.below(), 1);
     // From now on puts for it go that way, and only those.
-    one.from_parent(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
+    one.parent_says(vec![Downward::Put(put(6, &[9])), Downward::Put(put(7, &[8])), Downward::Put(put(8, &[8, 9]))]);
     assert_eq!(one.told(7), [Downward::Put(put(6, &[9])), Downward::Put(put(8, &[8, 9]))]);
 }
 
@@ -315,7 +317,7 @@ fn who_has_come_back_on_another_way_is_not_lost() {
     one.input(NetInput::ChildClosed { link: 1 });
     assert_eq!(one.composites().remove(0).1.lost, BTreeMap::from([(NodeId(6), 4)]));
     one.told(2);
-    one.from_parent(vec![Downward::Put(put(9, &[5]))]);
+    one.parent_says(vec![Downward::Put(put(9, &[5]))]);
     assert_eq!(one.told(2), [Downward::Put(put(9, &[5]))]);
     one.input(NetInput::ChildClosed { link: 2 });
     assert_eq!(one.composites().remove(0).1.lost, BTreeMap::from([(NodeId(5), 7)]));
@@ -329,8 +331,8 @@ fn a_silent_child_is_given_up_and_a_silent_parent_too() {
     one.welcome(1, NodeId(5), 3);
     for _ in 0..2 {
         one.pass(Span::from_secs(10));
-        one.from_parent(Vec::new());
-        one.from_child(2, Vec::new());
+        one.parent_says(Vec::new());
+        one.child_says(2, Vec::new());
     }
     assert_eq!(one.drops, []);
     one.pass(Span::from_secs(10));

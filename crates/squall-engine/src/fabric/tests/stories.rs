@@ -39,12 +39,10 @@ fn queried(grove: &mut Grove) -> Option<(Vec<String>, Vec<String>)> {
 
 fn all(grove: &mut Grove, test: Test) -> bool {
     grove.ask(9, query(test, false, None, 1000));
-    queried(grove) == Some((vec![], vec![]))
+    queried(grove) == NONE
 }
 
-fn none() -> Option<(Vec<String>, Vec<String>)> {
-    Some((vec![], vec![]))
-}
+const NONE: Option<(Vec<String>, Vec<String>)> = Some((vec![], vec![]));
 
 #[test]
 fn a_put_reaches_exactly_its_set_once_and_in_order() {
@@ -150,7 +148,7 @@ fn of_two_queries_that_write_all_nodes_have_the_same_value() {
     }
     grove.wake(None);
     grove.run();
-    assert_eq!((queried(&mut grove), queried(&mut grove)), (none(), none()));
+    assert_eq!((queried(&mut grove), queried(&mut grove)), (NONE, NONE));
     assert!(all(&mut grove, is(2)));
     // All or none: with one node that can't be reached, nothing is written.
     grove.stall(Some(19));
