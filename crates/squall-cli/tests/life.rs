@@ -211,9 +211,20 @@ fn who_asks_a_stopped_controller_gives_up_and_who_waits_for_a_job_waits() {
 }
 
 #[test]
+fn a_rack_runs_jobs_on_nodes_that_are_none() {
+    let c = Cluster::new("rack");
+    assert!(c.ok(&["up", "--rack", "300"]).contains("is up: 300 nodes (n[1-300])"));
+    let job = ["sbatch", "--wait", "--parsable", "-N", "300", "--comment", "timer_ms=20", "--wrap", "true"];
+    let id = c.ok(&job).trim().to_owned();
+    let ended = c.ok(&["sacct", "-nPX", "-j", &id, "-o", "State,ExitCode,NNodes,NodeList"]);
+    assert_eq!(ended.trim(), "COMPLETED|0:0|300|n[1-300]");
+    assert_eq!(c.ok(&["sinfo", "-h", "-o", "%D %T"]).trim(), "300 idle");
+}
+
+#[test]
 fn long_paths_bad_options_and_other_clusters() {
     let mut c = Cluster::new("paths");
-    c.fails(&["up", "--rack", "100"], "use --nodes N");
+    c.fails(&["up", "--rack", "some"], "`some` is not a number from 1 to");
     c.fails(&["up", "--nodes", "0"], "`0` is not a number from 1 to 1024");
     c.fails(&["up", "--config", "/no/such/file"], "cannot read /no/such/file");
     let base = c.dir.clone();
