@@ -134,7 +134,7 @@ impl Node {
     fn put(&mut self, messages: Vec<Down>, blobs: Vec<Blob>) -> Put {
         self.seq += 1;
         let parcel = Sealed::new(Parcel { messages, blobs });
-        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::one(NodeId(0)), parcel }
+        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::one(NodeId(0)), asks: Vec::new(), parcel }
     }
 
     fn reply(&mut self, node: Option<NodeId>, message: Down) {

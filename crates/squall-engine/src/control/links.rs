@@ -297,9 +297,10 @@ impl Links {
         self.outbox.last.clear();
         for (to, messages) in std::mem::take(&mut self.outbox.puts) {
             self.seq += 1;
+            let asks = messages.iter().filter_map(Down::ask).collect();
             let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
             let alone = if to.len() == 1 { to.first() } else { None };
-            let put = Put { epoch: self.epoch, seq: self.seq, to, parcel };
+            let put = Put { epoch: self.epoch, seq: self.seq, to, asks, parcel };
             if let Some(member) = alone.and_then(|node| self.members.get(&node)) {
                 let link = member.link;
                 self.say(link, Downward::Put(put));
@@ -315,7 +316,7 @@ impl Links {
         self.emit();
         self.seq += 1;
         let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
-        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::new(), parcel }
+        Put { epoch: self.epoch, seq: self.seq, to: NodeSet::new(), asks: Vec::new(), parcel }
     }
 
     fn say(&mut self, link: LinkId, say: Downward) {

@@ -103,13 +103,29 @@ fn send(
     c.queries.asked.insert(number, asked);
 }
 
-/// A child's answer.
-pub(crate) fn tally(c: &mut Controller, link: LinkId, epoch: Epoch, number: u64, tally: &Tally) {
-    if epoch == c.state.epoch
-        && let Some(asked) = c.queries.asked.get_mut(&number)
-        && asked.children.remove(&link)
-    {
-        asked.tally.merge(tally);
+/// A child's answer. One that comes too late says at least who lives: slow is not dead.
+pub(crate) fn tally(
+    c: &mut Controller,
+    now: Time,
+    link: LinkId,
+    (epoch, number): (Epoch, u64),
+    tally: &Tally,
+    out: &mut Out,
+) {
+    if epoch != c.state.epoch {
+        return;
+    }
+    if let Some(asked) = c.queries.asked.get_mut(&number) {
+        if asked.children.remove(&link) {
+            asked.tally.merge(tally);
+        }
+    } else {
+        let mut late = tally.answered();
+        late.intersect_with(c.links.connected());
+        for node in late.iter() {
+            c.queries.missed.remove(&node);
+            nodes::heard(c, now, node, out);
+        }
     }
 }
 

@@ -1,13 +1,19 @@
 //! Reports on their way up. One composite is under way at a time; what comes meanwhile is reduced into the next, so
-//! an idle tree adds no wait, and a busy one sends the fewer messages the busier it is.
+//! an idle tree adds no wait, and a busy one sends the fewer messages the busier it is. What nodes owe for the same put
+//! waits for one another: nobody above can do anything with a part of it, and so the end of a job comes as one message
+//! from each child, however many nodes are below.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Composite, Window};
+use squall_model::wire::fabric::{Ask, Composite, Window};
 
 /// Most composites under way at once, however old the first of them is: what comes then waits here, and is reduced.
 const CREDIT: usize = 8;
+
+/// Most reports that are known to be owed; beyond, all are taken as they come.
+const OWED_MAX: usize = 4096;
 
 /// A composite of a child, to be confirmed when what became of it is confirmed.
 pub(super) type Owed = (u32, u64);
@@ -20,6 +26,8 @@ pub(super) struct Gather {
     under_way: VecDeque<UnderWay>,
     last: u64,
     window: Window,
+    /// Which nodes at and below this one have not reported yet what they owe.
+    owe: BTreeMap<Ask, NodeSet>,
 }
 
 #[derive(Debug)]
@@ -28,6 +36,8 @@ struct Waiting {
     owed: Vec<Owed>,
     since: Time,
     messages: usize,
+    /// Nothing in it is whole: the rest is to be waited for.
+    partial: bool,
 }
 
 #[derive(Debug)]
@@ -47,18 +57,64 @@ impl Gather {
         self.window
     }
 
+    /// A put went down for which these nodes owe reports.
+    pub(super) fn expect(&mut self, asks: &[Ask], nodes: &NodeSet) {
+        if nodes.len() < 2 || self.window.messages <= 1 {
+            return;
+        }
+        if self.owe.len() >= OWED_MAX {
+            self.owe.clear();
+        }
+        for ask in asks {
+            self.owe.entry(*ask).or_default().union_with(nodes);
+        }
+    }
+
+    /// Nothing can come from these nodes any more.
+    pub(super) fn give_up(&mut self, nodes: &NodeSet) {
+        if nodes.is_empty() {
+            return;
+        }
+        self.owe.retain(|_, owe| {
+            owe.subtract(nodes);
+            !owe.is_empty()
+        });
+    }
+
+    /// Crosses off what is reported. True: all of it is part of something of which more is to come.
+    fn cross_off(&mut self, composite: &Composite) -> bool {
+        let Composite { lost, ended, failed, gone, knocks, registrations, health, reports: _ } = composite;
+        let other = !(lost.is_empty() && failed.is_empty() && knocks.is_empty() && registrations.is_empty());
+        let mut partial = !other && health.is_empty() && !(ended.is_empty() && gone.is_empty());
+        let ended = ended.iter().flat_map(|(key, ends)| ends.iter().map(|(nodes, _)| (Ask::Step(*key), nodes)));
+        for (ask, nodes) in ended.chain(gone.iter().map(|(job, nodes)| (Ask::Job(*job), nodes))) {
+            let Some(owe) = self.owe.get_mut(&ask) else {
+                partial = false;
+                continue;
+            };
+            owe.subtract(nodes);
+            if owe.is_empty() {
+                self.owe.remove(&ask);
+                partial = false;
+            }
+        }
+        partial
+    }
+
     /// Adds reports.
     pub(super) fn add(&mut self, now: Time, composite: Composite, owed: Option<Owed>) {
         if composite.is_empty() && owed.is_none() {
             return;
         }
+        let partial = self.cross_off(&composite);
         if let Some(waiting) = self.waiting.back_mut().filter(|_| self.window.messages > 1) {
             waiting.composite.merge(composite);
             waiting.owed.extend(owed);
             waiting.messages += 1;
+            waiting.partial &= partial;
         } else {
             let owed = owed.into_iter().collect();
-            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1 });
+            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1, partial });
         }
     }
 
@@ -77,7 +133,7 @@ impl Gather {
     pub(super) fn take(&mut self, now: Time) -> Option<(u64, Composite)> {
         let first = self.waiting.front()?;
         let full = first.messages >= self.window.messages as usize || first.since + self.age_max() <= now;
-        let due = self.under_way.is_empty()
+        let due = (self.under_way.is_empty() && !first.partial)
             || self.window.messages <= 1
             || first.composite.is_urgent()
             || (full && self.under_way.len() < CREDIT);

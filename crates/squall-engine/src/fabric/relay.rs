@@ -310,6 +310,17 @@ impl Relay {
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&put.to)) {
             child.says.push(Downward::Put(put.clone()));
         }
+        if !put.asks.is_empty() {
+            let reach = self.children.values().map(|child| &child.reach);
+            let mut owe = reach.fold(NodeSet::new(), |mut all, reach| {
+                let mut some = put.to.clone();
+                some.intersect_with(reach);
+                all.union_with(&some);
+                all
+            });
+            self.node.filter(|node| put.to.contains(*node)).map(|node| owe.insert(node));
+            self.gather.expect(&put.asks, &owe);
+        }
         if self.node.is_some_and(|node| put.to.contains(node)) {
             local.push(Delivery::Put { node: None, put });
         }
@@ -348,6 +359,7 @@ impl Relay {
     fn lose_child(&mut self, now: Time, link: u32) {
         let Some(child) = self.children.remove(&link) else { return };
         let mut composite = Composite::default();
+        self.gather.give_up(&child.reach);
         for node in child.reach.iter() {
             if let Some((_, session)) = self.below.remove(&node) {
                 composite.lost.insert(node, session);
@@ -389,6 +401,7 @@ impl Relay {
                     // Those who went elsewhere since are not lost.
                     let lost = std::mem::take(&mut composite.lost);
                     composite.lost = lost.into_iter().filter(|lost| self.forget(link, lost.0, lost.1)).collect();
+                    self.gather.give_up(&composite.lost.keys().copied().collect());
                     self.gather.add(now, *composite, Some((link, batch)));
                 }
                 Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, &tally),

@@ -92,8 +92,19 @@ pub struct Put {
     pub seq: u64,
     /// For whom.
     pub to: NodeSet,
+    /// What all of them will report of it, for relays to gather.
+    pub asks: Vec<Ask>,
     /// What; only those for whom it is open it.
     pub parcel: Sealed<Parcel>,
+}
+
+/// A report that every node of a put owes for it, sooner or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Ask {
+    /// The end of its share of the step.
+    Step(StepKey),
+    /// That nothing of the job is left.
+    Job(JobAttempt),
 }
 
 /// What a put brings.

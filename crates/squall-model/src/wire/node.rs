@@ -6,7 +6,7 @@ use crate::id::{Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt};
 use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart};
-use crate::wire::fabric::Variable;
+use crate::wire::fabric::{Ask, Variable};
 
 /// What the controller tells a node. All are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +84,14 @@ pub enum Down {
 }
 
 impl Down {
+    /// The report that every node owes for this message.
+    pub fn ask(&self) -> Option<Ask> {
+        match self {
+            Self::StartStep(start) => Some(Ask::Step(start.key)),
+            Self::EndJob { job, .. } => Some(Ask::Job(*job)),
+            _ => None,
+        }
+    }
     /// The scripts and environments that the message refers to, for the host to attach.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
         let spec = match self {

@@ -40,7 +40,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame,
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
             }
-            Upward::Tally { epoch, number, tally } => queries::tally(c, link, epoch, number, &tally),
+            Upward::Tally { epoch, number, tally } => queries::tally(c, now, link, (epoch, number), &tally, out),
         }
     }
 }

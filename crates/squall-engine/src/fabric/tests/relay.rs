@@ -7,7 +7,7 @@ use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Composite, DownFrame, Downward, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
+    Ask, Composite, DownFrame, Downward, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
 };
 use squall_model::wire::sealed::Sealed;
 
@@ -148,7 +148,7 @@ impl One {
 
 fn put(seq: u64, to: &[u32]) -> Put {
     let to = to.iter().map(|&node| NodeId(node)).collect();
-    Put { epoch: Epoch(1), seq, to, parcel: Sealed::new(Parcel::default()) }
+    Put { epoch: Epoch(1), seq, to, asks: Vec::new(), parcel: Sealed::new(Parcel::default()) }
 }
 
 fn gone(job: u32) -> Composite {
@@ -230,6 +230,49 @@ fn what_is_urgent_waits_for_nothing() {
     assert_eq!(one.sizes(), [(1, 1)]);
     one.composite(1, 3, failed());
     assert_eq!(one.sizes(), [(2, 2)], "and takes along what waits");
+}
+
+#[test]
+fn what_is_owed_for_one_put_comes_as_one_message_and_for_a_slow_node_only_so_late() {
+    let mut one = One::attached(window(100, 1000));
+    (1..=3).for_each(|link| one.open(link));
+    for node in 1..=3 {
+        one.welcome(node, NodeId(node), u64::from(node));
+    }
+    let job = |job| JobAttempt { job: JobId(job), attempt: Attempt(1) };
+    let gone = |id, node| {
+        let mut composite = Composite { reports: 1, ..Composite::default() };
+        composite.add_gone(job(id), &NodeSet::one(NodeId(node)));
+        composite
+    };
+    let end = |one: &mut One, seq, id| {
+        let put = Put { asks: vec![Ask::Job(job(id))], ..put(seq, &[1, 2, 3]) };
+        one.parent_says(vec![Downward::Put(put)]);
+    };
+    end(&mut one, 10, 7);
+    one.composite(1, 1, gone(7, 1));
+    one.composite(3, 1, gone(7, 3));
+    assert_eq!(one.sizes(), [], "nobody can do anything with a part");
+    one.composite(2, 1, gone(7, 2));
+    assert_eq!(one.sizes(), [(1, 3)]);
+    one.taken(1);
+    // A slow node holds up the others for as long as the window says; a lost one not at all.
+    end(&mut one, 11, 8);
+    one.composite(1, 2, gone(8, 1));
+    one.pass(Span::from_millis(999));
+    assert_eq!(one.sizes(), []);
+    one.pass(Span::from_millis(1));
+    assert_eq!(one.sizes(), [(2, 1)]);
+    one.taken(2);
+    one.composite(2, 2, gone(8, 2));
+    assert_eq!(one.sizes(), []);
+    one.input(NetInput::ChildClosed { link: 3 });
+    assert_eq!(one.sizes(), [(3, 2)], "a node's end and a node's loss");
+    one.taken(3);
+    end(&mut one, 12, 9);
+    one.composite(1, 3, gone(9, 1));
+    one.composite(2, 3, gone(9, 2));
+    assert_eq!(one.sizes(), [(4, 2)], "the lost one owes nothing");
 }
 
 #[test]
