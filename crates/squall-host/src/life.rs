@@ -21,11 +21,8 @@ use crate::hardware::Machine;
 use crate::pidfile::living;
 use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
-use crate::rack;
-use crate::sys::{descriptors, limits, users};
+use crate::sys::{descriptors, users};
 
-/// Files that a rack needs for itself, and for children that lost their parents in another.
-const RACK_FILES: usize = 2048;
 /// Emulated nodes for which a process of their own is worth it.
 const RACK_WORTH: usize = 1000;
 /// How often a process is looked at while waiting for it.
@@ -280,11 +277,10 @@ pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
     if config.nodes.is_empty() { Ok(vec![host_name()]) } else { names_where(config, |entry| !entry.emulated) }
 }
 
-/// The racks that emulate so many nodes: as many as there are CPUs if that is worth it, or as open files allow.
+/// The racks that emulate so many nodes: as many as there are CPUs if that is worth it.
 pub fn racks(nodes: usize) -> Vec<Daemon> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let files = limits::open_files_max().saturating_sub(RACK_FILES);
-    let parts = cpus.min(nodes / RACK_WORTH).max((nodes * rack::FILES_PER_NODE).div_ceil(files.max(1))).max(1);
+    let parts = cpus.min(nodes / RACK_WORTH).max(1);
     let each = nodes.div_ceil(parts).max(1);
     (0..nodes).step_by(each).map(|first| Daemon::Rack(first, each.min(nodes - first))).collect()
 }

@@ -12,8 +12,9 @@ use squall_model::wire::node::{Down, Registration};
 use crate::fabric::Delivery;
 use crate::node::{NodeAct, NodeMachine, NodeOut};
 
-/// How long a knock or a registration may stay without an answer.
-const ANSWER_WAIT: Span = Span::from_secs(10);
+/// How long a knock or a registration may stay without an answer, at first and at last: longer each time, since an
+/// offer ends the one before, and where the way is slow every answer might come for the last but one.
+const ANSWER_WAIT: (Span, Span) = (Span::from_secs(10), Span::from_secs(80));
 
 /// How long the controller may be silent, though the way to it stands, until the node knocks again.
 const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
@@ -32,6 +33,7 @@ pub(super) struct Link {
     stage: Stage,
     /// When the controller was heard of last, or asked for an answer.
     heard: Time,
+    answer_wait: Span,
     next_health: Time,
 }
 
@@ -50,7 +52,13 @@ enum Stage {
 impl Link {
     /// No way yet; sessions up to `session` belong to the past.
     pub(super) fn after(session: Session) -> Self {
-        Self { newest: session, stage: Stage::Away, heard: Time::default(), next_health: Time::default() }
+        Self {
+            newest: session,
+            stage: Stage::Away,
+            heard: Time::default(),
+            answer_wait: ANSWER_WAIT.0,
+            next_health: Time::default(),
+        }
     }
 
     /// Whether a session is in force.
@@ -72,7 +80,7 @@ impl Link {
     fn patience(&self) -> Option<Time> {
         match self.stage {
             Stage::Away => None,
-            Stage::Knocked | Stage::Registered => Some(self.heard + ANSWER_WAIT),
+            Stage::Knocked | Stage::Registered => Some(self.heard + self.answer_wait),
             Stage::Welcome(_) => Some(self.heard + SILENCE),
         }
     }
@@ -115,6 +123,7 @@ impl NodeMachine {
             _ => return,
         }
         self.link.stage = Stage::Welcome(put.seq);
+        self.link.answer_wait = ANSWER_WAIT.0;
         self.link.heard = now;
         out.blobs.extend(parcel.blobs.iter().cloned());
         for message in &parcel.messages {
@@ -202,6 +211,9 @@ impl NodeMachine {
         if self.link.patience().is_some_and(|until| until <= now) {
             if self.link.stage == Stage::Knocked {
                 self.relay.detour();
+            }
+            if !self.link.is_welcome() {
+                self.link.answer_wait = Span(self.link.answer_wait.0 * 2).min(ANSWER_WAIT.1);
             }
             self.knock(now);
         }

@@ -145,7 +145,7 @@ mod tests {
         let facts = JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }, ..JobFacts::default() };
         let messages = vec![Down::StartJob { facts: Box::new(facts), batch: Some(BatchStart::default()) }];
         let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
-        Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), parcel })
+        Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), asks: Vec::new(), parcel })
     }
 
     /// Numbers of the first thing said in each frame, and how many things it says.

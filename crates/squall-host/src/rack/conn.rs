@@ -1,6 +1,7 @@
-//! The rack's sockets: one that listens for each node, one for each hop's end, all in one epoll.
+//! The rack's hops. Between two nodes of the rack a frame is handed over as it is (the in-process transport); to the
+//! controller and to nodes elsewhere lead sockets, all in one epoll.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -50,15 +51,40 @@ enum Side {
     Child(u32),
 }
 
-/// All sockets.
+/// A node's hop to its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Above {
+    /// By that socket.
+    Socket(u64),
+    /// To that node of the rack, for which it is that link.
+    Inside(u32, u32),
+}
+
+/// A node's hop to a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Below {
+    /// By that socket.
+    Socket(u64),
+    /// To that node of the rack.
+    Inside(u32),
+}
+
+/// What the machines of nodes are to be told, in order.
+pub(super) type Inbox = Vec<(u32, NodeInput)>;
+
+/// All hops.
 pub(super) struct Conns {
     place: Place,
     all: HashMap<u64, Conn>,
     last: u64,
     listeners: HashMap<u32, OwnedFd>,
-    parents: HashMap<u32, u64>,
-    children: HashMap<(u32, u32), u64>,
+    parents: HashMap<u32, Above>,
+    children: HashMap<(u32, u32), Below>,
     last_link: HashMap<u32, u32>,
+    /// Nodes that live and can be connected to.
+    doors: HashSet<u32>,
+    /// Nodes of the rack by name.
+    index: HashMap<String, u32>,
     scratch: Vec<u8>,
     frame: Vec<u8>,
     names: Vec<String>,
@@ -66,7 +92,10 @@ pub(super) struct Conns {
 
 impl Conns {
     pub(super) fn new(place: Place, names: Vec<String>) -> Self {
+        let index = names.iter().enumerate().map(|(at, name)| (name.clone(), at as u32)).collect();
         Self {
+            doors: HashSet::new(),
+            index,
             place,
             all: HashMap::new(),
             last: 0,
@@ -80,8 +109,13 @@ impl Conns {
         }
     }
 
-    /// Opens a node's door.
-    pub(super) fn listen(&mut self, epoll: &OwnedFd, node: u32, name: &str) -> io::Result<()> {
+    /// Opens a node's door, to the outside too if nodes elsewhere may want to come in.
+    pub(super) fn open(&mut self, epoll: &OwnedFd, node: u32, name: &str, outside: bool) -> io::Result<()> {
+        self.doors.insert(node);
+        if outside { self.listen(epoll, node, name) } else { Ok(()) }
+    }
+
+    fn listen(&mut self, epoll: &OwnedFd, node: u32, name: &str) -> io::Result<()> {
         let path = self.place.node_socket(name);
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -97,7 +131,7 @@ impl Conns {
     }
 
     /// Something can be read, written or accepted.
-    pub(super) fn ready(&mut self, epoll: &OwnedFd, token: u64, flags: EventFlags, inbox: &mut Vec<(u32, NodeInput)>) {
+    pub(super) fn ready(&mut self, epoll: &OwnedFd, token: u64, flags: EventFlags, inbox: &mut Inbox) {
         if token & LISTENER != 0 {
             return self.accept(epoll, (token & !LISTENER) as u32);
         }
@@ -138,7 +172,7 @@ impl Conns {
     }
 
     /// Reads all there is. False: the connection has ended.
-    fn pull_in(&mut self, token: u64, inbox: &mut Vec<(u32, NodeInput)>) -> bool {
+    fn pull_in(&mut self, token: u64, inbox: &mut Inbox) -> bool {
         let mut scratch = std::mem::take(&mut self.scratch);
         let lives = loop {
             let Some(conn) = self.all.get_mut(&token) else { break true };
@@ -162,7 +196,7 @@ impl Conns {
     }
 
     /// Takes bytes that came. False: they are no frames.
-    fn feed(&mut self, token: u64, bytes: &[u8], inbox: &mut Vec<(u32, NodeInput)>) -> bool {
+    fn feed(&mut self, token: u64, bytes: &[u8], inbox: &mut Inbox) -> bool {
         let Some(conn) = self.all.get_mut(&token) else { return true };
         let mut rest = std::mem::take(&mut conn.inbox);
         let mut at = 0;
@@ -186,7 +220,7 @@ impl Conns {
     }
 
     /// Takes one frame, if it is whole; returns how many bytes it took.
-    fn one(&mut self, token: u64, bytes: &[u8], inbox: &mut Vec<(u32, NodeInput)>) -> Result<usize, ()> {
+    fn one(&mut self, token: u64, bytes: &[u8], inbox: &mut Inbox) -> Result<usize, ()> {
         let Some(conn) = self.all.get(&token) else { return Ok(0) };
         let (node, side) = (conn.node, conn.side.clone());
         if !conn.greeted {
@@ -205,8 +239,8 @@ impl Conns {
             }
         };
         let current = match side {
-            Side::Parent(_) => self.parents.get(&node) == Some(&token),
-            Side::Child(link) => self.children.get(&(node, link)) == Some(&token),
+            Side::Parent(_) => self.parents.get(&node) == Some(&Above::Socket(token)),
+            Side::Child(link) => self.children.get(&(node, link)) == Some(&Below::Socket(token)),
         };
         if current {
             inbox.push((node, NodeInput::Net(input)));
@@ -214,7 +248,7 @@ impl Conns {
         Ok(length)
     }
 
-    fn greeted(&mut self, token: u64, hello: &Hello, inbox: &mut Vec<(u32, NodeInput)>) -> Result<(), ()> {
+    fn greeted(&mut self, token: u64, hello: &Hello, inbox: &mut Inbox) -> Result<(), ()> {
         let Some(conn) = self.all.get_mut(&token) else { return Err(()) };
         conn.greeted = true;
         let node = conn.node;
@@ -223,14 +257,13 @@ impl Conns {
         }
         match conn.side.clone() {
             Side::Parent(expected) if hello.role == expected => {
-                if let Some(old) = self.parents.insert(node, token) {
-                    self.all.remove(&old);
-                }
+                self.leave(node, inbox);
+                self.parents.insert(node, Above::Socket(token));
                 inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
                 Ok(())
             }
             Side::Child(link) if matches!(hello.role, Role::Node(_)) => {
-                self.children.insert((node, link), token);
+                self.children.insert((node, link), Below::Socket(token));
                 let own = Hello {
                     protocol: PROTOCOL_VERSION,
                     cluster: String::new(),
@@ -246,11 +279,11 @@ impl Conns {
     }
 
     /// A connection has ended.
-    fn end(&mut self, token: u64, inbox: &mut Vec<(u32, NodeInput)>) {
+    fn end(&mut self, token: u64, inbox: &mut Inbox) {
         let Some(conn) = self.all.remove(&token) else { return };
         let node = conn.node;
         let input = match conn.side {
-            Side::Parent(_) if self.parents.get(&node) == Some(&token) => {
+            Side::Parent(_) if self.parents.get(&node) == Some(&Above::Socket(token)) => {
                 self.parents.remove(&node);
                 NetInput::ParentClosed
             }
@@ -262,39 +295,80 @@ impl Conns {
     }
 
     /// Does what a node's machine wants.
-    pub(super) fn carry_out(
-        &mut self,
-        epoll: &OwnedFd,
-        node: u32,
-        name: &str,
-        out: NetOut,
-        inbox: &mut Vec<(u32, NodeInput)>,
-    ) {
-        if let Some(frame) = &out.up
-            && let Some(&token) = self.parents.get(&node)
-        {
-            self.send(token, frame);
+    pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
+        if let Some(frame) = out.up {
+            match self.parents.get(&node) {
+                Some(&Above::Socket(token)) => self.send(token, &frame),
+                Some(&Above::Inside(parent, link)) => {
+                    let frame = Box::new(frame);
+                    inbox.push((parent, NodeInput::Net(NetInput::FromChild { link, frame })));
+                }
+                None => {}
+            }
         }
-        for (link, frame) in &out.down {
-            if let Some(&token) = self.children.get(&(node, *link)) {
-                self.send(token, frame);
+        for (link, frame) in out.down {
+            match self.children.get(&(node, link)) {
+                Some(&Below::Socket(token)) => self.send(token, &frame),
+                Some(&Below::Inside(child)) => {
+                    inbox.push((child, NodeInput::Net(NetInput::FromParent(Box::new(frame)))));
+                }
+                None => {}
             }
         }
         for link in out.drop {
-            if let Some(token) = self.children.remove(&(node, link)) {
+            self.drop_child(node, link, inbox);
+        }
+        if out.hang_up {
+            self.leave(node, inbox);
+        }
+        match out.dial {
+            Some(Dial::Node(parent)) if self.index.contains_key(&parent) => self.dial_inside(node, &parent, inbox),
+            Some(dial) if self.dial(epoll, node, name, &dial).is_err() => {
+                inbox.push((node, NodeInput::Net(NetInput::DialFailed)));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// A node's hop to its parent ends, by the node's own wish: only the parent hears of it.
+    fn leave(&mut self, node: u32, inbox: &mut Inbox) {
+        match self.parents.remove(&node) {
+            Some(Above::Socket(token)) => {
                 self.all.remove(&token);
             }
+            Some(Above::Inside(parent, link)) if self.children.remove(&(parent, link)).is_some() => {
+                inbox.push((parent, NodeInput::Net(NetInput::ChildClosed { link })));
+            }
+            Some(Above::Inside(..)) | None => {}
         }
-        if out.hang_up
-            && let Some(token) = self.parents.remove(&node)
-        {
-            self.all.remove(&token);
+    }
+
+    /// A node's hop to a child ends, by the node's own wish: only the child hears of it.
+    fn drop_child(&mut self, node: u32, link: u32, inbox: &mut Inbox) {
+        match self.children.remove(&(node, link)) {
+            Some(Below::Socket(token)) => {
+                self.all.remove(&token);
+            }
+            Some(Below::Inside(child)) => {
+                self.parents.remove(&child);
+                inbox.push((child, NodeInput::Net(NetInput::ParentClosed)));
+            }
+            None => {}
         }
-        if let Some(dial) = out.dial
-            && self.dial(epoll, node, name, &dial).is_err()
-        {
-            inbox.push((node, NodeInput::Net(NetInput::DialFailed)));
-        }
+    }
+
+    fn dial_inside(&mut self, node: u32, parent: &str, inbox: &mut Inbox) {
+        let Some(&parent) = self.index.get(parent).filter(|parent| self.doors.contains(parent)) else {
+            return inbox.push((node, NodeInput::Net(NetInput::DialFailed)));
+        };
+        self.leave(node, inbox);
+        let last = self.last_link.entry(parent).or_default();
+        *last += 1;
+        let link = *last;
+        self.children.insert((parent, link), Below::Inside(node));
+        self.parents.insert(node, Above::Inside(parent, link));
+        inbox.push((parent, NodeInput::Net(NetInput::ChildOpened { link })));
+        inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
     }
 
     fn dial(&mut self, epoll: &OwnedFd, node: u32, name: &str, dial: &Dial) -> io::Result<()> {
@@ -349,16 +423,15 @@ impl Conns {
         true
     }
 
-    /// All connections of a node end; its door closes. The node itself hears nothing of it.
-    pub(super) fn die(&mut self, node: u32) {
+    /// All hops of a node end; its door closes. The node itself hears nothing of it.
+    pub(super) fn die(&mut self, node: u32, inbox: &mut Inbox) {
+        self.doors.remove(&node);
         self.listeners.remove(&node);
-        self.close_all(node);
-    }
-
-    /// All connections of a node end.
-    pub(super) fn close_all(&mut self, node: u32) {
-        self.parents.remove(&node);
-        self.children.retain(|(of, _), _| *of != node);
+        self.leave(node, inbox);
+        let links: Vec<u32> = self.children.keys().filter(|(of, _)| *of == node).map(|(_, link)| *link).collect();
+        for link in links {
+            self.drop_child(node, link, inbox);
+        }
         self.all.retain(|_, conn| conn.node != node);
     }
 

@@ -1,7 +1,7 @@
-//! The rack: many emulated nodes in one process. Each has its own name, its own socket and its own machine, and speaks
-//! the real protocol through the real tree; only its tasks are timers.
+//! The rack: many emulated nodes in one process. Each has its own name and its own machine, and speaks the real protocol
+//! through the real tree; only its tasks are timers, and frames between nodes of one rack are handed over in process.
 //!
-//! One thread, one epoll: a node costs its machine and its sockets, nothing else.
+//! One thread, one epoll: a node costs its machine, nothing else.
 
 mod conn;
 mod emulated;
@@ -31,9 +31,6 @@ use emulated::Emulated;
 
 /// Readiness notices taken at once.
 const EVENTS_MAX: usize = 1024;
-
-/// Open files of a node: the socket at which it listens, and both ends of the hop to its parent.
-pub const FILES_PER_NODE: usize = 3;
 
 /// What a rack is started with.
 #[derive(Clone, Debug)]
@@ -65,6 +62,8 @@ struct Rack {
     epoll: OwnedFd,
     nodes: Vec<Emulated>,
     conns: Conns,
+    /// Nodes to which some elsewhere may connect.
+    outside: HashSet<u32>,
     /// When nodes want to be called, earliest first; what is no longer so is skipped.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     inbox: Vec<(u32, NodeInput)>,
@@ -97,6 +96,7 @@ impl Rack {
             .map(|entry| (hostlist::expand(&entry.name).unwrap_or_default().into_iter().collect(), entry))
             .collect();
         let mut conns = Conns::new(args.place.clone(), args.names.clone());
+        let outside = entrances(args, &all);
         let mut nodes = Vec::with_capacity(args.names.len());
         for (index, name) in args.names.iter().enumerate() {
             let width = args.config.tree_width as usize;
@@ -106,7 +106,7 @@ impl Rack {
                 None => Vec::new(),
             };
             let above = above.into_iter().map(|at| all[at].clone()).collect();
-            conns.listen(&epoll, index as u32, name)?;
+            conns.open(&epoll, index as u32, name, outside.contains(&(index as u32)))?;
             let kind = kinds.iter().find(|(names, _)| names.contains(name)).map(|(_, entry)| *entry);
             nodes.push(Emulated::new(name, above, kind));
         }
@@ -120,7 +120,7 @@ impl Rack {
         let due = (0..nodes.len()).map(|node| Reverse((Time(0), node as u32))).collect();
         let began = (clock::now(), Instant::now());
         say(&format!("rack of {} nodes", nodes.len()));
-        Ok(Self { epoll, nodes, conns, due, inbox: Vec::new(), began, killing })
+        Ok(Self { epoll, nodes, conns, outside, due, inbox: Vec::new(), began, killing })
     }
 
     fn now(&self) -> Time {
@@ -196,7 +196,7 @@ impl Rack {
             self.conns.carry_out(&self.epoll, node, &emulated.name, out.net, &mut self.inbox);
             if out.exit {
                 emulated.machine = None;
-                self.conns.close_all(node);
+                self.conns.die(node, &mut self.inbox);
             }
             self.note_due(node);
         }
@@ -241,15 +241,24 @@ impl Rack {
         if let Some(node) = victim {
             say(&format!("{} is killed", self.nodes[node as usize].name));
             self.nodes[node as usize].machine = None;
-            self.conns.die(node);
+            self.conns.die(node, &mut self.inbox);
+            self.step_all();
         }
         for node in due {
             let name = self.nodes[node as usize].name.clone();
-            self.conns.listen(&self.epoll, node, &name)?;
+            self.conns.open(&self.epoll, node, &name, self.outside.contains(&node))?;
             self.nodes[node as usize].revive(|input| self.inbox.push((node, input)));
             self.inbox.push((node, NodeInput::Tick { health: emulated::HEALTH }));
             self.step_all();
         }
         Ok(())
     }
+}
+
+/// The nodes of the rack that stand above nodes elsewhere.
+fn entrances(args: &RackArgs, all: &[String]) -> HashSet<u32> {
+    let own: HashMap<&str, u32> = args.names.iter().enumerate().map(|(at, name)| (name.as_str(), at as u32)).collect();
+    let elsewhere = (0..all.len()).filter(|&at| !own.contains_key(all[at].as_str()));
+    let above = elsewhere.flat_map(|at| shape::above(at, all.len(), args.config.tree_width as usize));
+    above.filter_map(|at| own.get(all[at].as_str()).copied()).collect()
 }

@@ -2,11 +2,6 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many files a process may open at most.
-pub(crate) fn open_files_max() -> usize {
-    getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
-}
-
 /// Lets this process open as many files as the system allows it to.
 pub(crate) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);

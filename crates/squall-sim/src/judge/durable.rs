@@ -54,6 +54,12 @@ impl Judge {
             Event::NodeRegistered { node, name, .. } => {
                 if let Some(host) = self.names.iter().position(|n| n == name) {
                     self.hosts.insert(*node, host);
+                    self.heard[host] = now;
+                }
+            }
+            Event::NodeUp { node } => {
+                if let Some(host) = self.host(*node) {
+                    self.heard[host] = now;
                 }
             }
             Event::NodesSet { nodes, admin, .. } => {
@@ -213,7 +219,8 @@ impl Judge {
             if self.is_given_up(host, now) {
                 self.give_up(job, host);
             } else if let Some(key) = live {
-                let text = format!("step {key} lives on {}", self.names[host]);
+                let (name, silent) = (&self.names[host], now.since(self.heard[host]).secs());
+                let text = format!("step {key} lives on {name}, which was heard of {silent} s ago");
                 self.violate("a node is released when nothing is left there", text);
             }
         }

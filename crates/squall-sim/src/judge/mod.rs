@@ -177,21 +177,13 @@ impl Judge {
         }
     }
 
-    /// A frame has reached the controller: of whom it told something?
+    /// A frame has reached the controller: which nodes that are in session answered a query? Those that are not are
+    /// heard of when they are let in.
     pub(crate) fn heard(&mut self, now: Time, frame: &UpFrame) {
         for say in &frame.says {
-            match say {
-                Upward::Composite { composite, .. } => {
-                    for registration in &composite.registrations {
-                        if let Some(host) = self.names.iter().position(|name| *name == registration.name) {
-                            self.heard[host] = now;
-                        }
-                    }
-                }
-                Upward::Tally { tally, .. } => {
-                    for host in tally.answered().iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
-                        self.heard[host] = now;
-                    }
+            if let Upward::Tally { tally, .. } = say {
+                for host in tally.answered().iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+                    self.heard[host] = now;
                 }
             }
         }
