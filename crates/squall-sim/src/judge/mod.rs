@@ -12,6 +12,7 @@ use std::fmt;
 use squall_model::event::Record;
 use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
+use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::fabric::{UpFrame, Upward};
@@ -213,9 +214,12 @@ impl Judge {
         self.hosts.get(&node).copied()
     }
 
-    /// The node was silent for so long that its jobs may be given up, or the operator gave it up.
+    /// The node was silent for so long that its jobs may be given up, or the operator gave it up. The last answers of a
+    /// node whose session ended meanwhile are not for the controller to count, so its silence may seem longer by the
+    /// heartbeats that were under way.
     fn is_given_up(&self, host: usize, now: Time) -> bool {
-        self.down.contains(&host) || now.since(self.heard[host]).secs() + 2 >= self.node_lost_s
+        let slack = (2 * HEARTBEAT_S).min(self.node_lost_s / 6).max(2);
+        self.down.contains(&host) || now.since(self.heard[host]).secs() + slack >= self.node_lost_s
     }
 
     /// Whether the job is known and has not ended.
