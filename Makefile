@@ -3,8 +3,9 @@ SHELL := /bin/bash
 SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
+SCALE ?= 0.1
 
-.PHONY: help build demo test check sim crash bench deny clean
+.PHONY: help build demo test check sim crash bench bench-fabric deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +35,12 @@ bench: build ## the figures of this machine: spawn, throughput, submit, restart
 	$(SQUALL) bench throughput --jobs 5000
 	$(SQUALL) bench submit
 	$(SQUALL) bench restart
+
+bench-fabric: build ## the fabric's figures beside the talk's, pictures in target/bench: launch, messages under Light-ESP
+	$(SQUALL) bench launch --nodes 64 --load unloaded --load cpu --load network --pictures target/bench
+	$(SQUALL) bench launch --nodes 256
+	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
+	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

@@ -133,13 +133,18 @@ impl Process {
         }
     }
 
+    /// Signals it, if it still lives.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.0, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Ends it: asks, waits, forces.
     pub fn end(&self, patience: Duration) -> io::Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
-            match pidfd_send_signal(&self.0, signal) {
-                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                Err(e) => return Err(e.into()),
-            }
+            self.signal(signal)?;
             if self.wait(patience)? {
                 return Ok(());
             }

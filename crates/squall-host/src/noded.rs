@@ -8,11 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use squall_engine::fabric::shape;
+use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 use squall_model::config::Config;
-use squall_model::hostlist;
 use squall_model::id::StepKey;
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::time::{Span, Time};
@@ -22,6 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
 use crate::hardware::{self, Machine};
+use crate::life;
 use crate::logging::say;
 use crate::place::Place;
 use crate::spool::Spool;
@@ -166,8 +166,9 @@ impl Daemon {
             Err(e) => return Err(e),
         };
         let hardware = Machine::detect().configured(&config, &args.name);
+        let all = life::node_names(&config).map_err(io::Error::other)?;
         let boot = Boot {
-            above: above(&config, &args.name),
+            above: Tree::new(&config, &all).above(&args.name),
             name: args.name.clone(),
             incarnation: remembered.incarnation,
             life: remembered.life,
@@ -296,13 +297,6 @@ impl Daemon {
         let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
         Limits { memory_mb, cpus: cpus.collect() }
     }
-}
-
-/// The nodes above one of the configuration; none for others, which are attached to the controller.
-fn above(config: &Config, name: &str) -> Vec<String> {
-    let names: Vec<String> = config.nodes.iter().flat_map(|n| hostlist::expand(&n.name).unwrap_or_default()).collect();
-    let Some(at) = names.iter().position(|known| known == name) else { return Vec::new() };
-    shape::above(at, names.len(), config.tree_width as usize).into_iter().map(|at| names[at].clone()).collect()
 }
 
 fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {

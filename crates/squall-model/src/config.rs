@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::wire::fabric::Window;
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +37,17 @@ pub struct Config {
     pub default_account: String,
     /// QOS of jobs that name none.
     pub default_qos: String,
-    /// Children of a node in the tree of daemons (Slurm's `TreeWidth`).
+    /// Children of a node in the tree of daemons.
+    #[serde(alias = "TreeWidth")]
     pub tree_width: u32,
+    /// How reports of nodes are gathered on their way to the controller.
+    #[serde(alias = "MsgAggregationParams")]
+    pub msg_aggregation_params: Aggregation,
+    /// What shapes the tree of daemons.
+    #[serde(alias = "RoutePlugin")]
+    pub route_plugin: RoutePolicy,
+    /// Leaf switches and the nodes at each, neighbours next to each other.
+    pub switches: Vec<SwitchConfig>,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
 }
@@ -60,6 +70,9 @@ impl Default for Config {
             default_account: "root".into(),
             default_qos: "normal".into(),
             tree_width: limits::TREE_WIDTH,
+            msg_aggregation_params: Aggregation::default(),
+            route_plugin: RoutePolicy::default(),
+            switches: Vec::new(),
             def_mem_per_cpu_mb: 0,
         }
     }
@@ -88,6 +101,61 @@ pub struct NodeConfig {
     pub force: bool,
     /// Emulated by a rack: tasks are timers.
     pub emulated: bool,
+}
+
+/// `WindowMsgs=N,WindowTime=MS` in Slurm's words. What is not said keeps its default; `WindowMsgs=1` turns
+/// aggregation off: each report is a message of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Aggregation(pub Window);
+
+impl TryFrom<String> for Aggregation {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut window = Window::default();
+        for word in text.split(',').filter(|word| !word.trim().is_empty()) {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let number = value.trim().parse().ok().filter(|number| *number > 0);
+            let number = number.ok_or_else(|| format!("`{word}`: a number above 0 is needed"))?;
+            match name.trim().to_ascii_lowercase().as_str() {
+                "windowmsgs" => window.messages = number,
+                "windowtime" => window.time_ms = number,
+                _ => return Err(format!("`{word}`: only WindowMsgs=N and WindowTime=MS are known")),
+            }
+        }
+        Ok(Self(window))
+    }
+}
+
+impl From<Aggregation> for String {
+    fn from(Aggregation(window): Aggregation) -> Self {
+        format!("WindowMsgs={},WindowTime={}", window.messages, window.time_ms)
+    }
+}
+
+/// What shapes the tree of daemons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RoutePolicy {
+    /// The order of the nodes in the configuration, and `tree_width`.
+    #[default]
+    #[serde(rename = "route/default")]
+    FanOut,
+    /// `switches`: what nodes of one switch report is gathered at that switch.
+    #[serde(rename = "route/topology")]
+    Topology,
+}
+
+/// A leaf switch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SwitchConfig {
+    /// Its name.
+    #[serde(alias = "SwitchName")]
+    pub name: String,
+    /// A host list.
+    #[serde(alias = "Nodes")]
+    pub nodes: String,
 }
 
 /// A partition.
@@ -172,5 +240,38 @@ impl Config {
     /// The partition for jobs that name none.
     pub fn default_partition(&self) -> Option<&PartitionConfig> {
         self.partitions.iter().find(|p| p.default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, RoutePolicy};
+    use crate::wire::fabric::Window;
+
+    #[test]
+    fn the_trees_words_are_slurms() {
+        let config = Config::from_toml(
+            "TreeWidth = 50\nMsgAggregationParams = \"WindowMsgs=10,WindowTime=200\"\nRoutePlugin = \"route/topology\"\n\
+             [[switches]]\nSwitchName = \"s1\"\nNodes = \"n[1-4]\"\n",
+        );
+        let config = config.expect("these are the words");
+        assert_eq!((config.tree_width, config.route_plugin), (50, RoutePolicy::Topology));
+        assert_eq!(config.msg_aggregation_params.0, Window { messages: 10, time_ms: 200 });
+        let again = Config::from_toml(&toml::to_string(&config).expect("it is text")).expect("what is written is read");
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn what_is_not_said_of_aggregation_keeps_its_default() {
+        let window = |text: &str| {
+            let toml = format!("msg_aggregation_params = \"{text}\"");
+            Config::from_toml(&toml).map(|config| config.msg_aggregation_params.0)
+        };
+        assert_eq!(window(""), Ok(Window::default()));
+        assert_eq!(window("windowmsgs=1"), Ok(Window { messages: 1, ..Window::default() }));
+        assert_eq!(window("WindowTime=7"), Ok(Window { time_ms: 7, ..Window::default() }));
+        for wrong in ["WindowMsgs", "WindowMsgs=0", "WindowMsgs=-1", "Window=3", "10"] {
+            assert!(window(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::{self, Settings};
@@ -24,16 +23,17 @@ Runs the controller of a cluster in the foreground; its log goes to standard err
 
 const NODE_HELP: &str = "\
 usage: squall node NAME [--state DIR]
-       squall node --rack[=N] [--from=K] [--state DIR] [--kill-every=S [--kills=K]]
+       squall node --rack[=N] [--from=K] [--state DIR]
 
 Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
 
-  --rack[=N]      the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
-                  rN that join by themselves
-  --from=K        not the first N of them, but those after the first K
-  --kill-every=S  kill a random emulated node that has children every S seconds, K times (20); it comes back
-
+  --rack[=N]    the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
+                rN that join by themselves
+  --from=K      not the first N of them, but those after the first K
   --state DIR   the cluster's state (otherwise your own cluster, or SQUALL_STATE)
+
+When a rack gets SIGUSR1, the daemon of a random node that has children dies as by kill -9; it comes back half a second
+later.
 ";
 
 #[derive(Default)]
@@ -43,8 +43,6 @@ struct Options {
     rack: bool,
     count: Option<usize>,
     from: usize,
-    kill_every: Option<Duration>,
-    kills: Option<u32>,
     accept_loss: bool,
     detached: bool,
     help: bool,
@@ -64,12 +62,6 @@ impl Options {
                     options.count = parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?;
                 }
                 Long("from") => options.from = parser.value().and_then(|n| n.parse()).map_err(text)?,
-                Long("kill-every") => {
-                    let seconds: f64 = parser.value().and_then(|s| s.parse()).map_err(text)?;
-                    let span = Duration::try_from_secs_f64(seconds).map_err(|e| format!("--kill-every: {e}"))?;
-                    options.kill_every = Some(span);
-                }
-                Long("kills") => options.kills = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
                 Long("detached") => options.detached = true,
                 Long("help") | Short('h') => options.help = true,
                 Value(name) if options.name.is_none() => {
@@ -122,8 +114,7 @@ fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {
     if names.is_empty() {
         return Err("the configuration names no emulated node: `--rack=N` says how many".into());
     }
-    let (kill_every, kills) = (options.kill_every, options.kills.unwrap_or(20));
-    Ok(rack::run(&RackArgs { place: place.clone(), config, names, kill_every, kills }))
+    Ok(rack::run(&RackArgs { place: place.clone(), config, names }))
 }
 
 /// The daemon's pid file, for as long as it runs.

@@ -199,7 +199,9 @@ fn journal(out: &mut String, diag: &Diag) {
 }
 
 fn fabric(out: &mut String, fabric: &FabricCounts) {
-    out.push_str("\nFabric statistics:\n");
+    out.push_str("\nFabric statistics (microseconds):\n");
+    line(out, format_args!("\tMessages of nodes: {}", fabric.messages));
+    line(out, format_args!("\tTime spent on them: {}", fabric.messages_us));
     line(out, format_args!("\tNode epilogs: {}", fabric.node_epilogs));
     line(out, format_args!("\tComposites:   {}", fabric.composites));
     line(out, format_args!("\tReports in composites: {}", fabric.composite_reports));
@@ -300,6 +302,8 @@ fn fabric_statistics(fabric: &FabricCounts) -> Json {
     let windows: Vec<Json> =
         windows(fabric).map(|(reports, count)| json!({ "reports": reports, "count": count })).collect();
     json!({
+        "messages": fabric.messages,
+        "messages_time": fabric.messages_us,
         "node_epilogs": fabric.node_epilogs,
         "composites": fabric.composites,
         "composite_reports": fabric.composite_reports,

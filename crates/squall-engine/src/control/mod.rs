@@ -25,7 +25,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame, Window};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
@@ -220,7 +220,7 @@ impl Machine for Controller {
                 queries::hangup(self, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
-            Input::Opened { link } => self.links.opened(now, link, Window::default()),
+            Input::Opened { link } => self.links.opened(now, link, self.state.config.msg_aggregation_params.0),
             Input::Lost { link } => drive::nodes::child_closed(self, link),
             Input::Disk { full } => {
                 self.disk_full = full;

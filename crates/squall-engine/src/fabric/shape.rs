@@ -1,6 +1,72 @@
 //! The shape of a healthy tree: an ordered list is split into at most `width` parts of nearly equal length; the first
 //! of each part is the parent of the rest of it, split again in the same way (as Slurm's `route/default` does). So
-//! every subtree is a run of neighbours, and sets of nodes stay short.
+//! every subtree is a run of neighbours, and sets of nodes stay short. By topology, each switch has such a tree of its
+//! own, and their heads stand in one in turn.
+
+use std::collections::BTreeMap;
+
+use squall_model::config::{Config, RoutePolicy};
+use squall_model::hostlist;
+
+/// The tree of a configuration's nodes.
+#[derive(Debug)]
+pub struct Tree<'a> {
+    width: usize,
+    /// Runs of nodes with a tree each; the heads of these trees stand in a tree in turn. Only one run: no such heads.
+    runs: Vec<Vec<&'a str>>,
+    /// Which run, and which place in it.
+    places: BTreeMap<&'a str, (usize, usize)>,
+}
+
+impl<'a> Tree<'a> {
+    /// For these nodes, in the order of the configuration.
+    pub fn new(config: &Config, names: &'a [String]) -> Self {
+        let runs = match config.route_plugin {
+            RoutePolicy::FanOut => vec![names.iter().map(String::as_str).collect()],
+            RoutePolicy::Topology => by_switch(config, names),
+        };
+        let mut places = BTreeMap::new();
+        for (run, nodes) in runs.iter().enumerate() {
+            places.extend(nodes.iter().enumerate().map(|(at, name)| (*name, (run, at))));
+        }
+        Self { width: config.tree_width as usize, runs, places }
+    }
+
+    /// The nodes above one, nearest first. None for one that the configuration does not name: it makes a tree of its
+    /// own.
+    pub fn above(&self, name: &str) -> Vec<String> {
+        let Some(&(run, at)) = self.places.get(name) else { return Vec::new() };
+        if self.runs.len() == 1 {
+            return above(at, self.runs[run].len(), self.width).into_iter().map(|at| self.named(run, at)).collect();
+        }
+        let heads = above(run, self.runs.len(), self.width).into_iter().map(|run| self.named(run, 0));
+        if at == 0 {
+            return heads.collect();
+        }
+        let within = above(at - 1, self.runs[run].len() - 1, self.width).into_iter().map(|at| self.named(run, at + 1));
+        within.chain([self.named(run, 0)]).chain(heads).collect()
+    }
+
+    fn named(&self, run: usize, at: usize) -> String {
+        self.runs[run][at].to_owned()
+    }
+}
+
+/// Nodes by their switch, in the order of the switches; those of none last. Of two switches the first has a node.
+fn by_switch<'a>(config: &Config, names: &'a [String]) -> Vec<Vec<&'a str>> {
+    let mut switches: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, switch) in config.switches.iter().enumerate() {
+        for name in hostlist::expand(&switch.nodes).unwrap_or_default() {
+            switches.entry(name).or_insert(at);
+        }
+    }
+    let mut runs = vec![Vec::new(); config.switches.len() + 1];
+    for name in names {
+        runs[switches.get(name).copied().unwrap_or(config.switches.len())].push(name.as_str());
+    }
+    runs.retain(|run| !run.is_empty());
+    runs
+}
 
 /// The nodes above `at` in a tree of `count`, nearest first; none: its parent is the root.
 pub fn above(at: usize, count: usize, width: usize) -> Vec<usize> {
@@ -29,14 +95,46 @@ pub fn above(at: usize, count: usize, width: usize) -> Vec<usize> {
     path
 }
 
-/// The nodes whose parent is `at` (None: the root).
-pub fn children(at: Option<usize>, count: usize, width: usize) -> Vec<usize> {
-    (0..count).filter(|&node| above(node, count, width).first().copied() == at).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{above, children};
+    use squall_model::config::{Config, RoutePolicy, SwitchConfig};
+
+    use super::{Tree, above};
+
+    /// The nodes whose parent is `at` (None: the root).
+    fn children(at: Option<usize>, count: usize, width: usize) -> Vec<usize> {
+        (0..count).filter(|&node| above(node, count, width).first().copied() == at).collect()
+    }
+
+    #[test]
+    fn by_fan_out_the_order_is_the_configurations() {
+        let names: Vec<String> = (0..7).map(|n| format!("n{n}")).collect();
+        let config = Config { tree_width: 2, ..Config::default() };
+        let tree = Tree::new(&config, &names);
+        assert_eq!(tree.above("n2"), ["n1", "n0"]);
+        assert!(tree.above("n0").is_empty() && tree.above("stranger").is_empty());
+    }
+
+    #[test]
+    fn by_topology_a_switch_is_a_subtree() {
+        let names: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
+        let switch = |name: &str, nodes: &str| SwitchConfig { name: name.into(), nodes: nodes.into() };
+        // n3 is at two, n11 at none.
+        let switches = vec![switch("a", "n[0,2,4,6,8]"), switch("b", "n[1,3,5]"), switch("c", "n[3,7,9,10]")];
+        let config = Config { tree_width: 2, route_plugin: RoutePolicy::Topology, switches, ..Config::default() };
+        let tree = Tree::new(&config, &names);
+        assert_eq!(tree.above("n8"), ["n6", "n0"]);
+        assert_eq!(tree.above("n2"), ["n0"]);
+        // Heads: n0 n1 n7 n11, split into [n0 n1] [n7 n11].
+        assert_eq!(tree.above("n3"), ["n1", "n0"]);
+        assert_eq!(tree.above("n11"), ["n7"]);
+        assert!(tree.above("n0").is_empty() && tree.above("n7").is_empty());
+        let switch_of =
+            |name: &str| ["n0", "n1", "n7", "n11"].iter().find(|head| tree.above(name).contains(&(**head).to_owned()));
+        for name in ["n9", "n10"] {
+            assert_eq!(switch_of(name), Some(&"n7"), "{name}");
+        }
+    }
 
     #[test]
     fn a_small_tree() {

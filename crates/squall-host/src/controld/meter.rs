@@ -27,8 +27,13 @@ impl Meter {
         Self { since, ..Self::default() }
     }
 
+    /// Counts a client's request, or without a user a message of a node.
     pub(super) fn message(&mut self, kind: &'static str, uid: Option<u32>, took: Duration) {
         let us = took.as_micros() as u64;
+        if uid.is_none() {
+            self.diag.fabric.messages += 1;
+            self.diag.fabric.messages_us += us;
+        }
         let users = uid.map(|uid| self.users.entry(uid).or_default());
         for (count, total) in users.into_iter().chain([self.messages.entry(kind).or_default()]) {
             *count += 1;
@@ -74,6 +79,8 @@ impl Meter {
         diag.flush_max_us = own.flush_max_us;
         diag.messages = self.messages.iter().map(|(kind, (n, us))| ((*kind).to_owned(), *n, *us)).collect();
         diag.users = self.users.iter().map(|(uid, (n, us))| (*uid, *n, *us)).collect();
+        diag.fabric.messages = own.fabric.messages;
+        diag.fabric.messages_us = own.fabric.messages_us;
         diag.clients = clients;
         if std::mem::take(&mut self.reset) {
             *self = Self::new(now);

@@ -2,19 +2,21 @@
 //! through the real tree; only its tasks are timers, and frames between nodes of one rack are handed over in process.
 //!
 //! One thread, one epoll: a node costs its machine, nothing else.
+//!
+//! SIGUSR1 kills a random node that has children, as `kill -9` of its daemon would; it comes back half a second later.
 
 mod conn;
 mod emulated;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
-use squall_engine::fabric::shape;
+use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{NodeInput, NodeOut};
 use squall_model::config::{Config, NodeConfig};
@@ -32,6 +34,9 @@ use emulated::Emulated;
 /// Readiness notices taken at once.
 const EVENTS_MAX: usize = 1024;
 
+/// Marks what comes from the descriptor of signals.
+const SIGNAL: u64 = u64::MAX;
+
 /// What a rack is started with.
 #[derive(Clone, Debug)]
 pub struct RackArgs {
@@ -41,10 +46,6 @@ pub struct RackArgs {
     pub config: Config,
     /// The nodes that are emulated.
     pub names: Vec<String>,
-    /// A random node that has children is killed so often, and comes back half a second later.
-    pub kill_every: Option<Duration>,
-    /// How many are killed in all.
-    pub kills: u32,
 }
 
 /// Runs emulated nodes until it is told to end. Blocks.
@@ -68,16 +69,10 @@ struct Rack {
     due: BinaryHeap<Reverse<(Time, u32)>>,
     inbox: Vec<(u32, NodeInput)>,
     began: (Time, Instant),
-    killing: Option<Killing>,
-}
-
-/// Collectors that die for the sake of a bench.
-struct Killing {
-    every: Duration,
-    left: u32,
-    next: Instant,
+    /// Killed nodes, and when they come back; earliest first.
+    away: VecDeque<(Instant, u32)>,
+    /// For the choice of whom to kill.
     seed: u64,
-    back: Vec<(Instant, u32)>,
 }
 
 /// How long a killed node stays away.
@@ -88,7 +83,7 @@ impl Rack {
         limits::raise_open_files();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let all = life::node_names(&args.config).map_err(io::Error::other)?;
-        let places: HashMap<&str, usize> = all.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        let tree = Tree::new(&args.config, &all);
         let kinds: Vec<(HashSet<String>, &NodeConfig)> = args
             .config
             .nodes
@@ -96,31 +91,27 @@ impl Rack {
             .map(|entry| (hostlist::expand(&entry.name).unwrap_or_default().into_iter().collect(), entry))
             .collect();
         let mut conns = Conns::new(args.place.clone(), args.names.clone());
-        let outside = entrances(args, &all);
+        let outside = entrances(args, &tree, &all);
         let mut nodes = Vec::with_capacity(args.names.len());
         for (index, name) in args.names.iter().enumerate() {
-            let width = args.config.tree_width as usize;
-            // Nodes that the configuration does not name have no place in its tree: they make one of their own.
-            let above = match places.get(name.as_str()) {
-                Some(&at) => shape::above(at, all.len(), width),
-                None => Vec::new(),
-            };
-            let above = above.into_iter().map(|at| all[at].clone()).collect();
             conns.open(&epoll, index as u32, name, outside.contains(&(index as u32)))?;
             let kind = kinds.iter().find(|(names, _)| names.contains(name)).map(|(_, entry)| *entry);
-            nodes.push(Emulated::new(name, above, kind));
+            nodes.push(Emulated::new(name, tree.above(name), kind));
         }
-        let killing = args.kill_every.map(|every| Killing {
-            every,
-            left: args.kills,
-            next: Instant::now() + every,
-            seed: 0x9e37_79b9_7f4a_7c15,
-            back: Vec::new(),
-        });
         let due = (0..nodes.len()).map(|node| Reverse((Time(0), node as u32))).collect();
         let began = (clock::now(), Instant::now());
         say(&format!("rack of {} nodes", nodes.len()));
-        Ok(Self { epoll, nodes, conns, outside, due, inbox: Vec::new(), began, killing })
+        Ok(Self {
+            epoll,
+            nodes,
+            conns,
+            outside,
+            due,
+            inbox: Vec::new(),
+            began,
+            away: VecDeque::new(),
+            seed: 0x9e37_79b9_7f4a_7c15,
+        })
     }
 
     fn now(&self) -> Time {
@@ -128,11 +119,11 @@ impl Rack {
     }
 
     fn serve(&mut self) -> io::Result<()> {
-        let ending = SignalFd::new(&[libc::SIGTERM, libc::SIGINT])?;
-        epoll::add(&self.epoll, ending.fd(), epoll::EventData::new_u64(u64::MAX), epoll::EventFlags::IN)?;
+        let signals = SignalFd::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGUSR1])?;
+        epoll::add(&self.epoll, signals.fd(), epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
-            self.kill_and_revive()?;
+            self.revive()?;
             self.call_due();
             let wait = self.patience();
             events.clear();
@@ -142,8 +133,13 @@ impl Rack {
             }
             for event in &events {
                 let token = event.data.u64();
-                if token == u64::MAX {
-                    return Ok(());
+                if token == SIGNAL {
+                    match signals.take() {
+                        Some(libc::SIGUSR1) => self.kill_collector(),
+                        Some(_) => return Ok(()),
+                        None => {}
+                    }
+                    continue;
                 }
                 self.conns.ready(&self.epoll, token, event.flags, &mut self.inbox);
                 self.step_all();
@@ -154,10 +150,8 @@ impl Rack {
     fn patience(&self) -> Timespec {
         let next = self.due.peek().map(|Reverse((due, _))| due.since(self.now()));
         let mut wait = next.map_or(Duration::from_mins(1), |span| Duration::from_micros(span.0));
-        if let Some(killing) = &self.killing {
-            let back = killing.back.iter().map(|(at, _)| *at);
-            let soonest = back.chain((killing.left > 0).then_some(killing.next)).min();
-            wait = soonest.map_or(wait, |at| wait.min(at.saturating_duration_since(Instant::now())));
+        if let Some((back, _)) = self.away.front() {
+            wait = wait.min(back.saturating_duration_since(Instant::now()));
         }
         Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) }
     }
@@ -215,36 +209,23 @@ impl Rack {
         }
     }
 
-    fn kill_and_revive(&mut self) -> io::Result<()> {
-        let Some(killing) = &mut self.killing else { return Ok(()) };
-        let now = Instant::now();
-        let mut due = Vec::new();
-        killing.back.retain(|&(at, node)| {
-            if at <= now {
-                due.push(node);
-            }
-            at > now
-        });
-        let mut victim = None;
-        if killing.left > 0 && killing.next <= now {
-            killing.next = now + killing.every;
-            let nodes = &self.nodes;
-            let collectors: Vec<u32> = (0..nodes.len() as u32).filter(|&n| nodes[n as usize].is_collector()).collect();
-            killing.seed = killing.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            if !collectors.is_empty() {
-                let node = collectors[(killing.seed >> 33) as usize % collectors.len()];
-                killing.left -= 1;
-                killing.back.push((now + AWAY, node));
-                victim = Some(node);
-            }
-        }
-        if let Some(node) = victim {
-            say(&format!("{} is killed", self.nodes[node as usize].name));
-            self.nodes[node as usize].machine = None;
-            self.conns.die(node, &mut self.inbox);
-            self.step_all();
-        }
-        for node in due {
+    /// A random node that has children loses its daemon.
+    fn kill_collector(&mut self) {
+        let nodes = &self.nodes;
+        let collectors: Vec<u32> = (0..nodes.len() as u32).filter(|&n| nodes[n as usize].is_collector()).collect();
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let Some(place) = ((self.seed >> 33) as usize).checked_rem(collectors.len()) else { return };
+        let node = collectors[place];
+        say(&format!("{} is killed", self.nodes[node as usize].name));
+        self.nodes[node as usize].machine = None;
+        self.conns.die(node, &mut self.inbox);
+        self.step_all();
+        self.away.push_back((Instant::now() + AWAY, node));
+    }
+
+    /// Killed nodes come back when their time has come.
+    fn revive(&mut self) -> io::Result<()> {
+        while let Some((_, node)) = self.away.pop_front_if(|(back, _)| *back <= Instant::now()) {
             let name = self.nodes[node as usize].name.clone();
             self.conns.open(&self.epoll, node, &name, self.outside.contains(&node))?;
             self.nodes[node as usize].revive(|input| self.inbox.push((node, input)));
@@ -256,9 +237,9 @@ impl Rack {
 }
 
 /// The nodes of the rack that stand above nodes elsewhere.
-fn entrances(args: &RackArgs, all: &[String]) -> HashSet<u32> {
+fn entrances(args: &RackArgs, tree: &Tree<'_>, all: &[String]) -> HashSet<u32> {
     let own: HashMap<&str, u32> = args.names.iter().enumerate().map(|(at, name)| (name.as_str(), at as u32)).collect();
-    let elsewhere = (0..all.len()).filter(|&at| !own.contains_key(all[at].as_str()));
-    let above = elsewhere.flat_map(|at| shape::above(at, all.len(), args.config.tree_width as usize));
-    above.filter_map(|at| own.get(all[at].as_str()).copied()).collect()
+    let elsewhere = all.iter().filter(|name| !own.contains_key(name.as_str()));
+    let above = elsewhere.flat_map(|name| tree.above(name));
+    above.filter_map(|name| own.get(name.as_str()).copied()).collect()
 }

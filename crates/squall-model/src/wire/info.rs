@@ -288,6 +288,10 @@ pub struct Diag {
 /// What nodes told the controller, and in what packing it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FabricCounts {
+    /// Messages of nodes that reached the controller, of all kinds.
+    pub messages: u64,
+    /// Time spent on them, microseconds.
+    pub messages_us: u64,
     /// Nodes that let go of a job, each counted once however often it was said: the oracle of `bench aggregate`.
     pub node_epilogs: u64,
     /// Messages that carried reports of more than one node.

@@ -28,10 +28,9 @@ impl Cluster {
         Self::with("", &["--nodes", &nodes.to_string()])
     }
 
-    /// Starts it with so many emulated nodes of so many cores each.
-    pub(crate) fn rack(nodes: u32, cores: u32) -> Result<Self, String> {
-        let config = format!("[[nodes]]\nname = \"r[1-{nodes}]\"\ncpus = {cores}\nforce = true\n");
-        Self::with(&config, &["--rack", &nodes.to_string()])
+    /// Starts it with so many emulated nodes and that configuration of everything else.
+    pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
+        Self::with(config, &["--rack", &nodes.to_string()])
     }
 
     /// Starts it with that configuration and these further arguments of `squall up`.

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_bytes::ByteBuf;
 use squall_host::place::Place;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
+use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::{AccountingRow, Diag};
 
@@ -24,8 +27,34 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) struct Manner {
     /// Real seconds for each second of the workload.
     pub(crate) scale: f64,
-    /// The wider a job, the higher its priority.
-    pub(crate) wide_first: bool,
+    /// Who goes first.
+    pub(crate) first: First,
+}
+
+/// Who goes first. All but the first asks for priorities, which takes an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// Who came first.
+    Come,
+    /// The widest, as with PriorityWeightJobSize.
+    Wide,
+    /// The longest.
+    Long,
+}
+
+impl First {
+    /// By its word on the command line.
+    pub(crate) fn named(word: &str) -> Option<Self> {
+        [Self::Come, Self::Wide, Self::Long].into_iter().find(|first| first.word() == word)
+    }
+    /// Its word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Come => "come",
+            Self::Wide => "wide",
+            Self::Long => "long",
+        }
+    }
 }
 
 /// What happened.
@@ -64,9 +93,12 @@ pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Drive
     let start = Instant::now();
     let run = fresh_keys();
     let mut ids = Vec::with_capacity(jobs.len());
+    let mut done = BTreeMap::new();
     for (job, number) in jobs.iter().zip(0_u32..) {
-        let due = Duration::from_secs_f64(job.submit_s * manner.scale);
-        std::thread::sleep(due.saturating_sub(start.elapsed()));
+        let due = start + Duration::from_secs_f64(job.submit_s * manner.scale);
+        while is_readable(&watch, due.saturating_duration_since(Instant::now()))? {
+            hear(&mut watch, &mut done)?;
+        }
         let request = submission(job, manner, ClientKey(run | u128::from(number)));
         let Answer::Submitted { job: id, .. } = ask(&mut client, &request)? else {
             return Err(unexpected().to_string());
@@ -74,23 +106,49 @@ pub(crate) fn drive(place: &Place, jobs: &[Job], manner: Manner) -> Result<Drive
         watch.send(&Request::AwaitJob { job: id }).map_err(|e| e.to_string())?;
         ids.push(id);
     }
-    for ended in 0..ids.len() {
-        let answer = watch.receive().map_err(|e| format!("{ended} of {} jobs have ended, then: {e}", ids.len()))?;
-        if !matches!(answer, Answer::JobDone { .. }) {
-            return Err(unexpected().to_string());
-        }
+    while done.len() < ids.len() {
+        hear(&mut watch, &mut done)
+            .map_err(|e| format!("{} of {} jobs have ended, then: {e}", done.len(), ids.len()))?;
     }
     let after = diag(&mut client)?;
     let rows = accounting(&mut client, &ids)?;
     let ended_well = |row: &&AccountingRow| row.state == JobState::Ended(EndState::Completed);
     let failed = ids.len() - rows.values().filter(ended_well).count();
-    Ok(Driven { runs: runs(jobs, &ids, &rows), failed, before, after })
+    Ok(Driven { runs: runs(jobs, manner, &ids, &rows, &done), failed, before, after })
+}
+
+/// Whether an answer comes within that time.
+fn is_readable(client: &Client, time: Duration) -> Result<bool, String> {
+    let until = Instant::now() + time;
+    loop {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).map_err(|e| e.to_string())?;
+        match poll(&mut [PollFd::new(client.stream(), PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            found => return found.map(|count| count > 0).map_err(|e| e.to_string()),
+        }
+    }
+}
+
+/// Takes the next end and notes when it came.
+fn hear(watch: &mut Client, done: &mut BTreeMap<JobId, Time>) -> Result<(), String> {
+    let Answer::JobDone { job, .. } = watch.receive().map_err(|e| e.to_string())? else {
+        return Err(unexpected().to_string());
+    };
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    done.insert(job, Time(now.as_micros() as u64));
+    Ok(())
 }
 
 /// The rows as seconds since the first submission.
-fn runs(jobs: &[Job], ids: &[JobId], rows: &BTreeMap<JobId, AccountingRow>) -> Vec<Ran> {
+fn runs(
+    jobs: &[Job],
+    manner: Manner,
+    ids: &[JobId],
+    rows: &BTreeMap<JobId, AccountingRow>,
+    done: &BTreeMap<JobId, Time>,
+) -> Vec<Ran> {
     let Some(zero) = ids.first().and_then(|id| rows.get(id)).map(|row| row.submit) else { return Vec::new() };
-    let since = |time: squall_model::time::Time| time.since(zero).0 as f64 / 1e6;
+    let since = |time: Time| time.since(zero).0 as f64 / 1e6;
     let ran = |(job, id): (&Job, &JobId)| {
         let row = rows.get(id)?;
         Some(Ran {
@@ -99,6 +157,8 @@ fn runs(jobs: &[Job], ids: &[JobId], rows: &BTreeMap<JobId, AccountingRow>) -> V
             submit_s: since(row.submit),
             start_s: since(row.start?),
             end_s: since(row.end?),
+            done_s: since(*done.get(id)?),
+            run_s: f64::from(job.run_s) * manner.scale,
         })
     };
     jobs.iter().zip(ids).filter_map(ran).collect()
@@ -109,8 +169,11 @@ fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
     let run_s = f64::from(job.run_s) * manner.scale;
     let priority = match () {
         () if job.is_full() => Some(PRIORITY_TOP),
-        () if manner.wide_first => Some(job.nodes),
-        () => None,
+        () => match manner.first {
+            First::Come => None,
+            First::Wide => Some(job.nodes),
+            First::Long => Some(job.run_s),
+        },
     };
     let need = Need {
         nodes_min: Some(job.nodes),

@@ -1,53 +1,88 @@
 //! `squall esp` and `squall bench aggregate`: the ESP workload on a cluster, and what it cost the controller.
 
 mod drive;
+mod figures;
+mod kills;
 mod report;
 mod workload;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lexopt::Arg;
-use serde_json::{Value, json};
 use squall_host::place::Place;
-use squall_model::wire::info::Diag;
+use squall_model::config::Aggregation;
 
-use self::drive::{Driven, Manner, drive};
-use self::workload::{Setup, Variant, ideal_s, node_epilogs, workload};
+use self::drive::{First, Manner, drive};
+use self::figures::{Run, draw, finding, wrong};
+use self::kills::Kills;
+use self::workload::{Setup, Variant, workload};
 use crate::command::bench::cluster::Cluster;
 use crate::command::bench::{Finding, number};
-use crate::picture::{Axis, Chart, Series, Stroke};
 
 const USAGE: &str = "\
 usage: squall esp [--light | --full] [OPTIONS]
        squall bench aggregate [OPTIONS]
 
-Runs the 230 jobs of the Effective System Performance benchmark and reports utilisation, waits, and how many
-messages of nodes reached the controller. `bench aggregate` is the same with -T 0 -t on 10080 emulated nodes.
+Runs the 230 jobs of the Effective System Performance benchmark and reports utilisation, waits, and how many messages of
+nodes reached the controller. Fails if a job did, if a node's end of a job was lost or counted twice, or if a job
+overtook one that waited for the whole machine. `bench aggregate` is the same on 10080 emulated nodes, with all jobs
+submitted at once, with aggregation and then without.
 
   --light           run times of Light-ESP (a twelfth; the default)
   --full            run times of ESP-2
-  --nodes N         on a cluster of N emulated nodes that is started for it (else on the one that runs)
+  --nodes N         on a cluster of N emulated nodes that is started for each run (else on the one that runs)
   --state DIR       on the cluster of that state
+  --run HOW         on, off: with or without aggregation; kills: with it, while collectors are killed. May be repeated.
+  --window PARAMS   how far to aggregate, as MsgAggregationParams: WindowMsgs=N,WindowTime=MS
+  --kill-every S    with `--run kills`, seconds between two kills [1]
+  --kills K         … and how many in all [20]
   -T, --interval S  mean seconds between submissions after the first 50; 0: all at once [30]
   -C, --compress X  divide these intervals by X
   -t, --throughput  without the two jobs that take the whole machine
-  --wide-first      the wider a job, the higher its priority (as PriorityWeightJobSize; needs an operator)
+  --first WHO       who goes first: come, or by priority (which takes an operator) the wide or the long [come]
   --scale X         real seconds for each second of the workload [1]
   --pictures DIR    write esp-utilisation and esp-waits there, as SVG and PNG
   --json            one JSON object
 ";
 
-/// Cores of each emulated node, as in the published runs.
-const CORES: u32 = 16;
 /// Nodes of `bench aggregate`.
 const NODES: u32 = 10_080;
+
+/// How the cluster is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// With aggregation.
+    On,
+    /// Without.
+    Off,
+    /// With it, while collectors are killed.
+    Kills,
+}
+
+impl Way {
+    fn named(word: &str) -> Option<Self> {
+        [Self::On, Self::Off, Self::Kills].into_iter().find(|way| way.word() == word)
+    }
+    fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Kills => "kills",
+        }
+    }
+}
 
 struct Options {
     variant: Variant,
     nodes: Option<u32>,
     state: Option<PathBuf>,
+    ways: Vec<Way>,
+    window: Aggregation,
+    kill_every: Duration,
+    kills: u32,
     interval_s: u32,
     compress: f64,
     throughput: bool,
@@ -56,30 +91,39 @@ struct Options {
     json: bool,
 }
 
-const SUITE: Options = Options {
-    variant: Variant::Light,
-    nodes: None,
-    state: None,
-    interval_s: 30,
-    compress: 1.0,
-    throughput: false,
-    manner: Manner { scale: 1.0, wide_first: false },
-    pictures: None,
-    json: false,
-};
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            variant: Variant::Light,
+            nodes: None,
+            state: None,
+            ways: Vec::new(),
+            window: Aggregation::default(),
+            kill_every: Duration::from_secs(1),
+            kills: 20,
+            interval_s: 30,
+            compress: 1.0,
+            throughput: false,
+            manner: Manner { scale: 1.0, first: First::Come },
+            pictures: None,
+            json: false,
+        }
+    }
+}
 
 /// Runs `squall esp`.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    report("esp", args, SUITE)
+    report("esp", args, Options::default(), &[Way::On])
 }
 
 /// Runs `squall bench aggregate`.
 pub(crate) fn aggregate(args: &[OsString]) -> ExitCode {
-    report("bench aggregate", args, Options { interval_s: 0, throughput: true, nodes: Some(NODES), ..SUITE })
+    let defaults = Options { interval_s: 0, nodes: Some(NODES), ..Options::default() };
+    report("bench aggregate", args, defaults, &[Way::On, Way::Off])
 }
 
-fn report(name: &str, args: &[OsString], defaults: Options) -> ExitCode {
-    let options = match parse(args, defaults) {
+fn report(name: &str, args: &[OsString], defaults: Options, ways: &[Way]) -> ExitCode {
+    let options = match parse(args, defaults, ways) {
         Ok(Some(options)) => options,
         Ok(None) => {
             crate::print(USAGE);
@@ -90,20 +134,22 @@ fn report(name: &str, args: &[OsString], defaults: Options) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match measure(&options) {
-        Ok(figure) => {
-            crate::print(&figure.show(options.json));
-            ExitCode::SUCCESS
+    let problems = match measure(&options) {
+        Ok((finding, problems)) => {
+            crate::print(&finding.show(options.json));
+            problems
         }
-        Err(e) => {
-            eprintln!("squall {name}: error: {e}");
-            ExitCode::FAILURE
-        }
+        Err(e) => vec![e],
+    };
+    for problem in &problems {
+        eprintln!("squall {name}: error: {problem}");
     }
+    if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn parse(args: &[OsString], mut options: Options) -> Result<Option<Options>, String> {
+fn parse(args: &[OsString], mut options: Options, ways: &[Way]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
+    let mut for_own = false;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Arg::Long("light") => options.variant = Variant::Light,
@@ -113,10 +159,23 @@ fn parse(args: &[OsString], mut options: Options) -> Result<Option<Options>, Str
                 let dir = parser.value().map_err(|e| e.to_string())?;
                 (options.state, options.nodes) = (Some(dir.into()), None);
             }
+            Arg::Long("run") => {
+                options.ways.push(word(&mut parser, Way::named)?);
+                for_own = true;
+            }
+            Arg::Long("window") => {
+                let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
+                (options.window, for_own) = (text.try_into()?, true);
+            }
+            Arg::Long("kill-every") => {
+                let seconds = positive(&mut parser)?;
+                options.kill_every = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
+            }
+            Arg::Long("kills") => options.kills = number(&mut parser)?,
             Arg::Long("interval") | Arg::Short('T') => options.interval_s = number(&mut parser)?,
             Arg::Long("compress") | Arg::Short('C') => options.compress = positive(&mut parser)?,
             Arg::Long("throughput") | Arg::Short('t') => options.throughput = true,
-            Arg::Long("wide-first") => options.manner.wide_first = true,
+            Arg::Long("first") => options.manner.first = word(&mut parser, First::named)?,
             Arg::Long("scale") => options.manner.scale = positive(&mut parser)?,
             Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
             Arg::Long("json") => options.json = true,
@@ -124,7 +183,19 @@ fn parse(args: &[OsString], mut options: Options) -> Result<Option<Options>, Str
             other => return Err(other.unexpected().to_string()),
         }
     }
+    if options.nodes.is_none() && for_own {
+        return Err("--run and --window are for clusters that are started for it: they need --nodes".into());
+    }
+    if options.ways.is_empty() {
+        // A cluster that runs already is taken as it is.
+        options.ways = if options.nodes.is_some() { ways.to_vec() } else { vec![Way::On] };
+    }
     Ok(Some(options))
+}
+
+fn word<T>(parser: &mut lexopt::Parser, named: fn(&str) -> Option<T>) -> Result<T, String> {
+    let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
+    named(&text).ok_or_else(|| format!("`{text}` is no word that is known there"))
 }
 
 fn positive(parser: &mut lexopt::Parser) -> Result<f64, String> {
@@ -132,12 +203,23 @@ fn positive(parser: &mut lexopt::Parser) -> Result<f64, String> {
     if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("`{value}`: more than 0 is needed")) }
 }
 
-fn measure(options: &Options) -> Result<Finding, String> {
+/// The figures, and what is wrong with them.
+fn measure(options: &Options) -> Result<(Finding, Vec<String>), String> {
+    let runs: Vec<Run> = options.ways.iter().map(|&way| run_once(options, way)).collect::<Result<_, _>>()?;
+    let name = if options.variant == Variant::Light { "Light-ESP" } else { "ESP-2" };
+    if let Some(folder) = &options.pictures {
+        draw(folder, name, &runs)?;
+    }
+    Ok((finding(options, name, &runs), runs.iter().flat_map(wrong).collect()))
+}
+
+fn run_once(options: &Options, way: Way) -> Result<Run, String> {
     // Ended when the figure is there.
     let (_own, place) = match (&options.state, options.nodes) {
         (Some(dir), _) => (None, Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?),
         (None, Some(nodes)) => {
-            let cluster = Cluster::rack(nodes, CORES)?;
+            let window = if way == Way::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
+            let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n"))?;
             let place = cluster.place().clone();
             (Some(cluster), place)
         }
@@ -153,130 +235,49 @@ fn measure(options: &Options) -> Result<Finding, String> {
         throughput: options.throughput,
     };
     let jobs = workload(&setup);
+    let kills = match way {
+        Way::Kills => Some(Kills::start(&place, nodes, options.kill_every, options.kills)?),
+        Way::On | Way::Off => None,
+    };
     let driven = drive(&place, &jobs, options.manner)?;
-    if let Some(folder) = &options.pictures {
-        draw(folder, &setup, &driven)?;
-    }
-    Ok(figure(options, &setup, &jobs, &driven))
-}
-
-fn figure(options: &Options, setup: &Setup, jobs: &[workload::Job], driven: &Driven) -> Finding {
-    let (before, after) = (&driven.before, &driven.after);
-    let kinds = since(before, after);
-    let (messages, server_us) = kinds.iter().fold((0, 0), |sum, kind| (sum.0 + kind.1, sum.1 + kind.2));
-    let oracle = node_epilogs(jobs);
-    let counted = after.fabric.node_epilogs - before.fabric.node_epilogs;
-    let elapsed_s = report::elapsed_s(&driven.runs);
-    let ideal_s = ideal_s(jobs) * options.manner.scale;
-    let table: Vec<Value> = kinds
-        .iter()
-        .map(|(kind, count, us)| {
-            let mean_us = us.checked_div(*count);
-            json!({ "message_type": kind, "count": count, "average_us": mean_us, "total_us": us })
-        })
-        .collect();
-    let fields = vec![
-        ("workload", json!(if setup.variant == Variant::Light { "Light-ESP" } else { "ESP-2" })),
-        ("nodes", json!(setup.nodes)),
-        ("cores_per_node", json!(setup.cores)),
-        ("jobs", json!(jobs.len())),
-        ("failed", json!(driven.failed + jobs.len() - driven.runs.len())),
-        ("node_epilogs", json!(counted)),
-        ("oracle", json!(oracle)),
-        ("lost", json!(oracle as i64 - counted as i64)),
-        ("server_s", json!(round(server_us as f64 / 1e6))),
-        ("elapsed_s", json!(round(elapsed_s))),
-        ("ideal_s", json!(round(ideal_s))),
-        ("efficiency", json!(round(ideal_s / elapsed_s))),
-        ("utilisation_percent", json!(round(report::mean_utilisation(&driven.runs, setup.nodes)))),
-        ("mean_wait_s", json!(round(report::mean_wait_s(&driven.runs)))),
-        ("overtakers", json!(report::overtakers(&driven.runs))),
-        ("scale", json!(options.manner.scale)),
-        ("interval_s", json!(setup.interval_s)),
-        ("throughput_mode", json!(setup.throughput)),
-        ("wide_first", json!(options.manner.wide_first)),
-        ("composites", json!(after.fabric.composites - before.fabric.composites)),
-        ("repeats", json!(after.fabric.repeats - before.fabric.repeats)),
-        ("retransmits", json!(after.fabric.retransmits - before.fabric.retransmits)),
-        ("messages_by_type", json!(table)),
-    ];
-    Finding {
-        bench: "aggregate",
-        figure: messages as f64,
-        unit: "messages of nodes at the controller",
-        limit: None,
-        fields,
-    }
-}
-
-/// To a ten thousandth.
-fn round(value: f64) -> f64 {
-    (value * 1e4).round() / 1e4
-}
-
-/// Messages of nodes by kind, between two looks at the counters: name, count, microseconds.
-fn since<'a>(before: &Diag, after: &'a Diag) -> Vec<(&'a str, u64, u64)> {
-    let earlier = |kind: &str| before.messages.iter().find(|m| m.0 == kind).map_or((0, 0), |m| (m.1, m.2));
-    // Clients' requests are named REQUEST_…
-    let of_nodes = after.messages.iter().filter(|m| m.0.starts_with("MESSAGE_"));
-    of_nodes
-        .map(|(kind, count, us)| {
-            let (count_before, us_before) = earlier(kind);
-            (kind.as_str(), count.saturating_sub(count_before), us.saturating_sub(us_before))
-        })
-        .filter(|(_, count, _)| *count > 0)
-        .collect()
-}
-
-fn draw(folder: &Path, setup: &Setup, driven: &Driven) -> Result<(), String> {
-    let name = if setup.variant == Variant::Light { "Light-ESP" } else { "ESP-2" };
-    let title = |what: &str| format!("{what}, {name}, {} nodes of {} cores", setup.nodes, setup.cores);
-    let axis = |label: &str| Axis { label: label.into(), log: false };
-    let series = |name: &str, points| vec![Series { name: name.into(), stroke: Stroke::Steps, color: 0, points }];
-    let utilisation = Chart {
-        title: title("Utilisation"),
-        x: axis("seconds since the first submission"),
-        y: axis("% of the nodes"),
-        series: series("nodes that run a job", report::utilisation(&driven.runs, setup.nodes)),
-    };
-    crate::picture::write(&utilisation, folder, "esp-utilisation")?;
-    let waits = Chart {
-        title: title("Waits"),
-        x: axis("seconds from submission to start"),
-        y: axis("% of the jobs"),
-        series: series("jobs that waited no longer", report::wait_cdf(&driven.runs)),
-    };
-    crate::picture::write(&waits, folder, "esp-waits")
+    let kills = kills.map_or(Ok(0), Kills::end)?;
+    Ok(Run { way, setup, scale: options.manner.scale, jobs, driven, kills })
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use squall_model::wire::info::Diag;
+    use squall_model::wire::fabric::Window;
 
-    use super::{SUITE, parse, since};
+    use super::drive::First;
+    use super::{Options, Way, parse};
 
-    #[test]
-    fn counters_are_differences_of_what_nodes_said() {
-        let counted = |list: &[(&str, u64, u64)]| Diag {
-            messages: list.iter().map(|(kind, count, us)| ((*kind).to_owned(), *count, *us)).collect(),
-            ..Diag::default()
-        };
-        let before = counted(&[("MESSAGE_NODE_REPORTS", 10, 100), ("REQUEST_PING", 5, 5)]);
-        let after = counted(&[("MESSAGE_COMPOSITE", 3, 30), ("MESSAGE_NODE_REPORTS", 12, 150), ("REQUEST_PING", 9, 9)]);
-        assert_eq!(since(&before, &after), [("MESSAGE_COMPOSITE", 3, 30), ("MESSAGE_NODE_REPORTS", 2, 50)]);
+    fn parsed(args: &[&str]) -> Result<Options, String> {
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        parse(&args, Options::default(), &[Way::On, Way::Off]).map(Option::unwrap)
     }
 
     #[test]
     fn options() {
-        let parsed =
-            |args: &[&str]| parse(&args.iter().map(OsString::from).collect::<Vec<_>>(), SUITE).map(Option::unwrap);
         let given = parsed(&["--full", "-T", "0", "-C", "2.5", "-t", "--scale", "0.01", "--nodes", "64"]).unwrap();
         assert_eq!((given.interval_s, given.compress, given.throughput), (0, 2.5, true));
         assert_eq!((given.manner.scale, given.nodes), (0.01, Some(64)));
         assert_eq!(parsed(&["--nodes", "64", "--state", "/x"]).unwrap().nodes, None);
-        for wrong in [&["--scale", "0"][..], &["-C", "-1"], &["--nosuch"], &["x"], &["-T"]] {
+        assert_eq!(parsed(&["--first", "long"]).unwrap().manner.first, First::Long);
+        for wrong in [&["--scale", "0"][..], &["-C", "-1"], &["--nosuch"], &["x"], &["-T"], &["--first", "x"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn how_a_cluster_is_run_is_for_own_clusters() {
+        let own = parsed(&["--nodes", "64", "--run", "kills", "--run", "off", "--window", "WindowMsgs=10"]).unwrap();
+        assert_eq!(own.ways, [Way::Kills, Way::Off]);
+        assert_eq!(own.window.0, Window { messages: 10, ..Window::default() });
+        assert_eq!(parsed(&["--nodes", "64"]).unwrap().ways, [Way::On, Way::Off]);
+        assert_eq!(parsed(&[]).unwrap().ways, [Way::On]);
+        for wrong in [&["--run", "on"][..], &["--window", "WindowTime=1"], &["--state", "/x", "--run", "off"]] {
             assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
     }

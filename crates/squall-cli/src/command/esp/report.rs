@@ -8,12 +8,27 @@ pub(crate) struct Ran {
     pub(crate) full: bool,
     pub(crate) submit_s: f64,
     pub(crate) start_s: f64,
+    /// When the controller took it for ended.
     pub(crate) end_s: f64,
+    /// When nothing of it was left on any node, durably, and whoever waited for it was told.
+    pub(crate) done_s: f64,
+    /// How long its tasks took.
+    pub(crate) run_s: f64,
 }
 
-/// Seconds from the first submission to the last end.
+/// Seconds from the first submission to the last durable end.
 pub(crate) fn elapsed_s(runs: &[Ran]) -> f64 {
-    runs.iter().fold(0.0, |last, run| run.end_s.max(last))
+    runs.iter().fold(0.0, |last, run| run.done_s.max(last))
+}
+
+/// Milliseconds from a job's start to its durable end beyond its run time, for the given shares of all jobs.
+pub(crate) fn overheads_ms(runs: &[Ran], shares: [f64; 3]) -> [f64; 3] {
+    let mut all: Vec<f64> = runs.iter().map(|run| 1e3 * (run.done_s - run.start_s - run.run_s)).collect();
+    all.sort_by(f64::total_cmp);
+    shares.map(|share| {
+        let place = (share * all.len() as f64).ceil() as usize;
+        all.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
+    })
 }
 
 /// Percent of `nodes` in use from each point in time to the next.
@@ -67,10 +82,19 @@ pub(crate) fn overtakers(runs: &[Ran]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ran, elapsed_s, mean_utilisation, mean_wait_s, overtakers, utilisation, wait_cdf};
+    use super::{Ran, elapsed_s, mean_utilisation, mean_wait_s, overheads_ms, overtakers, utilisation, wait_cdf};
 
     fn ran(nodes: u32, submit_s: f64, start_s: f64, end_s: f64) -> Ran {
-        Ran { nodes, full: nodes == 10, submit_s, start_s, end_s }
+        Ran { nodes, full: nodes == 10, submit_s, start_s, end_s, done_s: end_s, run_s: end_s - start_s }
+    }
+
+    #[test]
+    fn overheads_are_what_is_not_run_time() {
+        let late = |ms: u32| Ran { done_s: 3.0 + f64::from(ms) / 1e3, ..ran(1, 0.0, 1.0, 3.0) };
+        let runs: Vec<Ran> = (1..=100).rev().map(late).collect();
+        let found = overheads_ms(&runs, [0.5, 0.99, 1.0]).map(f64::round);
+        assert_eq!(found.map(|ms| ms as u32), [50, 99, 100]);
+        assert_eq!(overheads_ms(&[], [0.5, 0.99, 1.0]).map(|ms| ms as u32), [0, 0, 0]);
     }
 
     #[expect(clippy::float_cmp, reason = "these values are exact")]

@@ -411,6 +411,8 @@ pub(crate) fn fake() -> Fake {
             clients: 1,
             nodes: 4,
             fabric: FabricCounts {
+                messages: 5,
+                messages_us: 60,
                 node_epilogs: 40,
                 composites: 3,
                 composite_reports: 37,

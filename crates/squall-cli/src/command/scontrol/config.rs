@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use squall_model::config::Config;
+use squall_model::config::{Config, RoutePolicy};
 use squall_model::duration::format_memory_mb;
 use squall_model::limits;
 use squall_model::wire::client::{Answer, Request};
@@ -80,6 +80,10 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
     };
     let words = |text: &str| text.to_owned();
+    let route = match config.route_plugin {
+        RoutePolicy::FanOut => "route/default",
+        RoutePolicy::Topology => "route/topology",
+    };
     vec![
         ("AccountingStorageEnforce", words("none")),
         ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
@@ -108,6 +112,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("MaxStepCount", words("40000")),
         ("MaxTasksPerNode", limits::TASKS_PER_NODE_MAX.to_string()),
         ("MessageTimeout", seconds(10)),
+        ("MsgAggregationParams", config.msg_aggregation_params.into()),
         ("MinJobAge", seconds(config.min_job_age_s)),
         ("MpiDefault", words("none")),
         ("PreemptMode", words("OFF")),
@@ -117,6 +122,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("ProctrackType", words("proctrack/cgroup")),
         ("Prolog", words("(null)")),
         ("ReturnToService", words("1")),
+        ("RoutePlugin", words(route)),
         ("SchedulerType", words("sched/builtin")),
         ("SelectType", words("select/cons_tres")),
         ("SelectTypeParameters", words("CR_CPU_MEMORY")),
@@ -125,7 +131,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("SLURM_VERSION", words::slurm_version()),
         ("TaskPlugin", words("task/affinity,task/cgroup")),
         ("TopologyPlugin", words("topology/default")),
-        ("TreeWidth", words("16")),
+        ("TreeWidth", config.tree_width.to_string()),
         ("WaitTime", seconds(0)),
     ]
 }
