@@ -138,9 +138,8 @@ impl Conns {
         if flags.contains(EventFlags::OUT) && !self.push_out(token) {
             return self.end(token, inbox);
         }
-        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP)
-            && !self.pull_in(token, inbox)
-        {
+        let over = flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP);
+        if (over || flags.contains(EventFlags::IN)) && !self.pull_in(token, over, inbox) {
             self.end(token, inbox);
         }
     }
@@ -171,8 +170,8 @@ impl Conns {
         Some(token)
     }
 
-    /// Reads all there is. False: the connection has ended.
-    fn pull_in(&mut self, token: u64, inbox: &mut Inbox) -> bool {
+    /// Reads all there is; if it is over, to the end: nobody will tell of it again. False: the connection has ended.
+    fn pull_in(&mut self, token: u64, over: bool, inbox: &mut Inbox) -> bool {
         let mut scratch = std::mem::take(&mut self.scratch);
         let lives = loop {
             let Some(conn) = self.all.get_mut(&token) else { break true };
@@ -182,7 +181,7 @@ impl Conns {
                     if !self.feed(token, &scratch[..length], inbox) {
                         break false;
                     }
-                    if length < scratch.len() {
+                    if length < scratch.len() && !over {
                         break true;
                     }
                 }
@@ -443,4 +442,35 @@ impl Conns {
 fn unix_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::event::Timespec;
+    use rustix::event::epoll;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use super::{Conns, Side};
+    use crate::place::Place;
+
+    #[test]
+    fn a_peer_that_says_something_and_dies_at_once_is_seen_to_be_dead() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let place = Place::at(&std::env::temp_dir()).unwrap();
+        let mut conns = Conns::new(place, vec!["n1".into()]);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (here, there) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let token = conns.add(&epoll, here, 0, Side::Child(1)).unwrap();
+        send(&there, b"s", SendFlags::empty()).unwrap();
+        drop(there);
+        let wait = Timespec::try_from(Duration::from_secs(10)).unwrap();
+        let mut events = Vec::with_capacity(8);
+        epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)).unwrap();
+        for event in &events {
+            conns.ready(&epoll, event.data.u64(), event.flags, &mut Vec::new());
+        }
+        assert!(!events.is_empty() && !conns.all.contains_key(&token));
+    }
 }
