@@ -8,7 +8,7 @@ use squall_model::job::{Need, PendingReason};
 use squall_model::resource::Alloc;
 use squall_model::set::CoreSet;
 
-use crate::place::{Condition, place};
+use crate::place::{Condition, fits, place};
 use crate::request::Request;
 use crate::view::{Candidate, Head, Item, PartitionView, Plan, Scratch, Skip, Start, View};
 
@@ -119,15 +119,15 @@ fn wait_or_skip(
 ) -> bool {
     // With every node down or drained all wait alike: no look at each of them.
     let nothing = !partition.nodes.iter().any(|id| view.node(id).usable);
-    if nothing || place(view, scratch, request, partition.nodes, Condition::Empty).is_some() {
+    if nothing || fits(view, scratch, request, partition.nodes, Condition::Empty) {
         plan.heads.push(Head { item: job.item, partition: at });
         return false;
     }
-    let reason = match place(view, scratch, request, partition.nodes, Condition::Ideal) {
-        Some(_) => PendingReason::ReqNodeNotAvail,
-        None if request.nodes_min > partition.nodes.len() as u32 => PendingReason::PartitionNodeLimit,
-        None if partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
-        None => PendingReason::BadConstraints,
+    let reason = match fits(view, scratch, request, partition.nodes, Condition::Ideal) {
+        true => PendingReason::ReqNodeNotAvail,
+        false if request.nodes_min > partition.nodes.len() as u32 => PendingReason::PartitionNodeLimit,
+        false if partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
+        false => PendingReason::BadConstraints,
     };
     plan.skips.push(Skip { item: job.item, partition: at, reason });
     true

@@ -26,16 +26,43 @@ pub(crate) fn place(
     nodes: &NodeSet,
     condition: Condition,
 ) -> Option<Alloc> {
+    let chosen = choose(view, scratch, request, nodes, condition)?;
+    Some(share_out(view, scratch, request, &chosen, condition))
+}
+
+/// Whether there is room for a job among `nodes`.
+pub(crate) fn fits(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    condition: Condition,
+) -> bool {
+    choose(view, scratch, request, nodes, condition).is_some()
+}
+
+/// Chooses nodes: (node, most tasks there).
+fn choose(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    condition: Condition,
+) -> Option<Vec<(NodeId, u32)>> {
     if !request.required.is_subset(nodes) || !request.required.0.is_disjoint(&request.excluded.0) {
+        return None;
+    }
+    // A wide job that waits for many nodes to end costs nothing each time that one does.
+    if condition == Condition::Now && scratch.open.len() < request.nodes_min as usize {
         return None;
     }
     let mut fits = std::mem::take(&mut scratch.fits);
     let found = find(view, scratch, request, nodes, condition, &mut fits);
     scratch.fits = fits;
-    found.map(|chosen| share_out(view, scratch, request, &chosen, condition))
+    found
 }
 
-/// Chooses nodes: (node, most tasks there).
+/// [`choose`], with the nodes that could take tasks in `fits`.
 fn find(
     view: &impl View,
     scratch: &Scratch,
@@ -66,6 +93,11 @@ fn find(
             if fits.len() >= enough {
                 break;
             }
+        }
+        let first_will_do = request.required.is_empty() && !request.contiguous && !request.spread;
+        if first_will_do && fits.len() == request.nodes_min as usize && request.tasks.is_some() && enough(request, fits)
+        {
+            break;
         }
     }
     if request.contiguous { contiguous(request, fits) } else { gather(request, fits) }
