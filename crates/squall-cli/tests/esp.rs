@@ -1,5 +1,4 @@
 //! Light-ESP, scaled, on emulated nodes: whatever the aggregation and whoever dies, each end is counted once.
-#![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
 
 use std::process::Command;
 
