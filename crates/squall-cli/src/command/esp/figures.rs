@@ -97,7 +97,7 @@ pub(super) fn finding(options: &Options, name: &'static str, runs: &[Run]) -> Fi
         ("window", json!(String::from(options.window))),
     ];
     fields.extend(first.figures().into_iter().skip(1));
-    let table = runs.iter().map(|run| row("run", run.name(), run.figures())).chain(talk()).collect();
+    let table = runs.iter().map(|run| row("run", &run.name(), run.figures())).chain(talk()).collect();
     fields.push(("runs", Value::Array(table)));
     fields.push(("messages_by_type", Value::Array(runs.iter().flat_map(by_type).collect())));
     Finding {
@@ -109,7 +109,7 @@ pub(super) fn finding(options: &Options, name: &'static str, runs: &[Run]) -> Fi
     }
 }
 
-fn row(title: &str, name: String, cells: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
+fn row(title: &str, name: &str, cells: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     let title = (title.to_owned(), json!(name));
     Value::Object(std::iter::once(title).chain(cells.into_iter().map(|(key, value)| (key.to_owned(), value))).collect())
 }
@@ -124,7 +124,7 @@ fn talk() -> impl Iterator<Item = Value> {
         ("Slurm 15.08, 5040 nodes, off", 115_324, Some(1006)),
     ];
     rows.into_iter().map(|(name, messages, server_s)| {
-        row("run", name.to_owned(), [("messages", json!(messages)), ("server_s", json!(server_s))])
+        row("run", name, [("messages", json!(messages)), ("server_s", json!(server_s))])
     })
 }
 
@@ -138,7 +138,7 @@ fn by_type(run: &Run) -> Vec<Value> {
             ("average_us", json!(us.checked_div(count))),
             ("total_us", json!(us)),
         ];
-        row("message_type", kind.to_owned(), cells)
+        row("message_type", kind, cells)
     };
     counted.into_iter().map(row_of).collect()
 }

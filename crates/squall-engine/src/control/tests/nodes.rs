@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::config::{Aggregation, Config};
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
-use squall_model::wire::fabric::Composite;
+use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
 
 use super::driver::{Driver, batch};
+use crate::control::{Input, LinkId, Out};
+use crate::machine::Machine;
 
 #[test]
 fn a_node_daemon_that_restarts_keeps_its_jobs() {
@@ -138,11 +141,11 @@ fn a_node_fault_is_tried_elsewhere_and_never_strands_the_job() {
 fn nothing_starts_on_a_full_disk_and_all_goes_on_afterwards() {
     let mut d = Driver::new(1, 1);
     let (runs, waits) = (d.submit(batch()), d.submit(batch()));
-    d.step(crate::control::Input::Disk { full: true });
+    d.step(Input::Disk { full: true });
     d.finish(runs, 0);
     assert_eq!(d.state_of(runs), Some(JobState::Ended(EndState::Completed)));
     assert_eq!(d.state_of(waits), Some(JobState::Pending));
-    d.step(crate::control::Input::Disk { full: false });
+    d.step(Input::Disk { full: false });
     assert_eq!(d.state_of(waits), Some(JobState::Running));
 }
 
@@ -227,4 +230,20 @@ fn a_gap_ends_the_connection_and_a_repeated_frame_changes_nothing() {
         child.knock("n2")
     });
     assert_eq!((d.drops.len(), d.connected("n2"), d.connected("n1")), (1, false, true));
+}
+
+#[test]
+fn the_configured_window_goes_down_with_the_path() {
+    let window = Window { messages: 1, time_ms: 7 };
+    let mut d = Driver::empty(Config { msg_aggregation_params: Aggregation(window), ..Config::default() });
+    let (link, mut out) = (LinkId(77), Out::default());
+    d.c.step(d.now, Input::Opened { link }, &mut out);
+    let said = out.sends.iter().filter(|(to, _)| *to == link).flat_map(|(_, frame)| &frame.says);
+    let windows: Vec<Window> = said
+        .filter_map(|say| match say {
+            Downward::Path(path) => Some(path.window),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(windows, [window]);
 }
