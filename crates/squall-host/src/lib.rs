@@ -3,6 +3,7 @@
 mod accounts;
 mod auth;
 mod cgroup;
+mod content;
 pub mod controld;
 mod hardware;
 pub mod journal;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
+use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 use squall_model::config::Config;
-use squall_model::id::StepKey;
+use squall_model::id::{Epoch, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::time::{Span, Time};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,6 +20,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
+use crate::content::Keeping;
 use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging::say;
@@ -29,6 +30,7 @@ use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
 
 mod adopt;
+mod laydown;
 mod net;
 mod steps;
 mod sweep;
@@ -87,6 +89,8 @@ enum Event {
     DaemonDied(StepKey),
     /// A task in our charge has ended, that way if it could be learnt.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
+    /// A file was laid down by that order, or could not be: the error number.
+    Placed((Epoch, u64), i32),
 }
 
 /// The daemon's hands and eyes.
@@ -94,6 +98,7 @@ struct Daemon {
     name: String,
     machine: NodeMachine,
     spool: Spool,
+    keeping: Keeping,
     cgroups: Cgroups,
     hardware: Machine,
     /// Whether steps are bound to their CPUs: not where several nodes share the machine, whose steps would all crowd on
@@ -131,6 +136,7 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut daemon = Daemon::begin(args, events).await?;
     daemon.find();
+    daemon.inputs.extend(daemon.keeping.found());
     daemon.turn();
     loop {
         let due = daemon.deadline().map(|due| daemon.instant(due));
@@ -181,6 +187,7 @@ impl Daemon {
             name: args.name.clone(),
             machine: NodeMachine::new(boot),
             spool,
+            keeping: Keeping::open(&args.place, &args.name)?,
             cgroups,
             hardware,
             binds: sys::host::is_name_of_host(&args.name),
@@ -232,6 +239,7 @@ impl Daemon {
             }
             Event::DaemonDied(key) => self.daemon_died(key),
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
+            Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
         }
     }
 
@@ -284,6 +292,11 @@ impl Daemon {
             NodeAct::Forget { key } => self.forget(key),
             NodeAct::ForgetJob { job } => self.forget_job(job),
             NodeAct::Say(text) => say(&text),
+            NodeAct::Content(ContentAct::Place(placement)) => {
+                let source = self.keeping.path(placement.content);
+                laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
+            }
+            NodeAct::Content(act) => self.inputs.extend(self.keeping.act(act)),
         }
     }
 

@@ -115,6 +115,14 @@ impl Place {
     pub fn node(&self, name: &str) -> PathBuf {
         self.dir.join("node").join(name)
     }
+    /// Files that nodes on this machine share.
+    pub(crate) fn content(&self) -> PathBuf {
+        self.dir.join("content")
+    }
+    /// Files that a node keeps.
+    pub(crate) fn content_of(&self, name: &str) -> PathBuf {
+        self.node(name).join("content")
+    }
     /// Where the controller listens.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")

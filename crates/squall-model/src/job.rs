@@ -41,6 +41,21 @@ impl std::fmt::Display for Digest {
     }
 }
 
+/// The digest of bytes that come one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Checksum(blake3::Hasher);
+
+impl Checksum {
+    /// The next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+    /// Of all of them.
+    pub fn digest(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
 /// What kind of job it is: who drives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobKind {

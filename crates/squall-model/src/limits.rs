@@ -50,3 +50,10 @@ pub(crate) const NODE_LOST_S: u64 = 300;
 pub const STEP_OWNER_GRACE_S: u64 = 10;
 /// Children of a node in the tree of daemons (Slurm's `TreeWidth` default).
 pub const TREE_WIDTH: u32 = 16;
+/// Bytes of one piece of a file on its way to nodes. See `fabric::cost`: for tens of megabytes on links of gigabytes per
+/// second the best length is near this, and pieces of it stay in the cache of a CPU from hop to hop.
+pub const CHUNK_BYTES: u32 = 128 << 10;
+/// Bytes of a file that may be under way to nodes: what a relay holds for a child that is slow.
+pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
+/// Bytes of files that a node keeps.
+pub const CONTENT_BYTES_MAX: u64 = 4 << 30;

@@ -392,6 +392,12 @@ impl World {
                 self.judge.forgotten(node, job, host);
             }
             NodeAct::Say(_) => {}
+            NodeAct::Content(act) => {
+                // Nodes of the simulator share no disks.
+                if let Some(input) = self.nodes[node].files.act(0, act, &mut Neighbours::default()) {
+                    self.tell_node(node, input);
+                }
+            }
         }
     }
 

@@ -146,7 +146,7 @@ impl World {
             Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
                 Downward::Put(put) | Downward::Reply { put, .. } => put.epoch = Epoch(1),
                 Downward::Query(query) => query.epoch = Epoch(1),
-                Downward::Path(_) | Downward::Taken { .. } => {}
+                Downward::Path(_) | Downward::Taken { .. } | Downward::Chunk(_) => {}
             }),
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));

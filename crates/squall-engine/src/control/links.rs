@@ -8,7 +8,7 @@ use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{DownFrame, Downward, Parcel, Path, Put, Query, Route, UpFrame, Window};
+use squall_model::wire::fabric::{Chunk, DownFrame, Downward, Parcel, Path, Put, Query, Route, UpFrame, Window};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
@@ -259,6 +259,20 @@ impl Links {
             asked.push(link);
         }
         (self.seq, asked)
+    }
+    /// A piece of a file for some nodes.
+    pub(crate) fn chunk(&mut self, chunk: &Chunk) {
+        // What was queued before was said before.
+        self.emit();
+        for hop in self.hops.values_mut().filter(|hop| !hop.reach.is_disjoint(&chunk.to)) {
+            hop.says.push(Downward::Chunk(chunk.clone()));
+        }
+    }
+    /// A number that no other put, query or order of this incarnation has.
+    pub(crate) fn next_number(&mut self) -> (Epoch, u64) {
+        self.emit();
+        self.seq += 1;
+        (self.epoch, self.seq)
     }
     /// Turns what is queued into one frame for each child that has something to hear.
     pub(crate) fn flush(&mut self, now: Time, out: &mut Out) {

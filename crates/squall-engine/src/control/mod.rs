@@ -5,6 +5,7 @@
 //! a crash and rebuilt from `State` at [`Input::Start`].
 
 mod apply;
+pub(crate) mod broadcasts;
 pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod info;
@@ -142,6 +143,8 @@ pub struct Controller {
     pub(crate) disk_full: bool,
     /// The tree.
     pub(crate) links: Links,
+    /// Files on their way to nodes.
+    pub(crate) broadcasts: broadcasts::Broadcasts,
     /// What nodes are asked.
     pub(crate) queries: Queries,
     /// Callers to whom an answer is owed.
@@ -218,6 +221,7 @@ impl Machine for Controller {
                 }
                 steps::hangup(self, now, caller);
                 queries::hangup(self, caller);
+                broadcasts::give_up(self, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
             Input::Opened { link } => self.links.opened(now, link, self.state.config.msg_aggregation_params.0),

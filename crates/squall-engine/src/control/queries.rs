@@ -14,6 +14,7 @@ use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{Comparison, Query, Tally, Test, Variable};
 use squall_model::wire::node::Down;
 
+use super::broadcasts::{self, Stage};
 use super::drive::{nodes, notice};
 use super::{CallerId, Controller, LinkId, Out};
 
@@ -40,8 +41,18 @@ struct Asked {
     children: BTreeSet<LinkId>,
     tally: Tally,
     until: Time,
-    /// Who wants to know; None: it is a heartbeat.
-    question: Option<Question>,
+    purpose: Purpose,
+}
+
+/// Who wants to know.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// It is a heartbeat.
+    Beat,
+    /// A client.
+    Client(Question),
+    /// A broadcast: whose, which turn of it, and what it is at.
+    Broadcast(CallerId, u64, Stage),
 }
 
 /// What a client asks.
@@ -84,22 +95,23 @@ pub(crate) fn ask(c: &mut Controller, now: Time, question: Question) {
 
 fn pose(c: &mut Controller, now: Time, question: Question, time: Span) {
     let (test, wait) = (question.test.clone(), question.wait);
-    send(c, now, question.to.clone(), (test, wait), time, Some(question));
+    send(c, now, question.to.clone(), (test, wait), time, Purpose::Client(question));
 }
 
-fn send(
+/// Asks nodes.
+pub(crate) fn send(
     c: &mut Controller,
     now: Time,
     to: NodeSet,
     (test, wait): (Test, bool),
     time: Span,
-    question: Option<Question>,
+    purpose: Purpose,
 ) {
     // The nodes' time is up before ours, so that what they know by then arrives.
     let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7 };
     let (number, children) = c.links.ask(query);
     let children = children.into_iter().collect();
-    let asked = Asked { to, children, tally: Tally::default(), until: now + time, question };
+    let asked = Asked { to, children, tally: Tally::default(), until: now + time, purpose };
     c.queries.asked.insert(number, asked);
 }
 
@@ -149,15 +161,18 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         let to = c.links.connected().clone();
         if !to.is_empty() {
             let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
-            send(c, now, to, (test, false), BEAT_WAIT, None);
+            send(c, now, to, (test, false), BEAT_WAIT, Purpose::Beat);
         }
     }
     let complete = |asked: &Asked| asked.children.is_empty() || asked.until <= now;
     while let Some(number) = c.queries.asked.iter().find(|(_, asked)| complete(asked)).map(|(&number, _)| number) {
         let Some(asked) = c.queries.asked.remove(&number) else { continue };
-        match asked.question {
-            None => beaten(c, now, &asked, out),
-            Some(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
+        match asked.purpose {
+            Purpose::Beat => beaten(c, now, (&asked.to, &asked.tally, asked.until), out),
+            Purpose::Broadcast(caller, turn, stage) => {
+                broadcasts::answered(c, now, (caller, turn, stage), (&asked.to, &asked.tally), out);
+            }
+            Purpose::Client(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
         }
     }
 }
@@ -169,9 +184,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 
 /// A heartbeat has been answered, or its time is up: who is silent has missed it, but for those who have come back on
 /// another way since it was sent.
-fn beaten(c: &mut Controller, now: Time, beat: &Asked, out: &mut Out) {
-    let (answered, sent) = (beat.tally.answered(), beat.until - BEAT_WAIT);
-    for node in beat.to.iter() {
+fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
+    let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
+    for node in to.iter() {
         if answered.contains(node) {
             c.queries.missed.remove(&node);
             nodes::heard(c, now, node, out);

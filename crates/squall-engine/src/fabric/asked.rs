@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
-use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Query, Tally, Test, Variable};
 
@@ -68,10 +67,15 @@ impl Asked {
         for (&key, one) in &mut self.queries {
             let late = one.until <= now;
             if let Some(((test, wait), node)) = one.own.as_ref().zip(node) {
-                let holds = test.comparison.holds(value(&test.variable), test.value);
-                if holds || !wait || late {
-                    let side = if holds { &mut one.tally.yes } else { &mut one.tally.no };
-                    side.union_with(&NodeSet::one(node));
+                let value = value(&test.variable);
+                let holds = test.comparison.holds(value, test.value);
+                if holds || !wait || late || test.variable.is_final(value) {
+                    if holds {
+                        one.tally.yes.insert(node);
+                    } else {
+                        one.tally.no.insert(node);
+                        one.tally.witness = Some((node, value));
+                    }
                     one.own = None;
                 }
             }

@@ -61,7 +61,7 @@ impl Child {
     /// Answers the queries that have come: it is there, and whatever is asked holds.
     pub(crate) fn answer(&mut self) -> Option<UpFrame> {
         let yes: NodeSet = self.node.into_iter().collect();
-        let tally = Tally { yes, no: NodeSet::new() };
+        let tally = Tally { yes, ..Tally::default() };
         let asked = std::mem::take(&mut self.asked).into_iter();
         let says = asked.map(|query| Upward::Tally { epoch: query.epoch, number: query.number, tally: tally.clone() });
         let says: Vec<Upward> = says.collect();
@@ -80,7 +80,7 @@ impl Child {
         let mut messages = Vec::new();
         for say in frame.says {
             match say {
-                Downward::Path(_) => {}
+                Downward::Path(_) | Downward::Chunk(_) => {}
                 Downward::Taken { batch } => self.taken = batch,
                 Downward::Query(query) => self.asked.push(query),
                 Downward::Put(put) => messages.extend(put.parcel.open().unwrap().messages.clone()),

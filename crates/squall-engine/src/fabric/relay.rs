@@ -6,7 +6,7 @@ use squall_model::id::{Epoch, NodeId};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Composite, DownFrame, Downward, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
+    Chunk, Composite, DownFrame, Downward, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
 };
 
 use super::asked::Asked;
@@ -75,6 +75,8 @@ pub enum Delivery {
     },
     /// The controller asks; nothing is to be done but to know that it reaches this node.
     Heard,
+    /// A piece of a file.
+    Chunk(Chunk),
 }
 
 /// A node's place in the tree.
@@ -252,6 +254,7 @@ impl Relay {
                 Downward::Reply { route, node, put } => self.reply(route, node, put, local),
                 Downward::Put(put) => self.put(put, local),
                 Downward::Query(query) => self.query(now, &query, local),
+                Downward::Chunk(chunk) => self.chunk(chunk, local),
                 Downward::Taken { batch } => {
                     for (child, batch) in self.gather.taken(batch) {
                         self.tell_child(child, Downward::Taken { batch });
@@ -323,6 +326,15 @@ impl Relay {
         }
         if self.node.is_some_and(|node| put.to.contains(node)) {
             local.push(Delivery::Put { node: None, put });
+        }
+    }
+
+    fn chunk(&mut self, chunk: Chunk, local: &mut Vec<Delivery>) {
+        for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&chunk.to)) {
+            child.says.push(Downward::Chunk(chunk.clone()));
+        }
+        if self.node.is_some_and(|node| chunk.to.contains(node)) {
+            local.push(Delivery::Chunk(chunk));
         }
     }
 

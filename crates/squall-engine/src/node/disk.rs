@@ -9,7 +9,7 @@ use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::wire::stepd::ToStepd;
 
-use crate::node::{Boot, FoundStep, NodeAct, NodeInput, NodeMachine, attempt_of};
+use crate::node::{Boot, Counted, FoundStep, Neighbours, NodeAct, NodeInput, NodeMachine, attempt_of};
 
 /// What the spool holds of a step.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,7 @@ pub(crate) struct Disk {
     pub(crate) started: BTreeMap<StepKey, u32>,
     pub(crate) fail_spawns: bool,
     pub(crate) slow_sweep: bool,
+    pub(crate) files: Counted,
 }
 
 /// An end with that exit code.
@@ -91,6 +92,7 @@ impl Disk {
                 self.marks.remove(job);
                 self.spool.retain(|key, _| attempt_of(*key) != *job);
             }
+            NodeAct::Content(act) => return self.files.act(0, act.clone(), &mut Neighbours::default()).into_iter().collect(),
             NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
         }
         Vec::new()

@@ -10,7 +10,7 @@ use squall_model::wire::fabric::{Composite, Health as Feeling, Put};
 use squall_model::wire::node::{Down, Registration};
 
 use crate::fabric::Delivery;
-use crate::node::{NodeAct, NodeMachine, NodeOut};
+use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
 
 /// How long a knock or a registration may stay without an answer, at first and at last: longer each time, since an
 /// offer ends the one before, and where the way is slow every answer might come for the last but one.
@@ -98,6 +98,7 @@ impl NodeMachine {
                 }
             }
             Delivery::Put { node, put } => self.put(now, node, &put, out),
+            Delivery::Chunk(chunk) => self.contents.chunk(chunk, &mut out.acts),
         }
     }
 
@@ -180,6 +181,10 @@ impl NodeMachine {
             Down::Write { variable, value } => {
                 self.variables.insert(variable, value);
             }
+            Down::Expect { content, size, shared } => self.contents.expect(content, size, shared, &mut out.acts),
+            Down::Commit { content } => self.contents.commit(content, &mut out.acts),
+            Down::Abort { content } => self.contents.abort(content, &mut out.acts),
+            Down::Place(placement) => out.acts.push(NodeAct::Content(ContentAct::Place(placement))),
             Down::Refused { reason } => {
                 out.acts.push(NodeAct::Say(format!("the controller does not accept this node: {reason}")));
                 out.refused = true;

@@ -16,6 +16,8 @@
 //!
 //! Every node is a relay of the tree too (`fabric`): the machine has both parts, and one set of connections.
 
+mod content;
+mod counted;
 #[cfg(test)]
 pub(crate) mod disk;
 mod link;
@@ -26,17 +28,20 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::id::{Incarnation, Session, StepKey};
+pub use content::ContentAct;
+pub use counted::{Counted, Neighbours};
+use squall_model::id::{Epoch, Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
-use squall_model::wire::fabric::Variable;
+use squall_model::wire::fabric::{ContentId, Holding, Variable};
 use squall_model::wire::stepd::ToStepd;
 
 use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
+use crate::node::content::Contents;
 use crate::node::link::Link;
 use crate::node::reports::Outbox;
 use crate::node::work::{Finish, Job};
@@ -148,6 +153,20 @@ pub enum NodeInput {
         /// For the next heartbeat.
         health: Health,
     },
+    /// How the node stands with a file now.
+    Content {
+        /// Which.
+        content: ContentId,
+        /// How.
+        holding: Holding,
+    },
+    /// A file has been laid down, or could not be.
+    Placed {
+        /// Epoch and number of the placement.
+        key: (Epoch, u64),
+        /// The error number; 0: done.
+        error: i32,
+    },
 }
 
 /// What the node machine wants done. Carried out in order, before what is for the net in the same step leaves. None of them
@@ -203,6 +222,8 @@ pub enum NodeAct {
     },
     /// For the log.
     Say(String),
+    /// About a file.
+    Content(ContentAct),
 }
 
 /// What one step of the machine wants done: acts, then `net`, then `exit`.
@@ -227,6 +248,7 @@ pub struct NodeMachine {
     link: Link,
     relay: Relay,
     variables: BTreeMap<Variable, i64>,
+    contents: Contents,
     jobs: BTreeMap<JobAttempt, Job>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
@@ -253,6 +275,7 @@ impl NodeMachine {
             link: Link::after(boot.session),
             relay: Relay::new(boot.above.clone()),
             variables: BTreeMap::new(),
+            contents: Contents::default(),
             jobs: BTreeMap::new(),
             outbox: Outbox::default(),
             timers: BTreeSet::new(),
@@ -290,12 +313,15 @@ impl NodeMachine {
     fn settle(&mut self, now: Time, out: &mut NodeOut) {
         self.send_reports(now);
         let mut local = Vec::new();
-        let (link, jobs, variables) = (&self.link, &self.jobs, &self.variables);
+        let (link, jobs, variables, contents) = (&self.link, &self.jobs, &self.variables, &self.contents);
         let value = |variable: &Variable| match variable {
             Variable::Heard => link.last_put() as i64,
             Variable::Job(job) => i64::from(jobs.contains_key(job)),
             Variable::Step(key) => jobs.get(&attempt_of(*key)).map_or(0, |job| job.progress(key.step)),
-            Variable::Content(_) | Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
+            Variable::Content(content) => contents.holding(content),
+            Variable::Taken(content) => contents.taken(content),
+            Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
+            Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
         self.relay.settle(now, value, &mut local, &mut out.net);
         self.deliver_all(now, local, out);
@@ -347,6 +373,8 @@ impl Machine for NodeMachine {
                 self.health = health;
                 self.tick(now, out);
             }
+            NodeInput::Content { content, holding } => self.contents.became(content, holding, &mut out.acts),
+            NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
         }
         self.settle(now, out);
         if self.leaving.is_some() && self.jobs.values().all(Job::is_gone) {

@@ -60,6 +60,7 @@ impl Desk {
         for (number, mut say) in (frame.hop..).zip(frame.says) {
             let bytes = match &mut say {
                 Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put)?,
+                Downward::Chunk(chunk) => chunk.bytes.0.len(),
                 _ => 0,
             };
             if bytes > room && room < PARCELS_MAX {

@@ -114,6 +114,8 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Ping => "REQUEST_PING",
         Request::Diag { .. } => "REQUEST_STATS_INFO",
         Request::QueryNodes { .. } => "REQUEST_QUERY_NODES",
+        Request::Broadcast(_) => "REQUEST_FILE_BCAST",
+        Request::Chunk { .. } => "REQUEST_FILE_BCAST_BLOCK",
         Request::Accounting(_) => "REQUEST_ACCOUNTING",
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine};
+use squall_engine::node::{Boot, Counted, FoundStep, Health, NodeAct, Neighbours, NodeInput, NodeMachine};
 use squall_model::config::NodeConfig;
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
@@ -36,6 +36,7 @@ pub(super) struct Emulated {
     /// What a spool would hold.
     jobs: BTreeMap<JobAttempt, Box<JobFacts>>,
     steps: BTreeMap<StepKey, Task>,
+    files: Counted,
 }
 
 struct Task {
@@ -66,6 +67,7 @@ impl Emulated {
             boot: Box::new(boot),
             jobs: BTreeMap::new(),
             steps: BTreeMap::new(),
+            files: Counted::default(),
         }
     }
 
@@ -75,8 +77,9 @@ impl Emulated {
     }
 
     /// Its daemon starts again and finds its spool.
-    pub(super) fn revive(&mut self, mut tell: impl FnMut(NodeInput)) {
+    pub(super) fn revive(&mut self, me: u32, neighbours: &mut Neighbours, mut tell: impl FnMut(NodeInput)) {
         self.boot.life += 1;
+        self.files.restart(me, neighbours).into_iter().for_each(&mut tell);
         self.machine = Some(Box::new(NodeMachine::new((*self.boot).clone())));
         for facts in self.jobs.values() {
             tell(NodeInput::FoundJob { facts: facts.clone() });
@@ -101,8 +104,15 @@ impl Emulated {
         }
     }
 
-    pub(super) fn act(&mut self, now: Time, act: NodeAct, mut tell: impl FnMut(NodeInput)) {
+    pub(super) fn act(
+        &mut self,
+        (now, me): (Time, u32),
+        act: NodeAct,
+        neighbours: &mut Neighbours,
+        mut tell: impl FnMut(NodeInput),
+    ) {
         match act {
+            NodeAct::Content(act) => self.files.act(me, act, neighbours).into_iter().for_each(tell),
             NodeAct::SaveSession(session) => self.boot.session = session,
             NodeAct::OpenJob { facts, batch: false, .. } => {
                 self.jobs.insert(JobAttempt { job: facts.key.job, attempt: facts.key.attempt }, facts);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{NodeInput, NodeOut};
+use squall_engine::node::{Neighbours, NodeInput, NodeOut};
 use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 use squall_model::time::{Span, Time};
@@ -65,6 +65,8 @@ struct Rack {
     conns: Conns,
     /// Nodes to which some elsewhere may connect.
     outside: HashSet<u32>,
+    /// They share a disk.
+    neighbours: Neighbours,
     /// When nodes want to be called, earliest first; what is no longer so is skipped.
     due: BinaryHeap<Reverse<(Time, u32)>>,
     inbox: Vec<(u32, NodeInput)>,
@@ -106,6 +108,7 @@ impl Rack {
             nodes,
             conns,
             outside,
+            neighbours: Neighbours::default(),
             due,
             inbox: Vec::new(),
             began,
@@ -185,7 +188,7 @@ impl Rack {
             machine.step(now, input, &mut out);
             let emulated = &mut self.nodes[node as usize];
             for act in std::mem::take(&mut out.acts) {
-                emulated.act(now, act, |input| self.inbox.push((node, input)));
+                emulated.act((now, node), act, &mut self.neighbours, |input| self.inbox.push((node, input)));
             }
             self.conns.carry_out(&self.epoll, node, &emulated.name, out.net, &mut self.inbox);
             if out.exit {
@@ -228,7 +231,7 @@ impl Rack {
         while let Some((_, node)) = self.away.pop_front_if(|(back, _)| *back <= Instant::now()) {
             let name = self.nodes[node as usize].name.clone();
             self.conns.open(&self.epoll, node, &name, self.outside.contains(&node))?;
-            self.nodes[node as usize].revive(|input| self.inbox.push((node, input)));
+            self.nodes[node as usize].revive(node, &mut self.neighbours, |input| self.inbox.push((node, input)));
             self.inbox.push((node, NodeInput::Tick { health: emulated::HEALTH }));
             self.step_all();
         }

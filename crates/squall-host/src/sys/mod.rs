@@ -3,6 +3,7 @@
 pub(crate) mod clock;
 pub mod command;
 pub(crate) mod descriptors;
+pub(crate) mod fsuser;
 pub(crate) mod heap;
 pub(crate) mod host;
 pub(crate) mod identity;

@@ -6,11 +6,11 @@ use serde_bytes::ByteBuf;
 use crate::config::{Config, PartitionState};
 use crate::event::NodeAdmin;
 use crate::id::{ClientKey, JobId, StepNo};
-use crate::job::{ArrayTask, ExitCode, JobSpec, Outcome};
+use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome};
 use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
-use crate::wire::fabric::{Test, Variable};
+use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::info::{AccountingRow, Diag, JobsPage, NodeInfo, PartitionInfo};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
@@ -189,6 +189,55 @@ pub enum Request {
         /// How long it may take, milliseconds.
         time_ms: u64,
     },
+    /// XFER-AND-SIGNAL: a file to nodes (`sbcast`, `srun --bcast`). Answers: `Want` for pieces that some node lacks, each
+    /// to be followed by the `Chunk`s, and `Broadcast` at the end.
+    Broadcast(Box<Broadcast>),
+    /// A piece of the file that is being broadcast on this connection. No answer.
+    Chunk {
+        /// Where it begins.
+        at: u64,
+        /// The piece.
+        bytes: Bytes,
+    },
+}
+
+/// A file for nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broadcast {
+    /// Whom it is for.
+    pub to: BroadcastTo,
+    /// Of the file's bytes.
+    pub digest: Digest,
+    /// Its length, bytes.
+    pub size: u64,
+    /// Nodes that share a disk share one copy.
+    pub shared: bool,
+    /// Where to put it; None: it is only brought into the nodes' keeping.
+    pub place: Option<PlaceAt>,
+    /// How long it may take, milliseconds; None: as long as there is progress.
+    pub time_ms: Option<u64>,
+}
+
+/// Whom a file is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BroadcastTo {
+    /// The nodes of the caller's running job.
+    Job(JobId),
+    /// These nodes, a host list; empty: all that are connected. For operators.
+    Nodes(String),
+}
+
+/// Where a file is to be put. See `Placement`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceAt {
+    /// Absolute path.
+    pub path: ByteBuf,
+    /// Permissions.
+    pub mode: u32,
+    /// Time of modification.
+    pub modified: Option<(i64, u32)>,
+    /// Replace what is there.
+    pub replace: bool,
 }
 
 /// Which jobs a request is about. All conditions that are set must hold.
@@ -435,6 +484,24 @@ pub enum Answer {
         no: Vec<String>,
         /// Who did not answer in time.
         unreachable: Vec<String>,
+    },
+    /// These bytes of the file are wanted, in pieces of that length, after all that were wanted before.
+    Want {
+        /// The first.
+        from: u64,
+        /// After the last.
+        through: u64,
+        /// Length of a piece.
+        chunk_bytes: u32,
+    },
+    /// All nodes have the file, or none has got it.
+    Broadcast {
+        /// Nodes that have it.
+        nodes: u32,
+        /// Nodes to which its bytes had to be sent.
+        sent: u32,
+        /// Where it failed, with one of the reasons: an error number, 0 if the node does not answer.
+        failed: Option<(Vec<String>, i32)>,
     },
 }
 

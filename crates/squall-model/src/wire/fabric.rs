@@ -6,8 +6,10 @@
 //! before is made up for by what the registration compares.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::{Epoch, NodeId, StepKey};
 use crate::job::{Blob, Digest, JobAttempt};
@@ -61,6 +63,94 @@ pub enum Downward {
         /// Its number on this connection.
         batch: u64,
     },
+    /// XFER-AND-SIGNAL of what is too long for a put: a piece of a file, for every node of a set.
+    Chunk(Chunk),
+}
+
+/// A piece of a file. Passed on as it comes, before the next one is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// For whom.
+    pub to: NodeSet,
+    /// Of which file.
+    pub content: ContentId,
+    /// Where in the file it begins.
+    pub at: u64,
+    /// The piece.
+    pub bytes: Bytes,
+}
+
+/// What nodes keep files by: the same bytes of two users are two, for nobody gets at a file by knowing its digest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ContentId {
+    /// User id of who brought it.
+    pub owner: u32,
+    /// BLAKE3 of the bytes.
+    pub digest: Digest,
+}
+
+/// How a node stands with a file: the values of [`Variable::Content`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holding {
+    /// 0: it knows nothing of it.
+    #[default]
+    Lacks,
+    /// 1: it has it.
+    Has,
+    /// 2: it has all of it, in the shadow: it will have it when it is committed.
+    Shadow,
+    /// 3: a neighbour that shares its disk takes it in.
+    Neighbour,
+    /// 4: it takes it in.
+    Open,
+    /// Below 0: the negative error number of why it can't.
+    Failed(i32),
+}
+
+impl Holding {
+    /// As a variable's value.
+    pub fn value(self) -> i64 {
+        match self {
+            Self::Lacks => 0,
+            Self::Has => 1,
+            Self::Shadow => 2,
+            Self::Neighbour => 3,
+            Self::Open => 4,
+            Self::Failed(error) => -i64::from(error.max(1)),
+        }
+    }
+}
+
+/// Bytes that are passed on to several without being copied.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bytes(pub Arc<[u8]>);
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Whole;
+        impl Visitor<'_> for Whole {
+            type Value = Bytes;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.into()))
+            }
+        }
+        deserializer.deserialize_bytes(Whole)
+    }
 }
 
 /// What a node must know of the tree above it.
@@ -153,10 +243,21 @@ pub enum Variable {
     Job(JobAttempt),
     /// 1: the node's share of the step runs, 2: it has ended.
     Step(StepKey),
-    /// 1: the node has that content.
-    Content(Digest),
+    /// How the node stands with that file: [`Holding::value`].
+    Content(ContentId),
     /// Written by `Down::Write` only.
     Named(String),
+    /// How many bytes of that file the node has taken in.
+    Taken(ContentId),
+    /// 1: the file of that put has been laid down, below 0: the negative error number of why it could not be.
+    Placed(Epoch, u64),
+}
+
+impl Variable {
+    /// Whether that value stays: who waits for another one waits in vain.
+    pub fn is_final(&self, value: i64) -> bool {
+        value < 0 && matches!(self, Self::Content(_) | Self::Placed(..))
+    }
 }
 
 /// How a variable is compared with a value.
@@ -200,6 +301,8 @@ pub struct Tally {
     pub yes: NodeSet,
     /// Where it does not.
     pub no: NodeSet,
+    /// One of those where it does not, and the value there.
+    pub witness: Option<(NodeId, i64)>,
 }
 
 /// Reports of many nodes, reduced by meaning. Taken in the order of the fields.
@@ -268,6 +371,7 @@ impl Tally {
     pub fn merge(&mut self, other: &Self) {
         self.yes.union_with(&other.yes);
         self.no.union_with(&other.no);
+        self.witness = self.witness.or(other.witness);
     }
     /// Those who answered.
     pub fn answered(&self) -> NodeSet {

@@ -1,12 +1,13 @@
 //! What controller and nodes say to each other, whatever lies between them.
 
 use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
 
-use crate::id::{Incarnation, NodeId, Session, StepKey, StepNo};
-use crate::job::{Digest, JobAttempt};
+use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
+use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart};
-use crate::wire::fabric::{Ask, Variable};
+use crate::wire::fabric::{Ask, ContentId, Variable};
 
 /// What the controller tells a node. All are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,48 @@ pub enum Down {
         /// Whether running steps are left alone.
         keep_jobs: bool,
     },
+    /// A file will come in chunks: make room for it, in the shadow. What became of it is in `Variable::Content`.
+    Expect {
+        /// Which.
+        content: ContentId,
+        /// Its length, bytes.
+        size: u64,
+        /// One of the nodes that share a disk is enough to take it in; the others take it from there.
+        shared: bool,
+    },
+    /// Every node has all of the file: it is there now.
+    Commit {
+        /// Which.
+        content: ContentId,
+    },
+    /// Not every node could take in the file: what of it is in the shadow goes.
+    Abort {
+        /// Which.
+        content: ContentId,
+    },
+    /// Lay down a file that is there, as its user. What became of it is in `Variable::Placed`.
+    Place(Box<Placement>),
+}
+
+/// A file to be laid down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The incarnation of the controller that ordered it.
+    pub epoch: Epoch,
+    /// Which order of that incarnation.
+    pub number: u64,
+    /// The file.
+    pub content: ContentId,
+    /// Who writes it.
+    pub owner: Owner,
+    /// Where to, absolute.
+    pub path: ByteBuf,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its time of modification, seconds and nanoseconds; None: now.
+    pub modified: Option<(i64, u32)>,
+    /// Replace what is there; otherwise only the same file may be there.
+    pub replace: bool,
 }
 
 impl Down {

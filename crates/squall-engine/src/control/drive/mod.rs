@@ -19,7 +19,7 @@ use squall_model::job::JobKind;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
 
-use super::{Controller, Out, queries, steps};
+use super::{Controller, Out, broadcasts, queries, steps};
 use crate::control::state::job::Job;
 use timers::Timer;
 
@@ -87,6 +87,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     }
     steps::timers(c, now);
     nodes::drop_silent_children(c, now, out);
+    broadcasts::settle(c, now);
     queries::settle(c, now, out);
     forget(c, now, out);
     loop {
@@ -118,7 +119,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = first.map(|(time, _)| *time).min();
     let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
     let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
-    [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c)].into_iter().flatten().min()
+    let bulk = broadcasts::deadline(c);
+    let all = [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c), bulk];
+    all.into_iter().flatten().min()
 }
 
 /// Ended jobs are forgotten some time after their end, every few seconds.

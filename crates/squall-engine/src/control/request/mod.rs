@@ -8,6 +8,7 @@
 mod admit;
 mod allocate;
 pub(crate) mod await_job;
+mod broadcast;
 mod cancel;
 mod create_step;
 mod each;
@@ -28,7 +29,7 @@ pub(crate) use query::script_of;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::{CallerId, Controller, Out, Who};
+use super::{CallerId, Controller, Out, Who, broadcasts};
 
 /// Who asks, when, on which connection.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +91,11 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Diag { reset } => query::diag(c, ask, reset),
         Request::QueryNodes { nodes, test, wait, write, time_ms } => {
             query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
+        }
+        Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
+        Request::Chunk { at, bytes } => {
+            broadcasts::chunk(c, ask.now, ask.caller, at, bytes);
+            Ok(None)
         }
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),

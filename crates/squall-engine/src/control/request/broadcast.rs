@@ -1,0 +1,43 @@
+//! A file to nodes: who may send it, to whom, and as whose it is kept.
+
+use std::sync::Arc;
+
+use squall_model::limits::CONTENT_BYTES_MAX;
+use squall_model::set::NodeSet;
+use squall_model::time::Span;
+use squall_model::wire::client::{Broadcast as Wanted, BroadcastTo, Refusal};
+use squall_model::wire::fabric::ContentId;
+
+use super::rights::{Deed, can};
+use super::{Ask, Reply, query_nodes};
+use crate::control::Controller;
+use crate::control::broadcasts::{self, Broadcast};
+
+/// Begins a broadcast; the answers come as nodes answer.
+pub(crate) fn broadcast(c: &mut Controller, ask: &Ask<'_>, wanted: Wanted) -> Reply {
+    if wanted.size > CONTENT_BYTES_MAX {
+        return Err(Refusal::TooLarge("file".to_owned(), CONTENT_BYTES_MAX));
+    }
+    let to = whom(c, ask, &wanted.to)?;
+    let content = ContentId { owner: ask.who.owner.uid, digest: wanted.digest };
+    let mut one = Broadcast::new(content, wanted.size, wanted.shared, to);
+    one.place = wanted.place.map(|place| (place, Arc::clone(&ask.who.owner)));
+    one.until = wanted.time_ms.map(|ms| ask.now + Span::from_millis(ms));
+    broadcasts::begin(c, ask.now, ask.caller, one);
+    Ok(None)
+}
+
+fn whom(c: &Controller, ask: &Ask<'_>, to: &BroadcastTo) -> Result<NodeSet, Refusal> {
+    match to {
+        BroadcastTo::Nodes(_) if !can(ask.who, Deed::Operate) => Err(Refusal::AccessDenied),
+        BroadcastTo::Nodes(list) if list.is_empty() => Ok(c.links.connected().clone()),
+        BroadcastTo::Nodes(list) => query_nodes::named(c, list),
+        BroadcastTo::Job(id) => {
+            let job = c.state.jobs.get(id).ok_or(Refusal::InvalidJobId)?;
+            if !can(ask.who, Deed::Enter(&job.owner)) {
+                return Err(Refusal::AccessDenied);
+            }
+            job.run().map(|run| run.alloc.nodes()).ok_or(Refusal::NotRunning)
+        }
+    }
+}

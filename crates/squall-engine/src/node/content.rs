@@ -1,0 +1,151 @@
+//! Files on a node: taken in from chunks into the shadow, committed when every node has all of it, laid down for users.
+//!
+//! Chunks are taken in order and each once, so that they may be sent again by who does not know what was lost.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use squall_model::id::Epoch;
+use squall_model::wire::fabric::{Bytes, Chunk, ContentId, Holding};
+use squall_model::wire::node::Placement;
+
+use super::NodeAct;
+
+/// Placements whose results are remembered.
+const PLACED_MAX: usize = 1024;
+
+/// What is to be done with a file. Results come as `NodeInput::Content` and `NodeInput::Placed`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContentAct {
+    /// Make room for it in the shadow, unless it is there, or a neighbour takes it in and it may be shared.
+    Expect {
+        /// Which.
+        content: ContentId,
+        /// Its length.
+        size: u64,
+        /// Whether a neighbour's copy will do.
+        shared: bool,
+    },
+    /// The next bytes. Said only if they can't be kept.
+    Append {
+        /// Of which.
+        content: ContentId,
+        /// The bytes.
+        bytes: Bytes,
+    },
+    /// It is whole: see whether its digest is right.
+    Finish {
+        /// Which.
+        content: ContentId,
+    },
+    /// Out of the shadow.
+    Commit {
+        /// Which.
+        content: ContentId,
+    },
+    /// Away with the shadow.
+    Abort {
+        /// Which.
+        content: ContentId,
+    },
+    /// Write it where its user wants it, as that user.
+    Place(Box<Placement>),
+}
+
+/// All files that a node knows of.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    held: BTreeMap<ContentId, Held>,
+    placed: BTreeMap<(Epoch, u64), i64>,
+    order: VecDeque<(Epoch, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    holding: Holding,
+    size: u64,
+    taken: u64,
+}
+
+impl Contents {
+    /// See [`Holding::value`].
+    pub(super) fn holding(&self, content: &ContentId) -> i64 {
+        self.held.get(content).map_or(0, |held| held.holding.value())
+    }
+
+    /// How many bytes of it were taken in.
+    pub(super) fn taken(&self, content: &ContentId) -> i64 {
+        self.held.get(content).map_or(0, |held| match held.holding {
+            Holding::Has => i64::MAX,
+            _ => held.taken as i64,
+        })
+    }
+
+    /// What became of a placement; 0: nothing yet.
+    pub(super) fn placed(&self, epoch: Epoch, number: u64) -> i64 {
+        self.placed.get(&(epoch, number)).copied().unwrap_or_default()
+    }
+
+    /// A file is announced.
+    pub(super) fn expect(&mut self, content: ContentId, size: u64, shared: bool, acts: &mut Vec<NodeAct>) {
+        let held = self.held.entry(content).or_default();
+        if matches!(held.holding, Holding::Shadow | Holding::Open) && held.size == size {
+            return;
+        }
+        *held = Held { holding: Holding::Lacks, size, taken: 0 };
+        acts.push(NodeAct::Content(ContentAct::Expect { content, size, shared }));
+    }
+
+    /// A piece has come.
+    pub(super) fn chunk(&mut self, chunk: Chunk, acts: &mut Vec<NodeAct>) {
+        let Chunk { content, at, bytes, .. } = chunk;
+        let Some(held) = self.held.get_mut(&content).filter(|held| held.holding == Holding::Open) else { return };
+        if at != held.taken || bytes.0.is_empty() || bytes.0.len() as u64 > held.size - at {
+            return;
+        }
+        held.taken += bytes.0.len() as u64;
+        acts.push(NodeAct::Content(ContentAct::Append { content, bytes }));
+        if held.taken == held.size {
+            acts.push(NodeAct::Content(ContentAct::Finish { content }));
+        }
+    }
+
+    /// Every node has it.
+    pub(super) fn commit(&mut self, content: ContentId, acts: &mut Vec<NodeAct>) {
+        if self.held.get(&content).is_some_and(|held| held.holding == Holding::Shadow) {
+            acts.push(NodeAct::Content(ContentAct::Commit { content }));
+        }
+    }
+
+    /// Not every node can have it.
+    pub(super) fn abort(&mut self, content: ContentId, acts: &mut Vec<NodeAct>) {
+        if self.held.get(&content).is_some_and(|held| held.holding != Holding::Has) {
+            self.held.remove(&content);
+            acts.push(NodeAct::Content(ContentAct::Abort { content }));
+        }
+    }
+
+    /// What the world says of a file.
+    pub(super) fn became(&mut self, content: ContentId, holding: Holding, acts: &mut Vec<NodeAct>) {
+        if holding == Holding::Lacks {
+            self.held.remove(&content);
+            return;
+        }
+        let held = self.held.entry(content).or_default();
+        let opened = holding == Holding::Open && held.holding != Holding::Open;
+        held.holding = holding;
+        if opened && held.size == 0 {
+            acts.push(NodeAct::Content(ContentAct::Finish { content }));
+        }
+    }
+
+    /// What the world says of a placement.
+    pub(super) fn became_placed(&mut self, key: (Epoch, u64), error: i32) {
+        let value = if error == 0 { 1 } else { -i64::from(error) };
+        if self.placed.insert(key, value).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > PLACED_MAX {
+            self.order.pop_front().and_then(|oldest| self.placed.remove(&oldest));
+        }
+    }
+}

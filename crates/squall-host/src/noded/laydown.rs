@@ -1,0 +1,147 @@
+//! Files laid down where users want them, by the user: on a thread of its own that uses files as that user.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
+use squall_model::wire::node::Placement;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::Event;
+use crate::sys::fsuser::use_files_as;
+use crate::sys::identity::Identity;
+
+/// Bytes compared at once.
+const COMPARE_BYTES: usize = 256 << 10;
+
+/// Lays down what lies at `source`; the result comes as an event.
+pub(super) fn lay_down(source: PathBuf, node: String, placement: Box<Placement>, events: UnboundedSender<Event>) {
+    let work = move || {
+        let key = (placement.epoch, placement.number);
+        let error = write(&source, &node, &placement).err();
+        // The daemon may be ending.
+        drop(events.send(Event::Placed(key, error.map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))));
+    };
+    if let Err(e) = std::thread::Builder::new().name("laydown".to_owned()).spawn(work) {
+        crate::logging::say(&format!("a file can't be laid down: {e}"));
+    }
+}
+
+fn write(source: &Path, node: &str, placement: &Placement) -> io::Result<()> {
+    let mut file = File::open(source)?;
+    let owner = &placement.owner;
+    use_files_as(&Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() })?;
+    let path = Path::new(OsStr::from_bytes(&placement.path));
+    if let Some(there) = same(&mut file, path)? {
+        // Whoever owns it, it is what was wanted.
+        return finish(&there, placement).or_else(|e| if placement.replace { Err(e) } else { Ok(()) });
+    }
+    if !placement.replace && path.symlink_metadata().is_ok() {
+        return Err(io::Error::from_raw_os_error(libc::EEXIST));
+    }
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{node}.{}", placement.number));
+    let fresh = PathBuf::from(fresh);
+    let options = OpenOptions::new().write(true).create_new(true).mode(0o600).to_owned();
+    let result = fill(&mut file, &fresh, &options, path, placement);
+    if result.is_err() {
+        drop(fs::remove_file(&fresh));
+    }
+    result
+}
+
+fn fill(source: &mut File, fresh: &Path, options: &OpenOptions, path: &Path, placement: &Placement) -> io::Result<()> {
+    let mut to = options.open(fresh)?;
+    io::copy(source, &mut to)?;
+    finish(&to, placement)?;
+    if placement.replace {
+        return fs::rename(fresh, path);
+    }
+    // Another node may share this disk and have been faster.
+    match fs::hard_link(fresh, path) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && same(source, path)?.is_some() => fs::remove_file(fresh),
+        Err(e) => Err(e),
+        Ok(()) => fs::remove_file(fresh),
+    }
+}
+
+fn finish(file: &File, placement: &Placement) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(placement.mode & 0o777))?;
+    if let Some((seconds, nanoseconds)) = placement.modified {
+        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let modified = Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) };
+        futimens(file, &Timestamps { last_access: omit, last_modification: modified })?;
+    }
+    Ok(())
+}
+
+/// The file that is there already, if it is a plain one with the same bytes.
+fn same(source: &mut File, path: &Path) -> io::Result<Option<File>> {
+    let length = source.metadata()?.len();
+    // Neither a link is followed nor a pipe waited for.
+    let there = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let Ok(mut there) = there else { return Ok(None) };
+    if !there.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == length) {
+        return Ok(None);
+    }
+    source.rewind()?;
+    let (mut own, mut other) = (vec![0; COMPARE_BYTES], vec![0; COMPARE_BYTES]);
+    let same = loop {
+        let length = source.read(&mut own)?;
+        if length == 0 {
+            break true;
+        }
+        if there.read_exact(&mut other[..length]).is_err() || own[..length] != other[..length] {
+            break false;
+        }
+    };
+    source.rewind()?;
+    Ok(same.then_some(there))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use serde_bytes::ByteBuf;
+    use squall_model::id::Epoch;
+    use squall_model::job::{Digest, Owner};
+    use squall_model::wire::fabric::ContentId;
+    use squall_model::wire::node::Placement;
+
+    use super::write;
+
+    #[test]
+    fn a_file_is_laid_down_whole_and_nothing_else_is_replaced_unasked() {
+        let folder = std::env::temp_dir().join(format!("squall-laydown-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (source, dest) = (folder.join("source"), folder.join("dest"));
+        std::fs::write(&source, "content").unwrap();
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let owner = Owner { uid, gid, groups: vec![gid], user: String::new(), group: String::new() };
+        let content = ContentId { owner: uid, digest: Digest::of(b"content") };
+        let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
+        let modified = Some((1_000_000_000, 0));
+        let mut placement =
+            Placement { epoch: Epoch(1), number: 7, content, owner, path, mode: 0o640, modified, replace: false };
+        let lay = |placement: &Placement| {
+            let (source, placement) = (source.clone(), placement.clone());
+            std::thread::spawn(move || write(&source, "n1", &placement)).join().unwrap()
+        };
+        lay(&placement).unwrap();
+        let meta = std::fs::metadata(&dest).unwrap();
+        assert_eq!((std::fs::read(&dest).unwrap().as_slice(), meta.mode() & 0o777, meta.mtime()), (&b"content"[..], 0o640, 1_000_000_000));
+        lay(&placement).unwrap();
+        std::fs::write(&dest, "other").unwrap();
+        assert_eq!(lay(&placement).unwrap_err().raw_os_error(), Some(libc::EEXIST));
+        placement.replace = true;
+        lay(&placement).unwrap();
+        assert_eq!(std::fs::read(&dest).unwrap(), b"content");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing is left over");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,62 @@
+//! A thread that uses files as a user: for the kernel's checks of paths and permissions, and for who owns what it makes.
+//!
+//! Not the whole identity: a thread that were the user's could be killed by the user, and the daemon with it. The file
+//! system's user id exists for servers that are in this position; with it the kernel takes root's rights over files.
+
+use std::io;
+
+use super::identity::Identity;
+
+/// Makes the calling thread use files as that user, for good: it should end afterwards. Without root it only checks
+/// that this process is that user already.
+pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
+    let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+    if !rustix::process::geteuid().is_root() {
+        return if rustix::process::geteuid().as_raw() == identity.uid { Ok(()) } else { Err(denied()) };
+    }
+    // libc's own setgroups would change all threads.
+    // SAFETY: pointer and length are of one slice, which the kernel only reads.
+    if unsafe { libc::syscall(libc::SYS_setgroups, identity.groups.len(), identity.groups.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: these take an integer and change this thread only; -1 changes nothing. They return what was before.
+    let (gid, uid) = unsafe {
+        libc::setfsgid(identity.gid);
+        libc::setfsuid(identity.uid);
+        (libc::setfsgid(u32::MAX), libc::setfsuid(u32::MAX))
+    };
+    if (uid as u32, gid as u32) == (identity.uid, identity.gid) { Ok(()) } else { Err(denied()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::{Identity, use_files_as};
+
+    #[test]
+    fn what_the_thread_makes_is_the_users_and_what_is_roots_is_not_touched() {
+        let folder = std::env::temp_dir().join(format!("squall-fsuser-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let root = rustix::process::geteuid().is_root();
+        let me = if root { 4321 } else { rustix::process::geteuid().as_raw() };
+        let identity = Identity { uid: me, gid: 4321, groups: vec![4321] };
+        if root {
+            std::os::unix::fs::chown(&folder, Some(me), None).unwrap();
+            std::fs::write(folder.join("roots"), "x").unwrap();
+            std::fs::set_permissions(folder.join("roots"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        }
+        let inside = folder.clone();
+        std::thread::spawn(move || {
+            use_files_as(&identity).unwrap();
+            std::fs::write(inside.join("own"), "x").unwrap();
+            assert!(!root || std::fs::read(inside.join("roots")).is_err());
+        })
+        .join()
+        .unwrap();
+        assert_eq!(std::fs::metadata(folder.join("own")).unwrap().uid(), me);
+        assert!(!root || std::fs::read(folder.join("roots")).is_ok(), "other threads are as before");
+        assert!(root || use_files_as(&Identity { uid: me + 1, gid: 1, groups: Vec::new() }).is_err());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
