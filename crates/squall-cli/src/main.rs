@@ -1,5 +1,6 @@
 //! Squall's one binary: answers to Slurm's command names by the name it is called by, else by its first word.
 
+mod broadcast;
 mod capture;
 mod client;
 mod command;

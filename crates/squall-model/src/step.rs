@@ -11,6 +11,7 @@ use crate::resource::{Alloc, Memory};
 use crate::runs::Runs;
 use crate::set::{CoreSet, NodeSet};
 use crate::time::Time;
+use crate::wire::fabric::ContentId;
 
 /// What `srun` asks for within an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -356,6 +357,8 @@ pub struct TaskProgram {
     pub others: Vec<(String, String)>,
     /// The step of the same job from whose processes `srun` was called.
     pub within: Option<StepNo>,
+    /// `--bcast` without a path: the file in the nodes' keeping that is executed in place of what the command names.
+    pub content: Option<ContentId>,
 }
 
 /// Ranks: all, or a list.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use squall_engine::fabric::NetInput;
 use squall_engine::machine::Machine;
-use squall_engine::node::{Boot, FoundStep, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
+use squall_engine::node::{
+    Boot, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of,
+};
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::resource::Hardware;
@@ -57,6 +59,8 @@ pub(crate) struct NodeHost {
     pub(crate) stale: Option<Sealed<Parcel>>,
     /// The daemon is started again so long after it was killed; None: it stays down.
     pub(crate) restart: Option<Span>,
+    /// The files that it keeps.
+    pub(crate) files: Counted,
 }
 
 /// The node daemon.
@@ -112,6 +116,7 @@ impl NodeHost {
             busy: false,
             stale: None,
             restart: None,
+            files: Counted::default(),
         }
     }
     /// Whether its daemon lives, and it is that life of it.
@@ -172,6 +177,9 @@ impl World {
         }
         for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
             self.tell_node(node, NodeInput::FoundJob { facts: Box::new(facts) });
+        }
+        for input in self.nodes[node].files.restart(0, &mut Neighbours::default()) {
+            self.tell_node(node, input);
         }
         let keys: Vec<StepKey> = self.nodes[node].spool.steps.keys().copied().collect();
         for key in keys {

@@ -1,14 +1,17 @@
-//! sbcast: a file to all nodes of a job, as the input of a step with one task on each.
+//! sbcast: a file to all nodes of a job.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use squall_model::wire::client::JobSelection;
+use serde_bytes::ByteBuf;
+use squall_model::id::JobId;
+use squall_model::wire::client::{Broadcast, BroadcastTo, JobRef, JobSelection, PlaceAt, Refusal};
 
+use crate::broadcast::{self, Sent};
+use crate::client::ClientError;
 use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::job_ref;
@@ -35,29 +38,12 @@ Usage: sbcast [OPTIONS] SOURCE DEST
   --compress, --fanout, --size, --timeout are accepted: files travel as they can.
 ";
 
-/// What the task on each node does; its input is the file. It comes under a name of its own first, so that nobody sees
-/// half of it. A destination that is there already is in the way unless it is the same: nodes may share their disk.
-const RECEIVE: &str = r#"new="$1.sbcast.$SLURM_PROCID" && umask 077 && cat > "$new" && chmod "$3" -- "$new" || exit
-[ -z "$4" ] || touch -m -d "@$4" -- "$new" || exit
-if [ "$2" != force ] && [ -e "$1" ] && ! cmp -s -- "$1" "$new"; then
-    echo "sbcast: error: $1: File exists" >&2; rm -f -- "$new"; exit 17
-fi
-mv -f -- "$new" "$1""#;
-
 /// Runs sbcast.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    live("sbcast", args, |call, args| sbcast(call, args, become_srun))
+    live("sbcast", args, sbcast)
 }
 
-/// Goes on as srun with this input and these arguments; comes back only if that fails.
-fn become_srun(file: File, words: &[&str]) -> std::io::Error {
-    match std::env::current_exe() {
-        Ok(program) => Command::new(program).arg("srun").args(words).stdin(file).exec(),
-        Err(e) => e,
-    }
-}
-
-fn sbcast(call: &mut Call<'_>, args: &[String], go_on: fn(File, &[&str]) -> std::io::Error) -> Result<(), Fail> {
+fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     let [source, dest] = given.operands.as_slice() else {
         call.say(&format!(
@@ -70,6 +56,11 @@ fn sbcast(call: &mut Call<'_>, args: &[String], go_on: fn(File, &[&str]) -> std:
     let Some(job) = job else {
         return call.fail("Need a job id to run this command.  Run from within a Slurm job or use the --jobid option.");
     };
+    let time_ms = match given.last("timeout").map(str::parse::<u64>) {
+        None => None,
+        Some(Ok(seconds)) => Some(seconds.saturating_mul(1000)).filter(|ms| *ms > 0),
+        Some(Err(_)) => return call.fail("Invalid timeout specification"),
+    };
     let file = match File::open(source) {
         Ok(file) => file,
         Err(e) => return call.fail(&format!("Can't open `{source}`: {e}")),
@@ -79,33 +70,47 @@ fn sbcast(call: &mut Call<'_>, args: &[String], go_on: fn(File, &[&str]) -> std:
         Ok(_) => return call.fail(&format!("`{source}` is not a regular file")),
         Err(e) => return call.fail(&format!("Can't stat `{source}`: {e}")),
     };
-    let nodes = nodes_of(call, &job)?;
-    let mode = format!("{:o}", meta.permissions().mode() & 0o777);
-    let time = if given.has("preserve") { meta.mtime().to_string() } else { String::new() };
-    let force = if given.has("force") { "force" } else { "" };
-    let dest = place(source, dest);
-    let job = format!("--jobid={job}");
-    let (count, tasks) = (format!("--nodes={nodes}"), format!("--ntasks={nodes}"));
-    let step =
-        [&*job, &count, &tasks, "--ntasks-per-node=1", "--overlap", "--quiet", "--job-name=sbcast", "--input=all"];
-    let task = ["sh", "-c", RECEIVE, "sbcast", &dest, force, &mode, &time];
-    let problem = go_on(file, &[step, task].concat());
-    call.fail(&format!("srun: {problem}"))
+    let id = id_of(call, &job)?;
+    let (digest, size) = match broadcast::digest(&file) {
+        Ok(known) => known,
+        Err(e) => return call.fail(&format!("Can't read `{source}`: {e}")),
+    };
+    let place = PlaceAt {
+        path: ByteBuf::from(place(source, dest).into_os_string().into_encoded_bytes()),
+        mode: meta.permissions().mode() & 0o777,
+        modified: given.has("preserve").then(|| (meta.mtime(), meta.mtime_nsec() as u32)),
+        replace: given.has("force"),
+    };
+    let wanted = Broadcast { to: BroadcastTo::Job(id), digest, size, shared: true, place: Some(place), time_ms };
+    match call.controller.broadcast(&file, wanted) {
+        Ok(Sent { failed: None, nodes, sent }) => {
+            if given.has("verbose") {
+                call.say(&format!("sbcast: {size} bytes, lacking on {sent} of {nodes} nodes"));
+            }
+            Ok(())
+        }
+        Ok(Sent { failed: Some(failed), .. }) => call.fail(&broadcast::problem(&failed)),
+        Err(ClientError::Refused(Refusal::NotRunning)) => call.fail(&format!("Slurm job {job} is not running")),
+        Err(e) => call.failed(&format!("sbcast: error: Slurm jobid {job} lookup error"), &e),
+    }
 }
 
-/// A destination that ends with a slash is a folder.
-fn place(source: &str, dest: &str) -> String {
-    let name = Path::new(source).file_name().unwrap_or_default().to_string_lossy();
-    if dest.ends_with('/') { format!("{dest}{name}") } else { dest.to_owned() }
+/// A destination that ends with a slash is a folder; a relative one counts from where the user is.
+fn place(source: &str, dest: &str) -> PathBuf {
+    let name = Path::new(source).file_name().unwrap_or_default();
+    let dest = std::path::absolute(dest).unwrap_or_else(|_| dest.into());
+    if dest.as_os_str().as_encoded_bytes().ends_with(b"/") { dest.join(name) } else { dest }
 }
 
-fn nodes_of(call: &mut Call<'_>, job: &str) -> Result<u32, Fail> {
+fn id_of(call: &mut Call<'_>, job: &str) -> Result<JobId, Fail> {
     let Some(id) = job_ref(job) else { return call.fail(&format!("Invalid job id {job}")) };
+    if let JobRef::Job(id) = id {
+        return Ok(id);
+    }
     let selection = JobSelection { ids: vec![id], ..JobSelection::default() };
     match call.controller.jobs(selection, false, false) {
         Ok(page) => match page.jobs.first() {
-            Some(info) if !info.nodes.is_empty() => Ok(info.num_nodes),
-            Some(_) => call.fail(&format!("Slurm job {job} is not running")),
+            Some(info) => Ok(info.id),
             None => call.fail(&format!("Slurm jobid {job} lookup error: Invalid job id specified")),
         },
         Err(e) => call.failed("sbcast: error", &e),
@@ -114,42 +119,18 @@ fn nodes_of(call: &mut Call<'_>, job: &str) -> Result<u32, Fail> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::path::Path;
 
     use super::{place, sbcast};
-    use crate::command::listing::call::{Call, Fail};
     use crate::command::listing::fake::run;
-
-    /// A job of the usual cluster.
-    const RUNNING: &str = "10";
-
-    thread_local!(static RUN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) });
-
-    fn pretend(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-        sbcast(call, args, |_, words| {
-            RUN.set(words.iter().map(|w| (*w).to_owned()).collect());
-            std::io::Error::other("a test")
-        })
-    }
-
-    #[test]
-    fn one_task_on_each_node_takes_the_file() {
-        let source = std::env::temp_dir().join(format!("sbcast-{}", std::process::id()));
-        std::fs::write(&source, "x").unwrap();
-        let source = source.to_string_lossy().into_owned();
-        run("sbcast", pretend, &["-f", "-j", RUNNING, &source, "/tmp/there"]);
-        RUN.with_borrow(|words| {
-            assert_eq!(words[0], format!("--jobid={RUNNING}"));
-            assert_eq!(&words[words.len() - 4..words.len() - 2], ["/tmp/there", "force"]);
-        });
-        std::fs::remove_file(source).unwrap();
-    }
 
     #[test]
     fn what_fails_and_how() {
-        assert!(run("sbcast", pretend, &["a"]).err.starts_with("Need two file names, have 1 names\n"));
-        assert!(run("sbcast", pretend, &["/dev/null", "b"]).err.contains("Need a job id"));
-        assert!(run("sbcast", pretend, &["-j1", "/nonexistent", "b"]).err.contains("Can't open `/nonexistent`"));
-        assert_eq!(place("/a/b", "/tmp/"), "/tmp/b");
+        assert!(run("sbcast", sbcast, &["a"]).err.starts_with("Need two file names, have 1 names\n"));
+        assert!(run("sbcast", sbcast, &["/dev/null", "b"]).err.contains("Need a job id"));
+        assert!(run("sbcast", sbcast, &["-j1", "/nonexistent", "b"]).err.contains("Can't open `/nonexistent`"));
+        assert!(run("sbcast", sbcast, &["-j1", "/", "b"]).err.contains("is not a regular file"));
+        assert_eq!(place("/a/b", "/tmp/"), Path::new("/tmp/b"));
+        assert_eq!(place("/a/b", "c"), std::env::current_dir().unwrap().join("c"));
     }
 }

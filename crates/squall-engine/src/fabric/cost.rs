@@ -33,6 +33,15 @@ impl Shape {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Chain, Self::Binary, Self::DoubleTree];
 
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::Binary => "binary tree",
+            Self::DoubleTree => "double tree",
+        }
+    }
+
     /// How often each node sends what it gets.
     fn copies(self) -> f64 {
         if self == Self::Binary { 2.0 } else { 1.0 }

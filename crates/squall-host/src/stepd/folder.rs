@@ -12,6 +12,7 @@ use squall_engine::step::StepSetup;
 use squall_model::codec;
 use squall_model::job::{ExitCode, Usage};
 use squall_model::step::{Program, StepLaunch};
+use squall_model::wire::fabric::ContentId;
 use squall_model::wire::stepd::FromStepd;
 
 use super::tree::stat_field;
@@ -71,6 +72,12 @@ impl Folder {
     /// The path of the batch script.
     pub(super) fn script(&self) -> PathBuf {
         self.path.join(file::SCRIPT)
+    }
+
+    /// The path of a file in the node's keeping.
+    pub(super) fn content(&self, content: ContentId) -> PathBuf {
+        let node = self.path.ancestors().nth(2).unwrap_or(&self.path);
+        crate::content::path(&node.join("content"), content)
     }
 
     /// Notes, before the first task, that there may be tasks from now on.

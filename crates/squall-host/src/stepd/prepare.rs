@@ -157,9 +157,10 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
         let (env, env_pid) = shared.for_task(launch, local as u32, rank);
         let argv = command_of(program, rank);
         let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
-        let program_file = match argv.first() {
-            Some(name) => find_program(name, env.get("PATH").unwrap_or_default(), &dir),
-            None => Err(NotFound::no_program()),
+        let program_file = match (program.content, argv.first()) {
+            (Some(content), Some(_)) => Ok(text(folder.content(content).as_os_str().as_bytes())?),
+            (None, Some(name)) => find_program(name, env.get("PATH").unwrap_or_default(), &dir),
+            (_, None) => Err(NotFound::no_program()),
         };
         let terminal = program.pty.filter(|_| rank == 0);
         let (stdio, session) = if let Some(size) = terminal {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use squall_host::place::Place;
 use squall_model::id::ClientKey;
@@ -10,6 +11,10 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::Diag;
 
 use crate::client::Client;
+
+/// How long nodes may take to start, and how often to look.
+const START_TIME: Duration = Duration::from_mins(1);
+const START_POLL: Duration = Duration::from_millis(20);
 
 /// A running cluster.
 pub(crate) struct Cluster {
@@ -54,6 +59,18 @@ impl Cluster {
     /// A new connection to its controller.
     pub(crate) fn client(&self) -> Result<Client, String> {
         Client::connect_to(&self.place, "bench").map_err(|e| e.to_string())
+    }
+
+    /// Waits until so many nodes are in session.
+    pub(crate) fn wait_for(&self, client: &mut Client, nodes: u32) -> Result<(), String> {
+        let start = std::time::Instant::now();
+        loop {
+            match client.ask(&Request::Ping).map_err(|e| e.to_string())? {
+                Answer::Pong { nodes_up, .. } if nodes_up >= nodes => return Ok(()),
+                _ if start.elapsed() > START_TIME => return Err(format!("not all {nodes} nodes have come")),
+                _ => std::thread::sleep(START_POLL),
+            }
+        }
     }
 
     /// The controller's counters.

@@ -3,6 +3,8 @@
 pub(crate) mod cluster;
 mod launch;
 mod load;
+mod put;
+mod query;
 mod restart;
 mod spawn;
 mod submit;
@@ -24,6 +26,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
        squall bench launch     [--nodes N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
+       squall bench put        [--nodes EMULATED | --real N] [--size BYTES] [--load unloaded|cpu|network]... [--json]
+       squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
@@ -38,6 +42,7 @@ struct Options {
     pending: Option<u32>,
     running: Option<u32>,
     nodes: Option<u32>,
+    real: Option<u32>,
     size: Option<u64>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
@@ -66,6 +71,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "submit" => submit::run,
         "restart" => restart::run,
         "launch" => launch::run,
+        "put" => put::run,
+        "query" => query::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);
@@ -107,6 +114,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("pending") => options.pending = Some(number(&mut parser)?),
             Arg::Long("running") => options.running = Some(number(&mut parser)?),
             Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
+            Arg::Long("real") => options.real = Some(number(&mut parser)?),
             Arg::Long("size") => options.size = Some(number(&mut parser)?),
             Arg::Long("load") => {
                 let name = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();

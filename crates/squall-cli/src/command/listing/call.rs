@@ -1,6 +1,7 @@
 //! The surroundings of a command: where it asks, what it reads, where it prints. Tests put others in place.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -10,9 +11,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::sys::users;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, Broadcast, JobSelection, Request};
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
+use crate::broadcast::{self, Sent};
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
 use crate::contact::Patience;
@@ -30,6 +32,10 @@ pub(crate) trait Controller {
     fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError>;
     /// All pages of an accounting query.
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
+    /// A file to nodes.
+    fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
+        Err(unexpected())
+    }
 }
 
 /// Names of users and groups, and who asks.
@@ -239,6 +245,10 @@ impl Controller for Live {
                 }
             }
         })
+    }
+
+    fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
+        self.again(|client| broadcast::broadcast(client, file, wanted.clone()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! srun: runs tasks in an allocation, or in one of its own.
 
+mod bcast;
 mod exits;
 mod input;
 mod link;
@@ -146,6 +147,11 @@ fn run_step(
         }
     };
     let StepRequest { spec, mut program, input, output, error } = step;
+    if let Some(to) = asked.others.get("bcast").filter(|_| !asked.run.multi_prog)
+        && let Err(stop) = bcast::bring(to, job, &mut program)
+    {
+        return (Err(stop), Some(client));
+    }
     program.client = listener.address();
     program.cookie = listener.cookie();
     let prepared = Prepared {

@@ -1,8 +1,8 @@
 //! `bench launch`: how long a program takes to start and end on n nodes with real daemons and processes, and a model
 //! of it for more nodes than a machine can hold.
 
-mod fit;
-mod hop;
+pub(super) mod fit;
+pub(super) mod hop;
 mod published;
 
 use std::process::{Command, Stdio};
@@ -137,13 +137,8 @@ impl Model {
     fn row(&self, size: u64, (name, bytes_per_s, nodes): (&str, f64, u64)) -> Value {
         let (shape, chunk, send_ms) = self.send(size, nodes, bytes_per_s);
         let execute_ms = self.execute_ms(nodes);
-        let shape = match shape {
-            Shape::Chain => "chain",
-            Shape::Binary => "binary tree",
-            Shape::DoubleTree => "double tree",
-        };
         json!({
-            "link": name, "nodes": nodes, "shape": shape, "chunk_bytes": chunk,
+            "link": name, "nodes": nodes, "shape": shape.name(), "chunk_bytes": chunk,
             "send_ms": round(send_ms), "execute_ms": round(execute_ms), "total_ms": round(send_ms + execute_ms),
         })
     }
