@@ -58,7 +58,8 @@ impl Disk {
             };
             NodeInput::FoundStep { launch: launch.clone(), state }
         });
-        (machine, jobs.chain(steps).collect())
+        let files = self.files.restart(0, &mut Neighbours::default());
+        (machine, jobs.chain(steps).chain(files).collect())
     }
 
     /// Carries out an act; what comes of it for the machine.

@@ -14,7 +14,7 @@ use rustix::net::{
 use serde::Serialize;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_engine::node::NodeInput;
-use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::codec::{self, HEADER_BYTES, PROTOCOL_VERSION};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::{Hello, Proof, Role};
 
@@ -24,6 +24,9 @@ use crate::place::{Place, SocketPath};
 
 /// Bytes read at once, into one buffer for all.
 const READ_BYTES: usize = 256 << 10;
+
+/// Room in the kernel for what is sent over one connection.
+const SEND_BYTES: usize = 1 << 20;
 
 /// Connections that wait to be accepted by one node.
 const BACKLOG: i32 = 1024;
@@ -39,8 +42,17 @@ pub(super) struct Conn {
     side: Side,
     /// The other side has greeted.
     greeted: bool,
+    /// The beginning of a frame whose rest has not come.
     inbox: Vec<u8>,
-    outbox: Vec<u8>,
+    outbox: Outbox,
+}
+
+/// Bytes that wait until there is room.
+#[derive(Debug, Default)]
+struct Outbox {
+    bytes: Vec<u8>,
+    /// How many of them have gone.
+    gone: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,7 +178,7 @@ impl Conns {
             say(&format!("a connection can't be watched: {e}"));
             return None;
         }
-        self.all.insert(token, Conn { fd, node, side, greeted: false, inbox: Vec::new(), outbox: Vec::new() });
+        self.all.insert(token, Conn { fd, node, side, greeted: false, inbox: Vec::new(), outbox: Outbox::default() });
         Some(token)
     }
 
@@ -199,21 +211,34 @@ impl Conns {
         let Some(conn) = self.all.get_mut(&token) else { return true };
         let mut rest = std::mem::take(&mut conn.inbox);
         let mut at = 0;
-        let held = !rest.is_empty();
-        if held {
-            rest.extend_from_slice(bytes);
+        if !rest.is_empty() {
+            // Only what is lacking of the frame that has begun; the others are taken where they are.
+            let Ok(lacking) = lacking(&rest, bytes) else { return false };
+            rest.extend_from_slice(&bytes[..lacking]);
+            at = lacking;
+            match self.one(token, &rest, inbox) {
+                Ok(0) => {}
+                Ok(_) => rest.clear(),
+                Err(()) => return false,
+            }
         }
-        loop {
-            let view = if held { &rest[at..] } else { &bytes[at..] };
-            match self.one(token, view, inbox) {
-                Ok(0) => break,
+        while rest.is_empty() && at < bytes.len() {
+            match self.one(token, &bytes[at..], inbox) {
+                Ok(0) => {
+                    rest.reserve(frame_bytes(&bytes[at..]));
+                    rest.extend_from_slice(&bytes[at..]);
+                    break;
+                }
                 Ok(length) => at += length,
                 Err(()) => return false,
             }
         }
-        let left = if held { rest.split_off(at) } else { bytes[at..].to_vec() };
         if let Some(conn) = self.all.get_mut(&token) {
-            conn.inbox = left;
+            if rest.is_empty() {
+                // Nodes are many, and most of the time nothing has begun.
+                rest = Vec::new();
+            }
+            conn.inbox = rest;
         }
         true
     }
@@ -395,7 +420,7 @@ impl Conns {
         }
         let Some(conn) = self.all.get_mut(&token) else { return };
         let mut at = 0;
-        while conn.outbox.is_empty() && at < self.frame.len() {
+        while conn.outbox.bytes.is_empty() && at < self.frame.len() {
             match send(&conn.fd, &self.frame[at..], SendFlags::NOSIGNAL) {
                 Ok(length) => at += length,
                 Err(Errno::INTR) => {}
@@ -403,22 +428,22 @@ impl Conns {
                 Err(_) => break,
             }
         }
-        conn.outbox.extend_from_slice(&self.frame[at..]);
+        conn.outbox.bytes.extend_from_slice(&self.frame[at..]);
     }
 
     /// Writes what waits. False: the connection has ended.
     fn push_out(&mut self, token: u64) -> bool {
         let Some(conn) = self.all.get_mut(&token) else { return true };
-        let mut at = 0;
-        while at < conn.outbox.len() {
-            match send(&conn.fd, &conn.outbox[at..], SendFlags::NOSIGNAL) {
-                Ok(length) => at += length,
-                Err(Errno::AGAIN) => break,
+        let Outbox { bytes, gone } = &mut conn.outbox;
+        while *gone < bytes.len() {
+            match send(&conn.fd, &bytes[*gone..], SendFlags::NOSIGNAL) {
+                Ok(length) => *gone += length,
+                Err(Errno::AGAIN) => return true,
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }
         }
-        conn.outbox.drain(..at);
+        conn.outbox = Outbox::default();
         true
     }
 
@@ -439,9 +464,27 @@ impl Conns {
     }
 }
 
+/// How long the first frame in `bytes` is; 0: its header is not complete.
+fn frame_bytes(bytes: &[u8]) -> usize {
+    let head = bytes.first_chunk().and_then(|head| codec::header(*head).ok());
+    head.map_or(0, |(length, _)| HEADER_BYTES + length)
+}
+
+/// How many of `more` belong to the frame that `begun` begins. Err: it begins no frame.
+fn lacking(begun: &[u8], more: &[u8]) -> Result<usize, ()> {
+    let mut head: Vec<u8> = begun.iter().take(HEADER_BYTES).copied().collect();
+    head.extend(more.iter().take(HEADER_BYTES - head.len()));
+    let Some(head) = head.first_chunk() else { return Ok(more.len()) };
+    let (length, _) = codec::header(*head).map_err(drop)?;
+    Ok((HEADER_BYTES + length).saturating_sub(begun.len()).min(more.len()))
+}
+
 fn unix_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Room for a few pieces of a file; a smaller one will do too.
+    let _ = sockopt::set_socket_send_buffer_size(&fd, SEND_BYTES);
+    Ok(fd)
 }
 
 #[cfg(test)]

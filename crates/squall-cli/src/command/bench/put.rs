@@ -72,7 +72,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     {
         let nodes = options.real.unwrap_or(nodes);
         let (cluster, prefix) =
-            if options.real.is_some() { (Cluster::nodes(nodes)?, "n") } else { (Cluster::rack(nodes, 16)?, "r") };
+            if options.real.is_some() { (Cluster::nodes(nodes)?, "n") } else { (Cluster::rack(nodes, "")?, "n") };
         let mut client = cluster.client()?;
         cluster.wait_for(&mut client, nodes)?;
         let mut source = Source::new(&cluster);

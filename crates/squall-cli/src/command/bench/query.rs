@@ -36,7 +36,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         measure(&Cluster::nodes(real)?, ("n", "real", real), loads, &mut rows)?;
     }
     if rack > 0 {
-        measure(&Cluster::rack(rack, 16)?, ("r", "emulated", rack), loads, &mut rows)?;
+        measure(&Cluster::rack(rack, "")?, ("n", "emulated", rack), loads, &mut rows)?;
     }
     let widest = rows.iter().filter(|row| row.load == loads[0]).max_by_key(|row| row.nodes);
     let widest = widest.ok_or("there are no nodes to ask")?;

@@ -427,6 +427,12 @@ impl Grove {
         self.run();
     }
 
+    /// A client's connection ends.
+    pub(super) fn hang_up(&mut self, caller: u64) {
+        self.queue.push_back((None, Post::Root(Box::new(Input::Hangup { caller: CallerId(caller) }))));
+        self.run();
+    }
+
     fn key(&mut self) -> ClientKey {
         self.keys += 1;
         ClientKey(self.keys)

@@ -1,0 +1,203 @@
+//! Files to the nodes of a tree: all or none, each byte once where nothing dies, again where something does.
+
+use std::collections::VecDeque;
+
+use squall_model::job::Digest;
+use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, Request};
+use squall_model::wire::fabric::Bytes;
+
+use super::grove::{Grove, name};
+use crate::control::CallerId;
+
+const CALLER: u64 = 77;
+
+/// A client that brings a file in pieces of its own choice.
+struct Sender {
+    bytes: Vec<u8>,
+    piece: usize,
+    wanted: VecDeque<(usize, usize)>,
+    pieces: usize,
+    /// Nodes, those that lacked it, and what failed.
+    end: Option<(u32, u32, Option<Vec<String>>)>,
+}
+
+fn content(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at / 7 % 251) as u8).collect()
+}
+
+impl Sender {
+    fn begin(grove: &mut Grove, bytes: &[u8], piece: usize, nodes: &str) -> Self {
+        let (digest, size) = (Digest::of(bytes), bytes.len() as u64);
+        Self::claiming(grove, bytes, piece, nodes, digest, size)
+    }
+
+    fn claiming(grove: &mut Grove, bytes: &[u8], piece: usize, nodes: &str, digest: Digest, size: u64) -> Self {
+        let to = BroadcastTo::Nodes(nodes.to_owned());
+        let wanted = Broadcast { to, digest, size, shared: false, place: None, time_ms: None };
+        let mut sender =
+            Self { bytes: bytes.to_vec(), piece, wanted: VecDeque::new(), pieces: 0, end: None };
+        grove.ask(CALLER, Request::Broadcast(Box::new(wanted)));
+        sender.hear(grove);
+        sender
+    }
+
+    fn hear(&mut self, grove: &mut Grove) {
+        grove.answers.retain(|(caller, answer)| {
+            match answer {
+                _ if *caller != CallerId(CALLER) => return true,
+                Answer::Want { from, through, .. } => self.wanted.push_back((*from as usize, *through as usize)),
+                Answer::Broadcast { nodes, sent, failed } => {
+                    assert!(self.end.is_none(), "told twice");
+                    self.end = Some((*nodes, *sent, failed.as_ref().map(|(names, _)| names.clone())));
+                }
+                other => panic!("{other:?}"),
+            }
+            false
+        });
+    }
+
+    /// Sends one piece if one is wanted.
+    fn send(&mut self, grove: &mut Grove) -> bool {
+        let Some((from, through)) = self.wanted.front_mut() else { return false };
+        let end = (*from + self.piece).min(*through);
+        let (at, bytes) = (*from as u64, Bytes(self.bytes[*from..end].into()));
+        *from = end;
+        if end == *through {
+            self.wanted.pop_front();
+        }
+        self.pieces += 1;
+        grove.ask(CALLER, Request::Chunk { at, bytes });
+        self.hear(grove);
+        true
+    }
+
+    fn send_all(&mut self, grove: &mut Grove) {
+        while self.send(grove) {}
+    }
+
+    /// Until it has ended, or so many seconds have passed.
+    fn finish(&mut self, grove: &mut Grove, seconds: u64) {
+        for _ in 0..seconds {
+            self.send_all(grove);
+            if self.end.is_some() {
+                return;
+            }
+            grove.pass_s(1);
+            self.hear(grove);
+        }
+    }
+}
+
+/// How many nodes have committed how many files, and bytes that came to them.
+fn commits(grove: &Grove) -> Vec<u64> {
+    grove.nodes.iter().map(|node| node.disk.files.commits()).collect()
+}
+
+fn came(grove: &Grove, node: usize) -> u64 {
+    grove.nodes[node].disk.files.bytes()
+}
+
+#[test]
+fn all_nodes_get_it_once_and_what_is_there_is_never_sent() {
+    let mut grove = Grove::new(23, 3);
+    let bytes = content(10_000);
+    let mut some = Sender::begin(&mut grove, &bytes, 900, "n[3-7]");
+    some.finish(&mut grove, 1);
+    assert_eq!(some.end, Some((5, 5, None)));
+    let mut all = Sender::begin(&mut grove, &bytes, 900, "");
+    all.finish(&mut grove, 1);
+    assert_eq!(all.end, Some((23, 18, None)));
+    assert_eq!(commits(&grove), [1; 23]);
+    assert!((0..23).all(|node| came(&grove, node) == 10_000));
+    let again = Sender::begin(&mut grove, &bytes, 900, "");
+    assert_eq!((again.pieces, again.end), (0, Some((23, 0, None))), "told at once");
+    let mut empty = Sender::begin(&mut grove, &[], 1, "");
+    empty.finish(&mut grove, 1);
+    assert_eq!(empty.end, Some((23, 0, None)), "there is nothing to send");
+}
+
+#[test]
+fn what_was_lost_with_an_interior_node_is_sent_again() {
+    for when in [1, 5, 11, 12] {
+        let mut grove = Grove::new(23, 3);
+        let bytes = content(12_000);
+        let mut sender = Sender::begin(&mut grove, &bytes, 1000, "");
+        for _ in 0..when {
+            sender.send(&mut grove);
+        }
+        let interior = (0..23).find(|&node| grove.above(22).contains(&node)).unwrap();
+        grove.kill(interior);
+        sender.send_all(&mut grove);
+        assert!(commits(&grove).iter().all(|&count| count == 0) || when == 12, "not before all have it");
+        grove.boot(interior);
+        sender.finish(&mut grove, 60);
+        assert_eq!(sender.end.as_ref().map(|end| &end.2), Some(&None), "{when}");
+        assert_eq!(commits(&grove), [1; 23], "{when}");
+    }
+}
+
+#[test]
+fn if_one_node_can_not_have_it_none_has() {
+    let mut grove = Grove::new(13, 3);
+    let bytes = content(5000);
+    let mut sender = Sender::begin(&mut grove, &bytes, 1000, "");
+    sender.send(&mut grove);
+    grove.kill(12);
+    sender.finish(&mut grove, 300);
+    assert_eq!(sender.end, Some((13, 13, Some(vec![name(12)]))));
+    assert_eq!(commits(&grove), [0; 13]);
+    // Nor if the bytes are not what was said.
+    grove.boot(12);
+    grove.pass_s(1);
+    let mut wrong = Sender::claiming(&mut grove, &bytes, 1000, "", Digest::of(b"other"), 5000);
+    wrong.finish(&mut grove, 300);
+    assert!(wrong.end.is_some_and(|end| end.2.is_some()));
+    assert_eq!(commits(&grove), [0; 13]);
+    // What failed leaves nothing in the way.
+    let mut right = Sender::begin(&mut grove, &bytes, 1000, "");
+    right.finish(&mut grove, 10);
+    assert_eq!(right.end, Some((13, 13, None)));
+    assert_eq!(commits(&grove), [1; 13]);
+}
+
+#[test]
+fn a_slow_node_holds_up_nobody_else() {
+    let mut grove = Grove::new(4, 2);
+    let bytes = content(CHUNK_WINDOW_BYTES as usize * 2 + 12_345);
+    let mut sender = Sender::begin(&mut grove, &bytes, 256 << 10, "");
+    let slow = (0..4).find(|&node| (0..4).all(|other| !grove.above(other).contains(&node))).unwrap();
+    sender.send(&mut grove);
+    grove.stall(Some(slow));
+    sender.send_all(&mut grove);
+    let under_way = sender.pieces * (256 << 10);
+    assert!(under_way as u64 <= CHUNK_WINDOW_BYTES, "no more than a window waits for the slow one");
+    // It hangs, but less long than what is called dead.
+    for _ in 0..12 {
+        grove.pass_s(1);
+        sender.hear(&mut grove);
+        sender.send_all(&mut grove);
+    }
+    for node in (0..4).filter(|&node| node != slow) {
+        assert_eq!(came(&grove, node), bytes.len() as u64, "{node}");
+    }
+    assert_eq!(sender.end, None, "all or none");
+    grove.wake(Some(slow));
+    sender.finish(&mut grove, 60);
+    assert_eq!(sender.end.as_ref().map(|end| &end.2), Some(&None));
+    assert_eq!(commits(&grove), [1; 4]);
+    assert!((0..4).filter(|&node| node != slow).all(|node| came(&grove, node) == bytes.len() as u64), "not again");
+}
+
+#[test]
+fn a_client_that_goes_away_leaves_nothing() {
+    let mut grove = Grove::new(7, 2);
+    let bytes = content(3000);
+    let mut sender = Sender::begin(&mut grove, &bytes, 1000, "");
+    sender.send(&mut grove);
+    grove.hang_up(CALLER);
+    let mut other = Sender::begin(&mut grove, &bytes, 1000, "n[0-3]");
+    other.finish(&mut grove, 10);
+    assert_eq!(other.end, Some((4, 4, None)));
+    assert_eq!(commits(&grove), [1, 1, 1, 1, 0, 0, 0]);
+}
