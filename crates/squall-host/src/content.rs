@@ -141,7 +141,7 @@ impl Keeping {
         }
         // Who had the claim before may have brought it.
         if shared && self.take_common(content)? {
-            self.release(content, claim);
+            self.release(content, claim.as_ref());
             return Ok(Holding::Has);
         }
         self.make_room(size, inputs);
@@ -190,7 +190,7 @@ impl Keeping {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                 _ => {}
             }
-            self.release(content, shadow.claim);
+            self.release(content, shadow.claim.as_ref());
         }
         Ok(Holding::Has)
     }
@@ -224,7 +224,7 @@ impl Keeping {
         }
     }
 
-    fn release(&self, content: ContentId, claim: Option<File>) {
+    fn release(&self, content: ContentId, claim: Option<&File>) {
         if claim.is_some() {
             // A claim that stays without its lock is nobody's.
             drop(fs::remove_file(self.claim_path(content)));
@@ -234,7 +234,7 @@ impl Keeping {
     fn drop_shadow(&mut self, content: ContentId) {
         if let Some(shadow) = self.shadows.remove(&content) {
             drop(fs::remove_file(self.shadow(content)));
-            self.release(content, shadow.claim);
+            self.release(content, shadow.claim.as_ref());
         }
     }
 

@@ -331,7 +331,8 @@ impl Relay {
 
     fn chunk(&mut self, chunk: Chunk, local: &mut Vec<Delivery>) {
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&chunk.to)) {
-            child.says.push(Downward::Chunk(chunk.clone()));
+            let to = child.reach.intersection(&chunk.to);
+            child.says.push(Downward::Chunk(Chunk { to, ..chunk.clone() }));
         }
         if self.node.is_some_and(|node| chunk.to.contains(node)) {
             local.push(Delivery::Chunk(chunk));
@@ -340,11 +341,13 @@ impl Relay {
 
     fn query(&mut self, now: Time, query: &Query, local: &mut Vec<Delivery>) {
         // Answers of those below must be here before the time is up.
-        let below = Query { time_us: query.time_us / 8 * 7, ..query.clone() };
+        let time_us = query.time_us / 8 * 7;
         let mut asked = BTreeSet::new();
         for (&link, child) in self.children.iter_mut().filter(|(_, child)| !child.reach.is_disjoint(&query.to)) {
             asked.insert(link);
-            child.says.push(Downward::Query(below.clone()));
+            // The sets become the smaller the farther down they come.
+            let to = child.reach.intersection(&query.to);
+            child.says.push(Downward::Query(Query { to, time_us, ..query.clone() }));
         }
         let own = self.node.is_some_and(|node| query.to.contains(node));
         if own {
