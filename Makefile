@@ -39,6 +39,9 @@ bench: build ## the figures of this machine: spawn, throughput, submit, restart
 bench-fabric: build ## the fabric's figures beside the talk's, pictures in target/bench: launch, messages under Light-ESP
 	$(SQUALL) bench launch --nodes 64 --load unloaded --load cpu --load network --pictures target/bench
 	$(SQUALL) bench launch --nodes 256
+	$(SQUALL) bench put --nodes 256 --load unloaded --load cpu --load network
+	$(SQUALL) bench put --real 64
+	$(SQUALL) bench query
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
 

@@ -22,7 +22,7 @@ pub(crate) struct Sent {
     /// Nodes that have it.
     pub(crate) nodes: u32,
     /// Nodes that lacked it.
-    pub(crate) sent: u32,
+    pub(crate) lacking: u32,
     /// Where it failed, and one of the error numbers (0: no answer).
     pub(crate) failed: Option<(Vec<String>, i32)>,
 }
@@ -49,7 +49,7 @@ pub(crate) fn broadcast(client: &mut Client, file: &File, wanted: Broadcast) -> 
     loop {
         match client.receive()? {
             Answer::Want { from, through, chunk_bytes } => send(client, file, from, through, chunk_bytes)?,
-            Answer::Broadcast { nodes, sent, failed } => return Ok(Sent { nodes, sent, failed }),
+            Answer::Broadcast { nodes, sent, failed } => return Ok(Sent { nodes, lacking: sent, failed }),
             _ => return Err(unexpected()),
         }
     }

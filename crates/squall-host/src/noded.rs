@@ -62,6 +62,9 @@ impl NodeArgs {
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long the last words may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Exits of adopted processes that are kept until somebody asks for them.
 const REAPED_MAX: usize = 4096;
 
@@ -149,9 +152,25 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
             _ = interrupt.recv() => return Ok(daemon.leave(0)),
         }
         if let Some(code) = daemon.turn() {
+            farewell(daemon.net.hang_up_all(), &mut inbox).await;
             return Ok(code);
         }
     }
+}
+
+/// What was said last, to children above all, leaves before the daemon does.
+async fn farewell(mut connections: usize, inbox: &mut UnboundedReceiver<Event>) {
+    let gone = async {
+        while connections > 0 {
+            match inbox.recv().await {
+                Some(Event::Net(NetEvent::Ended(_))) => connections -= 1,
+                Some(_) => {}
+                None => return,
+            }
+        }
+    };
+    // Who takes nothing hears nothing.
+    drop(tokio::time::timeout(FAREWELL, gone).await);
 }
 
 impl Daemon {

@@ -83,9 +83,9 @@ fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     };
     let wanted = Broadcast { to: BroadcastTo::Job(id), digest, size, shared: true, place: Some(place), time_ms };
     match call.controller.broadcast(&file, wanted) {
-        Ok(Sent { failed: None, nodes, sent }) => {
+        Ok(Sent { failed: None, nodes, lacking }) => {
             if given.has("verbose") {
-                call.say(&format!("sbcast: {size} bytes, lacking on {sent} of {nodes} nodes"));
+                call.say(&format!("sbcast: {size} bytes, lacking on {lacking} of {nodes} nodes"));
             }
             Ok(())
         }

@@ -93,7 +93,9 @@ impl Disk {
                 self.marks.remove(job);
                 self.spool.retain(|key, _| attempt_of(*key) != *job);
             }
-            NodeAct::Content(act) => return self.files.act(0, act.clone(), &mut Neighbours::default()).into_iter().collect(),
+            NodeAct::Content(act) => {
+                return self.files.act(0, act.clone(), &mut Neighbours::default()).into_iter().collect();
+            }
             NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
         }
         Vec::new()

@@ -134,7 +134,10 @@ mod tests {
         };
         lay(&placement).unwrap();
         let meta = std::fs::metadata(&dest).unwrap();
-        assert_eq!((std::fs::read(&dest).unwrap().as_slice(), meta.mode() & 0o777, meta.mtime()), (&b"content"[..], 0o640, 1_000_000_000));
+        assert_eq!(
+            (std::fs::read(&dest).unwrap().as_slice(), meta.mode() & 0o777, meta.mtime()),
+            (&b"content"[..], 0o640, 1_000_000_000)
+        );
         lay(&placement).unwrap();
         std::fs::write(&dest, "other").unwrap();
         assert_eq!(lay(&placement).unwrap_err().raw_os_error(), Some(libc::EEXIST));

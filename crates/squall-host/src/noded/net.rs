@@ -168,6 +168,11 @@ impl Net {
         }
     }
 
+    /// Ends all connections after what was sent; how many there were. Each is followed by its `Ended`.
+    pub(super) fn hang_up_all(&mut self) -> usize {
+        self.parent.take().into_iter().count() + self.children.drain().count()
+    }
+
     /// Reads and writes a connection until either side ends it.
     fn serve<T: DeserializeOwned + 'static>(
         &mut self,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_engine::machine::Machine as _;
-use squall_engine::node::{Boot, Counted, FoundStep, Health, NodeAct, Neighbours, NodeInput, NodeMachine};
+use squall_engine::node::{Boot, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine};
 use squall_model::config::NodeConfig;
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};

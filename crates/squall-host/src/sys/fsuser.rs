@@ -44,7 +44,8 @@ mod tests {
         if root {
             std::os::unix::fs::chown(&folder, Some(me), None).unwrap();
             std::fs::write(folder.join("roots"), "x").unwrap();
-            std::fs::set_permissions(folder.join("roots"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            std::fs::set_permissions(folder.join("roots"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .unwrap();
         }
         let inside = folder.clone();
         std::thread::spawn(move || {

@@ -62,7 +62,7 @@ impl Cluster {
     }
 
     /// Waits until so many nodes are in session.
-    pub(crate) fn wait_for(&self, client: &mut Client, nodes: u32) -> Result<(), String> {
+    pub(crate) fn wait_for(client: &mut Client, nodes: u32) -> Result<(), String> {
         let start = std::time::Instant::now();
         loop {
             match client.ask(&Request::Ping).map_err(|e| e.to_string())? {

@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         let (cluster, prefix) =
             if options.real.is_some() { (Cluster::nodes(nodes)?, "n") } else { (Cluster::rack(nodes, "")?, "n") };
         let mut client = cluster.client()?;
-        cluster.wait_for(&mut client, nodes)?;
+        Cluster::wait_for(&mut client, nodes)?;
         let mut source = Source::new(&cluster);
         for load in loads {
             let _burden = load.start().map_err(|e| e.to_string())?;
@@ -149,7 +149,7 @@ fn put(client: &mut Client, source: &Source, to: BroadcastTo, copies: Copies) ->
     let ms = start.elapsed().as_secs_f64() * 1e3;
     match sent.failed {
         Some((nodes, error)) => Err(format!("{} nodes could not take it: error {error}", nodes.len())),
-        None if copies == Copies::Repeat && sent.sent > 0 => Err("it was sent again".into()),
+        None if copies == Copies::Repeat && sent.lacking > 0 => Err("it was sent again".into()),
         None => Ok(ms),
     }
 }

@@ -57,7 +57,7 @@ fn measure(
     rows: &mut Vec<Row>,
 ) -> Result<(), String> {
     let mut client = cluster.client()?;
-    cluster.wait_for(&mut client, all)?;
+    Cluster::wait_for(&mut client, all)?;
     let counts = (0..).map(|power| 1_u32 << (3 * power)).take_while(|count| *count < all).chain([all]);
     let counts: Vec<u32> = counts.collect();
     for load in loads {

@@ -39,16 +39,14 @@ pub(super) fn bring(to: &str, job: JobId, program: &mut TaskProgram) -> Result<(
     let what = format!("Unable to broadcast {}", source.display());
     let stop = |e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 };
     let mut client = Patience::new("srun").connect().map_err(stop)?;
-    match broadcast::broadcast(&mut client, &file, wanted).map_err(stop)?.failed {
-        Some(failed) => Err(Stop::bad(broadcast::problem(&failed))),
-        None => {
-            match path {
-                Some(path) => *command = ByteBuf::from(path.into_os_string().into_vec()),
-                None => program.content = Some(ContentId { owner: rustix::process::geteuid().as_raw(), digest }),
-            }
-            Ok(())
-        }
+    if let Some(failed) = broadcast::broadcast(&mut client, &file, wanted).map_err(stop)?.failed {
+        return Err(Stop::bad(broadcast::problem(&failed)));
     }
+    match path {
+        Some(path) => *command = ByteBuf::from(path.into_os_string().into_vec()),
+        None => program.content = Some(ContentId { owner: rustix::process::geteuid().as_raw(), digest }),
+    }
+    Ok(())
 }
 
 fn failed(name: &OsStr, why: &str) -> Stop {
@@ -72,9 +70,9 @@ fn find(name: &OsStr) -> Option<PathBuf> {
         return Some(name.into());
     }
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| {
-        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    })
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0))
 }
 
 #[cfg(test)]

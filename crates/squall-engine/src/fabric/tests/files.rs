@@ -35,8 +35,7 @@ impl Sender {
     fn claiming(grove: &mut Grove, bytes: &[u8], piece: usize, nodes: &str, digest: Digest, size: u64) -> Self {
         let to = BroadcastTo::Nodes(nodes.to_owned());
         let wanted = Broadcast { to, digest, size, shared: false, place: None, time_ms: None };
-        let mut sender =
-            Self { bytes: bytes.to_vec(), piece, wanted: VecDeque::new(), pieces: 0, end: None };
+        let mut sender = Self { bytes: bytes.to_vec(), piece, wanted: VecDeque::new(), pieces: 0, end: None };
         grove.ask(CALLER, Request::Broadcast(Box::new(wanted)));
         sender.hear(grove);
         sender
