@@ -311,7 +311,8 @@ impl Links {
         self.outbox.last.clear();
         for (to, messages) in std::mem::take(&mut self.outbox.puts) {
             self.seq += 1;
-            let asks = messages.iter().filter_map(Down::ask).collect();
+            // What only one node will report has no others to wait for.
+            let asks = messages.iter().filter(|_| to.len() > 1).filter_map(Down::ask).collect();
             let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
             let alone = if to.len() == 1 { to.first() } else { None };
             let put = Put { epoch: self.epoch, seq: self.seq, to, asks, parcel };

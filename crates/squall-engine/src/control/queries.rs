@@ -11,7 +11,7 @@ use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::Answer;
-use squall_model::wire::fabric::{Comparison, Query, Tally, Test, Variable};
+use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variable};
 use squall_model::wire::node::Down;
 
 use super::broadcasts::{self, Stage};
@@ -24,6 +24,9 @@ const BEAT_WAIT: Span = Span::from_secs(HEARTBEAT_S / 2);
 /// Heartbeats that a node may miss before its session is over.
 const MISSED_MAX: u32 = 2;
 
+/// At every third heartbeat nodes say how they feel.
+const HEALTH_BEATS: u64 = 3;
+
 /// Queries under way.
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
@@ -32,6 +35,7 @@ pub(crate) struct Queries {
     waiting: VecDeque<Question>,
     writing: bool,
     next_beat: Option<Time>,
+    beats: u64,
     missed: BTreeMap<NodeId, u32>,
 }
 
@@ -107,8 +111,9 @@ pub(crate) fn send(
     time: Span,
     purpose: Purpose,
 ) {
+    let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(HEALTH_BEATS);
     // The nodes' time is up before ours, so that what they know by then arrives.
-    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7 };
+    let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };
     let (number, children) = c.links.ask(query);
     let children = children.into_iter().collect();
     let asked = Asked { to, children, tally: Tally::default(), until: now + time, purpose };
@@ -127,17 +132,26 @@ pub(crate) fn tally(
     if epoch != c.state.epoch {
         return;
     }
-    if let Some(asked) = c.queries.asked.get_mut(&number) {
+    let late = c.queries.asked.get_mut(&number).is_none_or(|asked| {
         if asked.children.remove(&link) {
             asked.tally.merge(tally);
         }
-    } else {
-        let mut late = tally.answered();
-        late.intersect_with(c.links.connected());
-        for node in late.iter() {
+        false
+    });
+    for node in tally.answered().iter() {
+        if !c.links.connected().contains(node) {
+            nodes::glimpsed(c, now, node);
+        } else if late {
             c.queries.missed.remove(&node);
             nodes::heard(c, now, node, out);
         }
+    }
+}
+
+/// A node says how it feels.
+pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
+    if let Some(member) = c.links.get_mut(node) {
+        (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
     }
 }
 
@@ -159,6 +173,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if due <= now {
         c.queries.next_beat = Some(now + Span::from_secs(HEARTBEAT_S));
         let to = c.links.connected().clone();
+        c.queries.beats += 1;
         if !to.is_empty() {
             let test = Test { variable: Variable::Heard, comparison: Comparison::AtLeast, value: 0 };
             send(c, now, to, (test, false), BEAT_WAIT, Purpose::Beat);
@@ -186,6 +201,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
 /// another way since it was sent.
 fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, Time), out: &mut Out) {
     let (answered, sent) = (tally.answered(), until - BEAT_WAIT);
+    for (node, health) in &tally.health {
+        felt(c, *node, *health);
+    }
     for node in to.iter() {
         if answered.contains(node) {
             c.queries.missed.remove(&node);

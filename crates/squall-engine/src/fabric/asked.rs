@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Query, Tally, Test, Variable};
+use squall_model::wire::fabric::{Health, Query, Tally, Test, Variable};
 
 /// Queries under way, by incarnation and number.
 #[derive(Debug, Default)]
@@ -19,6 +19,7 @@ struct One {
     children: BTreeSet<u32>,
     /// What this node itself still has to answer.
     own: Option<(Test, bool)>,
+    health: bool,
     until: Time,
 }
 
@@ -32,6 +33,7 @@ impl Asked {
             tally: Tally::default(),
             children,
             own: own.then(|| (query.test.clone(), query.wait)),
+            health: query.health,
             until: now + Span(query.time_us),
         };
         self.queries.insert((query.epoch, query.number), one);
@@ -59,7 +61,13 @@ impl Asked {
     }
 
     /// Answers for this node where that is possible, and takes out what is complete or whose time is up.
-    pub(super) fn settle(&mut self, now: Time, node: Option<NodeId>, value: impl Fn(&Variable) -> i64) -> Vec<Answer> {
+    pub(super) fn settle(
+        &mut self,
+        now: Time,
+        node: Option<NodeId>,
+        value: impl Fn(&Variable) -> i64,
+        health: Health,
+    ) -> Vec<Answer> {
         if self.queries.is_empty() {
             return Vec::new();
         }
@@ -76,6 +84,7 @@ impl Asked {
                         one.tally.no.insert(node);
                         one.tally.witness = Some((node, value));
                     }
+                    one.tally.health.extend(one.health.then_some((node, health)));
                     one.own = None;
                 }
             }

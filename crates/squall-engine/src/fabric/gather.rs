@@ -38,11 +38,14 @@ struct Waiting {
     messages: usize,
     /// Nothing in it is whole: the rest is to be waited for.
     partial: bool,
+    /// All of it is shared with nodes elsewhere: relays above may hold it until they have reported.
+    shared: bool,
 }
 
 #[derive(Debug)]
 struct UnderWay {
     batch: u64,
+    shared: bool,
     owed: Vec<Owed>,
 }
 
@@ -59,7 +62,7 @@ impl Gather {
 
     /// A put went down for which these nodes owe reports.
     pub(super) fn expect(&mut self, asks: &[Ask], nodes: &NodeSet) {
-        if nodes.len() < 2 || self.window.messages <= 1 {
+        if nodes.is_empty() || self.window.messages <= 1 {
             return;
         }
         if self.owe.len() >= OWED_MAX {
@@ -81,15 +84,17 @@ impl Gather {
         });
     }
 
-    /// Crosses off what is reported. True: all of it is part of something of which more is to come.
-    fn cross_off(&mut self, composite: &Composite) -> bool {
-        let Composite { lost, ended, failed, gone, knocks, registrations, health, reports: _ } = composite;
+    /// Crosses off what is reported. Whether all of it is part of something of which more is to come, and whether all
+    /// of it is owed by several nodes.
+    fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
+        let Composite { lost, ended, failed, gone, knocks, registrations, reports: _ } = composite;
         let other = !(lost.is_empty() && failed.is_empty() && knocks.is_empty() && registrations.is_empty());
-        let mut partial = !other && health.is_empty() && !(ended.is_empty() && gone.is_empty());
+        let mut shared = !(other || ended.is_empty() && gone.is_empty());
+        let mut partial = shared;
         let ended = ended.iter().flat_map(|(key, ends)| ends.iter().map(|(nodes, _)| (Ask::Step(*key), nodes)));
         for (ask, nodes) in ended.chain(gone.iter().map(|(job, nodes)| (Ask::Job(*job), nodes))) {
             let Some(owe) = self.owe.get_mut(&ask) else {
-                partial = false;
+                (partial, shared) = (false, false);
                 continue;
             };
             owe.subtract(nodes);
@@ -98,7 +103,7 @@ impl Gather {
                 partial = false;
             }
         }
-        partial
+        (partial, shared)
     }
 
     /// Adds reports.
@@ -106,15 +111,16 @@ impl Gather {
         if composite.is_empty() && owed.is_none() {
             return;
         }
-        let partial = self.cross_off(&composite);
+        let (partial, shared) = self.cross_off(&composite);
         if let Some(waiting) = self.waiting.back_mut().filter(|_| self.window.messages > 1) {
             waiting.composite.merge(composite);
             waiting.owed.extend(owed);
             waiting.messages += 1;
             waiting.partial &= partial;
+            waiting.shared &= shared;
         } else {
             let owed = owed.into_iter().collect();
-            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1, partial });
+            self.waiting.push_back(Waiting { composite, owed, since: now, messages: 1, partial, shared });
         }
     }
 
@@ -133,16 +139,16 @@ impl Gather {
     pub(super) fn take(&mut self, now: Time) -> Option<(u64, Composite)> {
         let first = self.waiting.front()?;
         let full = first.messages >= self.window.messages as usize || first.since + self.age_max() <= now;
-        let due = (self.under_way.is_empty() && !first.partial)
-            || self.window.messages <= 1
-            || first.composite.is_urgent()
-            || (full && self.under_way.len() < CREDIT);
+        // What may be held above holds up nothing else; nor is a node kept out by what was reported of others.
+        let idle = self.under_way.iter().all(|one| one.shared);
+        let ripe = (idle && !first.partial) || full || first.composite.lets_in();
+        let due = self.window.messages <= 1 || first.composite.is_urgent() || (ripe && self.under_way.len() < CREDIT);
         if !due {
             return None;
         }
-        let Waiting { composite, owed, .. } = self.waiting.pop_front()?;
+        let Waiting { composite, owed, shared, .. } = self.waiting.pop_front()?;
         self.last += 1;
-        self.under_way.push_back(UnderWay { batch: self.last, owed });
+        self.under_way.push_back(UnderWay { batch: self.last, shared, owed });
         Some((self.last, composite))
     }
 

@@ -6,7 +6,7 @@ use squall_model::id::{Epoch, NodeId};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Chunk, Composite, DownFrame, Downward, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
+    Chunk, Composite, DownFrame, Downward, Health, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
 };
 
 use super::asked::Asked;
@@ -164,7 +164,13 @@ impl Relay {
     }
 
     /// Lets out what is due; `value` is what this node's variables hold. To be called at the end of every step.
-    pub fn settle(&mut self, now: Time, value: impl Fn(&Variable) -> i64, local: &mut Vec<Delivery>, out: &mut NetOut) {
+    pub fn settle(
+        &mut self,
+        now: Time,
+        (value, health): (impl Fn(&Variable) -> i64, Health),
+        local: &mut Vec<Delivery>,
+        out: &mut NetOut,
+    ) {
         if self.parent.is_silent(now) {
             out.hang_up = true;
             self.lose_parent(now, local);
@@ -174,7 +180,7 @@ impl Relay {
             out.dial = Some(dial);
         }
         if self.has_path() {
-            for ((epoch, number), tally) in self.asked.settle(now, self.node, value) {
+            for ((epoch, number), tally) in self.asked.settle(now, self.node, value, health) {
                 self.says.push(Upward::Tally { epoch, number, tally });
             }
             while let Some((batch, composite)) = self.gather.take(now) {

@@ -6,7 +6,7 @@
 use squall_model::id::{NodeId, Session};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Composite, Health as Feeling, Put};
+use squall_model::wire::fabric::{Composite, Put};
 use squall_model::wire::node::{Down, Registration};
 
 use crate::fabric::Delivery;
@@ -22,7 +22,7 @@ const SILENCE: Span = Span::from_secs(4 * HEARTBEAT_S);
 /// How long work is given to end at a shutdown.
 const LEAVE_WAIT: Span = Span::from_secs(10);
 
-/// How often the node says how it feels.
+/// How often the node looks how it feels.
 const HEALTH: Span = Span::from_secs(30);
 
 /// Where the node stands with the controller.
@@ -151,6 +151,7 @@ impl NodeMachine {
             hardware: self.boot.hardware.clone(),
             jobs: self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt).collect(),
             steps: steps.collect(),
+            health: self.health,
             version: self.boot.version.clone(),
         };
         let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
@@ -162,7 +163,6 @@ impl NodeMachine {
             Down::Identify => {}
             Down::Welcome { .. } => {
                 out.acts.push(NodeAct::SaveSession(self.link.newest));
-                self.link.next_health = now;
                 self.outbox.rewind();
             }
             Down::StartJob { facts, batch } => {
@@ -201,18 +201,13 @@ impl NodeMachine {
     /// Sends what waits to be reported. A node that is shutting down keeps its reports for the next life.
     pub(super) fn send_reports(&mut self, now: Time) {
         let Some(node) = self.relay.node().filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
-        let mut composite = self.outbox.take(node);
-        if self.link.next_health <= now {
-            self.link.next_health = now + HEALTH;
-            let super::Health { load_centi, free_mb } = self.health;
-            composite.health.push(Feeling { node, load_centi, free_mb });
-            composite.reports += 1;
-        }
+        let composite = self.outbox.take(node);
         self.relay.report(now, composite);
     }
 
     /// What is done about a silent controller.
     pub(super) fn link_tick(&mut self, now: Time) {
+        self.link.next_health = now + HEALTH;
         if self.link.patience().is_some_and(|until| until <= now) {
             if self.link.stage == Stage::Knocked {
                 self.relay.detour();

@@ -36,6 +36,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
+pub use squall_model::wire::fabric::Health;
 use squall_model::wire::fabric::{ContentId, Holding, Variable};
 use squall_model::wire::stepd::ToStepd;
 
@@ -86,15 +87,6 @@ pub enum FoundStep {
         /// The node's own fault.
         node_fault: bool,
     },
-}
-
-/// How the node feels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Health {
-    /// Load average over one minute, in hundredths.
-    pub load_centi: u32,
-    /// Free memory, MiB.
-    pub free_mb: u64,
 }
 
 /// What the node machine is told.
@@ -323,7 +315,7 @@ impl NodeMachine {
             Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
-        self.relay.settle(now, value, &mut local, &mut out.net);
+        self.relay.settle(now, (value, self.health), &mut local, &mut out.net);
         self.deliver_all(now, local, out);
     }
 

@@ -221,6 +221,8 @@ pub struct Query {
     pub wait: bool,
     /// Time left for the answer, microseconds.
     pub time_us: u64,
+    /// Say also how you feel.
+    pub health: bool,
 }
 
 /// A comparison of a variable of a node with a value.
@@ -303,6 +305,8 @@ pub struct Tally {
     pub no: NodeSet,
     /// One of those where it does not, and the value there.
     pub witness: Option<(NodeId, i64)>,
+    /// How nodes feel, if that was asked.
+    pub health: Vec<(NodeId, Health)>,
 }
 
 /// Reports of many nodes, reduced by meaning. Taken in the order of the fields.
@@ -320,8 +324,6 @@ pub struct Composite {
     pub knocks: Vec<(Route, String)>,
     /// Nodes that register.
     pub registrations: Vec<Registration>,
-    /// How nodes feel.
-    pub health: Vec<Health>,
     /// Reports that nodes made, however few they have become by reduction.
     pub reports: u64,
 }
@@ -338,10 +340,8 @@ pub struct LaunchFailure {
 }
 
 /// How a node feels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Which node.
-    pub node: NodeId,
     /// Load average over one minute, in hundredths.
     pub load_centi: u32,
     /// Free memory, MiB.
@@ -372,6 +372,7 @@ impl Tally {
         self.yes.union_with(&other.yes);
         self.no.union_with(&other.no);
         self.witness = self.witness.or(other.witness);
+        self.health.extend_from_slice(&other.health);
     }
     /// Those who answered.
     pub fn answered(&self) -> NodeSet {
@@ -389,6 +390,10 @@ impl Composite {
     /// Whether something in it must not wait for others.
     pub fn is_urgent(&self) -> bool {
         !self.lost.is_empty() || !self.failed.is_empty()
+    }
+    /// Whether nodes in it want to be let in.
+    pub fn lets_in(&self) -> bool {
+        !self.knocks.is_empty() || !self.registrations.is_empty()
     }
     /// The end of a step on some nodes.
     pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
@@ -424,7 +429,6 @@ impl Composite {
         }
         self.knocks.extend(other.knocks);
         self.registrations.extend(other.registrations);
-        self.health.extend(other.health);
         self.reports += other.reports;
     }
 }

@@ -7,7 +7,7 @@ use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart};
-use crate::wire::fabric::{Ask, ContentId, Variable};
+use crate::wire::fabric::{Ask, ContentId, Health, Variable};
 
 /// What the controller tells a node. All are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +193,8 @@ pub struct Registration {
     pub jobs: Vec<JobAttempt>,
     /// Steps that it knows: launched here and not yet reported ended.
     pub steps: Vec<StepKey>,
+    /// How it feels.
+    pub health: Health,
     /// Version of the daemon.
     pub version: String,
 }

@@ -59,6 +59,17 @@ pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
     c.timers.clear(Timer::Lost(id));
 }
 
+/// A node that is in no session any more has said something: it has its time anew to come back.
+pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
+    let Some(node) = c.state.node(id) else { return };
+    let (timeout, lost) = (c.state.config.node_timeout_s, c.state.config.node_lost_s);
+    if node.up {
+        c.timers.set(Timer::Silent(id), now + Span::from_secs(timeout));
+    } else if !node.jobs.is_empty() {
+        c.timers.set(Timer::Lost(id), now + Span::from_secs(lost));
+    }
+}
+
 /// A node may have been silent for too long: it takes no new work until it answers again.
 pub(super) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let timeout = Span::from_secs(c.state.config.node_timeout_s);

@@ -12,7 +12,7 @@ use squall_model::wire::node::{Down, EndReason, Registration};
 use crate::control::drive::{nodes, notice, work};
 use crate::control::state::State;
 use crate::control::state::job::Phase;
-use crate::control::{Controller, Out, facts, steps};
+use crate::control::{Controller, Out, facts, queries, steps};
 
 /// Most CPUs that a node may claim.
 const CPUS_MAX: u32 = 1 << 16;
@@ -34,6 +34,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
     c.links.welcome(now, id, offer, said.version.clone());
+    queries::felt(c, id, said.health);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
     reconcile(c, id, said);

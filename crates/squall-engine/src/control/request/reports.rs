@@ -73,11 +73,6 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     for said in &composite.registrations {
         register(c, now, said, out);
     }
-    for health in &composite.health {
-        if let Some(member) = c.links.get_mut(health.node) {
-            (member.load_centi, member.free_mb) = (health.load_centi, health.free_mb);
-        }
-    }
 }
 
 /// Those of some nodes that an attempt holds.

@@ -10,7 +10,7 @@ use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::fabric::{DownFrame, Health, UpFrame};
 use squall_model::wire::node::{Down, Registration};
 
 use crate::control::state::State;
@@ -159,6 +159,7 @@ impl Driver {
             hardware,
             jobs: jobs.to_vec(),
             steps: steps.to_vec(),
+            health: Health::default(),
             version: "1".into(),
         }
     }

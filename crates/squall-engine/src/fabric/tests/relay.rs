@@ -7,7 +7,7 @@ use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Ask, Composite, DownFrame, Downward, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
+    Ask, Composite, DownFrame, Downward, Health, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
 };
 use squall_model::wire::sealed::Sealed;
 
@@ -67,7 +67,7 @@ impl One {
     }
 
     fn settle(&mut self, mut out: NetOut) {
-        self.relay.settle(self.now, |_| 0, &mut self.local, &mut out);
+        self.relay.settle(self.now, (|_: &_| 0, Health::default()), &mut self.local, &mut out);
         self.up.extend(out.up.into_iter().flat_map(|frame| frame.says));
         for (link, frame) in out.down {
             self.down.entry(link).or_default().extend(frame.says);
