@@ -271,15 +271,30 @@ pub fn make_folders(place: &Place) -> Result<(), String> {
     Ok(())
 }
 
+/// The name by which other machines reach the controller's.
+pub fn reached_as(config: &Config) -> String {
+    let told = &config.slurmctld_host.0;
+    match told.parse::<std::net::IpAddr>() {
+        Ok(address) if address.is_unspecified() => host_name(),
+        _ if told.is_empty() => host_name(),
+        Ok(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+        _ => told.clone(),
+    }
+}
+
 /// The names of all nodes, by the configuration.
 pub fn node_names(config: &Config) -> Result<Vec<String>, String> {
     let names = names_where(config, |_| true)?;
     Ok(if names.is_empty() { vec![host_name()] } else { names })
 }
 
-/// The names of the nodes that have a node daemon each.
+/// The names of the nodes that have a node daemon each, on this machine.
 pub fn real_names(config: &Config) -> Result<Vec<String>, String> {
-    if config.nodes.is_empty() { Ok(vec![host_name()]) } else { names_where(config, |entry| !entry.emulated) }
+    if config.nodes.is_empty() {
+        Ok(vec![host_name()])
+    } else {
+        names_where(config, |entry| !entry.emulated && !entry.remote.0)
+    }
 }
 
 /// The racks that emulate so many nodes: as many as there are CPUs if that is worth it.
@@ -305,17 +320,22 @@ fn names_where(config: &Config, wanted: impl Fn(&NodeConfig) -> bool) -> Result<
 }
 
 /// Writes the configuration of a new cluster: the given text or none, with `count` nodes if it names none.
-/// `emulated` more are a rack's.
+/// `emulated` more are a rack's. `listen`: the name or address, and the port, for other machines.
 pub fn write_config(
     place: &Place,
     given: Option<&str>,
     count: Option<u32>,
     emulated: Option<u32>,
+    listen: Option<(&str, u16)>,
 ) -> Result<(), String> {
     let mut text = given.map_or_else(
         || "# Written by `squall up`. Change it as you like; `scontrol reconfigure` reads it again.\n".to_owned(),
         str::to_owned,
     );
+    if let Some((host, port)) = listen {
+        // Before all sections.
+        text = format!("SlurmctldHost = \"{host}\"\nSlurmctldPort = {port}\n\n{text}");
+    }
     let config = Config::from_toml(&text)?;
     if config.nodes.is_empty() {
         if count.is_some() || emulated.is_none() {

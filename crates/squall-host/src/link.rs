@@ -1,4 +1,4 @@
-//! Frames on asynchronous Unix sockets, with the limits and patience that a daemon needs towards any peer.
+//! Frames on asynchronous streams, with the limits and patience that a daemon needs towards any peer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -49,10 +49,11 @@ pub(crate) async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), 
 }
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     for piece in bytes.chunks(READ_BYTES) {
-        timeout(WRITE_TIME, stream.write_all(piece)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        timeout(WRITE_TIME, stream.write_all(piece)).await.map_err(late)??;
     }
-    Ok(())
+    timeout(WRITE_TIME, stream.flush()).await.map_err(late)?
 }
 
 fn malformed(e: codec::CodecError) -> io::Error {

@@ -30,13 +30,16 @@ use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
 
 mod adopt;
+pub mod errands;
 mod laydown;
 mod net;
+mod reach;
 mod steps;
 mod sweep;
 
 use adopt::Orphan;
 use net::{Net, NetEvent};
+use reach::Reach;
 use steps::Served;
 use sweep::Sweep;
 
@@ -49,12 +52,14 @@ pub struct NodeArgs {
     pub name: String,
     /// The program that serves steps when called as `PROGRAM step --spool FOLDER`: this one, as a rule.
     pub program: PathBuf,
+    /// The port to listen on for nodes of other machines; None: the configured one.
+    pub port: Option<u16>,
 }
 
 impl NodeArgs {
     /// For the node of that name, whose steps this same program serves.
     pub fn new(place: Place, name: &str) -> io::Result<Self> {
-        Ok(Self { place, name: name.to_owned(), program: std::env::current_exe()? })
+        Ok(Self { place, name: name.to_owned(), program: std::env::current_exe()?, port: None })
     }
 }
 
@@ -179,6 +184,7 @@ impl Daemon {
         let path = args.place.node(&args.name);
         let spool = Spool::open(&path)?;
         lock(&spool).await?;
+        let (reach, far) = Reach::open(&args.place, &args.name, args.port).await?;
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let remembered = spool.begin(boot_id.trim(), random()?)?;
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);
@@ -213,7 +219,7 @@ impl Daemon {
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
-            net: Net::open(&args.place, &args.name, events.clone())?,
+            net: Net::open(reach, far, events.clone())?,
             events,
             inputs: VecDeque::new(),
             served: BTreeMap::new(),

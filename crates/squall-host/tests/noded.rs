@@ -73,7 +73,8 @@ impl Bed {
 
     /// A life of the daemon, up to its registration and the welcome.
     fn start(&mut self, program: &Path) -> Node {
-        let args = NodeArgs { place: Place::at(&self.dir).unwrap(), name: "n1".into(), program: program.into() };
+        let args =
+            NodeArgs { place: Place::at(&self.dir).unwrap(), name: "n1".into(), program: program.into(), port: None };
         let thread = std::thread::spawn(move || noded::run(&args));
         let (mut stream, _) = self.listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

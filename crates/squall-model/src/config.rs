@@ -1,6 +1,6 @@
 //! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits;
 use crate::wire::fabric::Window;
@@ -50,6 +50,45 @@ pub struct Config {
     pub switches: Vec<SwitchConfig>,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
+    /// Name or address by which other machines reach the controller; empty: this host's name. An address is also the
+    /// only one that is listened on.
+    #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
+    pub slurmctld_host: Here<String>,
+    /// Port for other machines; 0: the cluster is on this machine only.
+    #[serde(alias = "SlurmctldPort")]
+    pub slurmctld_port: Here<u16>,
+    /// Port on which node daemons listen for each other where nodes are on several machines; 0: any.
+    #[serde(alias = "SlurmdPort")]
+    pub slurmd_port: Here<u16>,
+}
+
+/// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
+/// that it takes no bytes in the journal and a change of it is no change of the state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here<T>(pub T);
+
+impl<T> PartialEq for Here<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Here<T> {}
+
+impl<T: Serialize> Serialize for Here<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { self.0.serialize(serializer) } else { serializer.serialize_unit() }
+    }
+}
+
+impl<'de, T: Deserialize<'de> + Default> Deserialize<'de> for Here<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            T::deserialize(deserializer).map(Self)
+        } else {
+            <()>::deserialize(deserializer).map(|()| Self::default())
+        }
+    }
 }
 
 impl Default for Config {
@@ -74,6 +113,9 @@ impl Default for Config {
             route_plugin: RoutePolicy::default(),
             switches: Vec::new(),
             def_mem_per_cpu_mb: 0,
+            slurmctld_host: Here::default(),
+            slurmctld_port: Here::default(),
+            slurmd_port: Here::default(),
         }
     }
 }
@@ -101,6 +143,8 @@ pub struct NodeConfig {
     pub force: bool,
     /// Emulated by a rack: tasks are timers.
     pub emulated: bool,
+    /// On a machine of its own: it is not started here, it joins.
+    pub remote: Here<bool>,
 }
 
 /// `WindowMsgs=N,WindowTime=MS` in Slurm's words. What is not said keeps its default; `WindowMsgs=1` turns
@@ -259,6 +303,19 @@ mod tests {
         assert_eq!(config.msg_aggregation_params.0, Window { messages: 10, time_ms: 200 });
         let again = Config::from_toml(&toml::to_string(&config).expect("it is text")).expect("what is written is read");
         assert_eq!(again, config);
+    }
+
+    #[test]
+    fn what_concerns_sockets_stands_in_the_file_and_not_in_the_journal() {
+        let text = "SlurmctldHost = \"head\"\nSlurmctldPort = 6817\n[[nodes]]\nname = \"n1\"\nremote = true\n";
+        let config = Config::from_toml(text).expect("these are the words");
+        assert_eq!((config.slurmctld_host.0.as_str(), config.slurmctld_port.0), ("head", 6817));
+        assert!(config.nodes[0].remote.0);
+        let bytes = postcard::to_stdvec(&config).expect("it can be written");
+        let without = Config::from_toml("[[nodes]]\nname = \"n1\"\n").expect("it is one");
+        assert_eq!(bytes, postcard::to_stdvec(&without).expect("it can be written"));
+        let read: Config = postcard::from_bytes(&bytes).expect("it can be read");
+        assert_eq!(read.slurmctld_port.0, 0);
     }
 
     #[test]

@@ -159,7 +159,11 @@ impl World {
 
     pub(crate) fn accepted(&mut self, hop: u64) {
         if let Some(port) = self.live_end(hop, Side::Parent) {
-            self.tell_parent(port, Input::Opened { link: LinkId(hop) }, NetInput::ChildOpened { link: hop as u32 });
+            self.tell_parent(
+                port,
+                Input::Opened { link: LinkId(hop), name: None },
+                NetInput::ChildOpened { link: hop as u32 },
+            );
         }
     }
 

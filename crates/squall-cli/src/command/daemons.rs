@@ -11,6 +11,7 @@ use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
 use squall_host::place::Place;
 use squall_host::rack::{self, RackArgs};
+use squall_host::trust::Token;
 
 const CONTROLLER_HELP: &str = "\
 usage: squall controller [--state DIR] [--accept-loss]
@@ -23,10 +24,15 @@ Runs the controller of a cluster in the foreground; its log goes to standard err
 
 const NODE_HELP: &str = "\
 usage: squall node NAME [--state DIR]
+       squall node --controller HOST:PORT --name NAME --token TOKEN [--state DIR] [--port PORT]
        squall node --rack[=N] [--from=K] [--state DIR]
 
 Runs the node daemon of that name, or a rack of emulated nodes, in the foreground; its log goes to standard error.
 
+  --controller HOST:PORT, --name NAME, --token TOKEN
+                join the cluster of another machine: `squall token NAME` there prints this command. The token is needed
+                once (- reads it from standard input); afterwards `squall node NAME`, or `squall up`, is enough
+  --port PORT   listen there for the nodes of other machines (otherwise SlurmdPort, or any port)
   --rack[=N]    the nodes that the configuration calls emulated, or N of them; where it names none, N nodes r1 to
                 rN that join by themselves
   --from=K      not the first N of them, but those after the first K
@@ -40,6 +46,9 @@ later.
 struct Options {
     state: Option<PathBuf>,
     name: Option<String>,
+    controller: Option<String>,
+    token: Option<String>,
+    port: Option<u16>,
     rack: bool,
     count: Option<usize>,
     from: usize,
@@ -62,6 +71,12 @@ impl Options {
                     options.count = parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?;
                 }
                 Long("from") => options.from = parser.value().and_then(|n| n.parse()).map_err(text)?,
+                Long("controller") => {
+                    options.controller = Some(parser.value().and_then(ValueExt::string).map_err(text)?);
+                }
+                Long("name") => options.name = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
+                Long("token") => options.token = Some(parser.value().and_then(ValueExt::string).map_err(text)?),
+                Long("port") => options.port = Some(parser.value().and_then(|n| n.parse()).map_err(text)?),
                 Long("detached") => options.detached = true,
                 Long("help") | Short('h') => options.help = true,
                 Value(name) if options.name.is_none() => {
@@ -98,9 +113,27 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
         }
         let name = options.name.clone().ok_or("which node? `squall node NAME`")?;
         let _pid = hold(&place, &Daemon::Node(name.clone()))?;
-        let args = NodeArgs::new(place, &name).map_err(|e| e.to_string())?;
+        if let Some(controller) = &options.controller {
+            join(&place, controller, &name, options.token.as_deref())?;
+        }
+        let args = NodeArgs { port: options.port, ..NodeArgs::new(place, &name).map_err(|e| e.to_string())? };
         Ok(noded::run(&args))
     })
+}
+
+/// Joins the cluster of another machine.
+fn join(place: &Place, controller: &str, name: &str, token: Option<&str>) -> Result<(), String> {
+    let needed = "which token? `squall token NAME` on the controller's machine prints one";
+    let token = match token.ok_or(needed)? {
+        "-" => {
+            let mut line = String::new();
+            std::io::stdin().read_line(&mut line).map_err(|e| e.to_string())?;
+            line
+        }
+        token => token.to_owned(),
+    };
+    let token = Token::parse(&token).ok_or("this is no token of `squall token`")?;
+    noded::errands::join(place, controller, name, &token).map_err(|e| format!("cannot join as node {name}: {e}"))
 }
 
 fn rack(place: &Place, options: &Options) -> Result<ExitCode, String> {

@@ -9,6 +9,7 @@ use lexopt::prelude::{Long, Short};
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
 use squall_host::place::Place;
+use squall_host::trust::Trust;
 use squall_model::wire::client::{Answer, Request};
 
 use super::up;
@@ -58,6 +59,13 @@ fn parse(args: &[OsString]) -> Result<Option<(Place, bool)>, String> {
 fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     if !place.dir().is_dir() {
         return Err(format!("there is no cluster in {}", place.dir().display()));
+    }
+    if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
+        let daemon = Daemon::Node(joined.name);
+        let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
+        let Some(process) = process else { return Ok(format!("{daemon} was not running\n")) };
+        process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
+        return Ok(format!("{daemon} is down; its jobs go on, and it takes them over again when it is started\n"));
     }
     let config = read_config(place).map_err(|e| e.to_string())?;
     let names = life::real_names(&config)?;

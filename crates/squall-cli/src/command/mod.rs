@@ -26,6 +26,7 @@ pub(crate) mod sshare;
 pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
+pub(crate) mod token;
 pub(crate) mod up;
 
 use std::path::Path;

@@ -11,6 +11,7 @@ use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon, Started};
 use squall_host::place::Place;
+use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, Request};
@@ -18,7 +19,7 @@ use squall_model::wire::client::{Answer, Request};
 use crate::client::Client;
 
 const HELP: &str = "\
-usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE]
+usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state the cluster is the machine's (root) or your own.
@@ -29,6 +30,10 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
   --rack N        N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers
                   that last as long as the job's --comment=timer_ms=MS says
   --config FILE   take the configuration from there (copied to DIR/squall.toml)
+  --listen HOST:PORT
+                  let other machines join (`squall token`), which reach this one by that name or address
+
+Where a machine has joined another one's cluster (`squall node --controller`), its node daemon is started.
 ";
 
 /// How long a controller may take to read its journal.
@@ -46,6 +51,7 @@ struct Options {
     nodes: Option<u32>,
     rack: Option<u32>,
     config: Option<PathBuf>,
+    listen: Option<(String, u16)>,
 }
 
 /// Runs the command.
@@ -58,13 +64,14 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut nodes, mut rack, mut config) = (None, None, None, None);
+    let (mut state, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
             Long("nodes") => nodes = Some(count("--nodes", &parser.value().map_err(|e| e.to_string())?, NODES_MAX)?),
             Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
             Long("help") | Short('h') => return Ok(None),
             Value(value) => {
                 return Err(format!(
@@ -75,7 +82,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, rack, config }))
+    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, rack, config, listen }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
@@ -84,12 +91,33 @@ fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
     number.ok_or_else(|| format!("{option}: `{text}` is not a number from 1 to {most}"))
 }
 
+fn host_and_port(value: &OsString) -> Result<(String, u16), String> {
+    let text = value.to_string_lossy();
+    let parsed =
+        text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|port| *port > 0)?)));
+    let plain = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".:-_".contains(c));
+    let host = |host: &str| host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let parsed = parsed.map(|(name, port)| (host(name), port)).filter(|(host, _)| plain(host));
+    parsed.ok_or_else(|| format!("--listen: `{text}` is not HOST:PORT"))
+}
+
 fn up(options: &Options) -> Result<String, String> {
     let place = &options.place;
     life::make_folders(place)?;
+    if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
+        return resume_node(place, &joined);
+    }
     let fresh = configure(options)?;
     let config = read_config(place).map_err(|e| e.to_string())?;
-    let names = life::node_names(&config)?;
+    if let Some((host, port)) = &options.listen
+        && (config.slurmctld_port.0 != *port || config.slurmctld_host.0 != *host)
+    {
+        return Err(format!(
+            "this cluster does not listen there: set SlurmctldHost and SlurmctldPort in {} and start again",
+            place.config().display()
+        ));
+    }
+    let names = here(&config)?;
     let asked = options.nodes.or(options.rack).map(|_| options.nodes.unwrap_or(0) + options.rack.unwrap_or(0));
     if !fresh && asked.is_some_and(|n| n as usize != names.len()) {
         return Err(format!(
@@ -118,6 +146,34 @@ fn up(options: &Options) -> Result<String, String> {
     Ok(text)
 }
 
+/// The nodes of this machine.
+fn here(config: &Config) -> Result<Vec<String>, String> {
+    let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
+    names.extend(emulated);
+    Ok(names)
+}
+
+/// Starts the node daemon of a machine that has joined another one's cluster.
+fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
+    let daemon = Daemon::Node(joined.name.clone());
+    let node = format!("{daemon} of the cluster at {}", joined.controller);
+    if daemon.pid(place).is_some() {
+        return Ok(format!("{node} runs already\n"));
+    }
+    let mut started = None;
+    ensure(&daemon, place, &mut started)?;
+    let socket = place.node_socket(&joined.name);
+    let begin = Instant::now();
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        ensure(&daemon, place, &mut started)?;
+        if begin.elapsed() > NODE_TIME {
+            return Err(format!("{node} does not come up; see {}", daemon.log_file(place).display()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(format!("{node} is up\n"))
+}
+
 /// Writes the configuration of a new cluster. True: there was none before.
 fn configure(options: &Options) -> Result<bool, String> {
     let (place, path) = (&options.place, options.place.config());
@@ -136,9 +192,12 @@ fn configure(options: &Options) -> Result<bool, String> {
         }
         return Ok(false);
     }
-    life::write_config(place, given.as_deref(), options.nodes, options.rack).map_err(|e| match &options.config {
-        Some(file) => format!("{}: {e}", file.display()),
-        None => e,
+    let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
+    life::write_config(place, given.as_deref(), options.nodes, options.rack, listen).map_err(|e| {
+        match &options.config {
+            Some(file) => format!("{}: {e}", file.display()),
+            None => e,
+        }
     })?;
     Ok(true)
 }
@@ -182,7 +241,7 @@ pub(super) fn is_answering(place: &Place) -> bool {
 
 /// Starts the nodes that do not run, and waits until all have registered. Returns how many were started.
 pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, String> {
-    let names = &life::node_names(config)?;
+    let names = &here(config)?;
     let mut daemons: Vec<_> = daemons(config)?.into_iter().map(|daemon| (daemon, None)).collect();
     let begin = Instant::now();
     loop {

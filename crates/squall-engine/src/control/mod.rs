@@ -13,6 +13,7 @@ mod layout;
 pub(crate) mod links;
 pub(crate) mod queries;
 pub(crate) mod request;
+mod scope;
 pub mod state;
 pub(crate) mod steps;
 pub(crate) mod waits;
@@ -87,6 +88,9 @@ pub enum Input {
     Opened {
         /// Its connection.
         link: LinkId,
+        /// Its node's name where a key proves it; it is heard on that node and those below it only. None: it is of this
+        /// machine and of the cluster's owner, who may say anything.
+        name: Option<String>,
     },
     /// A frame from a child.
     Frame {
@@ -224,7 +228,11 @@ impl Machine for Controller {
                 broadcasts::give_up(self, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
-            Input::Opened { link } => self.links.opened(now, link, self.state.config.msg_aggregation_params.0),
+            Input::Opened { link, name } => {
+                let config = &self.state.config;
+                let scope = name.map(|name| scope::Scope::new(config, name));
+                self.links.opened(now, link, config.msg_aggregation_params.0, scope);
+            }
             Input::Lost { link } => drive::nodes::child_closed(self, link),
             Input::Disk { full } => {
                 self.disk_full = full;

@@ -150,7 +150,7 @@ impl World {
     fn connect(&mut self) {
         self.disconnect();
         self.link.0 += 1;
-        self.root.opened(self.now, self.link, Window::default());
+        self.root.opened(self.now, self.link, Window::default(), None);
         self.inputs.push_back(NodeInput::Net(NetInput::ParentOpened));
     }
 

@@ -1,7 +1,11 @@
-//! Connections: handshake, identity, limits; each in a task of its own that can hurt nobody else.
+//! Connections: handshake, identity, limits; each in a task of its own that can hurt nobody else. Clients and nodes of
+//! this machine come by a Unix socket, daemons of others by TCP (`remote`).
+
+mod remote;
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,14 +14,16 @@ use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::client::Request;
 use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::{Hello, Proof, Role};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::auth::{Authority, is_operator};
+use crate::hop::{Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging::say;
+
+pub(super) use remote::Gate;
 
 /// Arrivals that may wait for the controller; more wait in their sockets.
 const ARRIVALS_MAX: usize = 4096;
@@ -38,7 +44,7 @@ pub(super) enum Arrival {
     /// A peer has greeted.
     Opened {
         id: u64,
-        node: bool,
+        kind: Kind,
         out: Outgoing,
     },
     Asked {
@@ -55,10 +61,21 @@ pub(super) enum Arrival {
     },
 }
 
+/// What a peer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Asks.
+    Client,
+    /// A node daemon; of another machine: that one, by its key, and whatever it says can only be about it and the nodes
+    /// below it.
+    Node(Option<String>),
+}
+
 /// Lets peers in.
 #[derive(Debug)]
 pub(super) struct Door {
     cluster: Arc<str>,
+    last: AtomicU64,
     arrivals: mpsc::Sender<Arrival>,
     authority: Arc<Authority>,
     seats: Arc<Semaphore>,
@@ -101,16 +118,15 @@ impl Drop for Entered {
 }
 
 impl Door {
-    pub(super) fn new(cluster: String) -> (Self, mpsc::Receiver<Arrival>) {
+    pub(super) fn new(cluster: String) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
         let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let (authority, users) = (Arc::default(), Users::default());
-        (Self { cluster: cluster.into(), arrivals, authority, seats, users }, inbox)
+        let (authority, users, last) = (Arc::default(), Users::default(), AtomicU64::new(0));
+        (Arc::new(Self { cluster: cluster.into(), last, arrivals, authority, seats, users }), inbox)
     }
 
-    /// Accepts connections for ever.
-    pub(super) async fn accept(self, listener: UnixListener) {
-        let mut last = 0;
+    /// Accepts connections of this machine for ever.
+    pub(super) async fn accept(self: Arc<Self>, listener: UnixListener) {
         loop {
             let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return };
             let stream = match listener.accept().await {
@@ -121,19 +137,27 @@ impl Door {
                     continue;
                 }
             };
-            last += 1;
-            let guest = Guest {
-                id: last,
-                cluster: Arc::clone(&self.cluster),
-                arrivals: self.arrivals.clone(),
-                authority: Arc::clone(&self.authority),
-                users: self.users.clone(),
-            };
+            let guest = self.guest();
             tokio::spawn(async move {
                 // What ends a connection is the peer's matter; the controller goes on.
                 drop(guest.serve(stream).await);
                 drop(seat);
             });
+        }
+    }
+
+    /// Accepts connections of other machines for ever.
+    pub(super) async fn accept_remote(self: Arc<Self>, listener: TcpListener, gate: Gate) {
+        remote::accept(self, listener, gate).await;
+    }
+
+    fn guest(&self) -> Guest {
+        Guest {
+            id: self.last.fetch_add(1, Ordering::Relaxed) + 1,
+            cluster: Arc::clone(&self.cluster),
+            arrivals: self.arrivals.clone(),
+            authority: Arc::clone(&self.authority),
+            users: self.users.clone(),
         }
     }
 }
@@ -151,28 +175,32 @@ impl Guest {
     async fn serve(&self, stream: UnixStream) -> io::Result<()> {
         let peer = stream.peer_cred()?;
         let Some(_entered) = self.users.enter(peer.uid()) else { return Ok(()) };
-        let (mut reader, mut writer) = stream.into_split();
-        let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
-        let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
-        let answer = Hello {
-            protocol: PROTOCOL_VERSION,
-            cluster: self.cluster.to_string(),
-            role: Role::Controller,
-            proof: Proof::Peer,
-        };
-        link::write(&mut writer, &answer).await?;
-        let own_cluster = hello.cluster.is_empty() || *hello.cluster == *self.cluster;
-        if hello.protocol != PROTOCOL_VERSION || !own_cluster || hello.proof != Proof::Peer {
+        let (reader, writer) = stream.into_split();
+        let (mut reader, mut writer) = (Reader::Local(reader), Writer::Local(writer));
+        let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
+        link::write(&mut writer, &self.hello()).await?;
+        if !self.understands(&hello) || hello.proof != Proof::Peer {
             return Ok(());
         }
         match hello.role {
             Role::Client(_) => {
                 let who = self.identify(peer.uid(), peer.gid()).await?;
-                self.talk(writer, false, self.requests(&mut reader, &who)).await
+                self.talk(writer, Kind::Client, self.requests(&mut reader, &who)).await
             }
-            Role::Node(_) if is_operator(peer.uid()) => self.talk(writer, true, self.frames(&mut reader)).await,
-            Role::Node(_) | Role::Controller | Role::Step => Ok(()),
+            Role::Node(_) if is_operator(peer.uid()) => {
+                self.talk(writer, Kind::Node(None), self.frames(&mut reader)).await
+            }
+            Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) => Ok(()),
         }
+    }
+
+    fn hello(&self) -> Hello {
+        let (protocol, cluster) = (PROTOCOL_VERSION, self.cluster.to_string());
+        Hello { protocol, cluster, role: Role::Controller, proof: Proof::Peer }
+    }
+
+    fn understands(&self, hello: &Hello) -> bool {
+        hello.protocol == PROTOCOL_VERSION && (hello.cluster.is_empty() || *hello.cluster == *self.cluster)
     }
 
     async fn identify(&self, uid: u32, gid: u32) -> io::Result<Who> {
@@ -189,12 +217,12 @@ impl Guest {
     /// Reads and writes until either side is done.
     async fn talk(
         &self,
-        mut writer: OwnedWriteHalf,
-        node: bool,
+        mut writer: Writer,
+        kind: Kind,
         reading: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
         let out = Outgoing::new(OUTGOING_BYTES_MAX);
-        self.arrive(Arrival::Opened { id: self.id, node, out: out.clone() }).await?;
+        self.arrive(Arrival::Opened { id: self.id, kind, out: out.clone() }).await?;
         let result = tokio::select! {
             read = reading => read,
             written = out.pump(&mut writer) => written,
@@ -204,7 +232,7 @@ impl Guest {
         result
     }
 
-    async fn requests(&self, reader: &mut OwnedReadHalf, who: &Who) -> io::Result<()> {
+    async fn requests(&self, reader: &mut Reader, who: &Who) -> io::Result<()> {
         let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some(request) = next {
@@ -214,7 +242,7 @@ impl Guest {
         Ok(())
     }
 
-    async fn frames(&self, reader: &mut OwnedReadHalf) -> io::Result<()> {
+    async fn frames(&self, reader: &mut Reader) -> io::Result<()> {
         while let Some(frame) = link::read::<UpFrame>(reader).await? {
             self.arrive(Arrival::Frame { id: self.id, frame: Box::new(frame) }).await?;
         }
@@ -224,4 +252,9 @@ impl Guest {
     async fn arrive(&self, arrival: Arrival) -> io::Result<()> {
         self.arrivals.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
+}
+
+async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {
+    let greeting = timeout(GREETING_TIME, link::read::<Hello>(reader)).await;
+    greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

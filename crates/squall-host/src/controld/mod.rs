@@ -10,6 +10,7 @@ mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
@@ -21,7 +22,7 @@ use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
 use crate::logging::say;
 use crate::pidfile::PidFile;
 use crate::place::{Place, SocketPath};
-use connection::Door;
+use connection::{Door, Gate};
 use turn::Daemon;
 
 /// How to run a controller.
@@ -113,14 +114,20 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let (door, inbox) = Door::new(config.cluster.clone());
+    let gate = Gate::open(&place, &config)
+        .await
+        .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mut daemon = Daemon::new(Controller::new(state), journal, accounts, place.clone());
     let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;
-    let accepting = tokio::spawn(door.accept(listener));
+    let mut accepting = vec![tokio::spawn(Arc::clone(&door).accept(listener))];
+    if let Some((listener, gate)) = gate {
+        accepting.push(tokio::spawn(door.accept_remote(listener, gate)));
+    }
     say("ready");
     let result = daemon.run(inbox, terminate, interrupt).await;
-    accepting.abort();
+    accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Nobody finds a socket of a controller that is gone; a missing file is as good.
     drop(std::fs::remove_file(place.controller_socket()));
     drop(pid);

@@ -14,7 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 
 use super::ControllerError;
-use super::connection::Arrival;
+use super::connection::{Arrival, Kind};
 use super::desk::Desk;
 use super::meter::{self, Meter};
 use crate::accounts::Accounts;
@@ -150,10 +150,10 @@ impl Daemon {
     fn take(&mut self, turn: &mut Turn, arrival: Arrival) {
         turn.inputs += 1;
         match arrival {
-            Arrival::Opened { id, node, out } => {
-                self.peers.insert(id, Peer { out, node });
-                if node {
-                    self.step(turn, Input::Opened { link: LinkId(id) });
+            Arrival::Opened { id, kind, out } => {
+                self.peers.insert(id, Peer { out, node: kind != Kind::Client });
+                if let Kind::Node(name) = kind {
+                    self.step(turn, Input::Opened { link: LinkId(id), name });
                 }
             }
             Arrival::Closed { id } => {

@@ -2,30 +2,37 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::wire::join::PublicKey;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::{AsyncWriteExt, BufReader};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Event;
+use super::reach::Reach;
 use crate::auth::is_operator;
+use crate::hop::{self, Reader, Writer};
 use crate::link::{read, write};
 use crate::logging::say;
-use crate::place::{Place, SocketPath};
+use crate::place::SocketPath;
 
 /// How long the other side may take for its greeting.
 const HELLO_WAIT: Duration = Duration::from_secs(10);
 
 /// Children at once: more than any tree has, for the time when their parents have died.
 const CHILDREN_MAX: usize = 4096;
+
+/// Connections at once of which it is not known yet whose they are.
+const STRANGERS_MAX: usize = 64;
 
 /// Something that happened to the daemon's connections.
 pub(super) enum NetEvent {
@@ -43,8 +50,10 @@ pub(super) enum NetEvent {
 
 /// A connection that has been greeted and is not served yet.
 pub(super) struct Conversation {
-    reader: BufReader<OwnedReadHalf>,
-    writer: OwnedWriteHalf,
+    reader: BufReader<Reader>,
+    writer: Writer,
+    /// A child of another machine: its name, and the key that must go on to be its.
+    key: Option<(String, PublicKey)>,
 }
 
 /// A served connection; it is closed when this is dropped, after what was sent before.
@@ -66,8 +75,7 @@ impl Link {
 
 /// All connections of the daemon.
 pub(super) struct Net {
-    place: Place,
-    name: String,
+    reach: Reach,
     events: UnboundedSender<Event>,
     last: u32,
     parent: Option<(u32, Link)>,
@@ -76,25 +84,21 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// Opens the door for children.
-    pub(super) fn open(place: &Place, name: &str, events: UnboundedSender<Event>) -> io::Result<Self> {
-        let path = place.node_socket(name);
+    /// Opens the doors for children, of this machine and (`far`) of others.
+    pub(super) fn open(reach: Reach, far: Option<TcpListener>, events: UnboundedSender<Event>) -> io::Result<Self> {
+        let path = reach.door();
         let socket = SocketPath::new(&path)?;
         match std::fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
         let listener = UnixListener::bind(socket.as_path())?;
-        tokio::task::spawn_local(accept(listener, name.to_owned(), events.clone()));
-        Ok(Self {
-            place: place.clone(),
-            name: name.to_owned(),
-            events,
-            last: 0,
-            parent: None,
-            children: HashMap::new(),
-            complaint: String::new(),
-        })
+        tokio::task::spawn_local(accept(listener, reach.clone(), events.clone()));
+        if let Some(listener) = far {
+            tokio::task::spawn_local(accept_far(listener, reach.clone(), events.clone()));
+        }
+        let (children, complaint) = (HashMap::new(), String::new());
+        Ok(Self { reach, events, last: 0, parent: None, children, complaint })
     }
 
     /// What the machine is to be told of an event, if it still matters.
@@ -158,10 +162,9 @@ impl Net {
             self.parent = None;
         }
         if let Some(dial) = out.dial {
-            let (place, name, events) = (self.place.clone(), self.name.clone(), self.events.clone());
+            let (reach, events) = (self.reach.clone(), self.events.clone());
             tokio::task::spawn_local(async move {
-                let result = connect(&place, &name, &dial).await;
-                let result = result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(&dial))));
+                let result = reach.dial(&dial).await;
                 // The daemon may be ending.
                 drop(events.send(Event::Net(NetEvent::Dialled(result.map(|conversation| (conversation, dial))))));
             });
@@ -183,47 +186,78 @@ impl Net {
         let number = self.last;
         let (writer, queue) = unbounded_channel();
         let (alive, dropped) = oneshot::channel();
-        let events = self.events.clone();
+        let (events, reach) = (self.events.clone(), self.reach.clone());
         tokio::task::spawn_local(async move {
-            // What ended it is the other side's matter.
-            drop(converse(number, conversation, queue, dropped, &events, event).await);
+            let key = conversation.key.clone();
+            let revoked = async {
+                match key {
+                    Some(key) => reach.revoked(key).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // What ended it is the other side's matter.
+                _ = converse(number, conversation, queue, dropped, &events, event) => {}
+                () = revoked => {}
+            }
             drop(events.send(Event::Net(NetEvent::Ended(number))));
         });
         (number, Link { writer, _alive: alive })
     }
 }
 
-fn name_of(dial: &Dial) -> &str {
+pub(super) fn name_of(dial: &Dial) -> &str {
     match dial {
         Dial::Controller => "the controller",
         Dial::Node(name) => name,
     }
 }
 
-async fn accept(listener: UnixListener, name: String, events: UnboundedSender<Event>) {
+async fn accept(listener: UnixListener, reach: Reach, events: UnboundedSender<Event>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (name, events) = (name.clone(), events.clone());
+                let (reach, events) = (reach.clone(), events.clone());
                 tokio::task::spawn_local(async move {
-                    if let Ok(conversation) = greet_child(stream, name).await {
+                    if let Ok(conversation) = greet_child(stream, &reach).await {
                         drop(events.send(Event::Net(NetEvent::Child(conversation))));
                     }
                 });
             }
-            Err(e) => {
-                say(&format!("cannot accept a connection: {e}"));
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            Err(e) => refused(&e).await,
         }
     }
+}
+
+async fn accept_far(listener: TcpListener, reach: Reach, events: UnboundedSender<Event>) {
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (reach, events) = (reach.clone(), events.clone());
+                tokio::task::spawn_local(async move {
+                    if let Ok(conversation) = greet_far_child(stream, &reach).await {
+                        drop(events.send(Event::Net(NetEvent::Child(conversation))));
+                    }
+                    drop(stranger);
+                });
+            }
+            Err(e) => refused(&e).await,
+        }
+    }
+}
+
+async fn refused(e: &io::Error) {
+    say(&format!("cannot accept a connection: {e}"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
 fn hello(role: Role) -> Hello {
     Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer }
 }
 
-async fn greeting(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Role> {
+async fn greeting(reader: &mut BufReader<Reader>) -> io::Result<Role> {
     let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(reader)).await;
     let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
     match answer {
@@ -235,43 +269,51 @@ async fn greeting(reader: &mut BufReader<OwnedReadHalf>) -> io::Result<Role> {
     }
 }
 
-async fn greet_child(stream: UnixStream, name: String) -> io::Result<Conversation> {
+async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversation> {
     if !is_operator(stream.peer_cred()?.uid()) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::with_capacity(16 << 10, reader);
+    let (reader, writer) = stream.into_split();
+    let (mut reader, mut writer) = (buffered(Reader::Local(reader)), Writer::Local(writer));
     let role = greeting(&mut reader).await?;
-    write(&mut writer, &hello(Role::Node(name))).await?;
+    write(&mut writer, &hello(Role::Node(reach.name().to_owned()))).await?;
     match role {
-        Role::Node(_) => Ok(Conversation { reader, writer }),
+        Role::Node(_) => Ok(Conversation { reader, writer, key: None }),
         _ => Err(io::Error::other("it is no node")),
     }
 }
 
-async fn connect(place: &Place, name: &str, dial: &Dial) -> io::Result<Conversation> {
-    let path = match dial {
-        Dial::Controller => place.controller_socket(),
-        Dial::Node(parent) => place.node_socket(parent),
-    };
-    let path = SocketPath::new(&path)?;
-    let stream = UnixStream::connect(path.as_path()).await?;
-    let uid = stream.peer_cred()?.uid();
-    if !is_operator(uid) {
-        return Err(io::Error::other(format!("user {uid} listens on its socket")));
+async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Conversation> {
+    let keys = reach.keys().ok_or(io::ErrorKind::PermissionDenied)?;
+    let (reader, mut writer, key) = hop::answer(stream, keys).await?;
+    let mut reader = buffered(reader);
+    let Role::Node(name) = greeting(&mut reader).await? else { return Err(io::Error::other("it is no node")) };
+    // Before it hears anything.
+    if !reach.knows(&name, &key).await {
+        return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let (reader, mut writer) = stream.into_split();
-    let mut reader = BufReader::with_capacity(64 << 10, reader);
+    write(&mut writer, &hello(Role::Node(reach.name().to_owned()))).await?;
+    Ok(Conversation { reader, writer, key: Some((name, key)) })
+}
+
+/// Greets a parent that was dialled.
+pub(super) async fn introduce(
+    reader: Reader,
+    mut writer: Writer,
+    name: &str,
+    expected: &Role,
+) -> io::Result<Conversation> {
+    let mut reader = buffered(reader);
     write(&mut writer, &hello(Role::Node(name.to_owned()))).await?;
-    let expected = match dial {
-        Dial::Controller => Role::Controller,
-        Dial::Node(parent) => Role::Node(parent.clone()),
-    };
-    if greeting(&mut reader).await? == expected {
-        Ok(Conversation { reader, writer })
+    if greeting(&mut reader).await? == *expected {
+        Ok(Conversation { reader, writer, key: None })
     } else {
         Err(io::Error::other("somebody else answers"))
     }
+}
+
+fn buffered(reader: Reader) -> BufReader<Reader> {
+    BufReader::with_capacity(64 << 10, reader)
 }
 
 async fn converse<T: DeserializeOwned>(
@@ -282,7 +324,7 @@ async fn converse<T: DeserializeOwned>(
     events: &UnboundedSender<Event>,
     event: impl Fn(u32, T) -> NetEvent,
 ) -> io::Result<()> {
-    let Conversation { mut reader, writer } = conversation;
+    let Conversation { mut reader, writer, .. } = conversation;
     let listen = async {
         while let Some(frame) = read::<T>(&mut reader).await? {
             if events.send(Event::Net(event(number, frame))).is_err() {
@@ -301,12 +343,13 @@ async fn converse<T: DeserializeOwned>(
     }
 }
 
-async fn write_all(mut writer: OwnedWriteHalf, mut queue: UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
+async fn write_all(mut writer: Writer, mut queue: UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
     while let Some(mut bytes) = queue.recv().await {
         while let Ok(more) = queue.try_recv() {
             bytes.extend(more);
         }
         writer.write_all(&bytes).await?;
+        writer.flush().await?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod fabric;
 pub mod info;
+pub mod join;
 pub mod node;
 pub mod sealed;
 pub mod stepd;
@@ -34,6 +35,8 @@ pub enum Role {
     Step,
     /// A client command, by its name.
     Client(String),
+    /// The node daemon of that name, on another machine, with [`join::Question`]s.
+    Enquirer(String),
 }
 
 /// How a side proves who it is.

@@ -11,7 +11,7 @@ use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 use super::register::register;
 use crate::control::drive::{may_requeue, nodes, notice};
 use crate::control::state::job::{Phase, Run};
-use crate::control::{Controller, LinkId, Out, queries};
+use crate::control::{Controller, LinkId, Out, queries, scope};
 
 /// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
 /// what is a node's fault: a full disk that was freed must not leave jobs behind.
@@ -20,7 +20,7 @@ const LAUNCH_RETRY_S: u64 = 1;
 const LAUNCH_DOUBLINGS: u32 = 6;
 
 /// Takes a frame of a child.
-pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame, out: &mut Out) {
+pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFrame, out: &mut Out) {
     match c.links.next(now, link, &frame) {
         Some(true) => {}
         Some(false) => return,
@@ -29,6 +29,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, frame: UpFrame,
             return nodes::child_closed(c, link);
         }
     }
+    scope::confine(c, link, &mut frame);
     for say in frame.says {
         match say {
             Upward::Composite { batch, composite } => {

@@ -137,7 +137,7 @@ impl Driver {
         let child = Child::new(node.child.node);
         node.old = Some((node.link, std::mem::replace(&mut node.child, child)));
         node.link = link;
-        self.step(Input::Opened { link });
+        self.step(Input::Opened { link, name: None });
     }
     /// A node wants to register.
     pub(super) fn knock(&mut self, name: &str) {

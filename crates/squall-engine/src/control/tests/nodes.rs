@@ -13,6 +13,7 @@ use squall_model::wire::node::Registration;
 
 use super::driver::{Driver, batch};
 use crate::control::{Input, LinkId, Out};
+use crate::fabric::child::Child;
 use crate::machine::Machine;
 
 #[test]
@@ -237,7 +238,7 @@ fn the_configured_window_goes_down_with_the_path() {
     let window = Window { messages: 1, time_ms: 7 };
     let mut d = Driver::empty(Config { msg_aggregation_params: Aggregation(window), ..Config::default() });
     let (link, mut out) = (LinkId(77), Out::default());
-    d.c.step(d.now, Input::Opened { link }, &mut out);
+    d.c.step(d.now, Input::Opened { link, name: None }, &mut out);
     let said = out.sends.iter().filter(|(to, _)| *to == link).flat_map(|(_, frame)| &frame.says);
     let windows: Vec<Window> = said
         .filter_map(|say| match say {
@@ -246,4 +247,23 @@ fn the_configured_window_goes_down_with_the_path() {
         })
         .collect();
     assert_eq!(windows, [window]);
+}
+
+#[test]
+fn a_node_known_by_its_key_is_heard_on_itself_only() {
+    let mut d = Driver::empty(Config::default());
+    let mut out = Out::default();
+    let link = LinkId(77);
+    d.c.step(d.now, Input::Opened { link, name: Some("n7".into()) }, &mut out);
+    let mut child = Child::default();
+    let offered = |out: &Out| {
+        let says = out.sends.iter().flat_map(|(_, frame)| &frame.says);
+        says.filter(|say| matches!(say, Downward::Reply { .. })).count()
+    };
+    let mut out = Out::default();
+    d.c.step(d.now, Input::Frame { link, frame: Box::new(child.knock("n1")) }, &mut out);
+    assert_eq!(offered(&out), 0, "it knocked as somebody else");
+    let mut out = Out::default();
+    d.c.step(d.now, Input::Frame { link, frame: Box::new(child.knock("n7")) }, &mut out);
+    assert_eq!(offered(&out), 1);
 }

@@ -283,7 +283,7 @@ impl Grove {
         }
         let link = LinkId(u64::from(wire));
         let input = match input {
-            NetInput::ChildOpened { .. } => Input::Opened { link },
+            NetInput::ChildOpened { .. } => Input::Opened { link, name: None },
             NetInput::FromChild { frame, .. } => {
                 for say in &frame.says {
                     if let Upward::Composite { composite, .. } = say {

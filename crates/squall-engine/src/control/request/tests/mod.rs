@@ -65,7 +65,7 @@ impl World {
     fn connect(&mut self, node: NodeId, name: &str) {
         let link = LinkId(u64::from(node.0));
         self.children.push(Child::default());
-        self.c.links.opened(self.now, link, Window::default());
+        self.c.links.opened(self.now, link, Window::default(), None);
         self.c.links.offer(link, Vec::new(), name.to_owned());
         self.sends(Out::default());
         let offered = self.children.last().expect("it was pushed").offered;

@@ -1,0 +1,89 @@
+//! The same in network namespaces that the test makes: two hosts with a link between them that can be cut one way.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::site::Site;
+
+/// Longer than the heartbeats after which a hop counts as dead.
+const PARTITION: Duration = Duration::from_secs(33);
+
+/// Two namespaces with a link between them; removed at the end.
+struct Link {
+    names: [String; 2],
+}
+
+impl Link {
+    /// None: that can't be done here.
+    fn new() -> Option<Self> {
+        let names = ["a", "b"].map(|side| format!("sq{}{side}", std::process::id()));
+        let link = Self { names };
+        let [a, b] = &link.names;
+        let made = ip(&["netns", "add", a])
+            && ip(&["netns", "add", b])
+            && ip(&["-n", a, "link", "add", "v0", "type", "veth", "peer", "name", "v0", "netns", b])
+            && Command::new("nsenter").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success());
+        if !made {
+            return None;
+        }
+        for (name, address) in [(a, "10.93.0.1/24"), (b, "10.93.0.2/24")] {
+            let up = ip(&["-n", name, "link", "set", "lo", "up"])
+                && ip(&["-n", name, "addr", "add", address, "dev", "v0"])
+                && ip(&["-n", name, "link", "set", "v0", "up"]);
+            if !up {
+                return None;
+            }
+        }
+        Some(link)
+    }
+
+    /// What b sends goes astray; what a sends arrives.
+    fn cut(&self) {
+        let astray = ["neigh", "replace", "10.93.0.1", "lladdr", "02:00:00:00:00:01", "dev", "v0", "nud", "permanent"];
+        assert!(ip(&[&["-n", &self.names[1]], &astray[..]].concat()));
+    }
+
+    fn heal(&self) {
+        assert!(ip(&["-n", &self.names[1], "neigh", "del", "10.93.0.1", "dev", "v0"]));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for name in &self.names {
+            ip(&["netns", "del", name]);
+        }
+    }
+}
+
+fn ip(args: &[&str]) -> bool {
+    Command::new("ip").args(args).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
+    let Some(link) = Link::new() else {
+        eprintln!("skipped: network namespaces can't be made here (root and `ip netns` are needed)");
+        return;
+    };
+    let [a, b] = link.names.clone();
+    let namespaces = HashMap::from([("head".to_owned(), a), ("n2".to_owned(), b)]);
+    let mut site = Site::start_at("hosts", "", "n2", "10.93.0.1:6817", namespaces);
+    site.join("n2");
+    site.until_up(&["n1", "n2"]);
+    let (go, ran) = (site.path("go"), site.path("ran"));
+    let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");
+    let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);
+    site.until("the job runs", || std::path::Path::new(&ran).exists());
+    link.cut();
+    // It ends while nobody can hear of it.
+    std::fs::write(&go, "").unwrap();
+    std::thread::sleep(PARTITION);
+    assert_eq!(site.ok(&["squeue", "-h", "-o", "%T", "-j", &job]), "RUNNING");
+    link.heal();
+    assert_eq!(site.end_of(&job), "COMPLETED|0:0");
+    assert_eq!(site.read("ran"), "n2\n", "it ran once");
+    site.until_up(&["n2"]);
+    site.stop();
+}

@@ -1,0 +1,167 @@
+//! Daemons of other machines: known by their keys, or invited.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use squall_model::config::Config;
+use squall_model::wire::join::{PublicKey, Question, TOKEN, Told};
+use squall_model::wire::{Proof, Role};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::{Door, Guest, Kind, greeting};
+use crate::hop::{self, Reader, Writer};
+use crate::link;
+use crate::logging::say;
+use crate::noise::KeyPair;
+use crate::place::Place;
+use crate::sys::clock;
+use crate::trust::Trust;
+
+/// Connections at once of which it is not known yet whose they are: the only ones that strangers can have.
+const STRANGERS_MAX: usize = 1024;
+/// An enquirer that asks nothing for so long has to come again.
+const ENQUIRY_TIME: Duration = Duration::from_mins(5);
+/// How often it is looked whether a node in the tree may still speak.
+const REVISIT: Duration = Duration::from_secs(2);
+
+/// What the controller shows to other machines.
+#[derive(Clone, Debug)]
+pub(in crate::controld) struct Gate {
+    place: Place,
+    keys: KeyPair,
+    trust: Trust,
+}
+
+impl Gate {
+    /// Opens the controller's port, if the configuration names one.
+    pub(in crate::controld) async fn open(place: &Place, config: &Config) -> io::Result<Option<(TcpListener, Self)>> {
+        if config.slurmctld_port.0 == 0 {
+            return Ok(None);
+        }
+        let listener = hop::listen(config.slurmctld_host.0.parse().ok(), config.slurmctld_port.0).await?;
+        let trust = Trust::of(place);
+        let keys = trust.controller_key()?;
+        Ok(Some((listener, Self { place: place.clone(), keys, trust })))
+    }
+}
+
+pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
+    let gate = Arc::new(gate);
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let Ok(stranger) = Arc::clone(&strangers).acquire_owned().await else { return };
+        let (stream, address) = match listener.accept().await {
+            Ok(caller) => caller,
+            Err(e) => {
+                say(&format!("cannot accept a connection of another machine: {e}"));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (guest, gate, seats) = (door.guest(), Arc::clone(&gate), Arc::clone(&door.seats));
+        tokio::spawn(async move {
+            let Ok(visitor) = guest.meet(stream, address, &gate).await else { return };
+            drop(stranger);
+            let Ok(_seat) = seats.try_acquire() else { return };
+            drop(guest.host(visitor, &gate).await);
+        });
+    }
+}
+
+/// A daemon whose name is proven.
+struct Visitor {
+    name: String,
+    key: PublicKey,
+    address: SocketAddr,
+    asks: bool,
+    reader: Reader,
+    writer: Writer,
+}
+
+impl Guest {
+    /// Learns who it is. Who has no key that is known, and no invitation, learns nothing but that.
+    async fn meet(&self, stream: TcpStream, address: SocketAddr, gate: &Gate) -> io::Result<Visitor> {
+        let (mut reader, mut writer, key) = hop::answer(stream, &gate.keys).await?;
+        let hello = greeting(&mut reader).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if !self.understands(&hello) {
+            link::write(&mut writer, &self.hello()).await?;
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (name, asks) = match hello.role {
+            Role::Node(name) => (name, false),
+            Role::Enquirer(name) => (name, true),
+            Role::Controller | Role::Step | Role::Client(_) => return Err(io::ErrorKind::PermissionDenied.into()),
+        };
+        let known = gate.trust.knows(&name, &key);
+        if known || asks {
+            link::write(&mut writer, &self.hello()).await?;
+        }
+        if !known {
+            let Proof::Scheme(scheme, secret) = hello.proof else { return refuse(&mut writer, asks, &name).await };
+            if scheme != TOKEN || !asks {
+                return refuse(&mut writer, asks, &name).await;
+            }
+            let (trust, asked) = (gate.trust.clone(), name.clone());
+            let enrol = move || trust.enrol(&asked, &key, &secret, clock::now().0 / 1_000_000);
+            if let Err(reason) = tokio::task::spawn_blocking(enrol).await.map_err(io::Error::other)? {
+                say(&format!("{address} may not join: {reason}"));
+                link::write(&mut writer, &Told::Refused(reason)).await?;
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
+            say(&format!("a machine at {address} has become node {name}"));
+        }
+        Ok(Visitor { name, key, address, asks, reader, writer })
+    }
+
+    async fn host(&self, visitor: Visitor, gate: &Gate) -> io::Result<()> {
+        let Visitor { name, key, address, asks, mut reader, mut writer } = visitor;
+        let revoked = async {
+            while gate.trust.knows(&name, &key) {
+                tokio::time::sleep(REVISIT).await;
+            }
+            say(&format!("node {name} has lost its key: its connection is ended"));
+            Err(io::ErrorKind::PermissionDenied.into())
+        };
+        if !asks {
+            let frames = async {
+                tokio::select! {
+                    done = self.frames(&mut reader) => done,
+                    done = revoked => done,
+                }
+            };
+            return self.talk(writer, Kind::Node(Some(name.clone())), frames).await;
+        }
+        loop {
+            let question = timeout(ENQUIRY_TIME, link::read::<Question>(&mut reader)).await;
+            let Some(question) = question.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else {
+                return Ok(());
+            };
+            if !gate.trust.knows(&name, &key) {
+                return refuse(&mut writer, true, &name).await;
+            }
+            let told = match question {
+                Question::Charter { port } => {
+                    gate.trust.note_address(&name, &SocketAddr::new(address.ip().to_canonical(), port).to_string())?;
+                    let config = std::fs::read_to_string(gate.place.config()).unwrap_or_default();
+                    Told::Charter { config }
+                }
+                Question::Peer(other) => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
+            };
+            link::write(&mut writer, &told).await?;
+        }
+    }
+}
+
+async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T> {
+    if asks {
+        let reason = format!(
+            "the controller does not know this machine as node {name}: `squall token {name}` there lets it join"
+        );
+        link::write(writer, &Told::Refused(reason)).await?;
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}

@@ -1,0 +1,220 @@
+//! The stream of a hop: a Unix socket on one machine, TCP with Noise between machines. Above it nobody can tell.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use squall_model::wire::join::PublicKey;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, tcp, unix};
+use tokio::time::timeout;
+
+use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, RECORD_BYTES_MAX, Sealer};
+
+/// How long a machine may take to be reached, and a handshake to be done.
+const MEETING_TIME: Duration = Duration::from_secs(5);
+/// Plain bytes that are sealed before any of them is sent.
+const SEAL_BYTES: usize = 64 << 10;
+
+/// What is heard.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// On this machine; the kernel says who speaks.
+    Local(unix::OwnedReadHalf),
+    /// From another one; its key says it.
+    Sealed(Box<SealedReader>),
+}
+
+/// What is said.
+#[derive(Debug)]
+pub(crate) enum Writer {
+    /// On this machine.
+    Local(unix::OwnedWriteHalf),
+    /// To another one.
+    Sealed(Box<SealedWriter>),
+}
+
+/// Opens what comes.
+#[derive(Debug)]
+pub(crate) struct SealedReader {
+    stream: tcp::OwnedReadHalf,
+    opener: Opener,
+    /// Bytes as they came: those from `begin` to `end` are not opened yet.
+    sealed: Box<[u8]>,
+    begin: usize,
+    end: usize,
+    /// What was opened: from `taken` on it was not handed over yet.
+    plain: Vec<u8>,
+    taken: usize,
+}
+
+/// Seals what goes.
+#[derive(Debug)]
+pub(crate) struct SealedWriter {
+    stream: tcp::OwnedWriteHalf,
+    sealer: Sealer,
+    /// Records; those before `sent` have gone.
+    sealed: Vec<u8>,
+    sent: usize,
+}
+
+/// Opens a port, on one address or on all; 0: any that is free.
+pub(crate) async fn listen(address: Option<IpAddr>, port: u16) -> io::Result<TcpListener> {
+    let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+    let addresses: Vec<SocketAddr> = match address {
+        Some(address) => vec![(address, port).into()],
+        // Where there is no IPv6, the second is all.
+        None => all.map(|address| (address, port).into()).to_vec(),
+    };
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on port {port}: {e}"));
+    TcpListener::bind(&addresses[..]).await.map_err(failed)
+}
+
+/// Calls the daemon with that key.
+pub(crate) async fn call(address: &str, own: &KeyPair, theirs: &PublicKey) -> io::Result<(Reader, Writer)> {
+    let meet = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut handshake = Handshake::call(own, theirs)?;
+        stream.write_all(&handshake.write()?).await?;
+        handshake.read(&record(&mut stream).await?)?;
+        split(stream, handshake)
+    };
+    timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Answers a daemon that calls; says by which key it is known.
+pub(crate) async fn answer(mut stream: TcpStream, own: &KeyPair) -> io::Result<(Reader, Writer, PublicKey)> {
+    let meet = async {
+        stream.set_nodelay(true)?;
+        let mut handshake = Handshake::answer(own)?;
+        handshake.read(&record(&mut stream).await?)?;
+        let theirs = handshake.theirs().ok_or(io::ErrorKind::InvalidData)?;
+        stream.write_all(&handshake.write()?).await?;
+        let (reader, writer) = split(stream, handshake)?;
+        Ok((reader, writer, theirs))
+    };
+    timeout(MEETING_TIME, meet).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// One record of a handshake, which is short.
+async fn record(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut head = [0; LENGTH_BYTES];
+    stream.read_exact(&mut head).await?;
+    let length = noise::record_bytes(&head, HANDSHAKE_BYTES_MAX)?.ok_or(io::ErrorKind::InvalidData)?;
+    let mut record = vec![0; length];
+    stream.read_exact(&mut record).await?;
+    Ok(record)
+}
+
+fn split(stream: TcpStream, handshake: Handshake) -> io::Result<(Reader, Writer)> {
+    let (sealer, opener) = handshake.finish()?;
+    let (read, write) = stream.into_split();
+    let sealed = vec![0; 2 * (LENGTH_BYTES + RECORD_BYTES_MAX)].into_boxed_slice();
+    let reader = SealedReader { stream: read, opener, sealed, begin: 0, end: 0, plain: Vec::new(), taken: 0 };
+    let writer = SealedWriter { stream: write, sealer, sealed: Vec::new(), sent: 0 };
+    Ok((Reader::Sealed(Box::new(reader)), Writer::Sealed(Box::new(writer))))
+}
+
+impl AsyncRead for SealedReader {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            if this.taken < this.plain.len() {
+                let most = into.remaining().min(this.plain.len() - this.taken);
+                into.put_slice(&this.plain[this.taken..this.taken + most]);
+                this.taken += most;
+                return Poll::Ready(Ok(()));
+            }
+            this.plain.clear();
+            this.taken = 0;
+            if let Some(length) = this.opener.open(&this.sealed[this.begin..this.end], &mut this.plain)? {
+                this.begin += length;
+                continue;
+            }
+            // The rest of a record always finds room behind its beginning.
+            this.sealed.copy_within(this.begin..this.end, 0);
+            this.end -= this.begin;
+            this.begin = 0;
+            let mut room = ReadBuf::new(&mut this.sealed[this.end..]);
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut room))?;
+            match room.filled().len() {
+                0 if this.end > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                0 => return Poll::Ready(Ok(())),
+                more => this.end += more,
+            }
+        }
+    }
+}
+
+impl SealedWriter {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.sealed.len() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.sealed[self.sent..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.sent += sent,
+            }
+        }
+        self.sealed.clear();
+        self.sent = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for SealedWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, plain: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        ready!(this.poll_send(cx))?;
+        let taken = plain.len().min(SEAL_BYTES);
+        this.sealer.seal(&plain[..taken], &mut this.sealed)?;
+        // What can't go now goes with the next write, or the flush.
+        match this.poll_send(cx) {
+            Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(taken)),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Local(stream) => Pin::new(stream).poll_read(cx, into),
+            Self::Sealed(stream) => Pin::new(&mut **stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Local(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Sealed(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Local(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Sealed(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Local(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Sealed(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Questions to the controller of another machine, beside the fabric, over a connection that is kept for a while.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::wire::join::{Question, TOKEN, Told};
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::hop::{self, Reader, Writer};
+use crate::link;
+use crate::noise::KeyPair;
+use crate::place::Place;
+use crate::trust::{Joined, Token, Trust};
+
+/// How long an answer may take.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Questions that may wait.
+const WAITING_MAX: usize = 256;
+/// A connection over which nothing was asked for so long is given up.
+const IDLE: Duration = Duration::from_mins(2);
+
+type Errand = (Question, oneshot::Sender<io::Result<Told>>);
+
+/// Who asks.
+#[derive(Clone)]
+pub(super) struct Errands(mpsc::Sender<Errand>);
+
+impl Errands {
+    /// Asks the controller that was joined.
+    pub(super) fn start(joined: Joined, keys: KeyPair) -> Self {
+        let (errands, inbox) = mpsc::channel(WAITING_MAX);
+        tokio::task::spawn_local(run(joined, keys, inbox));
+        Self(errands)
+    }
+
+    /// The answer. Err: the controller can't be reached.
+    pub(super) async fn ask(&self, question: Question) -> io::Result<Told> {
+        let (answer, told) = oneshot::channel();
+        let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+        self.0.try_send((question, answer)).map_err(|_| gone())?;
+        told.await.map_err(|_| gone())?
+    }
+}
+
+async fn run(joined: Joined, keys: KeyPair, mut inbox: mpsc::Receiver<Errand>) {
+    let mut line = None;
+    loop {
+        let (question, answer) = match timeout(IDLE, inbox.recv()).await {
+            Ok(Some(errand)) => errand,
+            Ok(None) => return,
+            Err(_) => {
+                line = None;
+                continue;
+            }
+        };
+        let mut told = Err(io::ErrorKind::NotConnected.into());
+        if let Some(open) = &mut line {
+            told = exchange(open, &question).await;
+        }
+        // The connection may have been given up since it was used last.
+        if told.is_err() {
+            line = None;
+            told = match connect(&joined, &keys, Proof::Peer).await {
+                Ok(open) => exchange(line.insert(open), &question).await,
+                Err(e) => Err(e),
+            };
+        }
+        if !matches!(told, Ok(Told::Peer(_) | Told::Charter { .. })) {
+            line = None;
+        }
+        // Who asked may have given up.
+        drop(answer.send(told));
+    }
+}
+
+async fn connect(joined: &Joined, keys: &KeyPair, proof: Proof) -> io::Result<(Reader, Writer)> {
+    let (mut reader, mut writer) = hop::call(&joined.controller, keys, &joined.key).await?;
+    let (protocol, cluster) = (PROTOCOL_VERSION, String::new());
+    let hello = Hello { protocol, cluster, role: Role::Enquirer(joined.name.clone()), proof };
+    link::write(&mut writer, &hello).await?;
+    match answered(link::read::<Hello>(&mut reader)).await? {
+        Hello { protocol: PROTOCOL_VERSION, role: Role::Controller, .. } => Ok((reader, writer)),
+        Hello { protocol, .. } => {
+            Err(io::Error::other(format!("the controller speaks protocol {protocol}, this node {PROTOCOL_VERSION}")))
+        }
+    }
+}
+
+async fn exchange((reader, writer): &mut (Reader, Writer), question: &Question) -> io::Result<Told> {
+    link::write(writer, question).await?;
+    answered(link::read(reader)).await
+}
+
+async fn answered<T>(reading: impl Future<Output = io::Result<Option<T>>>) -> io::Result<T> {
+    let late = |_| io::Error::other("the controller does not answer");
+    timeout(ANSWER_TIME, reading).await.map_err(late)??.ok_or_else(|| io::Error::other("the controller hung up"))
+}
+
+/// Joins the cluster whose controller listens there, as the node of that name, by an invitation. Blocks. Afterwards the
+/// state folder knows it; joining the same cluster again under the same name changes nothing.
+pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::Result<()> {
+    let trust = Trust::of(place);
+    let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller };
+    if trust.joined()?.is_some_and(|known| known.name == joined.name && known.key == joined.key) {
+        return trust.note_joined(&joined);
+    }
+    if has_cluster(place.dir()) {
+        let dir = place.dir().display();
+        return Err(io::Error::other(format!(
+            "{dir} belongs to another cluster already: use --state for another folder"
+        )));
+    }
+    let keys = trust.own_key(None)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let told: io::Result<Told> = runtime.block_on(async {
+        let proof = Proof::Scheme(TOKEN.to_owned(), token.secret.to_vec());
+        let mut line = connect(&joined, &keys, proof).await?;
+        exchange(&mut line, &Question::Peer(joined.name.clone())).await
+    });
+    match told.map_err(|e| io::Error::new(e.kind(), format!("{controller}: {e}")))? {
+        Told::Refused(reason) => Err(io::Error::other(reason)),
+        Told::Peer(_) | Told::Charter { .. } => trust.note_joined(&joined),
+    }
+}
+
+/// Whether a controller keeps its state there, or a node that has joined another cluster.
+fn has_cluster(dir: &Path) -> bool {
+    dir.join("journal").exists() || dir.join("keys/joined").exists()
+}

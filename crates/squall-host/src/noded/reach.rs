@@ -1,0 +1,213 @@
+//! How this node daemon gets at others, and they at it: on its own machine by Unix sockets in the state folder, from
+//! machine to machine by TCP, each side known to the other by its key.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use squall_engine::fabric::Dial;
+use squall_model::wire::Role;
+use squall_model::wire::join::{Peer, PublicKey, Question, Told};
+use tokio::net::{TcpListener, UnixStream};
+
+use super::errands::Errands;
+use super::net::{Conversation, introduce, name_of};
+use crate::auth::is_operator;
+use crate::controld::read_config;
+use crate::hop::{self, Reader, Writer};
+use crate::life;
+use crate::logging::say;
+use crate::noise::KeyPair;
+use crate::place::{Place, SocketPath};
+use crate::trust::{Joined, Trust};
+
+/// How often it is looked whether a child may still speak: beside the controller, where it costs nothing, and elsewhere.
+const REVISITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
+/// Pause before a controller that could not be reached at the very first start is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Ways to others.
+#[derive(Clone)]
+pub(super) struct Reach {
+    place: Place,
+    name: String,
+    /// None: the cluster is on this machine only.
+    far: Option<Arc<Far>>,
+}
+
+/// What leads to other machines.
+struct Far {
+    keys: KeyPair,
+    directory: Directory,
+    /// What was found there, for when the controller can't be asked.
+    found: Mutex<HashMap<String, Peer>>,
+}
+
+/// Where it stands who other nodes are.
+enum Directory {
+    /// In the controller's own files: this node is beside it.
+    Here(Trust),
+    /// With the controller that was joined.
+    There(Joined, Errands),
+}
+
+impl Reach {
+    /// Learns how the cluster is set up, and opens the port for other machines if there are any. `port`: the one to
+    /// listen on; None: the configured one.
+    pub(super) async fn open(place: &Place, name: &str, port: Option<u16>) -> io::Result<(Self, Option<TcpListener>)> {
+        let trust = Trust::of(place);
+        let config = read_config(place).map_err(io::Error::other)?;
+        let port = port.unwrap_or(config.slurmd_port.0);
+        let (far, listener) = match trust.joined()? {
+            Some(joined) if joined.name != name => {
+                return Err(io::Error::other(format!("this machine has joined its cluster as node {}", joined.name)));
+            }
+            Some(joined) => {
+                let keys = trust.own_key(None)?;
+                let listener = hop::listen(None, port).await?;
+                let errands = Errands::start(joined.clone(), keys.clone());
+                renew_charter(place, &errands, listener.local_addr()?.port()).await?;
+                (Some((keys, Directory::There(joined, errands))), Some(listener))
+            }
+            None if config.slurmctld_port.0 != 0 => {
+                let keys = trust.own_key(Some(name))?;
+                let listener = hop::listen(config.slurmctld_host.0.parse().ok(), port).await?;
+                trust.own_node(name, &keys.public)?;
+                trust
+                    .note_address(name, &format!("{}:{}", life::reached_as(&config), listener.local_addr()?.port()))?;
+                (Some((keys, Directory::Here(trust))), Some(listener))
+            }
+            None => (None, None),
+        };
+        let far = far.map(|(keys, directory)| Arc::new(Far { keys, directory, found: Mutex::default() }));
+        Ok((Self { place: place.clone(), name: name.to_owned(), far }, listener))
+    }
+
+    /// Where children of this machine connect.
+    pub(super) fn door(&self) -> std::path::PathBuf {
+        self.place.node_socket(&self.name)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Connects to a parent.
+    pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
+        let conversation = self.connect(dial).await;
+        conversation.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", name_of(dial))))
+    }
+
+    async fn connect(&self, dial: &Dial) -> io::Result<Conversation> {
+        let (reader, writer) = match (&self.far, dial) {
+            (Some(far), Dial::Controller) => match &far.directory {
+                Directory::There(joined, _) => hop::call(&joined.controller, &far.keys, &joined.key).await?,
+                Directory::Here(_) => self.connect_here(dial).await?,
+            },
+            (Some(far), Dial::Node(parent)) if !self.place.node_socket(parent).exists() => {
+                let peer = far.find(parent).await?;
+                let peer = peer.filter(|peer| !peer.address.is_empty());
+                let peer = peer.ok_or_else(|| io::Error::other("nobody knows where it is"))?;
+                hop::call(&peer.address, &far.keys, &peer.key).await?
+            }
+            _ => self.connect_here(dial).await?,
+        };
+        let expected = match dial {
+            Dial::Controller => Role::Controller,
+            Dial::Node(parent) => Role::Node(parent.clone()),
+        };
+        introduce(reader, writer, &self.name, &expected).await
+    }
+
+    async fn connect_here(&self, dial: &Dial) -> io::Result<(Reader, Writer)> {
+        let path = match dial {
+            Dial::Controller => self.place.controller_socket(),
+            Dial::Node(parent) => self.place.node_socket(parent),
+        };
+        let stream = UnixStream::connect(SocketPath::new(&path)?.as_path()).await?;
+        let uid = stream.peer_cred()?.uid();
+        if !is_operator(uid) {
+            return Err(io::Error::other(format!("user {uid} listens on its socket")));
+        }
+        let (reader, writer) = stream.into_split();
+        Ok((Reader::Local(reader), Writer::Local(writer)))
+    }
+
+    /// This node's key, for those who call.
+    pub(super) fn keys(&self) -> Option<&KeyPair> {
+        self.far.as_ref().map(|far| &far.keys)
+    }
+
+    /// Whether that key may speak for the node of that name.
+    pub(super) async fn knows(&self, name: &str, key: &PublicKey) -> bool {
+        let Some(far) = &self.far else { return false };
+        matches!(far.find(name).await, Ok(Some(peer)) if peer.key == *key)
+    }
+
+    /// Returns when that key may not speak for that node any more.
+    pub(super) async fn revoked(&self, (name, key): (String, PublicKey)) {
+        let Some(far) = &self.far else { return };
+        let pause = match far.directory {
+            Directory::Here(_) => REVISITS.0,
+            Directory::There(..) => REVISITS.1,
+        };
+        loop {
+            tokio::time::sleep(pause).await;
+            if !self.knows(&name, &key).await {
+                return say(&format!("node {name} has lost its key: its connection is ended"));
+            }
+        }
+    }
+}
+
+impl Far {
+    /// What is known of a node; while the controller can't be asked, what was known.
+    async fn find(&self, name: &str) -> io::Result<Option<Peer>> {
+        let errands = match &self.directory {
+            Directory::Here(trust) => return trust.peer(name),
+            Directory::There(_, errands) => errands,
+        };
+        let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        match errands.ask(Question::Peer(name.to_owned())).await {
+            Ok(Told::Peer(peer)) => {
+                match &peer {
+                    Some(peer) => found().insert(name.to_owned(), peer.clone()),
+                    None => found().remove(name),
+                };
+                Ok(peer)
+            }
+            Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
+            Ok(Told::Charter { .. }) => Err(io::ErrorKind::InvalidData.into()),
+            Err(e) => found().get(name).cloned().map(Some).ok_or(e),
+        }
+    }
+}
+
+/// Gets the configuration of the cluster, or goes on with the one that it got before.
+async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Result<()> {
+    let mut complaint = String::new();
+    loop {
+        match errands.ask(Question::Charter { port }).await {
+            Ok(Told::Charter { config }) => {
+                let draft = place.config().with_extension("toml.tmp");
+                std::fs::write(&draft, config)?;
+                return std::fs::rename(&draft, place.config());
+            }
+            Ok(Told::Refused(reason)) => return Err(io::Error::other(reason)),
+            Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(e) if place.config().exists() => {
+                say(&format!(
+                    "the controller can't be reached yet ({e}): going on with the configuration it gave before"
+                ));
+                return Ok(());
+            }
+            Err(e) if e.to_string() != complaint => {
+                say(&format!("the controller can't be reached yet: {e}; trying on"));
+                complaint = e.to_string();
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

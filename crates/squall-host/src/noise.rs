@@ -1,0 +1,331 @@
+//! Noise: who is at the other end of a connection between machines, and that nobody between can read or change what is
+//! said. No sockets here: bytes in, bytes out.
+//!
+//! On the wire stand records: two bytes of length (big-endian), then a Noise message. The first two records are the
+//! handshake, one each way; it is done once for a connection.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use squall_model::wire::join::PublicKey;
+
+/// Between daemons: the caller knows the other side's key, which learns the caller's.
+const DAEMONS: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+/// Between the two ends of a step, which share a secret of its launch.
+const STEP: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+/// What both sides must mean.
+const PROLOGUE: &[u8] = b"squall 1";
+
+/// Bytes before a record.
+pub const LENGTH_BYTES: usize = 2;
+/// Longest record of a handshake.
+pub(crate) const HANDSHAKE_BYTES_MAX: usize = 128;
+/// Bytes that a record is longer than what is in it.
+const TAG_BYTES: usize = 16;
+/// Most plain bytes that go into one record.
+const PLAIN_BYTES_MAX: usize = 32 << 10;
+/// Longest record after the handshake.
+pub(crate) const RECORD_BYTES_MAX: usize = PLAIN_BYTES_MAX + TAG_BYTES;
+
+/// A daemon's key.
+#[derive(Clone)]
+pub struct KeyPair {
+    private: [u8; 32],
+    /// The half that others may know.
+    pub public: PublicKey,
+}
+
+impl fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyPair").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+impl KeyPair {
+    /// A new one.
+    pub fn generate() -> io::Result<Self> {
+        let pair = builder(DAEMONS)?.generate_keypair().map_err(failed)?;
+        let half = |bytes: Vec<u8>| bytes.try_into().map_err(|_| io::Error::other("a key of another length"));
+        Ok(Self { private: half(pair.private)?, public: half(pair.public)? })
+    }
+
+    /// As it was kept: the private half, then the public one.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (private, public) = bytes.split_at_checked(32)?;
+        Some(Self { private: private.try_into().ok()?, public: public.try_into().ok()? })
+    }
+
+    /// To be kept.
+    pub(crate) fn to_bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        bytes[..32].copy_from_slice(&self.private);
+        bytes[32..].copy_from_slice(&self.public);
+        bytes
+    }
+}
+
+fn builder(pattern: &str) -> io::Result<Builder<'static>> {
+    Builder::new(pattern.parse().map_err(failed)?).prologue(PROLOGUE).map_err(failed)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+fn failed(e: snow::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("Noise: {e}"))
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+pub struct Handshake(Box<HandshakeState>);
+
+impl Handshake {
+    /// Of a daemon that calls the one with that key.
+    pub(crate) fn call(own: &KeyPair, theirs: &PublicKey) -> io::Result<Self> {
+        let builder = builder(DAEMONS)?.local_private_key(&own.private).and_then(|b| b.remote_public_key(theirs));
+        Ok(Self(Box::new(builder.and_then(Builder::build_initiator).map_err(failed)?)))
+    }
+
+    /// Of a daemon that is called.
+    pub(crate) fn answer(own: &KeyPair) -> io::Result<Self> {
+        let builder = builder(DAEMONS)?.local_private_key(&own.private);
+        Ok(Self(Box::new(builder.and_then(Builder::build_responder).map_err(failed)?)))
+    }
+
+    /// Of a step daemon that calls its `srun`.
+    pub fn call_with(cookie: [u8; 16]) -> io::Result<Self> {
+        let secret = secret(cookie);
+        let builder = builder(STEP)?.psk(0, &secret);
+        Ok(Self(Box::new(builder.and_then(Builder::build_initiator).map_err(failed)?)))
+    }
+
+    /// Of an `srun` that is called.
+    pub fn answer_with(cookie: [u8; 16]) -> io::Result<Self> {
+        let secret = secret(cookie);
+        let builder = builder(STEP)?.psk(0, &secret);
+        Ok(Self(Box::new(builder.and_then(Builder::build_responder).map_err(failed)?)))
+    }
+
+    /// Whether it is this side that speaks next.
+    pub fn is_our_turn(&self) -> bool {
+        self.0.is_my_turn()
+    }
+
+    /// Whether both have spoken.
+    pub fn is_finished(&self) -> bool {
+        self.0.is_handshake_finished()
+    }
+
+    /// The next record that this side says.
+    pub fn write(&mut self) -> io::Result<Vec<u8>> {
+        let mut record = vec![0; LENGTH_BYTES + HANDSHAKE_BYTES_MAX];
+        let length = self.0.write_message(&[], &mut record[LENGTH_BYTES..]).map_err(failed)?;
+        record.truncate(LENGTH_BYTES + length);
+        record[..LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
+        Ok(record)
+    }
+
+    /// What the other side said (without its length).
+    pub fn read(&mut self, message: &[u8]) -> io::Result<()> {
+        let mut payload = [0; HANDSHAKE_BYTES_MAX];
+        let length = self.0.read_message(message, &mut payload).map_err(failed)?;
+        if length == 0 { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// The other side's key, once it is known.
+    pub(crate) fn theirs(&self) -> Option<PublicKey> {
+        self.0.get_remote_static()?.try_into().ok()
+    }
+
+    /// What comes after the handshake.
+    pub fn finish(self) -> io::Result<(Sealer, Opener)> {
+        let state = Arc::new(self.0.into_stateless_transport_mode().map_err(failed)?);
+        Ok((Sealer { state: Arc::clone(&state), count: 0 }, Opener { state, count: 0 }))
+    }
+}
+
+/// The secret that a step's cookie stands for.
+fn secret(cookie: [u8; 16]) -> [u8; 32] {
+    blake3::derive_key("squall 2026 stdio of a step", &cookie)
+}
+
+/// How many bytes the first record in `bytes` has, without its length. None: that has not come yet.
+pub(crate) fn record_bytes(bytes: &[u8], most: usize) -> io::Result<Option<usize>> {
+    let Some(head) = bytes.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let length = usize::from(u16::from_be_bytes(*head));
+    if (TAG_BYTES..=most).contains(&length) { Ok(Some(length)) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Makes records of what is said.
+pub struct Sealer {
+    state: Arc<StatelessTransportState>,
+    /// Records so far: each has a number of its own, so none can be left out, repeated or moved.
+    count: u64,
+}
+
+/// Opens the records of the other side.
+pub struct Opener {
+    state: Arc<StatelessTransportState>,
+    count: u64,
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Sealer {
+    /// Appends the records of `plain` to `out`.
+    pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        for part in plain.chunks(PLAIN_BYTES_MAX) {
+            let start = out.len();
+            out.resize(start + LENGTH_BYTES + part.len() + TAG_BYTES, 0);
+            let length =
+                self.state.write_message(self.count, part, &mut out[start + LENGTH_BYTES..]).map_err(failed)?;
+            out[start..start + LENGTH_BYTES].copy_from_slice(&(length as u16).to_be_bytes());
+            self.count += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Opener {
+    /// Appends what is in the first record of `sealed` to `out`, and says how many bytes the record took. None: not all
+    /// of it has come yet.
+    pub fn open(&mut self, sealed: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let Some(length) = record_bytes(sealed, RECORD_BYTES_MAX)? else { return Ok(None) };
+        let Some(record) = sealed.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
+        let start = out.len();
+        out.resize(start + length, 0);
+        let plain = self.state.read_message(self.count, record, &mut out[start..]).map_err(failed)?;
+        out.truncate(start + plain);
+        self.count += 1;
+        Ok(Some(LENGTH_BYTES + length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::{Handshake, KeyPair, LENGTH_BYTES, Opener, Sealer};
+
+    fn meet(mut caller: Handshake, mut called: Handshake) -> ((Sealer, Opener), (Sealer, Opener)) {
+        called.read(&caller.write().unwrap()[LENGTH_BYTES..]).unwrap();
+        caller.read(&called.write().unwrap()[LENGTH_BYTES..]).unwrap();
+        assert!(caller.is_finished() && called.is_finished());
+        (caller.finish().unwrap(), called.finish().unwrap())
+    }
+
+    fn daemons() -> ((Sealer, Opener), (Sealer, Opener)) {
+        let (a, b) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let (caller, called) = (Handshake::call(&a, &b.public).unwrap(), Handshake::answer(&b).unwrap());
+        meet(caller, called)
+    }
+
+    fn open_all(opener: &mut Opener, mut sealed: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mut plain = Vec::new();
+        while let Some(length) = opener.open(sealed, &mut plain)? {
+            sealed = &sealed[length..];
+        }
+        Ok(plain)
+    }
+
+    #[test]
+    fn each_side_learns_the_others_key_and_hears_what_it_says() {
+        let (a, b) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let (mut caller, mut called) = (Handshake::call(&a, &b.public).unwrap(), Handshake::answer(&b).unwrap());
+        called.read(&caller.write().unwrap()[LENGTH_BYTES..]).unwrap();
+        assert_eq!(called.theirs(), Some(a.public));
+        caller.read(&called.write().unwrap()[LENGTH_BYTES..]).unwrap();
+        let ((mut say, _), (_, mut hear)) = (caller.finish().unwrap(), called.finish().unwrap());
+        let said: Vec<u8> = (0..200_000_u32).map(|n| n as u8).collect();
+        let mut sealed = Vec::new();
+        say.seal(&said, &mut sealed).unwrap();
+        assert_eq!(open_all(&mut hear, &sealed).unwrap(), said);
+    }
+
+    #[test]
+    fn who_has_not_the_key_that_was_called_is_not_spoken_with() {
+        let [a, b, thief] = [(); 3].map(|()| KeyPair::generate().unwrap());
+        let mut caller = Handshake::call(&a, &b.public).unwrap();
+        assert!(Handshake::answer(&thief).unwrap().read(&caller.write().unwrap()[LENGTH_BYTES..]).is_err());
+    }
+
+    #[test]
+    fn a_replayed_handshake_leads_nowhere() {
+        let (a, b) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let mut caller = Handshake::call(&a, &b.public).unwrap();
+        let first = caller.write().unwrap();
+        let mut called = Handshake::answer(&b).unwrap();
+        called.read(&first[LENGTH_BYTES..]).unwrap();
+        caller.read(&called.write().unwrap()[LENGTH_BYTES..]).unwrap();
+        let (mut say, _) = caller.finish().unwrap();
+        let mut said = Vec::new();
+        say.seal(b"hello", &mut said).unwrap();
+        // All that was on the wire comes once more.
+        let mut again = Handshake::answer(&b).unwrap();
+        again.read(&first[LENGTH_BYTES..]).unwrap();
+        again.write().unwrap();
+        let (_, mut hear) = again.finish().unwrap();
+        assert!(hear.open(&said, &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn records_cannot_be_changed_moved_or_repeated() {
+        let ((mut say, _), (_, mut hear)) = daemons();
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        say.seal(b"one", &mut one).unwrap();
+        say.seal(b"two", &mut two).unwrap();
+        assert!(hear.open(&two, &mut Vec::new()).is_err());
+        let mut plain = Vec::new();
+        assert_eq!(hear.open(&one, &mut plain).unwrap(), Some(one.len()));
+        assert!(hear.open(&one, &mut plain).is_err());
+        let last = two.len() - 1;
+        two[last] ^= 1;
+        assert!(hear.open(&two, &mut plain).is_err());
+    }
+
+    #[test]
+    fn a_steps_cookie_must_be_the_same() {
+        let (mut say, _) = meet(Handshake::call_with([7; 16]).unwrap(), Handshake::answer_with([7; 16]).unwrap()).0;
+        say.seal(b"x", &mut Vec::new()).unwrap();
+        let mut caller = Handshake::call_with([7; 16]).unwrap();
+        let mut called = Handshake::answer_with([8; 16]).unwrap();
+        assert!(called.read(&caller.write().unwrap()[LENGTH_BYTES..]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_and_never_a_panic(bytes in vec(any::<u8>(), 0..400)) {
+            let keys = KeyPair::generate().unwrap();
+            prop_assert!(Handshake::answer(&keys).unwrap().read(&bytes).is_err());
+            prop_assert!(Handshake::call(&keys, &keys.public).unwrap().read(&bytes).is_err());
+            prop_assert!(Handshake::answer_with([0; 16]).unwrap().read(&bytes).is_err());
+            let (_, (_, mut hear)) = daemons();
+            let mut plain = Vec::new();
+            // At most: not all has come yet.
+            prop_assert!(!matches!(hear.open(&bytes, &mut plain), Ok(Some(_))));
+            prop_assert!(plain.len() <= 1 << 16);
+        }
+
+        #[test]
+        fn one_changed_byte_is_an_error(said in vec(any::<u8>(), 1..300), at in any::<proptest::sample::Index>(), flip in 1_u8..) {
+            let ((mut say, _), (_, mut hear)) = daemons();
+            let mut sealed = Vec::new();
+            say.seal(&said, &mut sealed).unwrap();
+            let at = at.index(sealed.len());
+            sealed[at] ^= flip;
+            prop_assert!(!matches!(hear.open(&sealed, &mut Vec::new()), Ok(Some(_))));
+            prop_assert_eq!(said.is_empty(), false);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Whom daemons of other machines are believed to be: keys and invitations, in `DIR/keys`, which only the cluster's owner
+//! can read. No secret here opens more than one door: a machine keeps its own key, and the controller's public one.
+//!
+//! On the controller's machine: `controller` (its key), `nodes/NAME` (the public key of a node, kept by who came first with
+//! an invitation), `addresses/NAME` (where it listens), `tokens/HASH` (invitations; the secret itself is not kept). On a
+//! machine that has joined: `own` (its key) and `joined` (whom it has joined, as whom).
+//!
+//! Trust is no part of the journal: it must hold before a daemon may say anything at all, and to withdraw it must not
+//! need a controller that runs.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use squall_model::hostlist::is_name;
+use squall_model::job::Digest;
+use squall_model::wire::join::{Peer, PublicKey};
+
+use crate::noise::KeyPair;
+use crate::place::Place;
+
+/// Bytes of the secret of an invitation.
+const SECRET_BYTES: usize = 16;
+
+/// The keys of one state folder.
+#[derive(Clone, Debug)]
+pub struct Trust {
+    folder: PathBuf,
+}
+
+/// Whom this machine has joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Its node's name.
+    pub name: String,
+    /// Where the controller listens: `HOST:PORT`.
+    pub controller: String,
+    /// The controller's key.
+    pub key: PublicKey,
+}
+
+/// What a machine needs to join, once: printed on the controller's machine, brought to the other one by a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The controller's key: the machine knows whom it talks to.
+    pub controller: PublicKey,
+    /// The controller knows whom it has invited.
+    pub secret: [u8; SECRET_BYTES],
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hex(&self.controller))?;
+        f.write_str(&hex(&self.secret))
+    }
+}
+
+impl Token {
+    /// From what was printed.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = unhex(text.trim())?;
+        let (controller, secret) = bytes.split_at_checked(32)?;
+        Some(Self { controller: controller.try_into().ok()?, secret: secret.try_into().ok()? })
+    }
+}
+
+impl Trust {
+    /// Of the cluster, or of the machine that has joined one, whose state is there.
+    pub fn of(place: &Place) -> Self {
+        Self { folder: place.dir().join("keys") }
+    }
+
+    /// The controller's key; made when it is first needed.
+    pub fn controller_key(&self) -> io::Result<KeyPair> {
+        self.key("controller")
+    }
+
+    /// The key of the machine that has joined, or of the node of that name beside the controller.
+    pub(crate) fn own_key(&self, name: Option<&str>) -> io::Result<KeyPair> {
+        match name {
+            None => self.key("own"),
+            Some(name) => self.key(&format!("own-{}", safe(name)?)),
+        }
+    }
+
+    fn key(&self, file: &str) -> io::Result<KeyPair> {
+        let path = self.folder.join(file);
+        if !path.exists() {
+            self.keep_new(&path, &KeyPair::generate()?.to_bytes())?;
+        }
+        KeyPair::from_bytes(&fs::read(&path)?)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
+    }
+
+    /// What is known of a node. None: it has no key.
+    pub(crate) fn peer(&self, name: &str) -> io::Result<Option<Peer>> {
+        let name = safe(name)?;
+        let Some(key) = read(&self.folder.join("nodes").join(name))? else { return Ok(None) };
+        let key = unhex(key.trim()).and_then(|key| key.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        let address = read(&self.folder.join("addresses").join(name))?.unwrap_or_default().trim().to_owned();
+        Ok(Some(Peer { key, address }))
+    }
+
+    /// Whether that key may speak for the node of that name.
+    pub(crate) fn knows(&self, name: &str, key: &PublicKey) -> bool {
+        matches!(self.peer(name), Ok(Some(peer)) if peer.key == *key)
+    }
+
+    /// Invites a node, for some time: whoever brings the secret may become it, once. Err of kind `AlreadyExists`: a
+    /// machine has become it already.
+    pub fn invite(&self, name: &str, now_s: u64, valid_s: u64) -> io::Result<Token> {
+        let name = safe(name)?;
+        if self.peer(name)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.withdraw_invitations(|invited, until| invited == name || until <= now_s)?;
+        let mut secret = [0; SECRET_BYTES];
+        io::Read::read_exact(&mut fs::File::open("/dev/urandom")?, &mut secret)?;
+        self.keep_new(&self.token_file(&secret), format!("{name} {}\n", now_s + valid_s).as_bytes())?;
+        Ok(Token { controller: self.controller_key()?.public, secret })
+    }
+
+    /// A machine wants to become the node of that name: durably so, or refused with the reason. An invitation counts
+    /// until a machine has taken it up, and no longer: there is but one key of a node.
+    pub(crate) fn enrol(&self, name: &str, key: &PublicKey, secret: &[u8], now_s: u64) -> Result<(), String> {
+        let failed = |e: io::Error| format!("the controller can't keep keys: {e}");
+        let name = safe(name).map_err(|_| format!("`{name}` can't be the name of a node"))?;
+        if self.knows(name, key) {
+            return Ok(());
+        }
+        let unknown = || format!("the token does not hold for node {name}: unknown, used, or too old");
+        let text = read(&self.token_file(secret)).map_err(failed)?.ok_or_else(unknown)?;
+        let (invited, until) = invitation(&text).ok_or_else(unknown)?;
+        if invited != name || until <= now_s {
+            return Err(unknown());
+        }
+        let kept = self.keep_new(&self.folder.join("nodes").join(name), format!("{}\n", hex(key)).as_bytes());
+        match kept {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(unknown()),
+            kept => kept.map_err(failed)?,
+        }
+        self.withdraw_invitations(|invited, _| invited == name).map_err(failed)
+    }
+
+    /// A node beside the controller, whose key its owner vouches for.
+    pub(crate) fn own_node(&self, name: &str, key: &PublicKey) -> io::Result<()> {
+        if self.knows(name, key) {
+            return Ok(());
+        }
+        self.keep(&self.folder.join("nodes").join(safe(name)?), format!("{}\n", hex(key)).as_bytes())
+    }
+
+    /// Notes where a node listens.
+    pub(crate) fn note_address(&self, name: &str, address: &str) -> io::Result<()> {
+        let path = self.folder.join("addresses").join(safe(name)?);
+        if read(&path)?.is_some_and(|known| known.trim() == address) {
+            return Ok(());
+        }
+        self.keep(&path, format!("{address}\n").as_bytes())
+    }
+
+    /// From now on nobody speaks for that node, and no invitation to become it holds. False: nobody could before.
+    pub fn revoke(&self, name: &str) -> io::Result<bool> {
+        let name = safe(name)?;
+        self.withdraw_invitations(|invited, _| invited == name)?;
+        let nodes = self.folder.join("nodes");
+        match fs::remove_file(nodes.join(name)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            removed => removed?,
+        }
+        fs::File::open(nodes)?.sync_all()?;
+        Ok(true)
+    }
+
+    /// Whom this machine has joined, if it has.
+    pub fn joined(&self) -> io::Result<Option<Joined>> {
+        let Some(text) = read(&self.folder.join("joined"))? else { return Ok(None) };
+        let mut words = text.split_whitespace();
+        let mut next = || words.next().ok_or(io::ErrorKind::InvalidData);
+        let (name, controller, key) = (next()?.to_owned(), next()?.to_owned(), next()?);
+        let key = unhex(key).and_then(|key| key.try_into().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some(Joined { name, controller, key }))
+    }
+
+    /// Notes whom this machine has joined.
+    pub(crate) fn note_joined(&self, joined: &Joined) -> io::Result<()> {
+        let text = format!("{} {} {}\n", joined.name, joined.controller, hex(&joined.key));
+        self.keep(&self.folder.join("joined"), text.as_bytes())
+    }
+
+    fn token_file(&self, secret: &[u8]) -> PathBuf {
+        self.folder.join("tokens").join(Digest::of(secret).to_string())
+    }
+
+    fn withdraw_invitations(&self, which: impl Fn(&str, u64) -> bool) -> io::Result<()> {
+        let entries = match fs::read_dir(self.folder.join("tokens")) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let text = read(&path)?.unwrap_or_default();
+            if invitation(&text).is_none_or(|(name, until)| which(name, until)) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a file, durably. Err of kind `AlreadyExists`: there is one.
+    fn keep_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let draft = self.draft(path, bytes)?;
+        let linked = fs::hard_link(&draft, path);
+        fs::remove_file(draft)?;
+        linked?;
+        fs::File::open(path.parent().unwrap_or(&self.folder))?.sync_all()
+    }
+
+    /// Keeps a file, durably, in place of the one before.
+    fn keep(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        fs::rename(self.draft(path, bytes)?, path)?;
+        fs::File::open(path.parent().unwrap_or(&self.folder))?.sync_all()
+    }
+
+    fn draft(&self, path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static DRAFTS: AtomicU32 = AtomicU32::new(0);
+        let parent = path.parent().unwrap_or(&self.folder);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+        let draft = self.folder.join(format!(".draft-{}-{number}", std::process::id()));
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(draft)
+    }
+}
+
+/// A name that is a name and nothing else: files are called after it.
+fn safe(name: &str) -> io::Result<&str> {
+    let plain = is_name(name) && !name.starts_with('.') && !name.contains(['/', '\0']);
+    if plain { Ok(name) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Whom an invitation is for, and until when it holds (seconds since 1970).
+fn invitation(text: &str) -> Option<(&str, u64)> {
+    let (name, until) = text.trim().split_once(' ')?;
+    Some((name, until.parse().ok()?))
+}
+
+/// A small file's text. None: there is none.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        text => text.map(Some),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| if let [a, b] = pair { Some(digit(*a)? << 4 | digit(*b)?) } else { None }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{Joined, Token, Trust};
+    use crate::place::Place;
+
+    struct Folder(Trust);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("squall-trust-{name}-{}", std::process::id()));
+            drop(std::fs::remove_dir_all(&dir));
+            Self(Trust::of(&Place::at(&dir).unwrap()))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(self.0.folder.parent().unwrap()));
+        }
+    }
+
+    #[test]
+    fn an_invitation_is_taken_up_once_by_whom_it_is_for_and_in_time() {
+        let folder = Folder::new("once");
+        let trust = &folder.0;
+        let token = trust.invite("n2", 100, 60).unwrap();
+        assert_eq!(Token::parse(&token.to_string()), Some(token.clone()));
+        let (mine, other) = ([1; 32], [2; 32]);
+        assert!(trust.enrol("n3", &mine, &token.secret, 110).is_err());
+        assert!(trust.enrol("n2", &mine, &[0; 16], 110).is_err());
+        assert!(trust.enrol("n2", &mine, &token.secret, 160).is_err());
+        assert!(!trust.knows("n2", &mine));
+        trust.enrol("n2", &mine, &token.secret, 110).unwrap();
+        assert!(trust.knows("n2", &mine) && !trust.knows("n2", &other) && !trust.knows("n3", &mine));
+        // The answer got lost: the same machine asks again. Another one is late.
+        trust.enrol("n2", &mine, &token.secret, 110).unwrap();
+        assert!(trust.enrol("n2", &other, &token.secret, 110).is_err());
+        assert!(trust.invite("n2", 120, 60).is_err());
+    }
+
+    #[test]
+    fn a_newer_invitation_replaces_the_one_before_and_a_revoked_node_is_unknown() {
+        let folder = Folder::new("revoke");
+        let trust = &folder.0;
+        let old = trust.invite("n2", 100, 60).unwrap();
+        let new = trust.invite("n2", 100, 60).unwrap();
+        assert!(trust.enrol("n2", &[1; 32], &old.secret, 110).is_err());
+        trust.enrol("n2", &[1; 32], &new.secret, 110).unwrap();
+        trust.note_address("n2", "10.0.0.2:6818").unwrap();
+        assert_eq!(trust.peer("n2").unwrap().unwrap().address, "10.0.0.2:6818");
+        assert!(trust.revoke("n2").unwrap() && !trust.revoke("n2").unwrap());
+        assert!(!trust.knows("n2", &[1; 32]));
+        assert!(trust.enrol("n2", &[1; 32], &new.secret, 110).is_err());
+    }
+
+    #[test]
+    fn names_lead_nowhere_else_and_nobody_else_reads_keys() {
+        let folder = Folder::new("names");
+        let trust = &folder.0;
+        for name in ["../controller", "a/b", "..", "", ".draft", "n[1-2]"] {
+            assert!(trust.peer(name).is_err() && trust.invite(name, 0, 60).is_err(), "{name}");
+        }
+        trust.controller_key().unwrap();
+        assert_eq!(trust.controller_key().unwrap().to_bytes(), trust.controller_key().unwrap().to_bytes());
+        let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(trust.folder.clone()), mode(trust.folder.join("controller"))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn what_was_joined_is_remembered() {
+        let folder = Folder::new("joined");
+        assert_eq!(folder.0.joined().unwrap(), None);
+        let joined = Joined { name: "n2".into(), controller: "head:6817".into(), key: [7; 32] };
+        folder.0.note_joined(&joined).unwrap();
+        assert_eq!(folder.0.joined().unwrap(), Some(joined));
+    }
+}

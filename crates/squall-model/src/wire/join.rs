@@ -1,0 +1,45 @@
+//! What the node daemon of another machine asks the controller beside the fabric: how the cluster is set up, and where
+//! other nodes are and by which key they are known.
+
+use serde::{Deserialize, Serialize};
+
+/// The public half of a daemon's key (X25519).
+pub type PublicKey = [u8; 32];
+
+/// The name of [`super::Proof::Scheme`] for a token: its bytes are the token's secret.
+pub const TOKEN: &str = "token";
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// How is the cluster set up? Asked at every start.
+    Charter {
+        /// The port on which the asking daemon listens for its children in the tree.
+        port: u16,
+    },
+    /// Where is the node of that name, and what is its key?
+    Peer(String),
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// How the cluster is set up.
+    Charter {
+        /// The configuration: the text of the controller's `squall.toml`.
+        config: String,
+    },
+    /// What is known of that node; None: it has no key (any more).
+    Peer(Option<Peer>),
+    /// No, and the connection ends.
+    Refused(String),
+}
+
+/// A node with a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its key, the only one that may speak for its name.
+    pub key: PublicKey,
+    /// Where it listens, `ADDRESS:PORT`; empty: nowhere yet.
+    pub address: String,
+}
