@@ -7,10 +7,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use squall_model::wire::join::PublicKey;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, tcp, unix};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixStream, tcp};
 use tokio::time::timeout;
 
+use crate::local;
 use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, KeyPair, LENGTH_BYTES, Opener, RECORD_BYTES_MAX, Sealer};
 
 /// How long a machine may take to be reached, and a handshake to be done.
@@ -22,7 +23,7 @@ const SEAL_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(crate) enum Reader {
     /// On this machine; the kernel says who speaks.
-    Local(unix::OwnedReadHalf),
+    Local(BufReader<local::Reader>),
     /// From another one; its key says it.
     Sealed(Box<SealedReader>),
 }
@@ -31,7 +32,7 @@ pub(crate) enum Reader {
 #[derive(Debug)]
 pub(crate) enum Writer {
     /// On this machine.
-    Local(unix::OwnedWriteHalf),
+    Local(local::Writer),
     /// To another one.
     Sealed(Box<SealedWriter>),
 }
@@ -58,6 +59,12 @@ pub(crate) struct SealedWriter {
     /// Records; those before `sent` have gone.
     sealed: Vec<u8>,
     sent: usize,
+}
+
+/// Both directions of a connection on this machine.
+pub(crate) fn local(stream: UnixStream) -> io::Result<(Reader, Writer)> {
+    let (reader, writer) = local::split(stream)?;
+    Ok((Reader::Local(BufReader::new(reader)), Writer::Local(writer)))
 }
 
 /// Opens a port, on one address or on all; 0: any that is free.

@@ -10,6 +10,7 @@ mod hop;
 pub mod journal;
 pub mod life;
 mod link;
+mod local;
 mod logging;
 pub mod noded;
 pub mod noise;

@@ -67,6 +67,9 @@ impl NodeArgs {
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
+/// When nothing is due.
+const FAR: Duration = Duration::from_hours(1);
+
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -146,13 +149,23 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
     daemon.find();
     daemon.inputs.extend(daemon.keeping.found());
     daemon.turn();
+    let (far, mut armed) = (Instant::now() + FAR, None);
+    let pause = tokio::time::sleep_until(far.into());
+    tokio::pin!(pause);
     loop {
-        let due = daemon.deadline().map(|due| daemon.instant(due));
-        let pause = tokio::time::sleep_until(due.unwrap_or_else(|| Instant::now() + Duration::from_hours(1)).into());
+        let due = daemon.deadline();
+        // Sooner or never again is worth a new timer; later is seen when it fires.
+        if due.is_some_and(|due| armed.is_none_or(|armed| due < armed)) {
+            armed = due;
+            pause.as_mut().reset(due.map_or(far, |due| daemon.instant(due)).into());
+        }
         tokio::select! {
             Some(event) = inbox.recv() => daemon.handle_all(event, &mut inbox),
             _ = children.recv() => daemon.reap(),
-            () = pause => daemon.tick(),
+            () = &mut pause, if armed.is_some() => {
+                armed = None;
+                daemon.tick();
+            }
             _ = terminate.recv() => return Ok(daemon.leave(0)),
             _ = interrupt.recv() => return Ok(daemon.leave(0)),
         }

@@ -1,170 +1,14 @@
 //! Sets of dense ids: nodes, cores, and the index sets of job arrays.
 
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 use crate::id::NodeId;
 use crate::limits::NODES_MAX;
 
-type Words = SmallVec<[u64; 2]>;
+mod bits;
 
-/// A set of small integers as 64-bit words; trailing zero words are never kept, so equality is set equality.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(from = "Words")]
-pub struct BitSet(Words);
-
-impl From<Words> for BitSet {
-    fn from(words: Words) -> Self {
-        let mut set = Self(words);
-        set.trim();
-        set
-    }
-}
-
-impl BitSet {
-    /// The empty set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-    /// {0, 1, …, n-1}.
-    pub fn first(n: usize) -> Self {
-        let mut set = Self::new();
-        set.0.resize(n / 64, u64::MAX);
-        if !n.is_multiple_of(64) {
-            set.0.push((1 << (n % 64)) - 1);
-        }
-        set
-    }
-    /// Adds `i`; true if it was not there.
-    pub fn insert(&mut self, i: usize) -> bool {
-        if self.0.len() <= i / 64 {
-            self.0.resize(i / 64 + 1, 0);
-        }
-        let fresh = self.0[i / 64] & (1 << (i % 64)) == 0;
-        self.0[i / 64] |= 1 << (i % 64);
-        fresh
-    }
-    /// Adds all from `first` to before `end`.
-    fn insert_run(&mut self, first: usize, end: usize) {
-        if first >= end {
-            return;
-        }
-        let (low, high) = (first / 64, (end - 1) / 64);
-        if self.0.len() <= high {
-            self.0.resize(high + 1, 0);
-        }
-        for (at, word) in self.0.iter_mut().enumerate().take(high + 1).skip(low) {
-            let from = if at == low { u64::MAX << (first % 64) } else { u64::MAX };
-            let to = if at == high { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
-            *word |= from & to;
-        }
-    }
-    /// Removes `i`; true if it was there.
-    pub fn remove(&mut self, i: usize) -> bool {
-        let there = self.contains(i);
-        if there {
-            self.0[i / 64] &= !(1 << (i % 64));
-            self.trim();
-        }
-        there
-    }
-    /// Whether `i` is in the set.
-    pub fn contains(&self, i: usize) -> bool {
-        self.0.get(i / 64).is_some_and(|w| w & (1 << (i % 64)) != 0)
-    }
-    /// How many members.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|w| w.count_ones() as usize).sum()
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-    /// Members in rising order.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                (rest != 0).then(|| {
-                    let bit = rest.trailing_zeros() as usize;
-                    rest &= rest - 1;
-                    at * 64 + bit
-                })
-            })
-        })
-    }
-    /// Adds all of `other`.
-    pub fn union_with(&mut self, other: &Self) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
-        }
-    }
-    /// Removes all of `other`.
-    pub fn subtract(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a &= !b;
-        }
-        self.trim();
-    }
-    /// Keeps only what is also in `other`.
-    pub fn intersect_with(&mut self, other: &Self) {
-        self.0.truncate(other.0.len());
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a &= b;
-        }
-        self.trim();
-    }
-    /// Whether no member is shared.
-    pub fn is_disjoint(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(a, b)| a & b == 0)
-    }
-    /// Whether every member is in `other`.
-    pub fn is_subset(&self, other: &Self) -> bool {
-        self.0.iter().enumerate().all(|(at, w)| w & !other.0.get(at).copied().unwrap_or(0) == 0)
-    }
-    /// How many members are lower than `i`.
-    pub fn rank(&self, i: usize) -> usize {
-        let (at, bit) = (i / 64, i % 64);
-        let below: usize = self.0.iter().take(at).map(|w| w.count_ones() as usize).sum();
-        below + self.0.get(at).map_or(0, |w| (w & ((1 << bit) - 1)).count_ones() as usize)
-    }
-    /// The members as runs of neighbours: the gap since the run before, and how many.
-    fn runs(&self) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        let mut next = 0;
-        for i in self.iter() {
-            match runs.last_mut() {
-                Some((_, count)) if i == next => *count += 1,
-                _ => runs.push(((i - next) as u32, 1)),
-            }
-            next = i + 1;
-        }
-        runs
-    }
-    /// The lowest `n` members, or None if there are fewer.
-    pub fn take(&self, n: usize) -> Option<Self> {
-        let taken: Self = self.iter().take(n).collect();
-        (taken.len() == n).then_some(taken)
-    }
-    fn trim(&mut self) {
-        while self.0.last() == Some(&0) {
-            self.0.pop();
-        }
-    }
-}
-
-impl FromIterator<usize> for BitSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
-        let mut set = Self::new();
-        for i in iter {
-            set.insert(i);
-        }
-        set
-    }
-}
+pub use bits::BitSet;
+use bits::Words;
 
 /// A set of cores (hardware threads) of one node.
 pub type CoreSet = BitSet;
@@ -188,8 +32,8 @@ impl From<NodeSet> for NodeSetForm {
         let runs = set.0.runs();
         let number = |n: u64| (64 - n.leading_zeros() as usize).div_ceil(7).max(1);
         let as_runs: usize = runs.iter().map(|(gap, count)| number((*gap).into()) + number((*count).into())).sum();
-        let as_words: usize = set.0.0.iter().map(|word| number(*word)).sum();
-        if as_runs <= as_words { Self::Runs(runs) } else { Self::Words(set.0.0) }
+        let as_words: usize = set.0.written().map(number).sum();
+        if as_runs <= as_words { Self::Runs(runs) } else { Self::Words(set.0.written().collect()) }
     }
 }
 
@@ -275,9 +119,7 @@ impl NodeSet {
     /// What is in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let mut both = self.0.clone();
-        both.intersect_with(&other.0);
-        Self(both)
+        Self(self.0.intersection(&other.0))
     }
     /// How many nodes have a lower id: the place of `node` among the members.
     pub fn rank(&self, node: NodeId) -> usize {

@@ -1,19 +1,21 @@
 //! Queries that pass through a node: answered for itself, awaited from its children, reduced into one answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Health, Query, Tally, Test, Variable};
 
-/// Queries under way, by incarnation and number.
+/// Queries under way: one as a rule, and never many.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    queries: BTreeMap<(Epoch, u64), One>,
+    queries: Vec<One>,
 }
 
 #[derive(Debug)]
 struct One {
+    /// Incarnation and number.
+    key: (Epoch, u64),
     tally: Tally,
     /// Children that have not answered.
     children: BTreeSet<u32>,
@@ -29,19 +31,23 @@ pub(super) type Answer = ((Epoch, u64), Tally);
 impl Asked {
     /// A query came; `children` are asked too, `own`: so is this node.
     pub(super) fn open(&mut self, now: Time, query: &Query, children: BTreeSet<u32>, own: bool) {
+        let key = (query.epoch, query.number);
         let one = One {
+            key,
             tally: Tally::default(),
             children,
             own: own.then(|| (query.test.clone(), query.wait)),
             health: query.health,
             until: now + Span(query.time_us),
         };
-        self.queries.insert((query.epoch, query.number), one);
+        self.queries.retain(|one| one.key != key);
+        self.queries.reserve_exact(1);
+        self.queries.push(one);
     }
 
     /// A child's answer.
     pub(super) fn answer(&mut self, child: u32, key: (Epoch, u64), tally: &Tally) {
-        if let Some(one) = self.queries.get_mut(&key)
+        if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
             && one.children.remove(&child)
         {
             one.tally.merge(tally);
@@ -50,7 +56,7 @@ impl Asked {
 
     /// A child is gone, and its answers with it.
     pub(super) fn forget_child(&mut self, child: u32) {
-        for one in self.queries.values_mut() {
+        for one in &mut self.queries {
             one.children.remove(&child);
         }
     }
@@ -72,30 +78,47 @@ impl Asked {
             return Vec::new();
         }
         let mut complete = Vec::new();
-        for (&key, one) in &mut self.queries {
+        let mut at = 0;
+        while let Some(one) = self.queries.get_mut(at) {
             let late = one.until <= now;
-            if let Some(((test, wait), node)) = one.own.as_ref().zip(node) {
-                let value = value(&test.variable);
-                let holds = test.comparison.holds(value, test.value);
-                if holds || !wait || late || test.variable.is_final(value) {
-                    if holds {
-                        one.tally.yes.insert(node);
-                    } else {
-                        one.tally.no.insert(node);
-                        one.tally.witness = Some((node, value));
-                    }
-                    one.tally.health.extend(one.health.then_some((node, health)));
-                    one.own = None;
-                }
+            if let Some(node) = node {
+                one.answer_for(node, late, &value, health);
             }
             if late || (one.own.is_none() && one.children.is_empty()) {
-                complete.push(key);
+                let one = self.queries.remove(at);
+                complete.push((one.key, one.tally));
+            } else {
+                at += 1;
             }
         }
-        complete.into_iter().filter_map(|key| Some((key, self.queries.remove(&key)?.tally))).collect()
+        if self.queries.is_empty() {
+            // Nodes are many, and most of the time nobody asks.
+            self.queries = Vec::new();
+        }
+        complete
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.queries.values().map(|one| one.until).min()
+        self.queries.iter().map(|one| one.until).min()
+    }
+}
+
+impl One {
+    /// This node's own answer, if it can be given already or must be given now.
+    fn answer_for(&mut self, node: NodeId, late: bool, value: impl Fn(&Variable) -> i64, health: Health) {
+        let Some((test, wait)) = &self.own else { return };
+        let value = value(&test.variable);
+        let holds = test.comparison.holds(value, test.value);
+        if !(holds || !wait || late || test.variable.is_final(value)) {
+            return;
+        }
+        if holds {
+            self.tally.yes.insert(node);
+        } else {
+            self.tally.no.insert(node);
+            self.tally.witness = Some((node, value));
+        }
+        self.tally.health.extend(self.health.then_some((node, health)));
+        self.own = None;
     }
 }

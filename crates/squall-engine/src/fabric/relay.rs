@@ -86,6 +86,10 @@ pub struct Relay {
     node: Option<NodeId>,
     parent: Parent,
     children: BTreeMap<u32, Child>,
+    /// There may be something for children to be told.
+    tells: bool,
+    /// No child is to be told that this node lives, or given up, before this; none: there are no children.
+    children_due: Option<Time>,
     /// On which child's connection each node below was seen last, and its session there.
     below: BTreeMap<NodeId, (u32, u64)>,
     gather: Gather,
@@ -110,6 +114,8 @@ impl Relay {
             node: None,
             parent: Parent::new(home),
             children: BTreeMap::new(),
+            tells: false,
+            children_due: None,
             below: BTreeMap::new(),
             gather: Gather::default(),
             asked: Asked::default(),
@@ -181,6 +187,7 @@ impl Relay {
         }
         if self.has_path() {
             for ((epoch, number), tally) in self.asked.settle(now, self.node, value, health) {
+                self.says.reserve_exact(1);
                 self.says.push(Upward::Tally { epoch, number, tally });
             }
             while let Some((batch, composite)) = self.gather.take(now) {
@@ -192,12 +199,8 @@ impl Relay {
 
     /// When to settle again if nothing happens.
     pub fn deadline(&self) -> Option<Time> {
-        let heartbeat = self.parent.heartbeat();
-        let children = self.children.values();
-        let children =
-            children.map(|child| (child.heard + Span(heartbeat.0 * SILENT_HEARTBEATS)).min(child.said + heartbeat));
         let gather = self.gather.deadline().filter(|_| self.has_path());
-        [self.parent.deadline(), gather, self.asked.deadline(), children.min()].into_iter().flatten().min()
+        [self.parent.deadline(), gather, self.asked.deadline(), self.children_due].into_iter().flatten().min()
     }
 
     fn flush(&mut self, now: Time, out: &mut NetOut) {
@@ -213,6 +216,10 @@ impl Relay {
         } else {
             self.says.clear();
         }
+        if !std::mem::take(&mut self.tells) && self.children_due.is_none_or(|due| now < due) {
+            return;
+        }
+        self.children_due = None;
         for (&link, child) in &mut self.children {
             if !child.says.is_empty() || child.said + heartbeat <= now {
                 let says = std::mem::take(&mut child.says);
@@ -221,6 +228,8 @@ impl Relay {
                 child.said = now;
                 out.down.push((link, DownFrame { hop: first, says }));
             }
+            let due = (child.heard + Span(heartbeat.0 * SILENT_HEARTBEATS)).min(child.said + heartbeat);
+            self.children_due = Some(self.children_due.map_or(due, |least| least.min(due)));
         }
     }
 }
@@ -276,6 +285,7 @@ impl Relay {
         self.parent.found_path(path);
         local.push(Delivery::Path);
         let Some(path) = self.path_below() else { return };
+        self.tells = true;
         for child in self.children.values_mut() {
             child.says.push(Downward::Path(Box::new(path.clone())));
         }
@@ -316,6 +326,7 @@ impl Relay {
     }
 
     fn put(&mut self, put: Put, local: &mut Vec<Delivery>) {
+        self.tells = true;
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&put.to)) {
             child.says.push(Downward::Put(put.clone()));
         }
@@ -336,6 +347,7 @@ impl Relay {
     }
 
     fn chunk(&mut self, chunk: Chunk, local: &mut Vec<Delivery>) {
+        self.tells = true;
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&chunk.to)) {
             let to = child.reach.intersection(&chunk.to);
             child.says.push(Downward::Chunk(Chunk { to, ..chunk.clone() }));
@@ -349,10 +361,13 @@ impl Relay {
         // Answers of those below must be here before the time is up.
         let time_us = query.time_us / 8 * 7;
         let mut asked = BTreeSet::new();
+        self.tells = true;
         for (&link, child) in self.children.iter_mut().filter(|(_, child)| !child.reach.is_disjoint(&query.to)) {
             asked.insert(link);
             // The sets become the smaller the farther down they come.
             let to = child.reach.intersection(&query.to);
+            // Most frames say one thing, and many are under way at once in a rack: no room for more than there is.
+            child.says.reserve_exact(1);
             child.says.push(Downward::Query(Query { to, time_us, ..query.clone() }));
         }
         let own = self.node.is_some_and(|node| query.to.contains(node));
@@ -368,10 +383,12 @@ impl Relay {
     fn tell_child(&mut self, link: u32, say: Downward) {
         if let Some(child) = self.children.get_mut(&link) {
             child.says.push(say);
+            self.tells = true;
         }
     }
 
     fn child_opened(&mut self, now: Time, link: u32) {
+        self.tells = true;
         let says = self.path_below().map(|path| Downward::Path(Box::new(path))).into_iter().collect();
         let child = Child { heard_hops: 0, said_hops: 0, heard: now, said: now, reach: NodeSet::new(), says };
         self.children.insert(link, child);
@@ -393,6 +410,9 @@ impl Relay {
     }
 
     fn drop_silent_children(&mut self, now: Time, out: &mut NetOut) {
+        if self.children_due.is_none_or(|due| now < due) {
+            return;
+        }
         let patience = Span(self.parent.heartbeat().0 * SILENT_HEARTBEATS);
         let silent = self.children.iter().filter(|(_, child)| child.heard + patience <= now);
         let silent: Vec<u32> = silent.map(|(&link, _)| link).collect();

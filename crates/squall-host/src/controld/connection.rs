@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::auth::{Authority, is_operator};
-use crate::hop::{Reader, Writer};
+use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging::say;
 
@@ -175,8 +175,7 @@ impl Guest {
     async fn serve(&self, stream: UnixStream) -> io::Result<()> {
         let peer = stream.peer_cred()?;
         let Some(_entered) = self.users.enter(peer.uid()) else { return Ok(()) };
-        let (reader, writer) = stream.into_split();
-        let (mut reader, mut writer) = (Reader::Local(reader), Writer::Local(writer));
+        let (mut reader, mut writer) = hop::local(stream)?;
         let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
         link::write(&mut writer, &self.hello()).await?;
         if !self.understands(&hello) || hello.proof != Proof::Peer {

@@ -11,7 +11,7 @@ use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::wire::join::PublicKey;
 use squall_model::wire::{Hello, Proof, Role};
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -50,7 +50,7 @@ pub(super) enum NetEvent {
 
 /// A connection that has been greeted and is not served yet.
 pub(super) struct Conversation {
-    reader: BufReader<Reader>,
+    reader: Reader,
     writer: Writer,
     /// A child of another machine: its name, and the key that must go on to be its.
     key: Option<(String, PublicKey)>,
@@ -257,7 +257,7 @@ fn hello(role: Role) -> Hello {
     Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer }
 }
 
-async fn greeting(reader: &mut BufReader<Reader>) -> io::Result<Role> {
+async fn greeting(reader: &mut Reader) -> io::Result<Role> {
     let answer = tokio::time::timeout(HELLO_WAIT, read::<Hello>(reader)).await;
     let answer = answer.map_err(|_| io::Error::other("it does not answer"))??;
     match answer {
@@ -273,8 +273,7 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
     if !is_operator(stream.peer_cred()?.uid()) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    let (reader, writer) = stream.into_split();
-    let (mut reader, mut writer) = (buffered(Reader::Local(reader)), Writer::Local(writer));
+    let (mut reader, mut writer) = hop::local(stream)?;
     let role = greeting(&mut reader).await?;
     write(&mut writer, &hello(Role::Node(reach.name().to_owned()))).await?;
     match role {
@@ -285,8 +284,7 @@ async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversati
 
 async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Conversation> {
     let keys = reach.keys().ok_or(io::ErrorKind::PermissionDenied)?;
-    let (reader, mut writer, key) = hop::answer(stream, keys).await?;
-    let mut reader = buffered(reader);
+    let (mut reader, mut writer, key) = hop::answer(stream, keys).await?;
     let Role::Node(name) = greeting(&mut reader).await? else { return Err(io::Error::other("it is no node")) };
     // Before it hears anything.
     if !reach.knows(&name, &key).await {
@@ -298,22 +296,17 @@ async fn greet_far_child(stream: TcpStream, reach: &Reach) -> io::Result<Convers
 
 /// Greets a parent that was dialled.
 pub(super) async fn introduce(
-    reader: Reader,
+    mut reader: Reader,
     mut writer: Writer,
     name: &str,
     expected: &Role,
 ) -> io::Result<Conversation> {
-    let mut reader = buffered(reader);
     write(&mut writer, &hello(Role::Node(name.to_owned()))).await?;
     if greeting(&mut reader).await? == *expected {
         Ok(Conversation { reader, writer, key: None })
     } else {
         Err(io::Error::other("somebody else answers"))
     }
-}
-
-fn buffered(reader: Reader) -> BufReader<Reader> {
-    BufReader::with_capacity(64 << 10, reader)
 }
 
 async fn converse<T: DeserializeOwned>(

@@ -130,8 +130,7 @@ impl Reach {
         if !is_operator(uid) {
             return Err(io::Error::other(format!("user {uid} listens on its socket")));
         }
-        let (reader, writer) = stream.into_split();
-        Ok((Reader::Local(reader), Writer::Local(writer)))
+        hop::local(stream)
     }
 
     /// This node's key, for those who call.

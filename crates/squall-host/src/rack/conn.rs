@@ -1,7 +1,7 @@
 //! The rack's hops. Between two nodes of the rack a frame is handed over as it is (the in-process transport); to the
 //! controller and to nodes elsewhere lead sockets, all in one epoll.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -81,6 +81,26 @@ enum Below {
     Inside(u32),
 }
 
+/// One node's hops.
+#[derive(Debug, Default)]
+struct Hops {
+    parent: Option<Above>,
+    /// By link.
+    children: BTreeMap<u32, Below>,
+    last_link: u32,
+    /// It lives and can be connected to.
+    open: bool,
+    /// Its door to the outside.
+    listener: Option<OwnedFd>,
+}
+
+impl Hops {
+    fn next_link(&mut self) -> u32 {
+        self.last_link += 1;
+        self.last_link
+    }
+}
+
 /// What the machines of nodes are to be told, in order.
 pub(super) type Inbox = Vec<(u32, NodeInput)>;
 
@@ -89,12 +109,7 @@ pub(super) struct Conns {
     place: Place,
     all: HashMap<u64, Conn>,
     last: u64,
-    listeners: HashMap<u32, OwnedFd>,
-    parents: HashMap<u32, Above>,
-    children: HashMap<(u32, u32), Below>,
-    last_link: HashMap<u32, u32>,
-    /// Nodes that live and can be connected to.
-    doors: HashSet<u32>,
+    hops: Vec<Hops>,
     /// Nodes of the rack by name.
     index: HashMap<String, u32>,
     scratch: Vec<u8>,
@@ -106,24 +121,25 @@ impl Conns {
     pub(super) fn new(place: Place, names: Vec<String>) -> Self {
         let index = names.iter().enumerate().map(|(at, name)| (name.clone(), at as u32)).collect();
         Self {
-            doors: HashSet::new(),
+            hops: names.iter().map(|_| Hops::default()).collect(),
             index,
             place,
             all: HashMap::new(),
             last: 0,
-            listeners: HashMap::new(),
-            parents: HashMap::new(),
-            children: HashMap::new(),
-            last_link: HashMap::new(),
             scratch: vec![0; READ_BYTES],
             frame: Vec::new(),
             names,
         }
     }
 
+    /// The hops of a node of this rack.
+    fn of(&mut self, node: u32) -> &mut Hops {
+        &mut self.hops[node as usize]
+    }
+
     /// Opens a node's door, to the outside too if nodes elsewhere may want to come in.
     pub(super) fn open(&mut self, epoll: &OwnedFd, node: u32, name: &str, outside: bool) -> io::Result<()> {
-        self.doors.insert(node);
+        self.of(node).open = true;
         if outside { self.listen(epoll, node, name) } else { Ok(()) }
     }
 
@@ -138,7 +154,7 @@ impl Conns {
         bind(&fd, &SocketAddrUnix::new(socket.as_path())?)?;
         listen(&fd, BACKLOG)?;
         epoll::add(epoll, &fd, EventData::new_u64(LISTENER | u64::from(node)), EventFlags::IN)?;
-        self.listeners.insert(node, fd);
+        self.of(node).listener = Some(fd);
         Ok(())
     }
 
@@ -158,13 +174,11 @@ impl Conns {
 
     fn accept(&mut self, epoll: &OwnedFd, node: u32) {
         loop {
-            let Some(listener) = self.listeners.get(&node) else { return };
+            let Some(listener) = &self.of(node).listener else { return };
             let Ok(fd) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { return };
             let friend = sockopt::socket_peercred(&fd).is_ok_and(|peer| is_operator(peer.uid.as_raw()));
             if friend {
-                let link = self.last_link.entry(node).or_default();
-                *link += 1;
-                let side = Side::Child(*link);
+                let side = Side::Child(self.of(node).next_link());
                 self.add(epoll, fd, node, side);
             }
         }
@@ -263,8 +277,8 @@ impl Conns {
             }
         };
         let current = match side {
-            Side::Parent(_) => self.parents.get(&node) == Some(&Above::Socket(token)),
-            Side::Child(link) => self.children.get(&(node, link)) == Some(&Below::Socket(token)),
+            Side::Parent(_) => self.of(node).parent == Some(Above::Socket(token)),
+            Side::Child(link) => self.of(node).children.get(&link) == Some(&Below::Socket(token)),
         };
         if current {
             inbox.push((node, NodeInput::Net(input)));
@@ -282,12 +296,12 @@ impl Conns {
         match conn.side.clone() {
             Side::Parent(expected) if hello.role == expected => {
                 self.leave(node, inbox);
-                self.parents.insert(node, Above::Socket(token));
+                self.of(node).parent = Some(Above::Socket(token));
                 inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
                 Ok(())
             }
             Side::Child(link) if matches!(hello.role, Role::Node(_)) => {
-                self.children.insert((node, link), Below::Socket(token));
+                self.of(node).children.insert(link, Below::Socket(token));
                 let own = Hello {
                     protocol: PROTOCOL_VERSION,
                     cluster: String::new(),
@@ -307,12 +321,12 @@ impl Conns {
         let Some(conn) = self.all.remove(&token) else { return };
         let node = conn.node;
         let input = match conn.side {
-            Side::Parent(_) if self.parents.get(&node) == Some(&Above::Socket(token)) => {
-                self.parents.remove(&node);
+            Side::Parent(_) if self.of(node).parent == Some(Above::Socket(token)) => {
+                self.of(node).parent = None;
                 NetInput::ParentClosed
             }
             Side::Parent(_) if !conn.greeted => NetInput::DialFailed,
-            Side::Child(link) if self.children.remove(&(node, link)).is_some() => NetInput::ChildClosed { link },
+            Side::Child(link) if self.of(node).children.remove(&link).is_some() => NetInput::ChildClosed { link },
             _ => return,
         };
         inbox.push((node, NodeInput::Net(input)));
@@ -321,9 +335,9 @@ impl Conns {
     /// Does what a node's machine wants.
     pub(super) fn carry_out(&mut self, epoll: &OwnedFd, node: u32, name: &str, out: NetOut, inbox: &mut Inbox) {
         if let Some(frame) = out.up {
-            match self.parents.get(&node) {
-                Some(&Above::Socket(token)) => self.send(token, &frame),
-                Some(&Above::Inside(parent, link)) => {
+            match self.of(node).parent {
+                Some(Above::Socket(token)) => self.send(token, &frame),
+                Some(Above::Inside(parent, link)) => {
                     let frame = Box::new(frame);
                     inbox.push((parent, NodeInput::Net(NetInput::FromChild { link, frame })));
                 }
@@ -331,7 +345,7 @@ impl Conns {
             }
         }
         for (link, frame) in out.down {
-            match self.children.get(&(node, link)) {
+            match self.of(node).children.get(&link) {
                 Some(&Below::Socket(token)) => self.send(token, &frame),
                 Some(&Below::Inside(child)) => {
                     inbox.push((child, NodeInput::Net(NetInput::FromParent(Box::new(frame)))));
@@ -356,11 +370,11 @@ impl Conns {
 
     /// A node's hop to its parent ends, by the node's own wish: only the parent hears of it.
     fn leave(&mut self, node: u32, inbox: &mut Inbox) {
-        match self.parents.remove(&node) {
+        match self.of(node).parent.take() {
             Some(Above::Socket(token)) => {
                 self.all.remove(&token);
             }
-            Some(Above::Inside(parent, link)) if self.children.remove(&(parent, link)).is_some() => {
+            Some(Above::Inside(parent, link)) if self.of(parent).children.remove(&link).is_some() => {
                 inbox.push((parent, NodeInput::Net(NetInput::ChildClosed { link })));
             }
             Some(Above::Inside(..)) | None => {}
@@ -369,12 +383,12 @@ impl Conns {
 
     /// A node's hop to a child ends, by the node's own wish: only the child hears of it.
     fn drop_child(&mut self, node: u32, link: u32, inbox: &mut Inbox) {
-        match self.children.remove(&(node, link)) {
+        match self.of(node).children.remove(&link) {
             Some(Below::Socket(token)) => {
                 self.all.remove(&token);
             }
             Some(Below::Inside(child)) => {
-                self.parents.remove(&child);
+                self.of(child).parent = None;
                 inbox.push((child, NodeInput::Net(NetInput::ParentClosed)));
             }
             None => {}
@@ -382,15 +396,13 @@ impl Conns {
     }
 
     fn dial_inside(&mut self, node: u32, parent: &str, inbox: &mut Inbox) {
-        let Some(&parent) = self.index.get(parent).filter(|parent| self.doors.contains(parent)) else {
+        let Some(parent) = self.index.get(parent).copied().filter(|parent| self.of(*parent).open) else {
             return inbox.push((node, NodeInput::Net(NetInput::DialFailed)));
         };
         self.leave(node, inbox);
-        let last = self.last_link.entry(parent).or_default();
-        *last += 1;
-        let link = *last;
-        self.children.insert((parent, link), Below::Inside(node));
-        self.parents.insert(node, Above::Inside(parent, link));
+        let link = self.of(parent).next_link();
+        self.of(parent).children.insert(link, Below::Inside(node));
+        self.of(node).parent = Some(Above::Inside(parent, link));
         inbox.push((parent, NodeInput::Net(NetInput::ChildOpened { link })));
         inbox.push((node, NodeInput::Net(NetInput::ParentOpened)));
     }
@@ -449,11 +461,9 @@ impl Conns {
 
     /// All hops of a node end; its door closes. The node itself hears nothing of it.
     pub(super) fn die(&mut self, node: u32, inbox: &mut Inbox) {
-        self.doors.remove(&node);
-        self.listeners.remove(&node);
+        (self.of(node).open, self.of(node).listener) = (false, None);
         self.leave(node, inbox);
-        let links: Vec<u32> = self.children.keys().filter(|(of, _)| *of == node).map(|(_, link)| *link).collect();
-        for link in links {
+        for link in self.of(node).children.keys().copied().collect::<Vec<_>>() {
             self.drop_child(node, link, inbox);
         }
         self.all.retain(|_, conn| conn.node != node);

@@ -34,6 +34,9 @@ use emulated::Emulated;
 /// Readiness notices taken at once.
 const EVENTS_MAX: usize = 1024;
 
+/// Inputs for which the time is taken once.
+const CLOCK_INPUTS: usize = 64;
+
 /// Marks what comes from the descriptor of signals.
 const SIGNAL: u64 = u64::MAX;
 
@@ -169,6 +172,10 @@ impl Rack {
                 continue;
             }
             emulated.due = None;
+            if emulated.deadline().is_none_or(|wanted| now < wanted) {
+                self.note_due(node);
+                continue;
+            }
             emulated.ends(now, |input| self.inbox.push((node, input)));
             self.inbox.push((node, NodeInput::Tick { health: emulated::HEALTH }));
             self.step_all();
@@ -177,12 +184,14 @@ impl Rack {
 
     /// Feeds machines until nothing waits.
     fn step_all(&mut self) {
-        let mut at = 0;
+        let (mut at, mut now) = (0, self.now());
         while at < self.inbox.len() {
             let (node, input) =
                 std::mem::replace(&mut self.inbox[at], (0, NodeInput::Tick { health: emulated::HEALTH }));
             at += 1;
-            let now = self.now();
+            if at % CLOCK_INPUTS == 0 {
+                now = self.now();
+            }
             let Some(machine) = &mut self.nodes[node as usize].machine else { continue };
             let mut out = NodeOut::default();
             machine.step(now, input, &mut out);
@@ -195,20 +204,21 @@ impl Rack {
                 emulated.machine = None;
                 self.conns.die(node, &mut self.inbox);
             }
-            self.note_due(node);
+            // As a rule a node's children answer one after the other.
+            if self.inbox.get(at).is_none_or(|(next, _)| *next != node) {
+                self.note_due(node);
+            }
         }
         self.inbox.clear();
     }
 
+    /// A node that is to be called sooner than was noted is noted again; one that is called too soon is not bothered.
     fn note_due(&mut self, node: u32) {
         let emulated = &mut self.nodes[node as usize];
-        let due = emulated.deadline();
-        if due != emulated.due
-            && let Some(time) = due
-        {
-            // An earlier call that is no longer wanted is skipped when its time comes.
-            self.due.push(Reverse((time.max(Time(1)), node)));
-            emulated.due = Some(time.max(Time(1)));
+        let Some(wanted) = emulated.deadline().map(|due| due.max(Time(1))) else { return };
+        if emulated.due.is_none_or(|noted| wanted < noted) {
+            self.due.push(Reverse((wanted, node)));
+            emulated.due = Some(wanted);
         }
     }
 

@@ -13,8 +13,7 @@ pub(crate) struct Watched(AsyncFd<OwnedFd>);
 impl Watched {
     /// Registers it with the runtime.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        // SAFETY: an OwnedFd gives the same open descriptor for as long as it lives, and AsyncFd owns it.
-        unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE).map(Self).map_err(io::Error::from) }
+        watch(fd, Interest::READABLE).map(Self)
     }
 
     /// Waits until it is readable; for a pidfd: until its process has ended.
@@ -28,4 +27,10 @@ impl AsFd for Watched {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.get_ref().as_fd()
     }
+}
+
+/// Has the runtime watch a descriptor for what is of interest, and for nothing else.
+pub(crate) fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd gives the same open descriptor for as long as it lives, and AsyncFd owns it.
+    unsafe { AsyncFd::register_with_interest(fd, interest).map_err(io::Error::from) }
 }

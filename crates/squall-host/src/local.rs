@@ -1,0 +1,125 @@
+//! Unix streams for daemons. A stream of tokio's is woken whenever the other side has read something, since then there
+//! is room to write: twice as often as anything comes, in conversations of short messages. These are woken by what
+//! comes, and by room only while there is something to write that found none.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+use crate::sys::watch::watch;
+
+/// What is heard.
+#[derive(Debug)]
+pub(crate) struct Reader(Arc<AsyncFd<OwnedFd>>);
+
+/// What is said. When it is dropped, the other side hears that nothing more will come.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    stream: Arc<AsyncFd<OwnedFd>>,
+    /// The same stream, watched for room.
+    room: Option<AsyncFd<OwnedFd>>,
+}
+
+/// Both directions of a connection.
+pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(Reader, Writer)> {
+    let stream = Arc::new(watch(stream.into_std()?.into(), Interest::READABLE)?);
+    Ok((Reader(Arc::clone(&stream)), Writer { stream, room: None }))
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            let wanted = into.remaining();
+            match recv(self.0.get_ref(), into.initialize_unfilled(), RecvFlags::DONTWAIT) {
+                Ok((length, _)) => {
+                    if 0 < length && length < wanted {
+                        // There was no more: the next wake comes with the next bytes.
+                        ready.clear_ready();
+                    }
+                    into.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(Errno::AGAIN) => ready.clear_ready(),
+                Err(Errno::INTR) => {}
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Self { stream, room } = &mut *self;
+        loop {
+            match send(stream.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(length) => {
+                    *room = None;
+                    return Poll::Ready(Ok(length));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    if room.is_none() {
+                        *room = Some(watch(stream.get_ref().try_clone()?, Interest::WRITABLE)?);
+                    }
+                    if let Some(room) = room {
+                        ready!(room.poll_write_ready(cx))?.clear_ready();
+                    }
+                }
+                Err(e) => return Poll::Ready(Err(e.into())),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(shutdown(self.stream.get_ref(), Shutdown::Write).map_err(io::Error::from))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Who has hung up needs not be told.
+        let _ = shutdown(self.stream.get_ref(), Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
+
+    use super::split;
+
+    /// More than any socket buffer holds, in both directions at once, by both kinds of stream.
+    #[tokio::test]
+    async fn what_finds_no_room_goes_later_and_the_end_is_heard() {
+        const BYTES: usize = 8 << 20;
+        let (here, there) = UnixStream::pair().unwrap();
+        let ((mut reader, mut writer), (mut far_reader, mut far_writer)) = (split(here).unwrap(), there.into_split());
+        let sent: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8).collect();
+        let (mut heard, mut far_heard) = (Vec::new(), Vec::new());
+        let write = async {
+            writer.write_all(&sent).await.unwrap();
+            drop(writer);
+        };
+        let far_write = async {
+            far_writer.write_all(&sent).await.unwrap();
+            drop(far_writer);
+        };
+        let ((), (), read, far_read) =
+            tokio::join!(write, far_write, reader.read_to_end(&mut heard), far_reader.read_to_end(&mut far_heard));
+        assert_eq!((read.unwrap(), far_read.unwrap()), (BYTES, BYTES));
+        assert!(heard == sent && far_heard == sent);
+    }
+}

@@ -1,0 +1,274 @@
+//! Sets of small integers as 64-bit words.
+
+use serde::{Deserialize, Serialize, Serializer};
+use smallvec::SmallVec;
+
+pub(super) type Words = SmallVec<[u64; 2]>;
+
+/// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are kept, so
+/// equality is set equality, and a few neighbours cost a word or two wherever they are. Written as all words from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(from = "Words")]
+pub struct BitSet {
+    /// How many words before the first that is kept; 0 if none is.
+    base: usize,
+    words: Words,
+}
+
+impl Serialize for BitSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(std::iter::repeat_n(&0, self.base).chain(&self.words))
+    }
+}
+
+impl From<Words> for BitSet {
+    fn from(words: Words) -> Self {
+        let mut set = Self { base: 0, words };
+        set.trim();
+        set
+    }
+}
+
+impl BitSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// {0, 1, …, n-1}.
+    pub fn first(n: usize) -> Self {
+        let mut set = Self::new();
+        set.insert_run(0, n);
+        set
+    }
+    /// All words from 0, as they are written.
+    pub(super) fn written(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        (0..self.end()).map(|at| self.word(at))
+    }
+    /// The number of the word after the last that is kept.
+    fn end(&self) -> usize {
+        self.base + self.words.len()
+    }
+    fn word(&self, at: usize) -> u64 {
+        at.checked_sub(self.base).and_then(|at| self.words.get(at)).copied().unwrap_or(0)
+    }
+    /// Keeps the words from `low` to before `end`, too.
+    fn cover(&mut self, low: usize, end: usize) {
+        if self.words.is_empty() {
+            self.base = low;
+        } else if low < self.base {
+            self.words.insert_many(0, std::iter::repeat_n(0, self.base - low));
+            self.base = low;
+        }
+        if self.end() < end {
+            self.words.resize(end - self.base, 0);
+        }
+    }
+    /// Adds `i`; true if it was not there.
+    pub fn insert(&mut self, i: usize) -> bool {
+        self.cover(i / 64, i / 64 + 1);
+        let word = &mut self.words[i / 64 - self.base];
+        let fresh = *word & (1 << (i % 64)) == 0;
+        *word |= 1 << (i % 64);
+        fresh
+    }
+    /// Adds all from `first` to before `end`.
+    pub(super) fn insert_run(&mut self, first: usize, end: usize) {
+        if first >= end {
+            return;
+        }
+        let (low, high) = (first / 64, (end - 1) / 64);
+        self.cover(low, high + 1);
+        let base = self.base;
+        for (at, word) in self.words[low - base..=high - base].iter_mut().enumerate() {
+            let from = if at == 0 { u64::MAX << (first % 64) } else { u64::MAX };
+            let to = if low + at == high { u64::MAX >> (63 - (end - 1) % 64) } else { u64::MAX };
+            *word |= from & to;
+        }
+    }
+    /// Removes `i`; true if it was there.
+    pub fn remove(&mut self, i: usize) -> bool {
+        let there = self.contains(i);
+        if there {
+            self.words[i / 64 - self.base] &= !(1 << (i % 64));
+            self.trim();
+        }
+        there
+    }
+    /// Whether `i` is in the set.
+    pub fn contains(&self, i: usize) -> bool {
+        self.word(i / 64) & (1 << (i % 64)) != 0
+    }
+    /// How many members.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|w| w.count_ones() as usize).sum()
+    }
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+    /// Members in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(move |(at, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                (rest != 0).then(|| {
+                    let bit = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
+                    (self.base + at) * 64 + bit
+                })
+            })
+        })
+    }
+    /// Adds all of `other`.
+    pub fn union_with(&mut self, other: &Self) {
+        if other.is_empty() {
+            return;
+        }
+        self.cover(other.base, other.end());
+        for (a, b) in self.words[other.base - self.base..].iter_mut().zip(&other.words) {
+            *a |= b;
+        }
+    }
+    /// Removes all of `other`.
+    pub fn subtract(&mut self, other: &Self) {
+        let base = self.base;
+        for (at, a) in self.words.iter_mut().enumerate() {
+            *a &= !other.word(base + at);
+        }
+        self.trim();
+    }
+    /// Keeps only what is also in `other`.
+    pub fn intersect_with(&mut self, other: &Self) {
+        *self = self.intersection(other);
+    }
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let (low, end) = self.shared(other);
+        let mut both = Self { base: low, words: (low..end).map(|at| self.word(at) & other.word(at)).collect() };
+        both.trim();
+        both
+    }
+    /// The words that both keep.
+    fn shared(&self, other: &Self) -> (usize, usize) {
+        let low = self.base.max(other.base);
+        (low, self.end().min(other.end()).max(low))
+    }
+    /// Whether no member is shared.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        let (low, end) = self.shared(other);
+        (low..end).all(|at| self.word(at) & other.word(at) == 0)
+    }
+    /// Whether every member is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.words.iter().enumerate().all(|(at, word)| word & !other.word(self.base + at) == 0)
+    }
+    /// How many members are lower than `i`.
+    pub fn rank(&self, i: usize) -> usize {
+        let (at, bit) = (i / 64, i % 64);
+        let below = self.words.iter().take(at.saturating_sub(self.base)).map(|w| w.count_ones() as usize);
+        below.sum::<usize>() + (self.word(at) & ((1 << bit) - 1)).count_ones() as usize
+    }
+    /// The members as runs of neighbours: the gap since the run before, and how many.
+    pub(super) fn runs(&self) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        let mut next = 0;
+        for (at, &word) in self.words.iter().enumerate() {
+            let (mut rest, mut i) = (word, (self.base + at) * 64);
+            while rest != 0 {
+                let gap = rest.trailing_zeros();
+                rest >>= gap;
+                let count = rest.trailing_ones();
+                rest = rest.checked_shr(count).unwrap_or(0);
+                i += gap as usize;
+                match runs.last_mut() {
+                    Some((_, before)) if i == next => *before += count,
+                    _ => runs.push(((i - next) as u32, count)),
+                }
+                i += count as usize;
+                next = i;
+            }
+        }
+        runs
+    }
+    /// The lowest `n` members, or None if there are fewer.
+    pub fn take(&self, n: usize) -> Option<Self> {
+        let taken: Self = self.iter().take(n).collect();
+        (taken.len() == n).then_some(taken)
+    }
+    fn trim(&mut self) {
+        while self.words.last() == Some(&0) {
+            self.words.pop();
+        }
+        let zeros = self.words.iter().take_while(|word| **word == 0).count();
+        if zeros > 0 {
+            self.words.drain(..zeros);
+        }
+        self.base = if self.words.is_empty() { 0 } else { self.base + zeros };
+    }
+}
+
+impl FromIterator<usize> for BitSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(iter: I) -> Self {
+        let mut set = Self::new();
+        for i in iter {
+            set.insert(i);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::BitSet;
+
+    fn members() -> impl Strategy<Value = BTreeSet<usize>> {
+        let near = prop::collection::btree_set(0_usize..200, 0..40);
+        (near, 0_usize..5).prop_map(|(set, far)| set.into_iter().map(|i| i + far * 300).collect())
+    }
+
+    fn listed(set: &BitSet) -> BTreeSet<usize> {
+        set.iter().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_is_what_a_list_of_its_members_is(a in members(), b in members(), i in 0_usize..1600) {
+            let (x, y): (BitSet, BitSet) = (a.iter().copied().collect(), b.iter().copied().collect());
+            prop_assert_eq!(listed(&x), a.clone());
+            let mut union = x.clone();
+            union.union_with(&y);
+            prop_assert_eq!(&union, &a.union(&b).copied().collect::<BitSet>());
+            let mut left = x.clone();
+            left.subtract(&y);
+            prop_assert_eq!(&left, &a.difference(&b).copied().collect::<BitSet>());
+            prop_assert_eq!(&x.intersection(&y), &a.intersection(&b).copied().collect::<BitSet>());
+            prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
+            prop_assert_eq!(left.is_subset(&x) && x.is_subset(&union), true);
+            prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
+            prop_assert_eq!((x.len(), x.contains(i), x.rank(i)), (a.len(), a.contains(&i), a.range(..i).count()));
+            let (mut more, mut fewer) = (x.clone(), x.clone());
+            prop_assert_eq!((more.insert(i), fewer.remove(i)), (!a.contains(&i), a.contains(&i)));
+            prop_assert!(more.contains(i) && !fewer.contains(i));
+            more.remove(i);
+            fewer.insert(i);
+            prop_assert_eq!(if a.contains(&i) { fewer } else { more }, x.clone());
+            let mut runs = BitSet::new();
+            let mut next = 0;
+            for (gap, count) in x.runs() {
+                next += gap as usize;
+                runs.insert_run(next, next + count as usize);
+                next += count as usize;
+            }
+            prop_assert_eq!(&runs, &x);
+            let words: super::Words = x.written().collect();
+            let bytes = postcard::to_allocvec(&x).unwrap();
+            prop_assert_eq!(&bytes, &postcard::to_allocvec(&words).unwrap());
+            prop_assert_eq!(postcard::from_bytes::<BitSet>(&bytes).unwrap(), x);
+        }
+    }
+}
