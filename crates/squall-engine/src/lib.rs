@@ -9,3 +9,4 @@ pub mod fabric;
 pub mod machine;
 pub mod node;
 pub mod step;
+pub mod wireup;

@@ -510,6 +510,7 @@ mod tests {
             umask: None,
             rlimits: &[],
             cpus: &[],
+            further: None,
         };
         let error = spawn(c"/nonexistent").start_in(birthplace.as_fd()).unwrap_err();
         assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));

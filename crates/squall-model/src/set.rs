@@ -139,7 +139,7 @@ impl FromIterator<NodeId> for NodeSet {
 
 /// A set of array indices as sorted, disjoint, non-adjacent inclusive ranges,
 /// so that `0-999999` costs one entry and taking tasks off the front costs nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Range>")]
 pub struct IndexSet(Vec<Range>);
 

@@ -442,6 +442,13 @@ pub enum FromStep {
     Notice(String),
     /// Last frame: nothing of the step is left on this node.
     Done,
+    /// Whether any task of the node is between MPI_Init and MPI_Finalize; said when it changes.
+    Within(bool),
+    /// A task of the node, or its fate, ends the whole step with this exit code.
+    Aborted {
+        /// The exit code.
+        code: u8,
+    },
 }
 
 /// Frames from `srun` to a step daemon.
@@ -463,4 +470,9 @@ pub enum ToStep {
     Signal(i32),
     /// The terminal's size changed: rows, columns.
     Resize(u16, u16),
+    /// End the tasks: TERM, then KILL after so many seconds.
+    End {
+        /// Seconds between TERM and KILL.
+        kill_wait_s: u64,
+    },
 }

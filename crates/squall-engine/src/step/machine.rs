@@ -16,6 +16,9 @@ const KILL: i32 = 9;
 const TERM: i32 = 15;
 const CONT: i32 = 18;
 
+/// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
+const ABORT_WAIT_S: u64 = 2;
+
 /// Seconds that the output of a step that was ended has to reach its `srun`.
 const DRAIN_S: u64 = 5;
 
@@ -58,8 +61,8 @@ pub struct StepMachine {
     stopped: Time,
     oom: bool,
     note: Option<String>,
-    /// `Refuse`: how the step counts whatever else.
-    refused: Option<ExitCode>,
+    /// `Refuse`, `Abort`: how the step counts whatever else.
+    verdict: Option<ExitCode>,
     orphans: Usage,
 }
 
@@ -78,7 +81,7 @@ impl StepMachine {
             stopped: Time::default(),
             oom: false,
             note: None,
-            refused: None,
+            verdict: None,
             orphans: Usage::default(),
         }
     }
@@ -120,7 +123,7 @@ impl StepMachine {
         }
         self.started = now;
         self.stopped = now;
-        self.refused = Some(exit);
+        self.verdict = Some(exit);
         out.push(StepAct::Notice(note.clone()));
         self.note = Some(note);
         self.clear(out);
@@ -269,6 +272,18 @@ impl StepMachine {
         self.tick(now, out);
     }
 
+    /// A task ends them all, also those of other nodes, to whom `srun` passes it on.
+    fn abort(&mut self, now: Time, code: u8, text: String, out: &mut StepOut) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        out.push(StepAct::Notice(text.clone()));
+        self.note = Some(text);
+        self.verdict = Some(ExitCode { code, signal: 0 });
+        out.push(StepAct::Client(FromStep::Aborted { code }));
+        self.end(now, ABORT_WAIT_S, EndReason::None, out);
+    }
+
     fn tick(&mut self, now: Time, out: &mut StepOut) {
         match self.phase {
             Phase::Ending { kill_at } if now >= kill_at => self.clear(out),
@@ -305,7 +320,7 @@ impl StepMachine {
         for task in &self.tasks {
             usage.absorb(&task.usage);
         }
-        let exit = match self.refused {
+        let exit = match self.verdict {
             Some(exit) => exit,
             None if self.oom => OOM_EXIT,
             None => exit_of(&self.tasks),
@@ -350,6 +365,7 @@ impl Machine for StepMachine {
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => self.end_for(now, kill_wait_s, why, out),
+            StepInput::Abort { code, text } => self.abort(now, code, text, out),
             StepInput::ClientLost => self.end(now, self.setup.kill_wait_s, EndReason::None, out),
             StepInput::Gone => self.gone(now, out),
             StepInput::Drained => self.finish(out),

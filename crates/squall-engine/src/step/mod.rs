@@ -143,6 +143,13 @@ pub enum StepInput {
         /// What for.
         why: EndReason,
     },
+    /// A task, or its fate, ends the whole step with this exit code.
+    Abort {
+        /// The exit code.
+        code: u8,
+        /// Why, for the user.
+        text: String,
+    },
     /// The `srun` is gone (or was never there).
     ClientLost,
     /// Answer to `KillLeft`: no process of the step is left.

@@ -252,6 +252,7 @@ impl Daemon {
             umask: None,
             rlimits: &[],
             cpus: &cpus,
+            further: None,
         };
         let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());

@@ -22,9 +22,11 @@ use super::prepare::{Ready, prepare};
 use super::processes::Processes;
 use super::srun;
 use super::streams::{INPUT_BYTES_MAX, Streams, Which};
+use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
 use crate::sys::clock::{local_text, now};
+use crate::sys::pmix::leave;
 use crate::sys::signals::SignalFd;
 
 /// How often memory is looked at.
@@ -50,6 +52,8 @@ pub(super) struct Daemon {
     stderr: Option<File>,
     processes: Processes,
     meter: Meter,
+    /// How tasks find each other.
+    wireup: Option<Wireup>,
     next_sample: Instant,
     draining: bool,
     /// The last word, for node daemons that come late.
@@ -66,6 +70,7 @@ enum Event {
     Node(usize),
     Srun,
     Stream(Which),
+    Wireup(Port),
 }
 
 impl Daemon {
@@ -82,6 +87,7 @@ impl Daemon {
             streams: Streams::default(),
             stderr: None,
             processes: Processes::default(),
+            wireup: None,
             next_sample: Instant::now() + SAMPLE,
             draining: false,
             last: None,
@@ -93,10 +99,16 @@ impl Daemon {
     pub(super) fn run(mut self, first: Option<StepInput>) -> i32 {
         let first = first.unwrap_or_else(|| self.begin());
         self.feed([first]);
+        if let Some(wireup) = &mut self.wireup {
+            wireup.started();
+        }
         // What came together with the greeting is no longer to be waited for.
         self.serve_srun();
         while !self.is_done() {
             self.turn();
+        }
+        if self.wireup.as_ref().is_some_and(Wireup::has_threads) {
+            leave(0);
         }
         0
     }
@@ -115,7 +127,11 @@ impl Daemon {
                 }
             }
         }
-        match prepare(&self.folder) {
+        match Wireup::new(launch) {
+            Ok(wireup) => self.wireup = wireup,
+            Err(e) => return StepInput::Fail { error: format!("no sockets for MPI: {e}"), node_fault: true },
+        }
+        match prepare(&self.folder, self.wireup.as_mut()) {
             Ok(mut ready) => {
                 self.streams = std::mem::take(&mut ready.streams);
                 self.stderr = ready.stderr.take();
@@ -132,7 +148,9 @@ impl Daemon {
     fn is_done(&mut self) -> bool {
         let Some(until) = self.leave else { return false };
         if Instant::now() < until
-            && !(self.nodes.is_flushed() && self.srun.as_ref().is_none_or(|link| link.backlog() == 0))
+            && !(self.nodes.is_flushed()
+                && self.wireup.as_ref().is_none_or(Wireup::is_flushed)
+                && self.srun.as_ref().is_none_or(|link| link.backlog() == 0))
         {
             return false;
         }
@@ -156,12 +174,25 @@ impl Daemon {
     fn act(&mut self, act: StepAct, answers: &mut VecDeque<StepInput>) {
         match act {
             StepAct::Spawn => self.spawn(answers),
-            StepAct::Signal { signal, all } => answers.extend(self.processes.signal(signal, all)),
+            StepAct::Signal { signal, all } => {
+                if let Some(wireup) = &mut self.wireup {
+                    wireup.signalled(signal);
+                }
+                answers.extend(self.processes.signal(signal, all));
+            }
             StepAct::KillLeft => {
                 answers.extend(self.processes.kill_left());
                 self.reap(answers);
             }
-            StepAct::Drain => self.draining = true,
+            StepAct::Drain => {
+                if let Some(wireup) = &mut self.wireup {
+                    wireup.close();
+                }
+                for input in self.wireup_words() {
+                    answers.push_back(input);
+                }
+                self.draining = true;
+            }
             StepAct::NoticeEnd(why) => self.notice_end(why),
             StepAct::Notice(text) => self.notice(&text),
             StepAct::WriteResult(last) => {
@@ -197,7 +228,29 @@ impl Daemon {
     }
 
     fn reap(&mut self, answers: &mut VecDeque<StepInput>) {
-        answers.extend(self.processes.reap(&mut self.meter, &self.folder));
+        let found = self.processes.reap(&mut self.meter, &self.folder);
+        if let Some(wireup) = &mut self.wireup {
+            for input in &found {
+                if let StepInput::Exited { rank, exit, .. } = input {
+                    wireup.ended(*rank, *exit);
+                }
+            }
+        }
+        answers.extend(self.wireup_words());
+        answers.extend(found);
+    }
+
+    /// What wireup has to say to the step.
+    fn wireup_words(&mut self) -> Vec<StepInput> {
+        let mut inputs = Vec::new();
+        for word in self.wireup.as_mut().map(Wireup::words).unwrap_or_default() {
+            match word {
+                Word::Within(within) => self.tell_srun(&FromStep::Within(within)),
+                Word::Abort { code, text } => inputs.push(StepInput::Abort { code, text }),
+                Word::Notice(text) => self.notice(&text),
+            }
+        }
+        inputs
     }
 
     fn tell_srun(&mut self, message: &FromStep) {
@@ -250,7 +303,11 @@ impl Daemon {
         }
         self.nodes.sweep();
         self.streams.sweep();
-        let mut inputs: Vec<StepInput> = self.processes.timer_end().into_iter().collect();
+        if let Some(wireup) = &mut self.wireup {
+            wireup.turn();
+        }
+        let mut inputs = self.wireup_words();
+        inputs.extend(self.processes.timer_end());
         if self.machine.deadline().is_some_and(|at| now() >= at) {
             inputs.push(StepInput::Tick);
         }
@@ -259,7 +316,9 @@ impl Daemon {
             inputs.extend(self.meter.sample(&self.processes.tasks()));
         }
         if self.processes.deadline().is_some_and(|at| Instant::now() >= at) {
-            inputs.extend(self.processes.reap(&mut self.meter, &self.folder));
+            let mut answers = VecDeque::new();
+            self.reap(&mut answers);
+            inputs.extend(answers);
         }
         self.feed(inputs);
         if self.draining {
@@ -293,6 +352,8 @@ impl Daemon {
         }
         let streams = self.streams.interests(self.has_room());
         polled.extend(streams.map(|(which, fd, flags)| (Event::Stream(which), fd, flags)));
+        let wireup = self.wireup.iter().flat_map(Wireup::interests);
+        polled.extend(wireup.map(|(port, fd, flags)| (Event::Wireup(port), fd, flags)));
         let mut fds: Vec<PollFd<'_>> =
             polled.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let timeout = self.timeout();
@@ -309,7 +370,8 @@ impl Daemon {
     fn timeout(&self) -> Duration {
         let clock = Instant::now();
         let machine = self.machine.deadline().map(|at| clock + Duration::from_micros(at.since(now()).0));
-        let deadlines = [machine, self.processes.deadline(), self.leave, Some(self.next_sample)];
+        let wireup = self.wireup.as_ref().and_then(Wireup::deadline);
+        let deadlines = [machine, self.processes.deadline(), wireup, self.leave, Some(self.next_sample)];
         let next = deadlines.into_iter().flatten().min().unwrap_or(clock);
         // Rounded up, so that what is due is due when we look.
         next.saturating_duration_since(clock) + Duration::from_millis(1)
@@ -325,6 +387,11 @@ impl Daemon {
                 self.read_once(at);
             }
             Event::Stream(Which::Input(at)) => self.streams.write(at),
+            Event::Wireup(port) => {
+                if let Some(wireup) = &mut self.wireup {
+                    wireup.handle(port);
+                }
+            }
         }
     }
 
@@ -363,6 +430,9 @@ impl Daemon {
             match self.srun.as_mut().map_or(Ok(None), Frames::take::<ToStep>) {
                 Ok(Some(ToStep::Input { rank, bytes })) => self.streams.input(rank, &bytes),
                 Ok(Some(ToStep::Signal(signal))) => self.feed([StepInput::Signal { signal, all: true }]),
+                Ok(Some(ToStep::End { kill_wait_s })) => {
+                    self.feed([StepInput::End { kill_wait_s, why: EndReason::None }]);
+                }
                 Ok(Some(ToStep::Resize(rows, columns))) => self.streams.resize(rows, columns),
                 Ok(Some(ToStep::Hello { .. })) => {}
                 Ok(None) => break,

@@ -50,6 +50,13 @@ impl Environment {
         Some(at)
     }
 
+    /// Takes a variable away.
+    pub(super) fn remove(&mut self, name: &str) {
+        if let Some(at) = self.find(name.as_bytes()) {
+            self.0.remove(at);
+        }
+    }
+
     /// Sets a variable that is not set.
     pub(super) fn set_default(&mut self, name: &str, value: &str) {
         if self.find(name.as_bytes()).is_none() {

@@ -30,6 +30,7 @@ mod search;
 mod srun;
 mod streams;
 mod tree;
+mod wireup;
 
 use std::fs;
 use std::path::Path;

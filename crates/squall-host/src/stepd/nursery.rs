@@ -83,6 +83,7 @@ impl Nursery {
             umask: None,
             rlimits: &[],
             cpus: &[],
+            further: None,
         };
         let child = spawn.start().map_err(|e| e.error)?;
         Ok(Self { link, process: child.pidfd })

@@ -1,9 +1,10 @@
 //! From a launch to processes that can be started: programs found, environments made, files open.
 //! Runs as the user.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,7 @@ use super::login::login_environment;
 use super::patterns::{Names, default_output, expand};
 use super::search::{NotFound, find_program};
 use super::streams::{Streams, open_terminal, pipe};
+use super::wireup::{self, Wireup};
 use crate::sys::spawn::Session;
 
 /// How a job ends whose output file can't be opened.
@@ -45,6 +47,8 @@ pub(super) struct Prepared {
     pub(super) cpus: Vec<usize>,
     /// What it is to say of that.
     pub(super) verbose: Option<Verbose>,
+    /// A further descriptor for it: its end of PMI.
+    pub(super) further: Option<OwnedFd>,
 }
 
 /// All tasks of this node.
@@ -84,9 +88,9 @@ impl Refusal {
 }
 
 /// Prepares the step of that folder.
-pub(super) fn prepare(folder: &Folder) -> Result<Ready, Refusal> {
+pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>) -> Result<Ready, Refusal> {
     match &folder.launch.program {
-        Program::Tasks(program) => prepare_tasks(folder, program),
+        Program::Tasks(program) => prepare_tasks(folder, program, wireup),
         // An emulated step has nothing to prepare, and does not come here.
         Program::Batch | Program::Timer { .. } => prepare_batch(folder),
     }
@@ -132,6 +136,7 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
         session: Session::Group,
         cpus: Vec::new(),
         verbose: None,
+        further: None,
     };
     Ok(Ready {
         tasks: vec![task],
@@ -143,25 +148,30 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
     })
 }
 
-fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusal> {
+fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut Wireup>) -> Result<Ready, Refusal> {
     let launch = &folder.launch;
     let (dir, note) = work_dir(Path::new(OsStr::from_bytes(&program.work_dir)));
     let mut shared = Environment::parse(&program.env).for_step(launch, &folder.path.to_string_lossy());
     let binding = Binding::of(launch, program);
     shared.lay(binding.as_ref().map(Binding::env).unwrap_or_default());
     let ranks = launch.ranks();
+    let path = shared.get("PATH").unwrap_or_default();
+    let commands = ranks.iter().map(|&rank| what_to_run(folder, program, rank, path, &dir));
+    let commands = commands.collect::<Result<Vec<_>, _>>()?;
+    match &mut wireup {
+        Some(wireup) => {
+            let programs: BTreeSet<&CString> = commands.iter().filter_map(|(_, file)| file.as_ref().ok()).collect();
+            wireup.equip(&mut shared, programs.iter().map(|file| dir.join(OsStr::from_bytes(file.as_bytes()))));
+        }
+        None => wireup::clear(&mut shared),
+    }
     let mut streams = Streams::default();
     let mut opened = Opened::default();
     let mut tasks = Vec::with_capacity(ranks.len());
-    for (local, &rank) in ranks.iter().enumerate() {
-        let (env, env_pid) = shared.for_task(launch, local as u32, rank);
-        let argv = command_of(program, rank);
-        let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
-        let program_file = match (program.content, argv.first()) {
-            (Some(content), Some(_)) => Ok(text(folder.content(content).as_os_str().as_bytes())?),
-            (None, Some(name)) => find_program(name, env.get("PATH").unwrap_or_default(), &dir),
-            (_, None) => Err(NotFound::no_program()),
-        };
+    for ((local, &rank), (argv, program_file)) in ranks.iter().enumerate().zip(commands) {
+        let (mut env, env_pid) = shared.for_task(launch, local as u32, rank);
+        let further = wireup.as_mut().map(|wireup| wireup.equip_task(&mut env, rank)).transpose();
+        let further = further.map_err(|e| Refusal::io("PMI", &e))?;
         let terminal = program.pty.filter(|_| rank == 0);
         let (stdio, session) = if let Some(size) = terminal {
             (terminal_stdio(&mut streams, rank, size)?, Session::Terminal)
@@ -171,7 +181,18 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
         };
         let cpus = binding.as_ref().map(|b| b.cpus(local)).unwrap_or_default();
         let verbose = binding.as_ref().and_then(|b| b.verbose(launch, local, rank));
-        tasks.push(Prepared { rank, program: program_file, argv, env, env_pid, stdio, session, cpus, verbose });
+        tasks.push(Prepared {
+            rank,
+            program: program_file,
+            argv,
+            env,
+            env_pid,
+            stdio,
+            session,
+            cpus,
+            verbose,
+            further,
+        });
     }
     Ok(Ready {
         tasks,
@@ -181,6 +202,20 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram) -> Result<Ready, Refusa
         stderr: None,
         notes: note.into_iter().chain(binding.and_then(|b| b.complaint())).collect(),
     })
+}
+
+/// Arguments, the name first, and the file to execute.
+type Command = (Vec<CString>, Result<CString, NotFound>);
+
+fn what_to_run(folder: &Folder, program: &TaskProgram, rank: u32, path: &[u8], dir: &Path) -> Result<Command, Refusal> {
+    let argv = command_of(program, rank);
+    let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
+    let file = match (program.content, argv.first()) {
+        (Some(content), Some(_)) => Ok(text(folder.content(content).as_os_str().as_bytes())?),
+        (None, Some(name)) => find_program(name, path, dir),
+        (_, None) => Err(NotFound::no_program()),
+    };
+    Ok((argv, file))
 }
 
 /// The command of a rank, with the `%t` and `%o` of `--multi-prog` filled in. Empty: there is none for it.

@@ -179,6 +179,7 @@ fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
         umask: None,
         rlimits: &ready.rlimits,
         cpus: &task.cpus,
+        further: task.further.as_ref().map(AsFd::as_fd),
     };
     let child = start_patiently(&spawn).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());

@@ -25,7 +25,7 @@ pub(crate) enum Session {
     Terminal,
 }
 
-/// What to start. Every descriptor above 2 is closed in the child; its signals are as a fresh login's:
+/// What to start. Every descriptor above 2 is closed in the child, but for `further`; its signals are as a fresh login's:
 /// none blocked, none ignored.
 #[derive(Debug)]
 pub(crate) struct Spawn<'a> {
@@ -49,6 +49,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) rlimits: &'a [(u32, u64)],
     /// The CPUs that it may use; empty: the parent's.
     pub(crate) cpus: &'a [usize],
+    /// A descriptor that it gets as number 3. None: nothing above 2 is open in it.
+    pub(crate) further: Option<BorrowedFd<'a>>,
 }
 
 /// Blanks at the end of an environment entry that make room for a process id.
@@ -93,6 +95,8 @@ struct Plan {
     rlimits: *const (u32, u64),
     rlimit_count: usize,
     cpus: *const libc::cpu_set_t,
+    /// -1: none.
+    further: RawFd,
     report: *mut Report,
 }
 
@@ -131,6 +135,9 @@ impl Spawn<'_> {
                 moved[at] = Some(dup);
             }
         }
+        // The same for number 3, and a copy onto itself would be closed by exec.
+        let further = self.further.map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 4)).transpose();
+        let further = further.map_err(|e| failed("dup2")(e.into()))?;
         let argv = pointers(self.argv);
         let mut env = pointers(self.env);
         let own_entry = self.env_pid.and_then(|at| self.env.get(at)).map(|entry| entry.as_bytes_with_nul().to_vec());
@@ -155,6 +162,7 @@ impl Spawn<'_> {
             rlimits: self.rlimits.as_ptr(),
             rlimit_count: self.rlimits.len(),
             cpus: cpus.as_ref().map_or(ptr::null(), ptr::from_ref),
+            further: further.as_ref().map_or(-1, AsRawFd::as_raw_fd),
             report: report.0,
         };
         let child = clone(&mut plan).map_err(failed("clone"))?;
@@ -323,7 +331,10 @@ unsafe fn prepare(plan: &Plan) -> usize {
         if !plan.cpus.is_null() && libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), plan.cpus) != 0 {
             return 5;
         }
-        if !close_from(3) {
+        if plan.further >= 0 && libc::dup2(plan.further, 3) < 0 {
+            return 2;
+        }
+        if !close_from(if plan.further >= 0 { 4 } else { 3 }) {
             return 6;
         }
         if !plan.pid_at.is_null() {

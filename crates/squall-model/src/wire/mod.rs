@@ -5,6 +5,7 @@ pub mod fabric;
 pub mod info;
 pub mod join;
 pub mod node;
+pub mod peer;
 pub mod sealed;
 pub mod stepd;
 

@@ -25,6 +25,7 @@ fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
         umask: None,
         rlimits: &[],
         cpus: &[],
+        further: None,
     };
     change(&mut spawn);
     let child = spawn.start().unwrap();
@@ -90,6 +91,7 @@ fn what_fails_is_named_and_nothing_runs() {
         umask: None,
         rlimits: &[],
         cpus: &[],
+        further: None,
     };
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));

@@ -79,6 +79,9 @@ impl Session<'_> {
 
     /// The exit status: what the tasks did; what the controller says where their ends are not all known.
     pub(super) fn verdict(&self) -> (u8, ExitCode) {
+        if let Some(code) = self.aborted {
+            return (code, ExitCode { code, signal: 0 });
+        }
         let complete = self.created.as_ref().is_some_and(|c| self.all_ended(&c.layout));
         let Some((_, outcome)) = self.done.as_ref().filter(|_| !complete) else {
             return (self.exits.status(), self.exits.worst());

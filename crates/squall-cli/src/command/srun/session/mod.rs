@@ -104,6 +104,11 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
+    /// Nodes of which a task has called MPI_Init, and those of which not all have called MPI_Finalize since.
+    spoke: IndexSet,
+    within: IndexSet,
+    /// A task, or its fate, has ended the step with this code.
+    aborted: Option<u8>,
     /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
     unread: bool,
     idle: bool,
@@ -144,6 +149,9 @@ impl<'a> Session<'a> {
             kill_at: None,
             wait_until: None,
             forced: false,
+            spoke: IndexSet::new(),
+            within: IndexSet::new(),
+            aborted: None,
             unread: false,
             idle: false,
         }

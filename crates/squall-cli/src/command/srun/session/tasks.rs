@@ -8,6 +8,9 @@ use squall_model::step::{FromStep, Layout, ToStep};
 use super::Session;
 use crate::command::srun::input::Chunk;
 
+/// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
+const ABORT_WAIT_S: u64 = 2;
+
 impl Session<'_> {
     pub(super) fn hear_step(&mut self, node: u32, frame: FromStep, now: Instant) {
         match frame {
@@ -31,6 +34,8 @@ impl Session<'_> {
             }
             FromStep::Exited { rank, exit, oom } => self.task_ended(rank, exit, oom, now),
             FromStep::Notice(text) => eprintln!("slurmstepd: {text}"),
+            FromStep::Within(within) => self.wireup_changed(node, within),
+            FromStep::Aborted { code } => self.aborted(code, Some(node)),
             FromStep::Hello { .. } | FromStep::Done => {}
         }
     }
@@ -40,6 +45,7 @@ impl Session<'_> {
         self.running.remove(rank);
         if exit.is_ok() { &mut self.ended } else { &mut self.failed }.insert(rank);
         self.exits.add(now, rank, exit, oom);
+        self.judge_silent();
         let last = self.created.as_ref().is_some_and(|c| self.all_ended(&c.layout));
         if last {
             self.wait_until = None;
@@ -51,6 +57,43 @@ impl Session<'_> {
             self.cancel();
         } else if !self.manners.wait.is_zero() && self.wait_until.is_none() {
             self.wait_until = Some(now + self.manners.wait);
+        }
+    }
+
+    /// Tasks of a node have called MPI_Init, or all of them MPI_Finalize.
+    fn wireup_changed(&mut self, node: u32, within: bool) {
+        self.spoke.insert(node);
+        if within {
+            self.within.insert(node)
+        } else {
+            self.within.remove(node)
+        };
+        self.judge_silent();
+    }
+
+    /// A task that ended on a node where none has called MPI_Init leaves those waiting who have. (Those of its own node
+    /// the step daemon sees.)
+    fn judge_silent(&mut self) {
+        let Some(created) = self.created.as_ref().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
+            return;
+        };
+        let node_of = |rank: &u32| created.layout.node_of(*rank).map(|node| node as u32);
+        let silent = |rank: &u32| node_of(rank).is_some_and(|node| !self.spoke.contains(node));
+        let Some(rank) = self.ended.iter().chain(self.failed.iter()).find(silent) else { return };
+        eprintln!(
+            "srun: error: task {rank} ended before MPI_Init, while tasks of other nodes wait for it: the step is ended"
+        );
+        self.aborted(1, None);
+    }
+
+    /// The step ends with this code, on all nodes; `node` knows it.
+    fn aborted(&mut self, code: u8, node: Option<u32>) {
+        if self.aborted.is_some() {
+            return;
+        }
+        self.aborted = Some(code);
+        for link in self.links.iter_mut().filter(|link| link.node() != node) {
+            link.send(&ToStep::End { kill_wait_s: ABORT_WAIT_S });
         }
     }
 

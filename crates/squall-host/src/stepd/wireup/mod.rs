@@ -1,0 +1,367 @@
+//! How MPI programs of a step find each other: the step daemon is their PMIx server and their PMI server, and speaks with
+//! the step daemons of the other nodes for them.
+//!
+//! A step whose program does none of this pays for a few sockets: libpmix is loaded when the first task connects, or while
+//! tasks that are going to are being loaded themselves.
+
+mod linked;
+mod mesh;
+mod pmi;
+mod pmix;
+mod prompt;
+mod variables;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use squall_engine::machine::Machine;
+use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
+use squall_model::job::ExitCode;
+use squall_model::set::IndexSet;
+use squall_model::step::{Program, StepLaunch, TaskProgram};
+use squall_model::time::Span;
+use squall_model::wire::peer::{Fault, What};
+
+use super::environment::Environment;
+use crate::sys::clock::now;
+use linked::Linked;
+use mesh::{Heard, Kinship, Mesh};
+use pmi::PmiTasks;
+use pmix::PmixServer;
+pub(super) use variables::clear;
+
+/// How long ranks wait for each other, seconds, if SLURM_PMIX_TIMEOUT does not say.
+const TIMEOUT_S: u64 = 300;
+
+/// The variable that has the exchange's counters told at the end of the step.
+const STATS: &str = "SQUALL_WIREUP_STATS";
+
+/// What the step must hear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Whether any task here is between its greeting and its farewell.
+    Within(bool),
+    /// The step is to end with this code.
+    Abort {
+        /// The code.
+        code: u8,
+        /// Why.
+        text: String,
+    },
+    /// The user should know.
+    Notice(String),
+}
+
+/// Which of its descriptors a poll is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Port {
+    Caller,
+    Bell,
+    Prompt,
+    Pmi(usize),
+    Mesh(usize),
+}
+
+/// Who waits for an answer of the exchange.
+#[derive(Debug)]
+pub(super) enum Waiter {
+    Pmi,
+    Fence(crate::sys::pmix::ModexReply),
+    Ask(crate::sys::pmix::ModexReply),
+    Connect(crate::sys::pmix::DoneReply),
+    Group(crate::sys::pmix::GroupReply, bool),
+}
+
+/// What a step daemon has for its tasks to find each other.
+#[derive(Debug)]
+pub(super) struct Wireup {
+    launch: StepLaunch,
+    exchange: Exchange,
+    /// None: the step is of one node.
+    mesh: Option<Mesh>,
+    pmi: PmiTasks,
+    pmix: PmixServer,
+    waiters: BTreeMap<u64, Waiter>,
+    /// Questions of other nodes to ranks here: who asks, and their number, by ours.
+    served: BTreeMap<u64, (u32, u64)>,
+    tickets: u64,
+    standing: Standing,
+    words: Vec<Word>,
+    stats: bool,
+    /// What the tasks' programs are linked with.
+    linked: Linked,
+}
+
+/// Where tasks stand with the protocols, whichever.
+#[derive(Debug, Default)]
+struct Standing {
+    /// They have greeted, at some time.
+    spoke: BTreeSet<u32>,
+    /// They have greeted and not said farewell.
+    within: BTreeSet<u32>,
+    /// Their processes have ended without a greeting.
+    silent: BTreeSet<u32>,
+    /// Signals that were sent to the tasks: who dies of one is no news.
+    sent: BTreeSet<i32>,
+    aborted: bool,
+}
+
+impl Wireup {
+    /// For the tasks of a step. None: it has none, or wants nothing of it.
+    pub(super) fn new(launch: &StepLaunch) -> io::Result<Option<Self>> {
+        let Program::Tasks(program) = &launch.program else { return Ok(None) };
+        if variables::is_refused(program) {
+            return Ok(None);
+        }
+        let env = Environment::parse(&program.env);
+        let said = |name: &str| env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned);
+        let timeout_s = said("SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
+        let patience = Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S));
+        Ok(Some(Self {
+            exchange: Exchange::new(launch.node_index, launch.layout.clone(), patience),
+            mesh: open_mesh(launch, program)?,
+            pmi: PmiTasks::new(launch),
+            pmix: PmixServer::open(launch)?,
+            launch: launch.clone(),
+            waiters: BTreeMap::new(),
+            served: BTreeMap::new(),
+            tickets: 0,
+            standing: Standing::default(),
+            words: Vec::new(),
+            stats: said(STATS).is_some(),
+            linked: Linked::default(),
+        }))
+    }
+
+    /// Lays down what all tasks share.
+    pub(super) fn equip(&mut self, env: &mut Environment, programs: impl Iterator<Item = PathBuf>) {
+        self.linked = programs.map(|program| Linked::of(&program)).fold(Linked::default(), Linked::or);
+        clear(env);
+        env.lay(variables::shared(&self.launch, self.pmix.nspace(), &self.pmix.address(), self.pmix.folder()));
+        variables::advise(env, &self.launch, self.pmix.folder(), self.linked);
+    }
+
+    /// Lays down what one task has, and gives its end of the descriptor over which it may speak.
+    pub(super) fn equip_task(&mut self, env: &mut Environment, rank: u32) -> io::Result<OwnedFd> {
+        env.lay(variables::own(rank));
+        self.pmi.add(rank)
+    }
+
+    /// The tasks run: one that will speak PMIx need not wait for the server later.
+    pub(super) fn started(&mut self) {
+        if self.linked != Linked::default() {
+            self.pmix.prepare(&self.launch);
+        }
+    }
+
+    /// What to poll for.
+    pub(super) fn interests(&self) -> Vec<(Port, BorrowedFd<'_>, PollFlags)> {
+        let pmix = self.pmix.interests().map(|(port, fd)| (port, fd, PollFlags::IN));
+        let pmi = self.pmi.interests().enumerate().map(|(at, (fd, flags))| (Port::Pmi(at), fd, flags));
+        let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
+        let mesh = mesh.map(|(at, (fd, flags))| (Port::Mesh(at), fd, flags));
+        pmix.chain(pmi).chain(mesh).collect()
+    }
+
+    /// A descriptor has something.
+    pub(super) fn handle(&mut self, port: Port) {
+        match port {
+            Port::Caller => self.let_in(),
+            Port::Bell => self.serve_pmix(),
+            Port::Prompt => self.be_prompt(),
+            Port::Pmi(at) => {
+                let acts = self.pmi.handle(at);
+                self.do_pmi(acts);
+            }
+            Port::Mesh(at) => {
+                let heard = self.mesh.as_mut().map(|mesh| mesh.handle(at)).unwrap_or_default();
+                self.hear(heard);
+            }
+        }
+    }
+
+    /// What comes with time, and what has come to its end. Not while ports are in use.
+    pub(super) fn turn(&mut self) {
+        let heard = self.mesh.as_mut().map(|mesh| {
+            mesh.sweep();
+            mesh.tick()
+        });
+        self.hear(heard.unwrap_or_default());
+        self.pmi.sweep();
+        if self.exchange.deadline().is_some_and(|at| at <= now()) {
+            self.feed(ExchangeInput::Tick);
+        }
+    }
+
+    /// When to `turn` though nothing was heard.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
+        exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()
+    }
+
+    /// What the step must hear.
+    pub(super) fn words(&mut self) -> Vec<Word> {
+        std::mem::take(&mut self.words)
+    }
+
+    /// A task's process has ended.
+    pub(super) fn ended(&mut self, rank: u32, exit: ExitCode) {
+        // What it said last may not have been heard.
+        self.serve_pmix();
+        self.turn();
+        if self.standing.sent.contains(&i32::from(exit.signal)) {
+            return;
+        }
+        if self.standing.within.contains(&rank) {
+            let how = match exit {
+                ExitCode { signal: 0, code } => format!("with exit code {code}"),
+                ExitCode { signal, .. } => format!("by signal {signal}"),
+            };
+            let code = if exit.is_ok() { 1 } else { exit.shell_status() as u8 };
+            let text = format!("task {rank} ended {how} after MPI_Init and before MPI_Finalize: the step is ended");
+            self.abort(code, text);
+        } else if !self.standing.spoke.contains(&rank) {
+            self.standing.silent.insert(rank);
+            self.judge_silent();
+        }
+    }
+
+    /// A task that ends before it greets leaves those waiting who have.
+    fn judge_silent(&mut self) {
+        if let (Some(rank), Some(other)) = (self.standing.silent.first(), self.standing.within.first()) {
+            let text = format!("task {rank} ended before MPI_Init, while task {other} waits for it: the step is ended");
+            self.abort(1, text);
+        }
+    }
+
+    /// The tasks get a signal.
+    pub(super) fn signalled(&mut self, signal: i32) {
+        self.standing.sent.insert(signal);
+    }
+
+    fn abort(&mut self, code: u8, text: String) {
+        if !std::mem::replace(&mut self.standing.aborted, true) {
+            self.words.push(Word::Abort { code, text });
+        }
+    }
+
+    fn greeted(&mut self, rank: u32) {
+        self.standing.spoke.insert(rank);
+        if self.standing.within.is_empty() {
+            self.words.push(Word::Within(true));
+        }
+        self.standing.within.insert(rank);
+        self.judge_silent();
+    }
+
+    fn finalized(&mut self, rank: u32) {
+        if self.standing.within.remove(&rank) && self.standing.within.is_empty() {
+            self.words.push(Word::Within(false));
+        }
+    }
+
+    fn hear(&mut self, heard: Heard) {
+        for (place, message) in heard.messages {
+            self.feed(ExchangeInput::Peer { place, message });
+        }
+        for place in heard.lost {
+            self.feed(ExchangeInput::Lost { place });
+        }
+    }
+
+    fn join(&mut self, waiter: Waiter, what: What, ranks: IndexSet, data: Vec<u8>) {
+        let ticket = self.wait(waiter);
+        self.feed(ExchangeInput::Join { ticket, what, ranks, data });
+    }
+
+    fn wait(&mut self, waiter: Waiter) -> u64 {
+        self.tickets += 1;
+        self.waiters.insert(self.tickets, waiter);
+        self.tickets
+    }
+
+    fn feed(&mut self, input: ExchangeInput) {
+        let mut queue = VecDeque::from([input]);
+        while let Some(input) = queue.pop_front() {
+            let mut acts = Vec::new();
+            self.exchange.step(now(), input, &mut acts);
+            for act in acts {
+                match act {
+                    ExchangeAct::Send { place, message } => match &mut self.mesh {
+                        Some(mesh) => mesh.send(place, message),
+                        None => queue.push_back(ExchangeInput::Lost { place }),
+                    },
+                    ExchangeAct::Serve { place, ticket, rank } => self.serve(place, ticket, rank, &mut queue),
+                    ExchangeAct::Joined { ticket, result } => self.joined(ticket, result),
+                    ExchangeAct::Answer { ticket, result } => self.answered(ticket, result),
+                }
+            }
+        }
+    }
+
+    fn joined(&mut self, ticket: u64, result: Result<(Vec<u8>, u64), Fault>) {
+        match self.waiters.remove(&ticket) {
+            Some(Waiter::Pmi) => {
+                self.judge_gathering(&result);
+                let acts = self.pmi.gathered(result.as_ref().map(|(data, _)| &data[..]).map_err(|_| ()));
+                self.do_pmi(acts);
+            }
+            Some(waiter) => {
+                if matches!(waiter, Waiter::Fence(_)) {
+                    self.judge_gathering(&result);
+                }
+                pmix::tell_joined(waiter, result);
+            }
+            None => {}
+        }
+    }
+
+    /// A fence that fails leaves tasks of which some will wait for ever.
+    fn judge_gathering(&mut self, result: &Result<(Vec<u8>, u64), Fault>) {
+        if let Err(fault) = result {
+            self.abort(1, format!("tasks waited for each other in vain: {}: the step is ended", pmix::reason(*fault)));
+        }
+    }
+
+    fn answered(&mut self, ticket: u64, result: Result<Vec<u8>, Fault>) {
+        if let Some(Waiter::Ask(reply)) = self.waiters.remove(&ticket) {
+            reply.answer(result.map_err(pmix::verdict));
+        }
+    }
+
+    /// Whether libpmix is in this process: then it must leave without the usual farewells.
+    pub(super) fn has_threads(&self) -> bool {
+        self.pmix.is_loaded()
+    }
+
+    /// All tasks have ended: what was made for them goes.
+    pub(super) fn close(&mut self) {
+        let alone = self.standing.spoke.is_empty() && self.standing.sent.is_empty() && self.launch.layout.ntasks() > 1;
+        if alone && self.linked != Linked::default() && self.launch.node_index == 0 {
+            let text = "the program is linked with MPI, but no task has asked for the others: each has run alone";
+            self.words.push(Word::Notice(text.to_owned()));
+        }
+        if self.stats {
+            let stats = self.exchange.stats();
+            self.words.push(Word::Notice(format!("wireup on {}: {stats:?}", self.launch.node)));
+        }
+        self.pmix.close();
+    }
+
+    /// Whether all was sent that was to be said.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.mesh.as_ref().is_none_or(Mesh::is_flushed)
+    }
+}
+
+fn open_mesh(launch: &StepLaunch, program: &TaskProgram) -> io::Result<Option<Mesh>> {
+    if launch.layout.nodes.len() < 2 {
+        return Ok(None);
+    }
+    let kinship = Kinship { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index };
+    Mesh::open(kinship).map(Some)
+}

@@ -1,0 +1,130 @@
+//! The ends of the descriptors over which tasks speak PMI.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::event::PollFlags;
+use squall_engine::wireup::exchange::Exchange;
+use squall_engine::wireup::pmi::{Pmi, PmiAct};
+use squall_model::step::StepLaunch;
+use squall_model::wire::peer::What;
+
+use super::{Waiter, Wireup, Word};
+
+/// All tasks' ends.
+#[derive(Debug)]
+pub(super) struct PmiTasks {
+    pmi: Pmi,
+    ends: Vec<End>,
+}
+
+#[derive(Debug)]
+struct End {
+    rank: u32,
+    stream: UnixStream,
+    unsent: Vec<u8>,
+    over: bool,
+}
+
+impl PmiTasks {
+    pub(super) fn new(launch: &StepLaunch) -> Self {
+        let name = format!("{}.{}", launch.key.job, launch.key.step);
+        Self { pmi: Pmi::new(name, &launch.layout, &launch.ranks()), ends: Vec::new() }
+    }
+
+    /// Makes a task's descriptor; the task's end is given.
+    pub(super) fn add(&mut self, rank: u32) -> io::Result<OwnedFd> {
+        let (stream, task) = UnixStream::pair()?;
+        stream.set_nonblocking(true)?;
+        self.ends.push(End { rank, stream, unsent: Vec::new(), over: false });
+        Ok(task.into())
+    }
+
+    pub(super) fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.ends.iter().map(|end| {
+            let out = if end.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+            (end.stream.as_fd(), PollFlags::IN | out)
+        })
+    }
+
+    /// A task has said something, or takes something.
+    pub(super) fn handle(&mut self, at: usize) -> Vec<PmiAct> {
+        let mut acts = Vec::new();
+        let Some(end) = self.ends.get_mut(at) else { return acts };
+        end.flush();
+        let mut bytes = [0; 4096];
+        match end.stream.read(&mut bytes) {
+            Ok(0) => end.over = true,
+            Ok(n) => self.pmi.hear(end.rank, &bytes[..n], &mut acts),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => end.over = true,
+        }
+        acts
+    }
+
+    /// The barrier is over.
+    pub(super) fn gathered(&mut self, result: Result<&[u8], ()>) -> Vec<PmiAct> {
+        let mut acts = Vec::new();
+        self.pmi.gathered(result, &mut acts);
+        acts
+    }
+
+    fn send(&mut self, rank: u32, bytes: &[u8]) {
+        if let Some(end) = self.ends.iter_mut().find(|end| end.rank == rank && !end.over) {
+            end.unsent.extend_from_slice(bytes);
+            end.flush();
+        }
+    }
+
+    fn shut(&mut self, rank: u32) {
+        self.ends.iter_mut().filter(|end| end.rank == rank).for_each(|end| end.over = true);
+    }
+
+    /// Forgets those that have ended. Not while places are in use.
+    pub(super) fn sweep(&mut self) {
+        self.ends.retain(|end| !end.over);
+    }
+}
+
+impl End {
+    fn flush(&mut self) {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.unsent.clear(),
+            }
+        }
+    }
+}
+
+impl Wireup {
+    pub(super) fn do_pmi(&mut self, acts: Vec<PmiAct>) {
+        for act in acts {
+            match act {
+                PmiAct::Send { rank, bytes } => self.pmi.send(rank, &bytes),
+                PmiAct::Barrier(data) => {
+                    let everybody = Exchange::everybody(&self.exchange);
+                    self.join(Waiter::Pmi, What::Barrier, everybody, data);
+                }
+                PmiAct::Joined(rank) => self.greeted(rank),
+                PmiAct::Finalized(rank) => self.finalized(rank),
+                PmiAct::Abort { rank, code, text } => self.abort_by(rank, code, &text),
+                PmiAct::Broken { rank, text } => {
+                    self.words.push(Word::Notice(format!("task {rank} says over PMI what nobody understands: {text}")));
+                    self.pmi.shut(rank);
+                }
+            }
+        }
+    }
+
+    /// A task wants the step ended.
+    pub(super) fn abort_by(&mut self, rank: u32, code: i32, text: &str) {
+        // Open MPI's words where it has none.
+        let text = if ["", "N/A"].contains(&text) { String::new() } else { format!(": {}", text.trim_end()) };
+        let shown = u8::try_from(code & 0xff).ok().filter(|&code| code != 0).unwrap_or(1);
+        self.abort(shown, format!("task {rank} called MPI_Abort with code {code}{text}"));
+    }
+}

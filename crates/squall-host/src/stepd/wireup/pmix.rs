@@ -1,0 +1,247 @@
+//! The PMIx server of a step on this node: a socket of ours from the start, libpmix behind it once somebody comes.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use squall_engine::wireup::exchange::ExchangeInput;
+use squall_model::step::StepLaunch;
+use squall_model::wire::peer::{Fault, What};
+
+use super::prompt::Prompt;
+use super::{Port, Waiter, Wireup, Word};
+use crate::sys::pmix::{self, Asked, Job, Server, Upcall, Verdict};
+
+/// Where files are memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The server, as far as it is there.
+#[derive(Debug)]
+pub(super) struct PmixServer {
+    nspace: String,
+    folder: PathBuf,
+    address: SocketAddr,
+    /// Keeps those who speak to libpmix from waiting.
+    prompt: Option<Prompt>,
+    /// Until libpmix has taken it over.
+    listener: Option<TcpListener>,
+    server: Option<Server>,
+    failed: Option<String>,
+}
+
+impl PmixServer {
+    /// Listens, and does no more.
+    pub(super) fn open(launch: &StepLaunch) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let key = launch.key;
+        let name = format!("squall-{}.{}.{}-{}", key.job, key.attempt, key.step, launch.node);
+        let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
+        Ok(Self {
+            nspace: format!("squall.pmix.{}.{}.{}", key.job, key.attempt, key.step),
+            folder: Path::new(room).join(name),
+            address: listener.local_addr()?,
+            prompt: None,
+            listener: Some(listener),
+            server: None,
+            failed: None,
+        })
+    }
+
+    pub(super) fn nspace(&self) -> &str {
+        &self.nspace
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// What tasks of this node share lies there; made with the server.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Loads and starts libpmix, if that has not been tried.
+    pub(super) fn prepare(&mut self, launch: &StepLaunch) {
+        if self.server.is_some() || self.failed.is_some() {
+            return;
+        }
+        match self.start(launch) {
+            Ok(server) => self.server = Some(server),
+            Err(e) => self.failed = Some(e),
+        }
+    }
+
+    fn start(&self, launch: &StepLaunch) -> Result<Server, String> {
+        let made = DirBuilder::new().mode(0o700).create(&self.folder);
+        made.map_err(|e| format!("{}: {e}", self.folder.display()))?;
+        let layout = &launch.layout;
+        let facts = &launch.facts;
+        let universe: u64 = facts.cpus.runs().map(|(cpus, count)| u64::from(*cpus) * u64::from(count)).sum();
+        Server::start(&Job {
+            nspace: self.nspace.clone(),
+            id: format!("{}.{}", launch.key.job, launch.key.step),
+            nodes: layout.nodes.names(),
+            ranks: (0..layout.tasks.len()).map(|place| layout.ranks_on(place)).collect(),
+            here: launch.node_index,
+            universe: u32::try_from(universe).unwrap_or(u32::MAX),
+            folder: self.folder.to_string_lossy().into_owned(),
+            uid: facts.owner.uid,
+            gid: facts.owner.gid,
+        })
+    }
+
+    pub(super) fn interests(&self) -> impl Iterator<Item = (Port, BorrowedFd<'_>)> {
+        let caller = self.listener.as_ref().map(|listener| (Port::Caller, listener.as_fd()));
+        let bell = self.server.as_ref().map(|server| (Port::Bell, server.bell()));
+        let prompt = self.prompt.as_ref().map(|prompt| (Port::Prompt, prompt.interest()));
+        caller.into_iter().chain(bell).chain(prompt)
+    }
+
+    /// Whether libpmix is in this process.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.server.is_some() || self.failed.is_some()
+    }
+
+    /// Removes what was made.
+    pub(super) fn close(&mut self) {
+        if self.is_loaded() {
+            drop(fs::remove_dir_all(&self.folder));
+        }
+    }
+}
+
+/// A fault as libpmix hears it.
+pub(super) fn verdict(fault: Fault) -> Verdict {
+    match fault {
+        Fault::Timeout => Verdict::Timeout,
+        Fault::Gone => Verdict::Gone,
+        Fault::TooLarge => Verdict::TooLarge,
+        Fault::NotFound => Verdict::NotFound,
+    }
+}
+
+/// A fault as the user hears it.
+pub(super) fn reason(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Timeout => "not all tasks have come in time (SLURM_PMIX_TIMEOUT seconds)",
+        Fault::Gone => "a node that takes part is gone",
+        Fault::TooLarge => "the tasks bring more data than is allowed",
+        Fault::NotFound => "there is no such task",
+    }
+}
+
+/// Tells a waiter what all brought.
+pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
+    let result = result.map_err(verdict);
+    match waiter {
+        Waiter::Pmi => {}
+        Waiter::Fence(reply) | Waiter::Ask(reply) => reply.answer(result.map(|(data, _)| data)),
+        Waiter::Connect(reply) => reply.answer(result.err().unwrap_or(Verdict::Well)),
+        Waiter::Group(reply, numbered) => {
+            reply.answer(result.map(|(data, number)| (numbered.then_some(number), data)));
+        }
+    }
+}
+
+impl Wireup {
+    /// The first task has come.
+    pub(super) fn let_in(&mut self) {
+        self.pmix.prepare(&self.launch);
+        let Some(listener) = self.pmix.listener.take() else { return };
+        if let Some(server) = &self.pmix.server {
+            pmix::acknowledge_soon(&listener);
+            self.pmix.prompt = Prompt::new();
+            if let Err(e) = pmix::take_over(&listener) {
+                self.pmix.failed = Some(format!("{} does not listen: {e}", server.version()));
+            }
+        }
+        if let Some(why) = &self.pmix.failed {
+            self.words.push(Word::Notice(format!("no PMIx for MPI programs on {}: {why}", self.launch.node)));
+        }
+    }
+
+    /// Somebody says something to libpmix.
+    pub(super) fn be_prompt(&mut self) {
+        if let Some(prompt) = &mut self.pmix.prompt {
+            prompt.handle();
+        }
+    }
+
+    /// Takes what libpmix wants.
+    pub(super) fn serve_pmix(&mut self) {
+        let upcalls = self.pmix.server.as_ref().map(Server::take).unwrap_or_default();
+        for upcall in upcalls {
+            self.serve_upcall(upcall);
+        }
+    }
+
+    fn serve_upcall(&mut self, upcall: Upcall) {
+        match upcall {
+            Upcall::Connected(rank) => {
+                if let Some(prompt) = &mut self.pmix.prompt {
+                    prompt.watch(self.pmix.address);
+                }
+                self.greeted(rank);
+            }
+            Upcall::Finalized(rank) => self.finalized(rank),
+            Upcall::Abort { rank, code, text, reply } => {
+                self.abort_by(rank, code, &text);
+                reply.answer(Verdict::Well);
+            }
+            Upcall::Fence { asked, data, reply } => {
+                let ranks = self.ranks(asked);
+                self.join(Waiter::Fence(reply), What::Fence, ranks, data);
+            }
+            Upcall::Ask { rank, reply } => {
+                let ticket = self.wait(Waiter::Ask(reply));
+                self.feed(ExchangeInput::Ask { ticket, rank });
+            }
+            Upcall::Published { ticket, data } => {
+                if let Some((place, ticket)) = self.served.remove(&ticket) {
+                    self.feed(ExchangeInput::Served { place, ticket, result: data.ok_or(Fault::NotFound) });
+                }
+            }
+            Upcall::Connect { on, asked, reply } => {
+                let ranks = self.ranks(asked);
+                let what = if on { What::Connect } else { What::Disconnect };
+                self.join(Waiter::Connect(reply), what, ranks, Vec::new());
+            }
+            Upcall::Group { on, name, asked, data, numbered, reply } => {
+                let ranks = self.ranks(asked);
+                let what = if on { What::Group(name) } else { What::Ungroup(name) };
+                self.join(Waiter::Group(reply, numbered), what, ranks, data);
+            }
+        }
+    }
+
+    fn ranks(&self, asked: Asked) -> squall_model::set::IndexSet {
+        match asked {
+            Asked::All => self.exchange.everybody(),
+            Asked::Some(ranks) => ranks,
+        }
+    }
+
+    /// Another node asks what a rank here has published.
+    pub(super) fn serve(
+        &mut self,
+        place: u32,
+        ticket: u64,
+        rank: u32,
+        queue: &mut std::collections::VecDeque<ExchangeInput>,
+    ) {
+        // Nobody has connected here yet: whoever asks had to, so this rank will.
+        self.pmix.prepare(&self.launch);
+        match &self.pmix.server {
+            Some(server) => {
+                self.tickets += 1;
+                self.served.insert(self.tickets, (place, ticket));
+                server.publish_of(rank, self.tickets);
+            }
+            None => queue.push_back(ExchangeInput::Served { place, ticket, result: Err(Fault::NotFound) }),
+        }
+    }
+}

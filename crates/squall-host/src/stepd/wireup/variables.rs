@@ -1,0 +1,93 @@
+//! What tasks are told by their environment, so that MPI programs find each other without being told by the user.
+
+use std::path::Path;
+
+use squall_engine::environment::Env;
+use squall_model::step::{StepLaunch, TaskProgram};
+
+use super::linked::Linked;
+use crate::stepd::environment::Environment;
+use crate::sys::host::is_name_of_host;
+
+/// Variables of an outer step that mean nothing in this one.
+const STALE: [&str; 11] = [
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "PMIX_SERVER_URI2",
+    "PMIX_SERVER_URI21",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI41",
+    "PMI_FD",
+    "PMI_PORT",
+    "PMI_ID",
+    "PMI_RANK",
+];
+
+/// The server's address under the names by which the versions of the library look for it.
+const ADDRESSES: [&str; 5] =
+    ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3", "PMIX_SERVER_URI2", "PMIX_SERVER_URI21"];
+
+/// The descriptor over which a task speaks PMI.
+pub(super) const PMI_FD: i32 = 3;
+
+/// Devices for which Open MPI's psm transports are; without one they do nothing but measure clocks, for 200 ms.
+const PSM_DEVICES: [&str; 4] = ["/dev/hfi1", "/dev/hfi1_0", "/dev/ipath", "/dev/ipath0"];
+
+/// Whether the user wants none of this: `--mpi=none`.
+pub(super) fn is_refused(program: &TaskProgram) -> bool {
+    program.others.iter().any(|(name, value)| name == "mpi" && value == "none")
+}
+
+/// Takes away what an outer step has left.
+pub(in crate::stepd) fn clear(env: &mut Environment) {
+    for name in STALE {
+        env.remove(name);
+    }
+}
+
+/// What all tasks here share. `address`: where the PMIx server listens.
+pub(super) fn shared(launch: &StepLaunch, nspace: &str, address: &str, folder: &Path) -> Env {
+    let mut env: Env = vec![
+        ("PMIX_NAMESPACE".into(), nspace.into()),
+        ("PMIX_SECURITY_MODE".into(), "native".into()),
+        ("PMIX_BFROP_BUFFER_TYPE".into(), "PMIX_BFROP_BUFFER_NON_DESC".into()),
+        ("PMIX_GDS_MODULE".into(), "hash".into()),
+        ("PMIX_SERVER_TMPDIR".into(), folder.to_string_lossy().into_owned()),
+        ("PMIX_SYSTEM_TMPDIR".into(), folder.to_string_lossy().into_owned()),
+        ("PMIX_HOSTNAME".into(), launch.node.clone()),
+        ("PMI_FD".into(), PMI_FD.to_string()),
+        ("PMI_SIZE".into(), launch.layout.ntasks().to_string()),
+    ];
+    let uri = format!("{nspace}.stepd.{};tcp4://{address}", launch.node_index);
+    env.extend(ADDRESSES.map(|name| (name.to_owned(), uri.clone())));
+    env
+}
+
+/// What one task gets.
+pub(super) fn own(rank: u32) -> Env {
+    vec![("PMIX_RANK".into(), rank.to_string()), ("PMI_RANK".into(), rank.to_string())]
+}
+
+/// What Open MPI does better when it is told, where the user has not told it anything himself.
+pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, linked: Linked) {
+    if !PSM_DEVICES.iter().any(|device| Path::new(device).exists()) {
+        env.set_default("OMPI_MCA_mtl", "^psm,psm2,ofi");
+    }
+    if linked.shmem {
+        // Nothing else carries OpenSHMEM, and without its hardware it has to be told that any will do.
+        for (name, value) in
+            [("pml", "ucx"), ("osc", "ucx"), ("opal_common_ucx_tls", "any"), ("opal_common_ucx_devices", "any")]
+        {
+            env.set_default(&format!("OMPI_MCA_{name}"), value);
+        }
+    }
+    if launch.ranks().len() > launch.cores.len() {
+        env.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+    }
+    // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
+    env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
+    if !is_name_of_host(&launch.node) && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
+        env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
+    }
+}

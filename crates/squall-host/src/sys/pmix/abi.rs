@@ -1,0 +1,264 @@
+//! libpmix's binary interface, as far as a server needs it: versions 4.x, and 5.x, which keeps these shapes.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+
+/// Bytes of a namespace's name and of a key, NUL included.
+pub(super) const NSPACE_BYTES: usize = 256;
+const KEY_BYTES: usize = 512;
+
+pub(super) type Status = c_int;
+pub(super) const SUCCESS: Status = 0;
+pub(super) const ERROR: Status = -1;
+pub(super) const ERR_TIMEOUT: Status = -24;
+pub(super) const ERR_UNREACH: Status = -25;
+pub(super) const ERR_OUT_OF_RESOURCE: Status = -29;
+pub(super) const ERR_NOT_FOUND: Status = -46;
+pub(super) const ERR_NOT_SUPPORTED: Status = -47;
+pub(super) const OPERATION_SUCCEEDED: Status = -157;
+
+pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
+pub(super) const RANK_LOCAL_NODE: u32 = u32::MAX - 2;
+
+const BOOL: u16 = 1;
+const STRING: u16 = 3;
+const SIZE: u16 = 4;
+const UINT16: u16 = 13;
+const UINT32: u16 = 14;
+const INFO: u16 = 24;
+const BYTE_OBJECT: u16 = 27;
+const DATA_ARRAY: u16 = 39;
+const PROC_RANK: u16 = 40;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Proc {
+    pub(super) nspace: [c_char; NSPACE_BYTES],
+    pub(super) rank: u32,
+}
+
+impl Proc {
+    pub(super) fn new(nspace: &CStr, rank: u32) -> Self {
+        let mut proc = Self { nspace: [0; NSPACE_BYTES], rank };
+        for (to, from) in proc.nspace[..NSPACE_BYTES - 1].iter_mut().zip(nspace.to_bytes()) {
+            *to = *from as c_char;
+        }
+        proc
+    }
+
+    pub(super) fn is_of(&self, nspace: &CStr) -> bool {
+        let name = self.nspace.iter().map(|&c| c as u8).take_while(|&c| c != 0);
+        name.eq(nspace.to_bytes().iter().copied())
+    }
+}
+
+/// The largest member of the union is three words.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Value {
+    kind: u16,
+    data: [u64; 3],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Info {
+    key: [c_char; KEY_BYTES],
+    flags: u32,
+    value: Value,
+}
+
+impl Info {
+    pub(super) fn is(&self, key: &CStr) -> bool {
+        self.key.iter().map(|&c| c as u8).take_while(|&c| c != 0).eq(key.to_bytes().iter().copied())
+    }
+
+    /// The bytes of a byte object. The value must be alive for as long as they are used.
+    pub(super) fn bytes(&self) -> Option<(*const u8, usize)> {
+        let [at, length, _] = self.value.data;
+        (self.value.kind == BYTE_OBJECT && at != 0).then_some((at as *const u8, length as usize))
+    }
+
+    pub(super) fn flag(&self) -> bool {
+        // A bool is the first byte, an absent value means yes.
+        self.value.kind != BOOL || self.value.data[0].to_ne_bytes()[0] != 0
+    }
+}
+
+#[repr(C)]
+struct DataArray {
+    kind: u16,
+    size: usize,
+    array: *mut c_void,
+}
+
+/// Attributes in the making, with all that they point to.
+#[derive(Default)]
+pub(super) struct Infos {
+    entries: Vec<Info>,
+    texts: Vec<CString>,
+    bytes: Vec<Vec<u8>>,
+    #[expect(clippy::vec_box, reason = "entries point to them: they must stay where they are")]
+    arrays: Vec<Box<DataArray>>,
+    below: Vec<Infos>,
+}
+
+impl Infos {
+    fn add(&mut self, key: &CStr, kind: u16, data: [u64; 3]) {
+        let mut info = Info { key: [0; KEY_BYTES], flags: 0, value: Value { kind, data } };
+        for (to, from) in info.key[..KEY_BYTES - 1].iter_mut().zip(key.to_bytes()) {
+            *to = *from as c_char;
+        }
+        self.entries.push(info);
+    }
+
+    /// A text; what follows a NUL is cut.
+    pub(super) fn text(&mut self, key: &CStr, text: &str) {
+        let text = CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default();
+        self.add(key, STRING, [text.as_ptr() as u64, 0, 0]);
+        self.texts.push(text);
+    }
+
+    pub(super) fn number(&mut self, key: &CStr, number: u32) {
+        self.add(key, UINT32, first_bytes(&number.to_ne_bytes()));
+    }
+
+    pub(super) fn short(&mut self, key: &CStr, number: u16) {
+        self.add(key, UINT16, first_bytes(&number.to_ne_bytes()));
+    }
+
+    pub(super) fn size(&mut self, key: &CStr, number: u64) {
+        self.add(key, SIZE, [number, 0, 0]);
+    }
+
+    pub(super) fn rank(&mut self, key: &CStr, rank: u32) {
+        self.add(key, PROC_RANK, first_bytes(&rank.to_ne_bytes()));
+    }
+
+    pub(super) fn yes_or_no(&mut self, key: &CStr, yes: bool) {
+        self.add(key, BOOL, first_bytes(&[u8::from(yes)]));
+    }
+
+    pub(super) fn object(&mut self, key: &CStr, bytes: Vec<u8>) {
+        self.add(key, BYTE_OBJECT, [bytes.as_ptr() as u64, bytes.len() as u64, 0]);
+        self.bytes.push(bytes);
+    }
+
+    pub(super) fn array(&mut self, key: &CStr, mut infos: Self) {
+        let (array, size) = infos.raw();
+        let array = Box::new(DataArray { kind: INFO, size, array: array.cast() });
+        self.add(key, DATA_ARRAY, [ptr::from_ref(&*array) as u64, 0, 0]);
+        self.arrays.push(array);
+        self.below.push(infos);
+    }
+
+    /// As the library takes it: valid as long as this is neither changed nor dropped.
+    pub(super) fn raw(&mut self) -> (*mut Info, usize) {
+        (self.entries.as_mut_ptr(), self.entries.len())
+    }
+}
+
+/// A small member of the union stands in its first bytes.
+fn first_bytes(bytes: &[u8]) -> [u64; 3] {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    [u64::from_ne_bytes(word), 0, 0]
+}
+
+pub(super) type OpDone = unsafe extern "C" fn(Status, *mut c_void);
+pub(super) type Release = unsafe extern "C" fn(*mut c_void);
+pub(super) type ModexDone =
+    unsafe extern "C" fn(Status, *const c_char, usize, *mut c_void, Option<Release>, *mut c_void);
+pub(super) type InfoDone = unsafe extern "C" fn(Status, *mut Info, usize, *mut c_void, Option<Release>, *mut c_void);
+pub(super) type ModexAnswer = unsafe extern "C" fn(Status, *mut c_char, usize, *mut c_void);
+
+/// What a server calls.
+#[derive(Clone, Copy)]
+pub(super) struct Calls {
+    pub(super) version: unsafe extern "C" fn() -> *const c_char,
+    pub(super) server_init: unsafe extern "C" fn(*mut Module, *mut Info, usize) -> Status,
+    pub(super) register_nspace:
+        unsafe extern "C" fn(*const c_char, c_int, *mut Info, usize, Option<OpDone>, *mut c_void) -> Status,
+    pub(super) register_client:
+        unsafe extern "C" fn(*const Proc, u32, u32, *mut c_void, Option<OpDone>, *mut c_void) -> Status,
+    pub(super) dmodex_request: unsafe extern "C" fn(*const Proc, ModexAnswer, *mut c_void) -> Status,
+    pub(super) generate_regex: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
+    pub(super) generate_ppn: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
+}
+
+/// What a server is asked for; an absent entry is something that it does not offer.
+#[repr(C)]
+pub(super) struct Module {
+    pub(super) client_connected: Option<unsafe extern "C" fn()>,
+    pub(super) client_finalized:
+        Option<unsafe extern "C" fn(*const Proc, *mut c_void, Option<OpDone>, *mut c_void) -> Status>,
+    pub(super) abort: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            *mut c_void,
+            c_int,
+            *const c_char,
+            *mut Proc,
+            usize,
+            Option<OpDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub(super) fence: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            usize,
+            *const Info,
+            usize,
+            *mut c_char,
+            usize,
+            Option<ModexDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub(super) direct_modex:
+        Option<unsafe extern "C" fn(*const Proc, *const Info, usize, Option<ModexDone>, *mut c_void) -> Status>,
+    pub(super) publish: Option<unsafe extern "C" fn()>,
+    pub(super) lookup: Option<unsafe extern "C" fn()>,
+    pub(super) unpublish: Option<unsafe extern "C" fn()>,
+    pub(super) spawn: Option<unsafe extern "C" fn()>,
+    pub(super) connect: Option<Connect>,
+    pub(super) disconnect: Option<Connect>,
+    pub(super) register_events:
+        Option<unsafe extern "C" fn(*mut Status, usize, *const Info, usize, Option<OpDone>, *mut c_void) -> Status>,
+    pub(super) deregister_events:
+        Option<unsafe extern "C" fn(*mut Status, usize, Option<OpDone>, *mut c_void) -> Status>,
+    pub(super) listener: Option<unsafe extern "C" fn()>,
+    pub(super) notify_event:
+        Option<unsafe extern "C" fn(Status, *const Proc, u8, *mut Info, usize, Option<OpDone>, *mut c_void) -> Status>,
+    pub(super) query: Option<unsafe extern "C" fn()>,
+    pub(super) tool_connected: Option<unsafe extern "C" fn()>,
+    pub(super) log: Option<unsafe extern "C" fn()>,
+    pub(super) allocate: Option<unsafe extern "C" fn()>,
+    pub(super) job_control: Option<unsafe extern "C" fn()>,
+    pub(super) monitor: Option<unsafe extern "C" fn()>,
+    pub(super) get_credential: Option<unsafe extern "C" fn()>,
+    pub(super) validate_credential: Option<unsafe extern "C" fn()>,
+    pub(super) iof_pull: Option<unsafe extern "C" fn()>,
+    pub(super) push_stdin: Option<unsafe extern "C" fn()>,
+    pub(super) group: Option<
+        unsafe extern "C" fn(
+            c_int,
+            *const c_char,
+            *const Proc,
+            usize,
+            *const Info,
+            usize,
+            Option<InfoDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub(super) fabric: Option<unsafe extern "C" fn()>,
+    pub(super) client_connected2:
+        Option<unsafe extern "C" fn(*const Proc, *mut c_void, *mut Info, usize, Option<OpDone>, *mut c_void) -> Status>,
+    /// Later versions know more; they must find nothing there.
+    pub(super) later: [usize; 8],
+}
+
+pub(super) type Connect =
+    unsafe extern "C" fn(*const Proc, usize, *const Info, usize, Option<OpDone>, *mut c_void) -> Status;

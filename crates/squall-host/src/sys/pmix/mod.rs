@@ -1,0 +1,361 @@
+//! libpmix as a server, loaded when it is wanted. It runs a thread of its own; what it asks its host for goes into a queue
+//! with a bell, and is answered from wherever the host likes.
+//!
+//! One server for each process, once: that is libpmix's limit.
+
+mod abi;
+mod upcall;
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use abi::{Calls, Infos, Proc, Status};
+pub(crate) use upcall::{Asked, DoneReply, GroupReply, ModexReply, Upcall, Verdict};
+use upcall::{Inbox, answered, module};
+
+/// Where the library is.
+const LIBRARY: &CStr = c"libpmix.so.2";
+
+/// Variables under which the library works in this process. Job data is told to each task when it connects (`hash`): no
+/// files in shared memory that somebody must remove. And the server has no use for the topology, whose discovery would be
+/// most of the time that it takes to start.
+const OWN_ENVIRONMENT: [(&str, &str); 2] = [("PMIX_MCA_gds", "hash"), ("HWLOC_SYNTHETIC", "pu:1")];
+
+/// What the library must know of the step.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    /// The namespace.
+    pub(crate) nspace: String,
+    /// `JOB.STEP`.
+    pub(crate) id: String,
+    /// Names of the nodes.
+    pub(crate) nodes: Vec<String>,
+    /// Ranks on each node. Same length as `nodes`.
+    pub(crate) ranks: Vec<Vec<u32>>,
+    /// This node's place among them.
+    pub(crate) here: u32,
+    /// Slots of the whole allocation.
+    pub(crate) universe: u32,
+    /// Where tasks may leave what others of the node are to find.
+    pub(crate) folder: String,
+    /// Whose tasks they are.
+    pub(crate) uid: u32,
+    /// Their group.
+    pub(crate) gid: u32,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Server {
+    calls: CallsBox,
+    nspace: CString,
+    inbox: &'static Inbox,
+}
+
+/// Function pointers, which have nothing to show.
+struct CallsBox(Calls);
+
+impl std::fmt::Debug for CallsBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("libpmix")
+    }
+}
+
+impl Server {
+    /// Loads the library and starts the server. The error says what is missing. Call while the process has few descriptors
+    /// (the library's `select` knows 1024) and no other thread.
+    pub(crate) fn start(job: &Job) -> Result<Self, String> {
+        let calls = load()?;
+        for (name, value) in OWN_ENVIRONMENT {
+            // SAFETY: the caller has no other thread that could read the environment meanwhile.
+            unsafe { std::env::set_var(name, value) };
+        }
+        let nspace = CString::new(job.nspace.as_str()).map_err(|e| e.to_string())?;
+        let bell =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK);
+        let local = job.ranks.get(job.here as usize).cloned().unwrap_or_default();
+        let inbox = Inbox::install(bell.map_err(|e| e.to_string())?, nspace.clone(), local.clone())?;
+        let server = Self { calls: CallsBox(calls), nspace, inbox };
+        server.init(job)?;
+        server.register(job, &local)?;
+        Ok(server)
+    }
+
+    /// The library's version, in its own words.
+    pub(crate) fn version(&self) -> String {
+        // SAFETY: the call takes nothing and gives a static string.
+        let version = unsafe { CStr::from_ptr((self.calls.0.version)()) };
+        version.to_string_lossy().into_owned()
+    }
+
+    fn init(&self, job: &Job) -> Result<(), String> {
+        let mut infos = Infos::default();
+        let node = job.nodes.get(job.here as usize).map(String::as_str).unwrap_or_default();
+        infos.text(c"pmix.srvr.tmpdir", &job.folder);
+        infos.text(c"pmix.sys.tmpdir", &job.folder);
+        infos.text(c"pmix.hname", node);
+        infos.number(c"pmix.nodeid", job.here);
+        infos.text(c"pmix.srv.nspace", &format!("{}.stepd", job.nspace));
+        infos.rank(c"pmix.srv.rank", job.here);
+        // The library keeps what it is given here: a copy of the entries, and only those.
+        let module = Box::leak(Box::new(module()));
+        let (array, count) = infos.raw();
+        // SAFETY: module and attributes are valid for the call; the module's functions are those of `upcall`, which may be
+        // called from any thread at any time from now on.
+        check("PMIx_server_init", unsafe { (self.calls.0.server_init)(module, array, count) })
+    }
+
+    fn register(&self, job: &Job, local: &[u32]) -> Result<(), String> {
+        let mut infos = self.describe(job, local)?;
+        let (array, count) = infos.raw();
+        let nspace = Proc::new(&self.nspace, 0).nspace;
+        // SAFETY: all pointers are valid for the call, which without a callback has done all when it returns.
+        let status = unsafe {
+            (self.calls.0.register_nspace)(nspace.as_ptr(), local.len() as i32, array, count, None, ptr::null_mut())
+        };
+        check("PMIx_server_register_nspace", status)?;
+        for &rank in local {
+            let proc = Proc::new(&self.nspace, rank);
+            // SAFETY: as above.
+            let status = unsafe {
+                (self.calls.0.register_client)(
+                    &raw const proc,
+                    job.uid,
+                    job.gid,
+                    ptr::null_mut(),
+                    None,
+                    ptr::null_mut(),
+                )
+            };
+            check("PMIx_server_register_client", status)?;
+        }
+        Ok(())
+    }
+
+    /// All that tasks are told of their step.
+    fn describe(&self, job: &Job, local: &[u32]) -> Result<Infos, String> {
+        let size: usize = job.ranks.iter().map(Vec::len).sum();
+        let size = u32::try_from(size).map_err(|e| e.to_string())?;
+        let joined = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let nodes = generate(self.calls.0.generate_regex, &job.nodes.join(","))?;
+        let ranks: Vec<String> = job.ranks.iter().map(|ranks| joined(ranks)).collect();
+        let ranks = generate(self.calls.0.generate_ppn, &ranks.join(";"))?;
+        let mut infos = Infos::default();
+        infos.text(c"pmix.nmap", &nodes);
+        infos.text(c"pmix.pmap", &ranks);
+        infos.text(c"pmix.jobid", &job.id);
+        infos.number(c"pmix.univ.size", job.universe.max(size));
+        for key in [c"pmix.job.size", c"pmix.max.size", c"pmix.app.size"] {
+            infos.number(key, size);
+        }
+        infos.number(c"pmix.job.napps", 1);
+        infos.number(c"pmix.num.nodes", job.nodes.len() as u32);
+        for key in [c"pmix.local.size", c"pmix.node.size"] {
+            infos.number(key, local.len() as u32);
+        }
+        infos.number(c"pmix.nodeid", job.here);
+        infos.text(c"pmix.lpeers", &joined(local));
+        infos.rank(c"pmix.lldr", local.first().copied().unwrap_or(0));
+        infos.text(c"pmix.tmpdir", &job.folder);
+        infos.text(c"pmix.nsdir", &job.folder);
+        infos.yes_or_no(c"pmix.tdir.rmclean", true);
+        infos.yes_or_no(c"pmix.spawned", false);
+        for (place, ranks) in job.ranks.iter().enumerate() {
+            for (at, &rank) in ranks.iter().enumerate() {
+                let mut proc = Infos::default();
+                proc.rank(c"pmix.rank", rank);
+                proc.number(c"pmix.appnum", 0);
+                for key in [c"pmix.grank", c"pmix.apprank"] {
+                    proc.rank(key, rank);
+                }
+                proc.rank(c"pmix.aldr", 0);
+                proc.short(c"pmix.lrank", at as u16);
+                proc.short(c"pmix.nrank", at as u16);
+                proc.text(c"pmix.hname", &job.nodes[place]);
+                proc.number(c"pmix.nodeid", place as u32);
+                proc.number(c"pmix.reinc", 0);
+                infos.array(c"pmix.pdata", proc);
+            }
+        }
+        Ok(infos)
+    }
+
+    /// Rings when there is something to `take`.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.inbox.bell.as_fd()
+    }
+
+    /// What the library wants.
+    pub(crate) fn take(&self) -> Vec<Upcall> {
+        self.inbox.take()
+    }
+
+    /// Asks what a rank here has published; comes back as `Upcall::Published`, when it has.
+    pub(crate) fn publish_of(&self, rank: u32, ticket: u64) {
+        let proc = Proc::new(&self.nspace, rank);
+        // SAFETY: the process is valid for the call; the callback takes the ticket, which is no pointer.
+        let status = unsafe { (self.calls.0.dmodex_request)(&raw const proc, answered, ticket as *mut c_void) };
+        if status != abi::SUCCESS {
+            self.inbox.put(Upcall::Published { ticket, data: None });
+        }
+    }
+}
+
+/// A node or rank list in the library's own form.
+fn generate(
+    call: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
+    list: &str,
+) -> Result<String, String> {
+    let list = CString::new(list).map_err(|e| e.to_string())?;
+    let mut made: *mut c_char = ptr::null_mut();
+    // SAFETY: both pointers are valid for the call.
+    check("PMIx_generate_regex", unsafe { call(list.as_ptr(), &raw mut made) })?;
+    if made.is_null() {
+        return Err("PMIx_generate_regex made nothing".to_owned());
+    }
+    // SAFETY: the library has given us a string of its own making, ended by NUL, from malloc.
+    unsafe {
+        let text = CStr::from_ptr(made).to_string_lossy().into_owned();
+        libc::free(made.cast());
+        Ok(text)
+    }
+}
+
+/// Has the server take connections from `socket`, on which one waits already, instead of its own.
+pub(crate) fn take_over(socket: &TcpListener) -> io::Result<()> {
+    let theirs = other_listener(socket)?;
+    // SAFETY: the descriptor is open: it was found among this process's own, and the library keeps it for good.
+    let theirs = unsafe { BorrowedFd::borrow_raw(theirs) };
+    let before = TcpListener::from(rustix::io::fcntl_dupfd_cloexec(theirs, 3)?);
+    // SAFETY: takes integers. The library's number now means our socket; `before` keeps the old one alive.
+    if unsafe { libc::dup3(socket.as_raw_fd(), theirs.as_raw_fd(), libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Its thread may still wait for the old socket: so something comes there.
+    drop(TcpStream::connect(before.local_addr()?));
+    Ok(())
+}
+
+fn check(call: &str, status: Status) -> Result<(), String> {
+    match status {
+        abi::SUCCESS | abi::OPERATION_SUCCEEDED => Ok(()),
+        status => Err(format!("{call} failed with {status}")),
+    }
+}
+
+/// The socket on which the library listens: the only one of this process besides ours.
+fn other_listener(ours: &TcpListener) -> io::Result<i32> {
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // SAFETY: a descriptor that was closed since gives an error; none is touched.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+        let listens = rustix::net::sockopt::socket_acceptconn(borrowed) == Ok(true);
+        let inet = rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::INET);
+        if fd != ours.as_raw_fd() && listens && inet {
+            return Ok(fd);
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// Connections that the library has accepted on `address`, as copies, and from where they come.
+pub(crate) fn accepted(address: SocketAddr) -> Vec<(OwnedFd, SocketAddr)> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let numbers: Vec<i32> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let look = |fd: i32| {
+        // SAFETY: a descriptor that was closed since, or means something else now, gives an error or is left out.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let local = SocketAddr::try_from(rustix::net::getsockname(fd).ok()?).ok()?;
+        let peer = SocketAddr::try_from(rustix::net::getpeername(fd).ok()??).ok()?;
+        (local == address).then_some(())?;
+        Some((rustix::io::fcntl_dupfd_cloexec(fd, 3).ok()?, peer))
+    };
+    numbers.into_iter().filter_map(look).collect()
+}
+
+/// How long the kernel may hold back the acknowledgement of what comes, in microseconds (Linux 6.15; see tcp.h).
+const TCP_DELACK_MAX_US: i32 = 46;
+
+/// Has the kernel acknowledge soon what comes over connections of this listener, where it can.
+pub(crate) fn acknowledge_soon(socket: &TcpListener) {
+    let most: i32 = 8000;
+    // SAFETY: the option's value is an integer, valid for the call. An error changes nothing.
+    unsafe {
+        let length = size_of::<i32>() as u32;
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, TCP_DELACK_MAX_US, (&raw const most).cast(), length);
+    }
+}
+
+/// Ends this process at once: the library's thread may be anywhere, and what it registered to be run at exit is not.
+pub(crate) fn leave(status: i32) -> ! {
+    // SAFETY: takes an integer and does not return.
+    unsafe { libc::_exit(status) }
+}
+
+fn load() -> Result<Calls, String> {
+    // SAFETY: the library's initialisers run; they are made to be run in any process. It is never unloaded.
+    let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
+    if library.is_null() {
+        return Err(loader_error());
+    }
+    // SAFETY: each name has had this signature since version 4.0 of the library (2.0 most of them).
+    unsafe {
+        Ok(Calls {
+            version: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(symbol(
+                library,
+                c"PMIx_Get_version",
+            )?),
+            server_init: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*mut abi::Module, *mut abi::Info, usize) -> Status,
+            >(symbol(library, c"PMIx_server_init")?),
+            register_nspace: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(
+                    *const c_char,
+                    i32,
+                    *mut abi::Info,
+                    usize,
+                    Option<abi::OpDone>,
+                    *mut c_void,
+                ) -> Status,
+            >(symbol(library, c"PMIx_server_register_nspace")?),
+            register_client: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*const Proc, u32, u32, *mut c_void, Option<abi::OpDone>, *mut c_void) -> Status,
+            >(symbol(library, c"PMIx_server_register_client")?),
+            dmodex_request: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*const Proc, abi::ModexAnswer, *mut c_void) -> Status,
+            >(symbol(library, c"PMIx_server_dmodex_request")?),
+            generate_regex: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
+            >(symbol(library, c"PMIx_generate_regex")?),
+            generate_ppn: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
+            >(symbol(library, c"PMIx_generate_ppn")?),
+        })
+    }
+}
+
+/// # Safety
+/// `library` must be a handle of `dlopen`.
+unsafe fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
+    // SAFETY: the handle is valid, the name ends with NUL.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    if found.is_null() { Err(loader_error()) } else { Ok(found) }
+}
+
+fn loader_error() -> String {
+    // SAFETY: gives NULL or a string that stays until the next call of this thread.
+    unsafe {
+        let error = libc::dlerror();
+        if error.is_null() { "unknown".to_owned() } else { CStr::from_ptr(error).to_string_lossy().into_owned() }
+    }
+}

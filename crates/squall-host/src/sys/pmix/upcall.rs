@@ -1,0 +1,481 @@
+//! What libpmix asks its host for: called on the library's thread, so everything is copied into a queue at once.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use squall_model::set::IndexSet;
+
+use super::abi::{
+    ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_OUT_OF_RESOURCE, ERR_TIMEOUT, ERR_UNREACH, ERROR, Info, InfoDone, Infos,
+    ModexDone, Module, OPERATION_SUCCEEDED, OpDone, Proc, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status,
+};
+
+/// Something that the library wants.
+#[derive(Debug)]
+pub(crate) enum Upcall {
+    /// A task has connected.
+    Connected(u32),
+    /// A task is done with it.
+    Finalized(u32),
+    /// A task wants the step ended.
+    Abort {
+        /// Which.
+        rank: u32,
+        /// With this exit code.
+        code: i32,
+        /// Its words.
+        text: String,
+        /// To be told.
+        reply: DoneReply,
+    },
+    /// All tasks here that take part are in a fence.
+    Fence {
+        /// Who takes part.
+        asked: Asked,
+        /// What they bring.
+        data: Vec<u8>,
+        /// To be told.
+        reply: ModexReply,
+    },
+    /// What has a rank elsewhere published?
+    Ask {
+        /// The rank.
+        rank: u32,
+        /// To be told.
+        reply: ModexReply,
+    },
+    /// Answer to `publish_of`.
+    Published {
+        /// Its number.
+        ticket: u64,
+        /// What was published.
+        data: Option<Vec<u8>>,
+    },
+    /// `PMIx_Connect` (or, not `on`, `PMIx_Disconnect`) of all tasks here that take part.
+    Connect {
+        /// Connect, not disconnect.
+        on: bool,
+        /// Who takes part.
+        asked: Asked,
+        /// To be told.
+        reply: DoneReply,
+    },
+    /// A group is made (or, not `on`, given up) by all tasks here that take part.
+    Group {
+        /// Made, not given up.
+        on: bool,
+        /// Its name.
+        name: String,
+        /// Who takes part.
+        asked: Asked,
+        /// What they bring for the others.
+        data: Vec<u8>,
+        /// A number is wanted for it.
+        numbered: bool,
+        /// To be told.
+        reply: GroupReply,
+    },
+}
+
+/// Which ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// All of the step.
+    All,
+    /// These.
+    Some(IndexSet),
+}
+
+/// How something went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Well.
+    Well,
+    /// Not all came in time.
+    Timeout,
+    /// Somebody is gone.
+    Gone,
+    /// It is too much.
+    TooLarge,
+    /// There is no such thing.
+    NotFound,
+}
+
+impl Verdict {
+    fn status(self) -> Status {
+        match self {
+            Self::Well => SUCCESS,
+            Self::Timeout => ERR_TIMEOUT,
+            Self::Gone => ERR_UNREACH,
+            Self::TooLarge => ERR_OUT_OF_RESOURCE,
+            Self::NotFound => ERR_NOT_FOUND,
+        }
+    }
+}
+
+/// Whom to tell that something is done.
+#[derive(Debug)]
+pub(crate) struct DoneReply(OpDone, *mut c_void);
+
+/// Whom to tell what all brought, or what one has published.
+#[derive(Debug)]
+pub(crate) struct ModexReply(ModexDone, *mut c_void);
+
+/// Whom to tell of a group.
+#[derive(Debug)]
+pub(crate) struct GroupReply(InfoDone, *mut c_void);
+
+// SAFETY: the library hands out a function and its argument to be called once, from any thread: it passes the call on to its
+// own thread itself. The argument is only handed back, never looked at.
+unsafe impl Send for DoneReply {}
+// SAFETY: as above.
+unsafe impl Send for ModexReply {}
+// SAFETY: as above.
+unsafe impl Send for GroupReply {}
+
+impl DoneReply {
+    pub(crate) fn answer(self, verdict: Verdict) {
+        // SAFETY: called once, by value, as the library asks.
+        unsafe { (self.0)(verdict.status(), self.1) };
+    }
+}
+
+impl ModexReply {
+    pub(crate) fn answer(self, result: Result<Vec<u8>, Verdict>) {
+        let (status, data) = match result {
+            Ok(data) => (SUCCESS, data),
+            Err(verdict) => (verdict.status(), Vec::new()),
+        };
+        let data = Box::new(data);
+        let (at, length) = (data.as_ptr().cast::<c_char>(), data.len());
+        let kept = Box::into_raw(data).cast::<c_void>();
+        // SAFETY: called once, by value. The bytes live until the library calls `drop_bytes`, once.
+        unsafe { (self.0)(status, at, length, self.1, Some(drop_bytes as Release), kept) };
+    }
+}
+
+impl GroupReply {
+    /// With the group's number and what all brought for each other.
+    pub(crate) fn answer(self, result: Result<(Option<u64>, Vec<u8>), Verdict>) {
+        let mut infos = Infos::default();
+        let status = match result {
+            Ok((number, data)) => {
+                if let Some(number) = number {
+                    infos.size(c"pmix.grp.ctxid", number);
+                }
+                if !data.is_empty() {
+                    infos.object(c"pmix.grp.endpt", data);
+                }
+                SUCCESS
+            }
+            Err(verdict) => verdict.status(),
+        };
+        let mut infos = Box::new(infos);
+        let (array, count) = infos.raw();
+        let array = if count == 0 { ptr::null_mut() } else { array };
+        let kept = Box::into_raw(infos).cast::<c_void>();
+        // SAFETY: called once, by value. The attributes live until the library calls `drop_infos`, once.
+        unsafe { (self.0)(status, array, count, self.1, Some(drop_infos as Release), kept) };
+    }
+}
+
+unsafe extern "C" fn drop_bytes(kept: *mut c_void) {
+    // SAFETY: made by `Box::into_raw` of this type, and given back once.
+    drop(unsafe { Box::from_raw(kept.cast::<Vec<u8>>()) });
+}
+
+unsafe extern "C" fn drop_infos(kept: *mut c_void) {
+    // SAFETY: made by `Box::into_raw` of this type, and given back once.
+    drop(unsafe { Box::from_raw(kept.cast::<Infos>()) });
+}
+
+/// The queue between the library's thread and the host.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pub(super) bell: OwnedFd,
+    nspace: CString,
+    local: Vec<u32>,
+    queue: Mutex<Vec<Upcall>>,
+}
+
+static INBOX: OnceLock<Inbox> = OnceLock::new();
+
+/// The queue of this process, once there is one.
+fn inbox() -> Option<&'static Inbox> {
+    INBOX.get()
+}
+
+impl Inbox {
+    pub(super) fn install(bell: OwnedFd, nspace: CString, local: Vec<u32>) -> Result<&'static Self, String> {
+        let inbox = Self { bell, nspace, local, queue: Mutex::default() };
+        INBOX.set(inbox).map_err(|_| "libpmix can be started once in a process".to_owned())?;
+        INBOX.get().ok_or_else(|| "libpmix has no queue".to_owned())
+    }
+
+    pub(super) fn put(&self, upcall: Upcall) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(upcall);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(super) fn take(&self) -> Vec<Upcall> {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Who takes part. None: somebody of another namespace does.
+    ///
+    /// # Safety
+    /// `procs` must point to `count` entries.
+    unsafe fn asked(&self, procs: *const Proc, count: usize) -> Option<Asked> {
+        let mut ranks = IndexSet::new();
+        for at in 0..count {
+            // SAFETY: `at` is below the count.
+            let proc = unsafe { &*procs.add(at) };
+            match proc.rank {
+                _ if !proc.is_of(&self.nspace) => return None,
+                RANK_WILDCARD => return Some(Asked::All),
+                RANK_LOCAL_NODE => {
+                    for &rank in &self.local {
+                        ranks.insert(rank);
+                    }
+                }
+                rank => {
+                    ranks.insert(rank);
+                }
+            }
+        }
+        Some(Asked::Some(ranks))
+    }
+}
+
+/// What this host offers.
+pub(super) fn module() -> Module {
+    Module {
+        client_connected: None,
+        client_finalized: Some(client_finalized),
+        abort: Some(abort),
+        fence: Some(fence),
+        direct_modex: Some(direct_modex),
+        publish: None,
+        lookup: None,
+        unpublish: None,
+        spawn: None,
+        connect: Some(connect),
+        disconnect: Some(disconnect),
+        register_events: Some(register_events),
+        deregister_events: Some(deregister_events),
+        listener: None,
+        notify_event: Some(notify_event),
+        query: None,
+        tool_connected: None,
+        log: None,
+        allocate: None,
+        job_control: None,
+        monitor: None,
+        get_credential: None,
+        validate_credential: None,
+        iof_pull: None,
+        push_stdin: None,
+        group: Some(group),
+        fabric: None,
+        client_connected2: Some(client_connected),
+        later: [0; 8],
+    }
+}
+
+unsafe extern "C" fn client_connected(
+    proc: *const Proc,
+    _object: *mut c_void,
+    _infos: *mut Info,
+    _count: usize,
+    _done: Option<OpDone>,
+    _data: *mut c_void,
+) -> Status {
+    let Some(inbox) = inbox() else { return ERROR };
+    // SAFETY: the library gives a valid process.
+    inbox.put(Upcall::Connected(unsafe { (*proc).rank }));
+    OPERATION_SUCCEEDED
+}
+
+unsafe extern "C" fn client_finalized(
+    proc: *const Proc,
+    _object: *mut c_void,
+    _done: Option<OpDone>,
+    _data: *mut c_void,
+) -> Status {
+    let Some(inbox) = inbox() else { return ERROR };
+    // SAFETY: the library gives a valid process.
+    inbox.put(Upcall::Finalized(unsafe { (*proc).rank }));
+    OPERATION_SUCCEEDED
+}
+
+unsafe extern "C" fn abort(
+    proc: *const Proc,
+    _object: *mut c_void,
+    code: c_int,
+    text: *const c_char,
+    _procs: *mut Proc,
+    _count: usize,
+    done: Option<OpDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives a valid process, and no text or one ended by NUL.
+    let (rank, text) = unsafe {
+        let text = if text.is_null() { String::new() } else { CStr::from_ptr(text).to_string_lossy().into_owned() };
+        ((*proc).rank, text)
+    };
+    inbox.put(Upcall::Abort { rank, code, text, reply: DoneReply(done, data) });
+    SUCCESS
+}
+
+unsafe extern "C" fn fence(
+    procs: *const Proc,
+    count: usize,
+    _infos: *const Info,
+    _info_count: usize,
+    bytes: *mut c_char,
+    length: usize,
+    done: Option<ModexDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: `procs` has `count` entries; the bytes are ours from now on, made by malloc.
+    let (asked, brought) = unsafe {
+        let brought = if bytes.is_null() || length == 0 {
+            Vec::new()
+        } else {
+            std::slice::from_raw_parts(bytes.cast::<u8>(), length).to_vec()
+        };
+        libc::free(bytes.cast());
+        (inbox.asked(procs, count), brought)
+    };
+    let Some(asked) = asked else { return ERR_NOT_SUPPORTED };
+    inbox.put(Upcall::Fence { asked, data: brought, reply: ModexReply(done, data) });
+    SUCCESS
+}
+
+unsafe extern "C" fn direct_modex(
+    proc: *const Proc,
+    _infos: *const Info,
+    _count: usize,
+    done: Option<ModexDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives a valid process.
+    let proc = unsafe { &*proc };
+    if !proc.is_of(&inbox.nspace) {
+        return ERR_NOT_FOUND;
+    }
+    inbox.put(Upcall::Ask { rank: proc.rank, reply: ModexReply(done, data) });
+    SUCCESS
+}
+
+/// The answer to a `dmodex_request`; the bytes stay the library's.
+pub(super) unsafe extern "C" fn answered(status: Status, bytes: *mut c_char, length: usize, ticket: *mut c_void) {
+    let Some(inbox) = inbox() else { return };
+    let data = (status == SUCCESS).then(|| {
+        if bytes.is_null() || length == 0 {
+            return Vec::new();
+        }
+        // SAFETY: the library gives that many bytes, valid during this call.
+        unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length).to_vec() }
+    });
+    inbox.put(Upcall::Published { ticket: ticket as u64, data });
+}
+
+/// # Safety
+/// `procs` must point to `count` entries.
+unsafe fn connects(on: bool, procs: *const Proc, count: usize, done: Option<OpDone>, data: *mut c_void) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: as the caller says.
+    let Some(asked) = (unsafe { inbox.asked(procs, count) }) else { return ERR_NOT_SUPPORTED };
+    inbox.put(Upcall::Connect { on, asked, reply: DoneReply(done, data) });
+    SUCCESS
+}
+
+unsafe extern "C" fn connect(
+    procs: *const Proc,
+    count: usize,
+    _infos: *const Info,
+    _info_count: usize,
+    done: Option<OpDone>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library gives that many entries.
+    unsafe { connects(true, procs, count, done, data) }
+}
+
+unsafe extern "C" fn disconnect(
+    procs: *const Proc,
+    count: usize,
+    _infos: *const Info,
+    _info_count: usize,
+    done: Option<OpDone>,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the library gives that many entries.
+    unsafe { connects(false, procs, count, done, data) }
+}
+
+unsafe extern "C" fn group(
+    operation: c_int,
+    name: *const c_char,
+    procs: *const Proc,
+    count: usize,
+    infos: *const Info,
+    info_count: usize,
+    done: Option<InfoDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives a name ended by NUL and that many processes and attributes, valid during this call.
+    let (name, asked, infos) = unsafe {
+        let infos = if infos.is_null() { &[] } else { std::slice::from_raw_parts(infos, info_count) };
+        (CStr::from_ptr(name).to_string_lossy().into_owned(), inbox.asked(procs, count), infos)
+    };
+    let Some(asked) = asked else { return ERR_NOT_SUPPORTED };
+    let numbered = infos.iter().any(|info| info.is(c"pmix.grp.actxid") && info.flag());
+    let brought = infos.iter().find(|info| info.is(c"pmix.grp.endpt")).and_then(Info::bytes);
+    // SAFETY: a byte object of an attribute that is valid during this call.
+    let brought = brought.map(|(at, length)| unsafe { std::slice::from_raw_parts(at, length) }.to_vec());
+    let (data_brought, reply) = (brought.unwrap_or_default(), GroupReply(done, data));
+    inbox.put(Upcall::Group { on: operation == 0, name, asked, data: data_brought, numbered, reply });
+    SUCCESS
+}
+
+unsafe extern "C" fn register_events(
+    _codes: *mut Status,
+    _count: usize,
+    _infos: *const Info,
+    _info_count: usize,
+    _done: Option<OpDone>,
+    _data: *mut c_void,
+) -> Status {
+    OPERATION_SUCCEEDED
+}
+
+unsafe extern "C" fn deregister_events(
+    _codes: *mut Status,
+    _count: usize,
+    _done: Option<OpDone>,
+    _data: *mut c_void,
+) -> Status {
+    OPERATION_SUCCEEDED
+}
+
+/// What a task tells others is passed on by the library within the node; other nodes are not told.
+unsafe extern "C" fn notify_event(
+    _code: Status,
+    _source: *const Proc,
+    _range: u8,
+    _infos: *mut Info,
+    _count: usize,
+    _done: Option<OpDone>,
+    _data: *mut c_void,
+) -> Status {
+    OPERATION_SUCCEEDED
+}

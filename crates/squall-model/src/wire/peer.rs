@@ -1,0 +1,96 @@
+//! Between the step daemons of one step: how its processes find each other (PMIx, PMI).
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+
+use crate::set::IndexSet;
+
+/// Frames between two step daemons of a step. Either may have made the connection; each says `Hello` first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PeerMessage {
+    /// First frame, from both sides.
+    Hello {
+        /// The cookie of the launch.
+        cookie: [u8; 16],
+        /// The speaker's place in the layout.
+        place: u32,
+    },
+    /// Up the tree: all below the speaker, and its own ranks, have come; this is what they brought.
+    Up {
+        /// Where they have come.
+        gathering: Gathering,
+        /// What they brought, one after the other.
+        data: ByteBuf,
+    },
+    /// Down the tree: all have come.
+    Down {
+        /// Where.
+        gathering: Gathering,
+        /// What all brought together.
+        data: ByteBuf,
+        /// A number that no other gathering of the step under this root has.
+        context: u64,
+    },
+    /// It will not come together.
+    Failed {
+        /// Which.
+        gathering: Gathering,
+        /// Why.
+        fault: Fault,
+    },
+    /// Direct modex: what has this rank of yours published?
+    Ask {
+        /// The speaker's number for it.
+        ticket: u64,
+        /// Which rank.
+        rank: u32,
+    },
+    /// The answer to `Ask`.
+    Answer {
+        /// The asker's number.
+        ticket: u64,
+        /// What the rank has published.
+        result: Result<ByteBuf, Fault>,
+    },
+}
+
+/// A point at which ranks wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gathering {
+    /// What kind.
+    pub what: What,
+    /// Which ranks.
+    pub ranks: IndexSet,
+    /// How many of this kind these ranks had before.
+    pub number: u64,
+}
+
+/// Kinds of gatherings.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum What {
+    /// A PMIx fence, with or without data.
+    Fence,
+    /// A barrier of PMI, which brings the keys that were put.
+    Barrier,
+    /// `PMIx_Connect`.
+    Connect,
+    /// `PMIx_Disconnect`.
+    Disconnect,
+    /// A group is made.
+    Group(String),
+    /// A group is given up.
+    Ungroup(String),
+}
+
+/// Why something between ranks came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// Not all came in time.
+    Timeout,
+    /// A node that takes part can't be reached, or its tasks have ended.
+    Gone,
+    /// More data than a frame carries.
+    TooLarge,
+    /// There is no such thing.
+    NotFound,
+}
