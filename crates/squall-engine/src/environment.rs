@@ -283,7 +283,7 @@ fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
 /// What `srun` and its options say.
 fn client(env: &mut Builder, program: &TaskProgram) {
     let (host, port) = match &program.client {
-        ClientAddress::Tcp(address) => {
+        ClientAddress::Tcp(address) | ClientAddress::Anywhere { address, .. } => {
             address.rsplit_once(':').map_or((address.as_str(), None), |(host, port)| (host, Some(port)))
         }
         ClientAddress::Abstract(_) | ClientAddress::None => ("127.0.0.1", None),

@@ -15,6 +15,7 @@ mod logging;
 pub mod noded;
 pub mod noise;
 pub mod pidfile;
+pub mod pipe;
 pub mod place;
 pub mod processes;
 pub mod rack;

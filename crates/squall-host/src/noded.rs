@@ -36,6 +36,7 @@ mod net;
 mod reach;
 mod steps;
 mod sweep;
+mod voucher;
 
 use adopt::Orphan;
 use net::{Net, NetEvent};
@@ -198,6 +199,9 @@ impl Daemon {
         let spool = Spool::open(&path)?;
         lock(&spool).await?;
         let (reach, far) = Reach::open(&args.place, &args.name, args.port).await?;
+        if reach.has_joined() {
+            voucher::open(&reach)?;
+        }
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let remembered = spool.begin(boot_id.trim(), random()?)?;
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);

@@ -135,6 +135,18 @@ impl Place {
     pub fn node_socket(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.sock"))
     }
+    /// How other machines of the cluster reach this one (a host's name or address), if it has any.
+    pub fn reached_as(&self) -> Option<String> {
+        let host = fs::read_to_string(self.run().join(REACHED_AS)).ok()?;
+        Some(host.trim_end().to_owned()).filter(|host| !host.is_empty())
+    }
+    /// Says so, to commands of all users.
+    pub(crate) fn note_reached_as(&self, host: &str) -> io::Result<()> {
+        let path = self.run().join(REACHED_AS);
+        let draft = path.with_extension("tmp");
+        fs::write(&draft, format!("{host}\n"))?;
+        fs::rename(draft, path)
+    }
     /// A node daemon's process id.
     pub fn node_pid(&self, name: &str) -> PathBuf {
         self.run().join(format!("node-{name}.pid"))
@@ -142,6 +154,7 @@ impl Place {
 }
 
 const POINTER: &str = "current";
+const REACHED_AS: &str = "reached-as";
 
 /// Folders that may hold a pointer to a running cluster, each with the only owner that is believed.
 fn pointers(uid: u32) -> Vec<(PathBuf, u32)> {

@@ -395,8 +395,15 @@ pub enum ClientAddress {
     None,
     /// A Unix socket in the abstract namespace of this machine.
     Abstract(String),
-    /// `HOST:PORT`.
+    /// `HOST:PORT`; what is said there is encrypted, by the step's cookie.
     Tcp(String),
+    /// Both: on its own machine there, elsewhere here.
+    Anywhere {
+        /// The Unix socket.
+        name: String,
+        /// `HOST:PORT`; what is said there is encrypted, by the step's cookie.
+        address: String,
+    },
 }
 
 /// Frames from a step daemon to its `srun`.

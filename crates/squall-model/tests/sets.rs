@@ -140,5 +140,10 @@ proptest! {
         drop(wire::sealed::Sealed::<wire::fabric::Parcel>::Bytes(bytes.clone().into()).open());
         drop(codec::decode::<wire::stepd::FromStepd>(&bytes, crc));
         drop(codec::decode::<squall_model::step::FromStep>(&bytes, crc));
+        drop(codec::decode::<squall_model::step::ToStep>(&bytes, crc));
+        drop(codec::decode::<wire::Hello>(&bytes, crc));
+        drop(codec::decode::<wire::join::Question>(&bytes, crc));
+        drop(codec::decode::<wire::join::Told>(&bytes, crc));
+        drop(postcard::from_bytes::<wire::join::Vouched>(&bytes));
     }
 }

@@ -23,6 +23,10 @@ fn a_cluster_spans_machines_that_share_nothing_but_a_network() {
     let out = site.path("out-%N");
     let job = site.ok(&["sbatch", "--parsable", "-N4", "-w", "n1,n2,n4,n5", "-o", &out, "--wrap", "hostname"]);
     assert_eq!(site.end_of(&job), "COMPLETED|0:0");
+    let said = site.ok(&["srun", "-N4", "-w", "n1,n2,n4,n5", "sh", "-c", "echo $SLURMD_NODENAME"]);
+    let mut names: Vec<&str> = said.lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["n1", "n2", "n4", "n5"]);
     for name in ["n2", "n4", "n5"] {
         let job = site.ok(&["sbatch", "--parsable", "-w", name, "-o", &out, "--wrap", "echo $SLURMD_NODENAME"]);
         assert_eq!(site.end_of(&job), "COMPLETED|0:0");

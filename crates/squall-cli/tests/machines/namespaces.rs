@@ -61,6 +61,43 @@ fn ip(args: &[&str]) -> bool {
     Command::new("ip").args(args).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
+/// What goes between srun and its tasks goes over the link, both ways and all of it.
+fn steps(site: &Site) {
+    assert_eq!(site.ok(&["srun", "-w", "n2", "sh", "-c", "echo $SLURMD_NODENAME; exit 0"]), "n2");
+    let both = site.ok(&["srun", "-N2", "-l", "sh", "-c", "echo $SLURMD_NODENAME"]);
+    let mut lines: Vec<&str> = both.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0: n1", "1: n2"]);
+    let data: Vec<u8> = (0..5_000_000_u32).map(|n| (n / 3) as u8).collect();
+    std::fs::write(site.path("data"), &data).unwrap();
+    let (from, to) = (site.path("data"), site.path("echo"));
+    site.ok(&["srun", "-w", "n2", "-i", &from, "-o", &to, "cat"]);
+    assert!(std::fs::read(&to).unwrap() == data);
+    let done = site.command("head", &["srun", "-w", "n2", "sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(7), "{done:?}");
+}
+
+/// Commands in a job reach the controller through the job's node; elsewhere on that machine nobody is believed.
+fn commands_of_a_job(site: &Site) {
+    let asked = |args: &[&str]| site.command("n2", args).output().unwrap();
+    let denied = asked(&["squeue"]);
+    assert!(!denied.status.success(), "{denied:?}");
+    let squall = env!("CARGO_BIN_EXE_squall");
+    let (out, nested) = (site.path("job-out"), site.path("nested-out"));
+    let script = format!(
+        "echo $SQUALL_STATE; {squall} squeue -h -o %N -j $SLURM_JOB_ID; {squall} srun echo step; \
+         {squall} sbatch --parsable -w n1 -o {nested} --wrap 'echo $SLURMD_NODENAME'"
+    );
+    let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", &out, "--wrap", &script]);
+    assert_eq!(site.end_of(&job), "COMPLETED|0:0", "{}", site.read("job-out"));
+    let said = site.read("job-out");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..3], [site.path("n2").as_str(), "n2", "step"], "{said}");
+    assert_eq!(site.end_of(lines[3]), "COMPLETED|0:0");
+    assert_eq!(site.read("nested-out"), "n1\n");
+    assert!(!asked(&["squeue"]).status.success());
+}
+
 #[test]
 fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let Some(link) = Link::new() else {
@@ -72,6 +109,8 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let mut site = Site::start_at("hosts", "", "n2", "10.93.0.1:6817", namespaces);
     site.join("n2");
     site.until_up(&["n1", "n2"]);
+    steps(&site);
+    commands_of_a_job(&site);
     let (go, ran) = (site.path("go"), site.path("ran"));
     let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");
     let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);

@@ -186,6 +186,12 @@ impl Controller {
     pub fn is_connected(&self, node: NodeId) -> bool {
         self.links.connected().contains(node)
     }
+    /// Whether a user has a job on the node of that name: only then the node is believed to speak for that user.
+    pub fn has_user_on(&self, node: &str, uid: u32) -> bool {
+        let jobs = self.state.node_id(node).and_then(|id| self.state.node(id)).map(|node| &node.jobs);
+        let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
+        jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
+    }
     /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
     pub fn diag(&self) -> &Diag {
         &self.diag

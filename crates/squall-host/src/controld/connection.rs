@@ -50,6 +50,8 @@ pub(super) enum Arrival {
     Asked {
         id: u64,
         who: Who,
+        /// The node that vouches for who it is; None: the kernel does.
+        via: Option<Arc<str>>,
         request: Box<Request>,
     },
     Frame {
@@ -184,7 +186,7 @@ impl Guest {
         match hello.role {
             Role::Client(_) => {
                 let who = self.identify(peer.uid(), peer.gid()).await?;
-                self.talk(writer, Kind::Client, self.requests(&mut reader, &who)).await
+                self.talk(writer, Kind::Client, self.requests(&mut reader, &who, None)).await
             }
             Role::Node(_) if is_operator(peer.uid()) => {
                 self.talk(writer, Kind::Node(None), self.frames(&mut reader)).await
@@ -231,11 +233,12 @@ impl Guest {
         result
     }
 
-    async fn requests(&self, reader: &mut Reader, who: &Who) -> io::Result<()> {
+    async fn requests(&self, reader: &mut Reader, who: &Who, via: Option<&Arc<str>>) -> io::Result<()> {
         let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         while let Some(request) = next {
-            self.arrive(Arrival::Asked { id: self.id, who: who.clone(), request: Box::new(request) }).await?;
+            let (id, who, via) = (self.id, who.clone(), via.cloned());
+            self.arrive(Arrival::Asked { id, who, via, request: Box::new(request) }).await?;
             next = link::read(reader).await?;
         }
         Ok(())

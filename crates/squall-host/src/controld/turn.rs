@@ -172,10 +172,14 @@ impl Daemon {
                 self.step(turn, Input::Frame { link: LinkId(id), frame });
                 self.meter.message(kind, None, start.elapsed());
             }
-            Arrival::Asked { id, who, request } => {
+            Arrival::Asked { id, who, via, request } => {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
                 let start = Instant::now();
-                self.ask(turn, id, who, request);
+                if via.is_some_and(|node| !self.machine.has_user_on(&node, uid)) {
+                    turn.out.answers.push((CallerId(id), Answer::Refused(Refusal::AccessDenied)));
+                } else {
+                    self.ask(turn, id, who, request);
+                }
                 self.meter.message(kind, Some(uid), start.elapsed());
             }
         }

@@ -93,6 +93,24 @@ impl Reach {
         &self.name
     }
 
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether the controller is on another machine.
+    pub(super) fn has_joined(&self) -> bool {
+        self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
+    }
+
+    /// A connection to the controller of another machine.
+    pub(super) async fn call_controller(&self) -> io::Result<(Reader, Writer)> {
+        let far = self.far.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        match &far.directory {
+            Directory::There(joined, _) => hop::call(&joined.controller, &far.keys, &joined.key).await,
+            Directory::Here(_) => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// Connects to a parent.
     pub(super) async fn dial(&self, dial: &Dial) -> io::Result<Conversation> {
         let conversation = self.connect(dial).await;
@@ -101,10 +119,7 @@ impl Reach {
 
     async fn connect(&self, dial: &Dial) -> io::Result<Conversation> {
         let (reader, writer) = match (&self.far, dial) {
-            (Some(far), Dial::Controller) => match &far.directory {
-                Directory::There(joined, _) => hop::call(&joined.controller, &far.keys, &joined.key).await?,
-                Directory::Here(_) => self.connect_here(dial).await?,
-            },
+            (_, Dial::Controller) if self.has_joined() => self.call_controller().await?,
             (Some(far), Dial::Node(parent)) if !self.place.node_socket(parent).exists() => {
                 let peer = far.find(parent).await?;
                 let peer = peer.filter(|peer| !peer.address.is_empty());
@@ -188,7 +203,8 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
     let mut complaint = String::new();
     loop {
         match errands.ask(Question::Charter { port }).await {
-            Ok(Told::Charter { config }) => {
+            Ok(Told::Charter { config, address }) => {
+                place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
                 let draft = place.config().with_extension("toml.tmp");
                 std::fs::write(&draft, config)?;
                 return std::fs::rename(&draft, place.config());

@@ -1,10 +1,12 @@
 //! The environment of a task: what the user had, over which what Squall says is laid.
 
 use std::ffi::CString;
+use std::path::Path;
 
 use squall_engine::environment::{Env, default_env, job_env, step_env, task_env};
 use squall_model::step::StepLaunch;
 
+use crate::place::STATE_VARIABLE;
 use crate::spool::TASK_MARK;
 use crate::sys::spawn::PID_ROOM;
 
@@ -95,6 +97,11 @@ impl Environment {
         self.lay(job_env(&launch.facts));
         self.lay(step_env(launch));
         self.set(TASK_MARK, spool);
+        // Commands of the job talk to the cluster that runs it, wherever it was submitted. The folder of a step is
+        // DIR/node/NAME/steps/STEP.
+        if let Some(place) = Path::new(spool).ancestors().nth(4).filter(|place| place.join("run").is_dir()) {
+            self.set(STATE_VARIABLE, &place.to_string_lossy());
+        }
         self
     }
 

@@ -8,13 +8,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_model::codec;
 
-/// Bytes that are read at once.
-const READ_BYTES: usize = 64 << 10;
+use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 
 /// One end of a link.
 #[derive(Debug)]
 pub(super) struct Frames {
-    stream: UnixStream,
+    stream: Pipe,
     unread: Vec<u8>,
     unsent: Vec<u8>,
     sent: usize,
@@ -30,10 +29,14 @@ pub(super) enum Filled {
 }
 
 impl Frames {
-    /// Over a connected stream.
+    /// Over a connected stream on this machine.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, unread: Vec::new(), unsent: Vec::new(), sent: 0 })
+        Pipe::local(stream).map(Self::over)
+    }
+
+    /// Over any stream.
+    pub(super) fn over(stream: Pipe) -> Self {
+        Self { stream, unread: Vec::new(), unsent: Vec::new(), sent: 0 }
     }
 
     /// Queues a message and sends what the link takes. A broken link shows when it is read.
@@ -55,11 +58,13 @@ impl Frames {
         }
         self.unsent.clear();
         self.sent = 0;
+        // A broken link shows when it is read.
+        drop(self.stream.flush());
     }
 
     /// Bytes that wait to be sent.
     pub(super) fn backlog(&self) -> usize {
-        self.unsent.len() - self.sent
+        self.unsent.len() - self.sent + self.stream.backlog()
     }
 
     /// Reads what has come, a bounded amount at a time.

@@ -12,6 +12,7 @@ use squall_model::step::{ClientAddress, FromStep, TaskProgram, ToStep};
 use squall_model::wire::{Hello, Proof, Role};
 
 use super::frames::{Filled, Frames};
+use crate::pipe::Pipe;
 
 /// How long `srun` may take to greet.
 const GREETING: Duration = Duration::from_secs(10);
@@ -19,19 +20,18 @@ const GREETING: Duration = Duration::from_secs(10);
 /// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies.
 /// `owner` is the job's: nobody else may listen there but root.
 pub(super) fn connect(program: &TaskProgram, node_index: u32, owner: u32) -> io::Result<Option<Frames>> {
-    let name = match &program.client {
+    let pipe = match &program.client {
         ClientAddress::None => return Ok(None),
-        ClientAddress::Abstract(name) => name,
-        ClientAddress::Tcp(address) => {
-            return Err(io::Error::other(format!("srun at {address} is not on this machine")));
-        }
+        ClientAddress::Abstract(name) => here(name, owner)?,
+        ClientAddress::Tcp(address) => Pipe::call(address, program.cookie, GREETING)?,
+        ClientAddress::Anywhere { name, address } => match here(name, owner) {
+            // Nobody has that name here: srun is on another machine.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Pipe::call(address, program.cookie, GREETING)
+                .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?,
+            pipe => pipe?,
+        },
     };
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
-    if peer != owner && peer != 0 {
-        return Err(io::Error::other(format!("user {peer} listens in place of srun")));
-    }
-    let mut link = Frames::new(stream)?;
+    let mut link = Frames::over(pipe);
     link.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer });
     link.send(&FromStep::Hello { cookie: program.cookie, node_index });
     let hello: Hello = await_frame(&mut link)?;
@@ -42,6 +42,15 @@ pub(super) fn connect(program: &TaskProgram, node_index: u32, owner: u32) -> io:
         ToStep::Hello { cookie } if cookie == program.cookie => Ok(Some(link)),
         _ => Err(io::Error::other("srun does not know this step")),
     }
+}
+
+fn here(name: &str, owner: u32) -> io::Result<Pipe> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+    if peer != owner && peer != 0 {
+        return Err(io::Error::other(format!("user {peer} listens in place of srun")));
+    }
+    Pipe::local(stream)
 }
 
 fn await_frame<T: serde::de::DeserializeOwned>(link: &mut Frames) -> io::Result<T> {

@@ -9,6 +9,22 @@ pub type PublicKey = [u8; 32];
 /// The name of [`super::Proof::Scheme`] for a token: its bytes are the token's secret.
 pub const TOKEN: &str = "token";
 
+/// The name of [`super::Proof::Scheme`] for a client that a node vouches for: its bytes are a [`Vouched`].
+pub const VOUCHED: &str = "vouched";
+
+/// Who a client on a node's machine is, as the node says. It is believed of users who have a job on that node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vouched {
+    /// The node, whose key the connection has.
+    pub node: String,
+    /// The client's user.
+    pub uid: u32,
+    /// The client's group.
+    pub gid: u32,
+    /// The user is the one who runs the node daemon, which is not root: the cluster's owner, perhaps under another id.
+    pub owner: bool,
+}
+
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
@@ -28,6 +44,8 @@ pub enum Told {
     Charter {
         /// The configuration: the text of the controller's `squall.toml`.
         config: String,
+        /// Where others find the asking daemon, `ADDRESS:PORT`, as the controller sees it.
+        address: String,
     },
     /// What is known of that node; None: it has no key (any more).
     Peer(Option<Peer>),

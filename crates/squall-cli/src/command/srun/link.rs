@@ -1,19 +1,19 @@
 //! Where step daemons connect: a socket without a name in the file system, and one link for each node.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
+use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::step::{ClientAddress, FromStep, ToStep};
 use squall_model::wire::{Hello, Proof, Role};
 
 use crate::contact::random;
 
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
 /// Input that may wait for a slow node before no more is read.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 
@@ -21,6 +21,8 @@ const BACKLOG_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
+    /// For step daemons of other machines, if there are any, and where they find it.
+    far: Option<(TcpListener, String)>,
     name: String,
     cookie: [u8; 16],
     /// Whom to believe besides root: this user, and who runs the controller.
@@ -28,17 +30,28 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Opens it under a name that nobody can guess. `runner` runs the cluster.
-    pub(crate) fn open(runner: u32) -> io::Result<Self> {
+    /// Opens it under a name that nobody can guess. `runner` runs the cluster; `host`: how other machines of it reach
+    /// this one.
+    pub(crate) fn open(runner: u32, host: Option<&str>) -> io::Result<Self> {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw(), runner] })
+        let far = host.map(open_far).transpose()?;
+        Ok(Self { socket, far, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw(), runner] })
     }
 
     /// Its address, for the step's program.
     pub(crate) fn address(&self) -> ClientAddress {
-        ClientAddress::Abstract(self.name.clone())
+        let name = self.name.clone();
+        match &self.far {
+            None => ClientAddress::Abstract(name),
+            Some((_, address)) => ClientAddress::Anywhere { name, address: address.clone() },
+        }
+    }
+
+    /// Where step daemons of other machines call.
+    pub(crate) fn far(&self) -> Option<&TcpListener> {
+        self.far.as_ref().map(|(socket, _)| socket)
     }
 
     /// What a step daemon must show.
@@ -46,25 +59,48 @@ impl Listener {
         self.cookie
     }
 
-    /// A step daemon that calls, if one does. Strangers are turned away.
+    /// A step daemon that calls, if one does. Strangers are turned away, those from afar as soon as they speak.
     pub(crate) fn accept(&self) -> Option<Link> {
+        let mut link = Link::new(self.accept_here().or_else(|| self.accept_far())?);
+        let hello = Hello {
+            protocol: PROTOCOL_VERSION,
+            cluster: String::new(),
+            role: Role::Client("srun".into()),
+            proof: Proof::Peer,
+        };
+        link.put(&hello);
+        link.put(&ToStep::Hello { cookie: self.cookie });
+        Some(link)
+    }
+
+    fn accept_here(&self) -> Option<Pipe> {
         loop {
             let (stream, _) = self.socket.accept().ok()?;
             let known = socket_peercred(&stream).is_ok_and(|peer| self.users.contains(&peer.uid.as_raw()));
-            if known && stream.set_nonblocking(true).is_ok() {
-                let mut link = Link::new(stream);
-                let hello = Hello {
-                    protocol: PROTOCOL_VERSION,
-                    cluster: String::new(),
-                    role: Role::Client("srun".into()),
-                    proof: Proof::Peer,
-                };
-                link.put(&hello);
-                link.put(&ToStep::Hello { cookie: self.cookie });
-                return Some(link);
+            if let Some(pipe) = Pipe::local(stream).ok().filter(|_| known) {
+                return Some(pipe);
             }
         }
     }
+
+    fn accept_far(&self) -> Option<Pipe> {
+        let (socket, _) = self.far.as_ref()?;
+        loop {
+            let (stream, _) = socket.accept().ok()?;
+            if let Ok(pipe) = Pipe::called(stream, self.cookie) {
+                return Some(pipe);
+            }
+        }
+    }
+}
+
+fn open_far(host: &str) -> io::Result<(TcpListener, String)> {
+    // Where there is no IPv6, the second is all.
+    let socket =
+        TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    socket.set_nonblocking(true)?;
+    let address = format!("{host}:{}", socket.local_addr()?.port());
+    Ok((socket, address))
 }
 
 impl AsFd for Listener {
@@ -87,7 +123,7 @@ enum Stage {
 /// The link to one step daemon. It never blocks.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: UnixStream,
+    stream: Pipe,
     stage: Stage,
     unread: Vec<u8>,
     unsent: Vec<u8>,
@@ -97,7 +133,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(stream: UnixStream) -> Self {
+    fn new(stream: Pipe) -> Self {
         Self { stream, stage: Stage::Called, unread: Vec::new(), unsent: Vec::new(), open: true, done: false }
     }
 
@@ -113,12 +149,12 @@ impl Link {
 
     /// Whether so much waits to be sent that no more should be produced.
     pub(crate) fn is_full(&self) -> bool {
-        self.open && self.unsent.len() > BACKLOG_BYTES_MAX
+        self.open && self.unsent.len() + self.stream.backlog() > BACKLOG_BYTES_MAX
     }
 
     /// Whether anything waits to be sent.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.open && !self.unsent.is_empty()
+        self.open && self.unsent.len() + self.stream.backlog() > 0
     }
 
     /// Sends a frame to a step daemon that has introduced itself.
@@ -149,6 +185,8 @@ impl Link {
             }
         }
         self.unsent.drain(..sent);
+        // A broken link shows when it is read.
+        drop(self.stream.flush());
     }
 
     /// Reads what has come. Frames are handed over in order; a stranger or nonsense ends the link.
@@ -251,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_step_daemon_with_the_cookie_is_heard() {
-        let listener = Listener::open(0).unwrap();
+        let listener = Listener::open(0, None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         assert_eq!(call(&listener, listener.cookie(), &after), (vec![FromStep::Started(vec![(0, 7)])], Some(3), true));
@@ -259,7 +297,7 @@ mod tests {
 
     #[test]
     fn without_the_cookie_or_with_nonsense_it_is_not() {
-        let listener = Listener::open(0).unwrap();
+        let listener = Listener::open(0, None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         let (frames, _, open) = call(&listener, [0; 16], &after);

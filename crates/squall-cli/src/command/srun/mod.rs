@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
+use squall_host::place::Place;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::JobId;
 use squall_model::job::ExitCode as JobExit;
@@ -140,7 +141,8 @@ fn run_step(
     signals: &SignalFd,
 ) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
     let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
-    let listener = match Listener::open(runner) {
+    let host = Place::find().and_then(|place| place.reached_as());
+    let listener = match Listener::open(runner, host.as_deref()) {
         Ok(listener) => listener,
         Err(e) => {
             return (Err(Stop::bad(format!("unable to open a socket for the tasks' streams: {e}"))), Some(client));

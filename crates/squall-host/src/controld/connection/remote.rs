@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use squall_engine::control::Who;
 use squall_model::config::Config;
-use squall_model::wire::join::{PublicKey, Question, TOKEN, Told};
+use squall_model::wire::join::{PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -14,12 +15,12 @@ use tokio::time::timeout;
 
 use super::{Door, Guest, Kind, greeting};
 use crate::hop::{self, Reader, Writer};
-use crate::link;
 use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::Place;
 use crate::sys::clock;
 use crate::trust::Trust;
+use crate::{life, link};
 
 /// Connections at once of which it is not known yet whose they are: the only ones that strangers can have.
 const STRANGERS_MAX: usize = 1024;
@@ -40,8 +41,10 @@ impl Gate {
     /// Opens the controller's port, if the configuration names one.
     pub(in crate::controld) async fn open(place: &Place, config: &Config) -> io::Result<Option<(TcpListener, Self)>> {
         if config.slurmctld_port.0 == 0 {
+            place.note_reached_as("")?;
             return Ok(None);
         }
+        place.note_reached_as(&life::reached_as(config))?;
         let listener = hop::listen(config.slurmctld_host.0.parse().ok(), config.slurmctld_port.0).await?;
         let trust = Trust::of(place);
         let keys = trust.controller_key()?;
@@ -72,12 +75,22 @@ pub(super) async fn accept(door: Arc<Door>, listener: TcpListener, gate: Gate) {
     }
 }
 
+/// What a daemon comes for.
+enum What {
+    /// A place in the tree.
+    Tree,
+    /// To know something.
+    Enquiry,
+    /// To pass on what a client says.
+    Client(Vouched),
+}
+
 /// A daemon whose name is proven.
 struct Visitor {
     name: String,
     key: PublicKey,
     address: SocketAddr,
-    asks: bool,
+    what: What,
     reader: Reader,
     writer: Writer,
 }
@@ -91,11 +104,16 @@ impl Guest {
             link::write(&mut writer, &self.hello()).await?;
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (name, asks) = match hello.role {
-            Role::Node(name) => (name, false),
-            Role::Enquirer(name) => (name, true),
-            Role::Controller | Role::Step | Role::Client(_) => return Err(io::ErrorKind::PermissionDenied.into()),
+        let (name, what) = match (hello.role, &hello.proof) {
+            (Role::Node(name), _) => (name, What::Tree),
+            (Role::Enquirer(name), _) => (name, What::Enquiry),
+            (Role::Client(_), Proof::Scheme(scheme, bytes)) if scheme == VOUCHED => {
+                let vouched: Vouched = postcard::from_bytes(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+                (vouched.node.clone(), What::Client(vouched))
+            }
+            _ => return Err(io::ErrorKind::PermissionDenied.into()),
         };
+        let asks = matches!(what, What::Enquiry);
         let known = gate.trust.knows(&name, &key);
         if known || asks {
             link::write(&mut writer, &self.hello()).await?;
@@ -114,11 +132,11 @@ impl Guest {
             }
             say(&format!("a machine at {address} has become node {name}"));
         }
-        Ok(Visitor { name, key, address, asks, reader, writer })
+        Ok(Visitor { name, key, address, what, reader, writer })
     }
 
     async fn host(&self, visitor: Visitor, gate: &Gate) -> io::Result<()> {
-        let Visitor { name, key, address, asks, mut reader, mut writer } = visitor;
+        let Visitor { name, key, address, what, mut reader, mut writer } = visitor;
         let revoked = async {
             while gate.trust.knows(&name, &key) {
                 tokio::time::sleep(REVISIT).await;
@@ -126,14 +144,29 @@ impl Guest {
             say(&format!("node {name} has lost its key: its connection is ended"));
             Err(io::ErrorKind::PermissionDenied.into())
         };
-        if !asks {
-            let frames = async {
-                tokio::select! {
-                    done = self.frames(&mut reader) => done,
-                    done = revoked => done,
-                }
-            };
-            return self.talk(writer, Kind::Node(Some(name.clone())), frames).await;
+        match what {
+            What::Enquiry => {}
+            What::Tree => {
+                let frames = async {
+                    tokio::select! {
+                        done = self.frames(&mut reader) => done,
+                        done = revoked => done,
+                    }
+                };
+                return self.talk(writer, Kind::Node(Some(name.clone())), frames).await;
+            }
+            What::Client(vouched) => {
+                let who = self.believe(&vouched).await?;
+                let Some(_entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
+                let node = Arc::from(name.as_str());
+                let requests = async {
+                    tokio::select! {
+                        done = self.requests(&mut reader, &who, Some(&node)) => done,
+                        done = revoked => done,
+                    }
+                };
+                return self.talk(writer, Kind::Client, requests).await;
+            }
         }
         loop {
             let question = timeout(ENQUIRY_TIME, link::read::<Question>(&mut reader)).await;
@@ -145,14 +178,29 @@ impl Guest {
             }
             let told = match question {
                 Question::Charter { port } => {
-                    gate.trust.note_address(&name, &SocketAddr::new(address.ip().to_canonical(), port).to_string())?;
+                    let address = SocketAddr::new(address.ip().to_canonical(), port).to_string();
+                    gate.trust.note_address(&name, &address)?;
                     let config = std::fs::read_to_string(gate.place.config()).unwrap_or_default();
-                    Told::Charter { config }
+                    Told::Charter { config, address }
                 }
                 Question::Peer(other) => Told::Peer(gate.trust.peer(&other).unwrap_or_default()),
             };
             link::write(&mut writer, &told).await?;
         }
+    }
+}
+
+impl Guest {
+    /// Who a client is that a node vouches for: never an operator, whoever it is at home.
+    async fn believe(&self, vouched: &Vouched) -> io::Result<Who> {
+        let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        // Where one user is all there is, that user may have another id on another machine.
+        let (uid, gid) = if own_uid.is_root() || !vouched.owner {
+            (vouched.uid, vouched.gid)
+        } else {
+            (own_uid.as_raw(), own_gid.as_raw())
+        };
+        Ok(Who { operator: false, ..self.identify(uid, gid).await? })
     }
 }
 

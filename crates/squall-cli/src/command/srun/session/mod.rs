@@ -71,6 +71,7 @@ enum Source {
     Controller,
     Returned,
     Calls,
+    FarCalls,
     Input,
     Link(usize),
 }
@@ -202,6 +203,9 @@ impl<'a> Session<'a> {
     /// What to poll for.
     fn sources(&self, now: Instant) -> Vec<(Source, PollFlags)> {
         let mut sources = vec![(Source::Signals, PollFlags::IN), (Source::Calls, PollFlags::IN)];
+        if self.listener.far().is_some() {
+            sources.push((Source::FarCalls, PollFlags::IN));
+        }
         if self.client.is_some() {
             sources.push((Source::Controller, PollFlags::IN));
         }
@@ -222,6 +226,7 @@ impl<'a> Session<'a> {
         let fd = match source {
             Source::Signals => Some(self.signals.as_fd()),
             Source::Calls => Some(self.listener.as_fd()),
+            Source::FarCalls => self.listener.far().map(AsFd::as_fd),
             Source::Controller => self.client.as_ref().map(|client| client.stream().as_fd()),
             Source::Returned => self.search.as_ref().map(AsFd::as_fd),
             Source::Input => self.input(now),
@@ -268,7 +273,7 @@ impl<'a> Session<'a> {
                     self.signal(signal, now)?;
                 }
             }
-            Source::Calls => {
+            Source::Calls | Source::FarCalls => {
                 while let Some(link) = self.listener.accept() {
                     self.links.push(link);
                 }

@@ -1,0 +1,300 @@
+//! The stream between a step daemon and its `srun`: a Unix socket on one machine, TCP with Noise between machines, whose
+//! secret is the cookie of the launch. It does not block.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, LENGTH_BYTES, Opener, Sealer};
+
+/// Bytes read at once: with the beginning of a record before them they hold less than [`ROOM_BYTES`] of plain bytes.
+const READ_BYTES: usize = 16 << 10;
+/// A reader with so much room gets all there is.
+pub const ROOM_BYTES: usize = 64 << 10;
+/// Sealed bytes that may wait for the network.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// Plain bytes that are sealed at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// One end.
+#[derive(Debug)]
+pub struct Pipe(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Local(UnixStream),
+    Sealed(Box<Sealed>),
+}
+
+#[derive(Debug)]
+struct Sealed {
+    stream: TcpStream,
+    stage: Stage,
+    /// Bytes as they came.
+    heard: Vec<u8>,
+    /// What was opened; what is before `taken` was handed over.
+    plain: Vec<u8>,
+    taken: usize,
+    /// Said before the handshake was done.
+    early: Vec<u8>,
+    /// Records; what is before `sent` has gone.
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Meeting(Handshake),
+    Open(Sealer, Opener),
+    Broken,
+}
+
+impl Pipe {
+    /// Over a Unix socket.
+    pub fn local(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self(Kind::Local(stream)))
+    }
+
+    /// Of an `srun` that was called from another machine. Whoever it was: it is heard only if it knows the cookie.
+    pub fn called(stream: TcpStream, cookie: [u8; 16]) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self::sealed(stream, Stage::Meeting(Handshake::answer_with(cookie)?)))
+    }
+
+    /// Of a step daemon that calls; waits until the other side has shown that it knows the cookie.
+    pub fn call(address: &str, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
+        let until = Instant::now() + patience;
+        let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
+        for address in address.to_socket_addrs()? {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match TcpStream::connect_timeout(&address, left).and_then(|stream| Self::meet(stream, cookie, left)) {
+                Err(e) => failed = e,
+                met => return met,
+            }
+        }
+        Err(failed)
+    }
+
+    fn meet(mut stream: TcpStream, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        let mut handshake = Handshake::call_with(cookie)?;
+        stream.write_all(&handshake.write()?)?;
+        let mut head = [0; LENGTH_BYTES];
+        stream.read_exact(&mut head)?;
+        let length = noise::record_bytes(&head, HANDSHAKE_BYTES_MAX)?.ok_or(ErrorKind::InvalidData)?;
+        let mut record = vec![0; length];
+        stream.read_exact(&mut record)?;
+        handshake.read(&record)?;
+        let (sealer, opener) = handshake.finish()?;
+        stream.set_read_timeout(None)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self::sealed(stream, Stage::Open(sealer, opener)))
+    }
+
+    fn sealed(stream: TcpStream, stage: Stage) -> Self {
+        let (heard, plain, early, unsent) = Default::default();
+        Self(Kind::Sealed(Box::new(Sealed { stream, stage, heard, plain, taken: 0, early, unsent, sent: 0 })))
+    }
+
+    /// Bytes that were written and wait here: `flush` when the stream can be written to.
+    pub fn backlog(&self) -> usize {
+        match &self.0 {
+            Kind::Local(_) => 0,
+            Kind::Sealed(sealed) => sealed.unsent.len() - sealed.sent,
+        }
+    }
+}
+
+impl Sealed {
+    /// Takes the first record that has come whole, if one has.
+    fn advance(&mut self) -> io::Result<bool> {
+        match &mut self.stage {
+            Stage::Meeting(handshake) => {
+                let Some(length) = noise::record_bytes(&self.heard, HANDSHAKE_BYTES_MAX)? else { return Ok(false) };
+                let Some(record) = self.heard.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(false) };
+                handshake.read(record)?;
+                self.heard.drain(..LENGTH_BYTES + length);
+                let record = handshake.write()?;
+                self.unsent.extend(record);
+                let Stage::Meeting(handshake) = std::mem::replace(&mut self.stage, Stage::Broken) else {
+                    return Err(ErrorKind::InvalidData.into());
+                };
+                let (mut sealer, opener) = handshake.finish()?;
+                sealer.seal(&std::mem::take(&mut self.early), &mut self.unsent)?;
+                self.stage = Stage::Open(sealer, opener);
+                self.send()?;
+                Ok(true)
+            }
+            Stage::Open(_, opener) => {
+                self.plain.clear();
+                self.taken = 0;
+                let Some(length) = opener.open(&self.heard, &mut self.plain)? else { return Ok(false) };
+                self.heard.drain(..length);
+                Ok(true)
+            }
+            Stage::Broken => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut given = 0;
+        loop {
+            let more = (self.plain.len() - self.taken).min(into.len() - given);
+            into[given..given + more].copy_from_slice(&self.plain[self.taken..self.taken + more]);
+            (given, self.taken) = (given + more, self.taken + more);
+            if given == into.len() || (self.taken == self.plain.len() && !self.advance()?) {
+                if given > 0 {
+                    return Ok(given);
+                }
+                let before = self.heard.len();
+                self.heard.resize(before + READ_BYTES, 0);
+                let read = self.stream.read(&mut self.heard[before..]);
+                self.heard.truncate(before + *read.as_ref().unwrap_or(&0));
+                match read? {
+                    0 if before > 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                    0 => return Ok(0),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, plain: &[u8]) -> io::Result<usize> {
+        self.send()?;
+        let plain = &plain[..plain.len().min(WRITE_BYTES)];
+        if self.unsent.len() - self.sent + self.early.len() > UNSENT_BYTES_MAX {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        match &mut self.stage {
+            Stage::Meeting(_) => self.early.extend_from_slice(plain),
+            Stage::Open(sealer, _) => sealer.seal(plain, &mut self.unsent)?,
+            Stage::Broken => return Err(ErrorKind::BrokenPipe.into()),
+        }
+        self.send()?;
+        Ok(plain.len())
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.unsent.len() {
+            match self.stream.write(&self.unsent[self.sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(length) => self.sent += length,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => {
+                    // What the other side said before it went can still be read.
+                    self.sent = self.unsent.len();
+                    return Err(e);
+                }
+            }
+        }
+        self.unsent.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Kind::Local(stream) => stream.read(into),
+            Kind::Sealed(sealed) => sealed.read(into),
+        }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Kind::Local(stream) => stream.write(bytes),
+            Kind::Sealed(sealed) => sealed.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            Kind::Local(stream) => stream.flush(),
+            Kind::Sealed(sealed) => sealed.send(),
+        }
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Kind::Local(stream) => stream.as_fd(),
+            Kind::Sealed(sealed) => sealed.stream.as_fd(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::{Pipe, ROOM_BYTES};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Reads until so many bytes have come, or the end.
+    fn hear(pipe: &mut Pipe, length: usize) -> std::io::Result<Vec<u8>> {
+        let (mut heard, mut room, until) = (Vec::new(), vec![0; ROOM_BYTES], Instant::now() + PATIENCE);
+        while heard.len() < length && Instant::now() < until {
+            match pipe.read(&mut room) {
+                Ok(0) => return Ok(heard),
+                Ok(length) => heard.extend(&room[..length]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(heard)
+    }
+
+    #[test]
+    fn both_sides_hear_each_other_even_what_was_said_too_early() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let said: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7) as u8).collect();
+        let expected = said.clone();
+        let caller = std::thread::spawn(move || {
+            let mut pipe = Pipe::call(&address, [3; 16], PATIENCE).unwrap();
+            assert_eq!(hear(&mut pipe, 5).unwrap(), b"early");
+            let mut at = 0;
+            while at < said.len() || pipe.backlog() > 0 {
+                match pipe.write(&said[at..]) {
+                    Ok(length) => at += length,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                    Err(e) => panic!("{e}"),
+                }
+                pipe.flush().unwrap();
+            }
+        });
+        let mut pipe = Pipe::called(listener.accept().unwrap().0, [3; 16]).unwrap();
+        assert_eq!(pipe.write(b"early").unwrap(), 5);
+        assert!(hear(&mut pipe, expected.len()).unwrap() == expected);
+        caller.join().unwrap();
+        assert_eq!(hear(&mut pipe, 1).unwrap(), b"");
+    }
+
+    #[test]
+    fn who_does_not_know_the_cookie_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let caller = std::thread::spawn(move || Pipe::call(&address.to_string(), [4; 16], PATIENCE).is_err());
+        let mut pipe = Pipe::called(listener.accept().unwrap().0, [3; 16]).unwrap();
+        assert!(hear(&mut pipe, 1).is_err());
+        drop(pipe);
+        assert!(caller.join().unwrap());
+        let mut stranger = TcpStream::connect(address).unwrap();
+        let mut pipe = Pipe::called(listener.accept().unwrap().0, [3; 16]).unwrap();
+        stranger.write_all(&[0xff; 500]).unwrap();
+        assert!(hear(&mut pipe, 1).is_err());
+    }
+}
