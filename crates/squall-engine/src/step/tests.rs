@@ -282,3 +282,20 @@ fn nothing_is_said_after_the_last_word_nor_twice() {
         assert_eq!(story.step(input.clone()), [], "{input:?}");
     }
 }
+
+#[test]
+fn a_task_that_ends_them_all_gives_the_step_its_code() {
+    let mut story = Story::running(StepNo(0), &[0, 1], |_| {});
+    let abort = || StepInput::Abort { code: 7, text: "task 1 called MPI_Abort".into() };
+    let acts = story.step(abort());
+    let told = [StepAct::Notice("task 1 called MPI_Abort".into()), StepAct::Client(FromStep::Aborted { code: 7 })];
+    assert_eq!(acts, [&told[..], &TERM_AND_CONT].concat());
+    assert_eq!(story.step(abort()), [], "once is enough");
+    story.exit(1, code(9));
+    assert_eq!(story.wait(2), [StepAct::KillLeft], "the other does not hear TERM");
+    story.exit(0, signal(9));
+    assert_eq!(story.step(StepInput::Gone), [StepAct::Drain]);
+    let acts = story.step(StepInput::Drained);
+    let StepAct::WriteResult(FromStepd::Ended(end)) = &acts[0] else { panic!("{acts:?}") };
+    assert_eq!((end.exit, end.note.as_deref()), (code(7), Some("task 1 called MPI_Abort")));
+}

@@ -33,10 +33,14 @@ pub(super) struct Kinship {
 }
 
 impl Kinship {
+    /// A name for the step that no other has, and that tells nothing of the cookie.
+    pub(super) fn name(&self) -> String {
+        blake3::hash(&self.cookie).to_hex()[..32].to_owned()
+    }
+
     /// Where the step daemon at a place listens: a name that only those who know the cookie can tell.
     fn address(&self, place: u32) -> io::Result<SocketAddr> {
-        let digest = blake3::hash(&self.cookie).to_hex();
-        SocketAddr::from_abstract_name(format!("squall-wireup-{}-{place}", &digest[..32]))
+        SocketAddr::from_abstract_name(format!("squall-wireup-{}-{place}", self.name()))
     }
 
     /// Whether the other end is somebody who may be one of us.

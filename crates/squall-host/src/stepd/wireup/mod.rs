@@ -22,7 +22,7 @@ use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
-use squall_model::step::{Program, StepLaunch, TaskProgram};
+use squall_model::step::{Program, StepLaunch};
 use squall_model::time::Span;
 use squall_model::wire::peer::{Fault, What};
 
@@ -121,11 +121,12 @@ impl Wireup {
         let said = |name: &str| env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned);
         let timeout_s = said("SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
         let patience = Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S));
+        let kinship = Kinship { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index };
         Ok(Some(Self {
             exchange: Exchange::new(launch.node_index, launch.layout.clone(), patience),
-            mesh: open_mesh(launch, program)?,
+            mesh: (launch.layout.nodes.len() > 1).then(|| Mesh::open(kinship.clone())).transpose()?,
             pmi: PmiTasks::new(launch),
-            pmix: PmixServer::open(launch)?,
+            pmix: PmixServer::open(launch, &kinship)?,
             launch: launch.clone(),
             waiters: BTreeMap::new(),
             served: BTreeMap::new(),
@@ -356,12 +357,4 @@ impl Wireup {
     pub(super) fn is_flushed(&self) -> bool {
         self.mesh.as_ref().is_none_or(Mesh::is_flushed)
     }
-}
-
-fn open_mesh(launch: &StepLaunch, program: &TaskProgram) -> io::Result<Option<Mesh>> {
-    if launch.layout.nodes.len() < 2 {
-        return Ok(None);
-    }
-    let kinship = Kinship { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index };
-    Mesh::open(kinship).map(Some)
 }

@@ -11,6 +11,7 @@ use squall_engine::wireup::exchange::ExchangeInput;
 use squall_model::step::StepLaunch;
 use squall_model::wire::peer::{Fault, What};
 
+use super::mesh::Kinship;
 use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
 use crate::sys::pmix::{self, Asked, Job, Server, Upcall, Verdict};
@@ -34,11 +35,13 @@ pub(super) struct PmixServer {
 
 impl PmixServer {
     /// Listens, and does no more.
-    pub(super) fn open(launch: &StepLaunch) -> io::Result<Self> {
+    pub(super) fn open(launch: &StepLaunch, kinship: &Kinship) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
+        // Connections have it from the listener, as it was when they were made.
+        pmix::acknowledge_soon(&listener);
         let key = launch.key;
-        let name = format!("squall-{}.{}.{}-{}", key.job, key.attempt, key.step, launch.node);
+        let name = format!("squall-{}-{}", kinship.name(), launch.node);
         let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
         Ok(Self {
             nspace: format!("squall.pmix.{}.{}.{}", key.job, key.attempt, key.step),
@@ -153,7 +156,6 @@ impl Wireup {
         self.pmix.prepare(&self.launch);
         let Some(listener) = self.pmix.listener.take() else { return };
         if let Some(server) = &self.pmix.server {
-            pmix::acknowledge_soon(&listener);
             self.pmix.prompt = Prompt::new();
             if let Err(e) = pmix::take_over(&listener) {
                 self.pmix.failed = Some(format!("{} does not listen: {e}", server.version()));

@@ -1,0 +1,164 @@
+//! Programs of Debian's MPI libraries, unmodified, by `srun` without a word on how they start. Where a library is not
+//! installed its test says so and passes.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+#[path = "../traces/mod.rs"]
+mod traces;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
+const ENDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/ends.c");
+
+/// A cluster of eight nodes of four CPUs, and programs of one MPI library.
+struct Site {
+    folder: PathBuf,
+    /// What was in shared memory before.
+    before: BTreeSet<String>,
+    /// One at a time: what is left in shared memory says not whose it was.
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Squall's folders in shared memory.
+fn in_shared_memory() -> BTreeSet<String> {
+    let entries = Path::new("/dev/shm").read_dir().into_iter().flatten().flatten();
+    entries.map(|e| e.file_name().to_string_lossy().into_owned()).filter(|name| name.starts_with("squall-")).collect()
+}
+
+impl Site {
+    /// None: there is no such compiler here.
+    fn with(compiler: &str) -> Option<Self> {
+        if Command::new(compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+            eprintln!("skipped: {compiler} is not installed");
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = std::env::temp_dir().join(format!("squall-mpi-{}-{compiler}", std::process::id()));
+        drop(fs::remove_dir_all(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        for (source, program) in [(HELLO, "hello"), (ENDS, "ends")] {
+            let made = Command::new(compiler).args([source, "-o"]).arg(folder.join(program)).status().unwrap();
+            assert!(made.success(), "{compiler} {source}");
+        }
+        let config = "[[nodes]]\nname = \"n[1-8]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n";
+        fs::write(folder.join("site.toml"), config).unwrap();
+        let site = Self { folder, before: in_shared_memory(), _alone: alone };
+        let up =
+            site.run(&["up", "--nodes", "8", "--config", &site.path("site.toml"), "--state", &site.path("state")], &[]);
+        assert_eq!(up.0, 0, "{}", up.2);
+        Some(site)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Status, output, errors.
+    fn run(&self, args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+        let out = Command::new(env!("CARGO_BIN_EXE_squall"))
+            .args(args)
+            .env("SQUALL_STATE", self.folder.join("state"))
+            .envs(env.iter().copied())
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let status = out.status.code().unwrap_or_else(|| 128 + out.status.signal().unwrap_or(0));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (status, text(&out.stdout), text(&out.stderr))
+    }
+
+    fn srun(&self, args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+        self.run(&[&["srun"], args].concat(), env)
+    }
+
+    /// Every rank is who it is, where it is, with those of its node, and hears the others.
+    fn greets(&self, nodes: u32, each: u32, more: &[&str]) {
+        let size = nodes * each;
+        let shape = [format!("-N{nodes}"), format!("-n{size}")];
+        let args: Vec<&str> = shape.iter().map(String::as_str).chain(more.iter().copied()).chain(["./hello"]).collect();
+        let (status, out, err) = self.srun(&args, &[]);
+        assert_eq!(
+            (status, err.as_str()),
+            (0, ""),
+            "{args:?}: {out}\n{}",
+            traces::log_ends(&self.folder.join("state"))
+        );
+        let want: BTreeSet<String> = (0..size)
+            .map(|rank| {
+                let (node, sum, from) = (rank / each + 1, size * (size - 1) / 2, (rank + size - 1) % size);
+                format!("{rank} of {size} on n{node} shared {each} sum {sum} from {from}")
+            })
+            .collect();
+        assert_eq!(out.lines().map(str::to_owned).collect::<BTreeSet<_>>(), want, "{args:?}");
+    }
+
+    /// A rank that ends badly ends the step with that status and a word on why.
+    fn ends(&self, way: &str, env: &[(&str, &str)], status: i32, why: &str) {
+        let (found, out, err) = self.srun(&["-N2", "-n4", "./ends", way, "3"], env);
+        assert!(found == status && err.contains(why), "{way}: status {found}\n{out}\n{err}");
+    }
+
+    fn ends_well_and_badly(&self) {
+        for (nodes, each) in [(1, 1), (1, 4), (2, 2), (8, 1)] {
+            self.greets(nodes, each, &[]);
+        }
+        self.greets(2, 1, &["--mpi=pmix"]);
+        self.greets(2, 1, &["--mpi=pmi2"]);
+        self.ends("abort", &[], 7, "task 3 called MPI_Abort with code 7");
+        self.ends("before", &[], 1, "task 3 ended before MPI_Init, while task");
+        self.ends("leave", &[], 1, "task 3 ended with exit code 0 after MPI_Init and before MPI_Finalize");
+        self.ends("crash", &[], 134, "task 3 ended by signal 6 after MPI_Init");
+        self.ends("late", &[("SLURM_PMIX_TIMEOUT", "1")], 1, "not all tasks have come in time");
+    }
+
+    fn in_a_script(&self) {
+        let script = "#!/bin/sh\nsrun -n2 ./hello & srun -n2 ./hello; wait\n";
+        fs::write(self.folder.join("job.sh"), script).unwrap();
+        let links = self.run(&["links", &self.path("bin")], &[]);
+        assert_eq!(links.0, 0, "{}", links.2);
+        let path = format!("{}:{}", self.path("bin"), std::env::var("PATH").unwrap_or_default());
+        let (status, _, err) =
+            self.run(&["sbatch", "--wait", "-N2", "-n4", "-o", "job.out", "job.sh"], &[("PATH", &path)]);
+        let out = fs::read_to_string(self.folder.join("job.out")).unwrap_or_default();
+        assert_eq!(status, 0, "{err}\n{out}");
+        assert_eq!(out.lines().filter(|line| line.contains("of 2 on")).count(), 4, "{out}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let down = self.run(&["down", "--state", &self.path("state")], &[]);
+        if !std::thread::panicking() {
+            assert_eq!(down.0, 0, "{}", down.2);
+            let left = traces::processes(&self.folder);
+            assert!(left.is_empty(), "left over: {left:#?}");
+            let left: Vec<String> = in_shared_memory().difference(&self.before).cloned().collect();
+            assert!(left.is_empty(), "left over: {left:#?}");
+        }
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+#[test]
+fn open_mpi() {
+    let Some(site) = Site::with("mpicc.openmpi") else { return };
+    site.ends_well_and_badly();
+    site.in_a_script();
+    let (_, _, err) = site.srun(&["-N1", "-n2", "--mpi=none", "./hello"], &[]);
+    assert!(err.contains("PMI"), "it is refused what the user refuses: {err}");
+}
+
+#[test]
+fn mpich() {
+    let Some(site) = Site::with("mpicc.mpich") else { return };
+    site.ends_well_and_badly();
+    site.in_a_script();
+}
