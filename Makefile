@@ -42,6 +42,7 @@ bench-fabric: build ## the fabric's figures beside the talk's, pictures in targe
 	$(SQUALL) bench put --nodes 256 --load unloaded --load cpu --load network
 	$(SQUALL) bench put --real 64
 	$(SQUALL) bench query
+	$(SQUALL) bench hop
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
 

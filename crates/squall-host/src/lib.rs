@@ -23,4 +23,5 @@ pub mod spool;
 pub mod stepd;
 pub mod sys;
 mod traces;
+pub mod trial;
 pub mod trust;

@@ -1,6 +1,7 @@
 //! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
 
 pub(crate) mod cluster;
+mod hop;
 mod launch;
 mod load;
 mod put;
@@ -28,6 +29,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench launch     [--nodes N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
        squall bench put        [--nodes EMULATED | --real N] [--size BYTES] [--load unloaded|cpu|network]... [--json]
        squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--json]
+       squall bench hop        [--size BYTES] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
@@ -73,6 +75,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "launch" => launch::run,
         "put" => put::run,
         "query" => query::run,
+        "hop" => hop::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);

@@ -1,0 +1,31 @@
+//! `bench hop`: what a hop between machines costs, encrypted, beside one on this machine.
+
+use serde_json::json;
+use squall_host::trial::{Cost, Stream, hop};
+
+use super::{Finding, Options};
+
+/// Short frames there and back.
+const ROUNDS: usize = 20_000;
+/// Bytes of a long frame: a piece of a file on its way to nodes.
+const FRAME_BYTES: usize = 128 << 10;
+/// Bytes in long frames.
+const BYTES: u64 = 512 << 20;
+
+/// Both streams, one after the other.
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    let bytes = options.size.unwrap_or(BYTES) as usize;
+    let measure = |stream| hop(stream, ROUNDS, FRAME_BYTES, bytes).map_err(|e| format!("{stream:?}: {e}"));
+    let (local, sealed): (Cost, Cost) = (measure(Stream::Local)?, measure(Stream::Sealed)?);
+    let mb = |cost: &Cost| json!((cost.bytes_per_s / 1e6).round());
+    let fields = vec![
+        ("p99_us", json!(sealed.round_trip_us.1)),
+        ("unix_p99_us", json!(local.round_trip_us.1)),
+        ("mb_per_s", mb(&sealed)),
+        ("unix_mb_per_s", mb(&local)),
+        ("connect_us", json!(sealed.meeting_us)),
+        ("unix_connect_us", json!(local.meeting_us)),
+    ];
+    let (figure, limit) = (sealed.round_trip_us.0, (local.round_trip_us.0, "a Unix socket on this machine"));
+    Ok(Finding { bench: "hop", figure, unit: "us there and back, TCP with Noise", limit: Some(limit), fields })
+}
