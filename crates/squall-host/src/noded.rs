@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ use crate::place::Place;
 use crate::spool::Spool;
 use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
+use crate::trust::Trust;
 
 mod adopt;
 pub mod errands;
@@ -85,12 +87,33 @@ pub fn run(args: &NodeArgs) -> std::process::ExitCode {
         local.block_on(&runtime, serve(args))
     });
     match result {
-        Ok(code) => std::process::ExitCode::from(code),
+        Ok(End::Told(0)) if matches!(Trust::of(&args.place).joined(), Ok(Some(_))) => begin_again(args),
+        Ok(End::Told(code)) => std::process::ExitCode::from(code),
+        Ok(End::Signal) => std::process::ExitCode::SUCCESS,
         Err(e) => {
             say(&format!("node {}: {e}", args.name));
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// Why the daemon ends.
+enum End {
+    /// Its machine wants it, with this exit code.
+    Told(u8),
+    /// A signal.
+    Signal,
+}
+
+/// The cluster was ended on the controller's machine. This one was started by somebody else: it waits for the cluster to
+/// come back, as a new process under the same id.
+fn begin_again(args: &NodeArgs) -> std::process::ExitCode {
+    say("the cluster is down: waiting for its controller");
+    let mut command = std::process::Command::new(&args.program);
+    command.arg0("squall").arg("node").arg(&args.name).arg("--state").arg(args.place.dir());
+    command.args(args.port.map(|port| format!("--port={port}")));
+    say(&format!("node {}: cannot begin again: {}", args.name, command.exec()));
+    std::process::ExitCode::FAILURE
 }
 
 /// What happens outside of the loop.
@@ -141,7 +164,7 @@ struct Daemon {
     began: (Time, Instant),
 }
 
-async fn serve(args: &NodeArgs) -> io::Result<u8> {
+async fn serve(args: &NodeArgs) -> io::Result<End> {
     let (events, mut inbox) = unbounded_channel();
     let mut children = signal(SignalKind::child())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -167,12 +190,12 @@ async fn serve(args: &NodeArgs) -> io::Result<u8> {
                 armed = None;
                 daemon.tick();
             }
-            _ = terminate.recv() => return Ok(daemon.leave(0)),
-            _ = interrupt.recv() => return Ok(daemon.leave(0)),
+            _ = terminate.recv() => return Ok(daemon.leave_by_signal()),
+            _ = interrupt.recv() => return Ok(daemon.leave_by_signal()),
         }
         if let Some(code) = daemon.turn() {
             farewell(daemon.net.hang_up_all(), &mut inbox).await;
-            return Ok(code);
+            return Ok(End::Told(code));
         }
     }
 }
@@ -311,6 +334,11 @@ impl Daemon {
             }
         }
         None
+    }
+
+    fn leave_by_signal(&self) -> End {
+        self.leave(0);
+        End::Signal
     }
 
     /// Nothing of this daemon's stays but what running steps need.

@@ -12,6 +12,7 @@ use crate::runs::Runs;
 use crate::set::{CoreSet, NodeSet};
 use crate::time::Time;
 use crate::wire::fabric::ContentId;
+use crate::wire::peer::PeerMessage;
 
 /// What `srun` asks for within an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -456,6 +457,13 @@ pub enum FromStep {
         /// The exit code.
         code: u8,
     },
+    /// For the step daemon at a place of the layout that is on another machine: `srun`, to which all connect, passes it on.
+    Pass {
+        /// The place.
+        to: u32,
+        /// What it is to hear.
+        message: Box<PeerMessage>,
+    },
 }
 
 /// Frames from `srun` to a step daemon.
@@ -481,5 +489,12 @@ pub enum ToStep {
     End {
         /// Seconds between TERM and KILL.
         kill_wait_s: u64,
+    },
+    /// From the step daemon at a place of the layout.
+    Passed {
+        /// The place.
+        from: u32,
+        /// What it says.
+        message: Box<PeerMessage>,
     },
 }

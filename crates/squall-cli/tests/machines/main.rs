@@ -33,6 +33,10 @@ fn a_cluster_spans_machines_that_share_nothing_but_a_network() {
         assert_eq!(site.read(&format!("out-{name}")), format!("{name}\n"));
     }
     node_daemon_dies(&mut site);
+    // The controller's machine goes and comes; the others wait.
+    site.ok(&["down"]);
+    site.ok(&["up"]);
+    site.until_up(&["n1", "n2", "n4", "n5"]);
     let (report, said) = (site.fails(&["token", "n2"]), "n2 is a machine already");
     assert!(report.contains(said), "{report}");
     revoked(&mut site);
@@ -59,7 +63,10 @@ fn revoked(site: &mut Site) {
     site.kill("n4");
     let refused = site.join_again("n4");
     assert!(refused.contains("does not know this machine as node n4"), "{refused}");
-    // Its child finds another way.
+    site.join("n4");
+    site.until_up(&["n4"]);
+    // Without it its child finds another way.
+    site.kill("n4");
     let job = site.ok(&["sbatch", "--parsable", "-w", "n5", "-o", "/dev/null", "--wrap", "true"]);
     assert_eq!(site.end_of(&job), "COMPLETED|0:0");
 }

@@ -77,6 +77,24 @@ fn steps(site: &Site) {
     assert_eq!(done.status.code(), Some(7), "{done:?}");
 }
 
+/// The ranks of an MPI program find each other over the link, where a library is installed.
+fn mpi(site: &Site) {
+    const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
+    for compiler in ["mpicc.openmpi", "mpicc.mpich"] {
+        let program = site.path(compiler);
+        let Ok(made) = Command::new(compiler).args([HELLO, "-o", &program]).status() else {
+            eprintln!("skipped: {compiler} is not installed");
+            continue;
+        };
+        assert!(made.success());
+        let said = site.ok(&["srun", "-N2", "-n4", &program]);
+        let mut lines: Vec<&str> = said.lines().collect();
+        lines.sort_unstable();
+        let expected = |rank: u32| format!("{rank} of 4 on n{} shared 2 sum 6 from {}", rank / 2 + 1, (rank + 3) % 4);
+        assert_eq!(lines, [0, 1, 2, 3].map(expected), "{compiler}");
+    }
+}
+
 /// Commands in a job reach the controller through the job's node; elsewhere on that machine nobody is believed.
 fn commands_of_a_job(site: &Site) {
     let asked = |args: &[&str]| site.command("n2", args).output().unwrap();
@@ -111,6 +129,7 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     site.until_up(&["n1", "n2"]);
     steps(&site);
     commands_of_a_job(&site);
+    mpi(&site);
     let (go, ran) = (site.path("go"), site.path("ran"));
     let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");
     let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);

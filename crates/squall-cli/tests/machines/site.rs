@@ -161,14 +161,8 @@ impl Site {
     pub(crate) fn stop(&mut self) {
         self.ok(&["down"]);
         for mut child in std::mem::take(&mut self.nodes).into_values() {
-            let end = Instant::now() + Duration::from_secs(10);
-            while child.try_wait().unwrap().is_none() {
-                if Instant::now() > end {
-                    // A daemon that was on its own when the cluster was ended.
-                    child.kill().unwrap();
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            drop(Command::new("kill").arg(child.id().to_string()).status());
+            child.wait().unwrap();
         }
         let left = traces::processes(&self.folder);
         assert!(left.is_empty(), "left over: {left:#?}");

@@ -101,14 +101,12 @@ async fn answered<T>(reading: impl Future<Output = io::Result<Option<T>>>) -> io
 }
 
 /// Joins the cluster whose controller listens there, as the node of that name, by an invitation. Blocks. Afterwards the
-/// state folder knows it; joining the same cluster again under the same name changes nothing.
+/// state folder knows it, and needs the invitation no more; a key that was withdrawn needs a new one.
 pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::Result<()> {
     let trust = Trust::of(place);
     let joined = Joined { name: name.to_owned(), controller: controller.to_owned(), key: token.controller };
-    if trust.joined()?.is_some_and(|known| known.name == joined.name && known.key == joined.key) {
-        return trust.note_joined(&joined);
-    }
-    if has_cluster(place.dir()) {
+    let again = trust.joined()?.is_some_and(|known| known.name == joined.name && known.key == joined.key);
+    if !again && has_cluster(place.dir()) {
         let dir = place.dir().display();
         return Err(io::Error::other(format!(
             "{dir} belongs to another cluster already: use --state for another folder"
@@ -121,9 +119,12 @@ pub fn join(place: &Place, controller: &str, name: &str, token: &Token) -> io::R
         let mut line = connect(&joined, &keys, proof).await?;
         exchange(&mut line, &Question::Peer(joined.name.clone())).await
     });
-    match told.map_err(|e| io::Error::new(e.kind(), format!("{controller}: {e}")))? {
-        Told::Refused(reason) => Err(io::Error::other(reason)),
-        Told::Peer(_) | Told::Charter { .. } => trust.note_joined(&joined),
+    match told {
+        Ok(Told::Refused(reason)) => Err(io::Error::other(reason)),
+        Ok(Told::Peer(_) | Told::Charter { .. }) => trust.note_joined(&joined),
+        // Who has joined before can wait for the controller.
+        Err(_) if again => trust.note_joined(&joined),
+        Err(e) => Err(io::Error::new(e.kind(), format!("{controller}: {e}"))),
     }
 }
 

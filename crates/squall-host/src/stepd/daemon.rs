@@ -242,6 +242,9 @@ impl Daemon {
 
     /// What wireup has to say to the step.
     fn wireup_words(&mut self) -> Vec<StepInput> {
+        for (to, message) in self.wireup.as_mut().map(Wireup::passes).unwrap_or_default() {
+            self.tell_srun(&FromStep::Pass { to, message: Box::new(message) });
+        }
         let mut inputs = Vec::new();
         for word in self.wireup.as_mut().map(Wireup::words).unwrap_or_default() {
             match word {
@@ -434,6 +437,11 @@ impl Daemon {
                     self.feed([StepInput::End { kill_wait_s, why: EndReason::None }]);
                 }
                 Ok(Some(ToStep::Resize(rows, columns))) => self.streams.resize(rows, columns),
+                Ok(Some(ToStep::Passed { from, message })) => {
+                    if let Some(wireup) = &mut self.wireup {
+                        wireup.passed(from, *message);
+                    }
+                }
                 Ok(Some(ToStep::Hello { .. })) => {}
                 Ok(None) => break,
                 Err(e) => {

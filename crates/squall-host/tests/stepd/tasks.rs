@@ -53,7 +53,11 @@ impl Srun {
             FromStep::Failed { rank, code, error } => self.failed.push((rank, code, error)),
             FromStep::Notice(text) => self.notices.push(text),
             FromStep::Done => return false,
-            FromStep::Hello { .. } | FromStep::Started(_) | FromStep::Within(_) | FromStep::Aborted { .. } => {}
+            FromStep::Hello { .. }
+            | FromStep::Started(_)
+            | FromStep::Within(_)
+            | FromStep::Aborted { .. }
+            | FromStep::Pass { .. } => {}
         }
         true
     }

@@ -1,7 +1,8 @@
 //! Connections between the step daemons of one step, made when there is something to say. Where a step daemon listens
-//! follows from the launch: nothing is exchanged before. All of one machine so far; what carries frames is `Frames`.
+//! follows from the launch: nothing is exchanged before. Those who are not found on this machine, where the cluster has
+//! others, are told by way of `srun`, to which all are connected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -30,6 +31,8 @@ pub(super) struct Kinship {
     pub(super) owner: u32,
     /// Our place in the layout.
     pub(super) here: u32,
+    /// Others may be on other machines.
+    pub(super) far: bool,
 }
 
 impl Kinship {
@@ -64,6 +67,10 @@ pub(super) struct Mesh {
     links: Vec<Link>,
     /// Those who are not there yet, and what is for them.
     calls: BTreeMap<u32, Call>,
+    /// Those who are told by way of `srun`: from the first word on, so that none overtakes another.
+    away: BTreeSet<u32>,
+    /// What `srun` is to pass on.
+    passes: Vec<(u32, PeerMessage)>,
     born: Instant,
 }
 
@@ -97,11 +104,15 @@ impl Mesh {
     pub(super) fn open(kinship: Kinship) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { kinship, listener, links: Vec::new(), calls: BTreeMap::new(), born: Instant::now() })
+        let (links, calls, away, passes) = Default::default();
+        Ok(Self { kinship, listener, links, calls, away, passes, born: Instant::now() })
     }
 
     /// Tells another; who can't be reached is told by `tick`.
     pub(super) fn send(&mut self, place: u32, message: PeerMessage) {
+        if self.away.contains(&place) {
+            return self.passes.push((place, message));
+        }
         let known = self.links.iter_mut().find(|link| link.place == Some(place) && !link.broken);
         if let Some(link) = known {
             return link.frames.send(&message);
@@ -127,11 +138,19 @@ impl Mesh {
                 frames.send(&message);
             }
             self.links.push(Link { frames, place: Some(place), greeted: false, broken: false });
+        } else if self.kinship.far {
+            self.away.insert(place);
+            self.passes.extend(call.waiting.into_iter().map(|message| (place, message)));
         } else {
             call.pause = (call.pause * 2).min(PAUSE_MAX);
             call.again = Instant::now() + call.pause;
             self.calls.insert(place, call);
         }
+    }
+
+    /// What `srun` is to pass on.
+    pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
+        std::mem::take(&mut self.passes)
     }
 
     /// Calls again those who were not there.

@@ -22,9 +22,9 @@ use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
-use squall_model::step::{Program, StepLaunch};
+use squall_model::step::{ClientAddress, Program, StepLaunch};
 use squall_model::time::Span;
-use squall_model::wire::peer::{Fault, What};
+use squall_model::wire::peer::{Fault, PeerMessage, What};
 
 use super::environment::Environment;
 use crate::sys::clock::now;
@@ -121,7 +121,9 @@ impl Wireup {
         let said = |name: &str| env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned);
         let timeout_s = said("SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
         let patience = Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S));
-        let kinship = Kinship { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index };
+        let (cookie, owner, here) = (program.cookie, launch.facts.owner.uid, launch.node_index);
+        let far = matches!(program.client, ClientAddress::Anywhere { .. } | ClientAddress::Tcp(_));
+        let kinship = Kinship { cookie, owner, here, far };
         Ok(Some(Self {
             exchange: Exchange::new(launch.node_index, launch.layout.clone(), patience),
             mesh: (launch.layout.nodes.len() > 1).then(|| Mesh::open(kinship.clone())).transpose()?,
@@ -202,6 +204,18 @@ impl Wireup {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()
+    }
+
+    /// What the step daemon of another machine says, by way of `srun`.
+    pub(super) fn passed(&mut self, place: u32, message: PeerMessage) {
+        if !matches!(message, PeerMessage::Hello { .. }) {
+            self.feed(ExchangeInput::Peer { place, message });
+        }
+    }
+
+    /// What `srun` is to pass on to step daemons of other machines.
+    pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
+        self.mesh.as_mut().map(Mesh::passes).unwrap_or_default()
     }
 
     /// What the step must hear.

@@ -13,7 +13,7 @@ use squall_host::sys::signals::SignalFd;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::{ExitCode, Outcome};
 use squall_model::set::IndexSet;
-use squall_model::step::Layout;
+use squall_model::step::{Layout, ToStep};
 use squall_model::wire::client::Request;
 
 use crate::client::Client;
@@ -96,6 +96,8 @@ pub(crate) struct Session<'a> {
     held_up: bool,
     created: Option<Created>,
     links: Vec<Link>,
+    /// For step daemons of other machines than those that say it.
+    passing: Vec<(u32, ToStep)>,
     running: IndexSet,
     ended: IndexSet,
     failed: IndexSet,
@@ -141,6 +143,7 @@ impl<'a> Session<'a> {
             held_up: false,
             created: None,
             links: Vec::new(),
+            passing: Vec::new(),
             running: IndexSet::new(),
             ended: IndexSet::new(),
             failed: IndexSet::new(),
@@ -290,6 +293,7 @@ impl<'a> Session<'a> {
                 for frame in frames {
                     self.hear_step(node.unwrap_or(0), frame, now);
                 }
+                self.pass_on();
             }
         }
         Ok(())

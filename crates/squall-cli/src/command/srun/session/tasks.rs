@@ -36,7 +36,22 @@ impl Session<'_> {
             FromStep::Notice(text) => eprintln!("slurmstepd: {text}"),
             FromStep::Within(within) => self.wireup_changed(node, within),
             FromStep::Aborted { code } => self.aborted(code, Some(node)),
+            FromStep::Pass { to, message } => {
+                self.passing.push((to, ToStep::Passed { from: node, message }));
+                self.pass_on();
+            }
             FromStep::Hello { .. } | FromStep::Done => {}
+        }
+    }
+
+    /// Hands over what step daemons of different machines have for each other; what is for one that has not called yet
+    /// waits.
+    pub(super) fn pass_on(&mut self) {
+        for (to, message) in std::mem::take(&mut self.passing) {
+            match self.links.iter_mut().find(|link| link.node() == Some(to)) {
+                Some(link) => link.send(&message),
+                None => self.passing.push((to, message)),
+            }
         }
     }
 
