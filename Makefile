@@ -5,7 +5,7 @@ SEEDS ?= 1..500
 KILLS ?= 200
 SCALE ?= 0.1
 
-.PHONY: help build demo test check sim crash bench bench-fabric deny clean
+.PHONY: help build demo test check sim crash bench bench-fabric bench-mpi deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,6 +45,9 @@ bench-fabric: build ## the fabric's figures beside the talk's, pictures in targe
 	$(SQUALL) bench hop
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
+
+bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
+	$(SQUALL) bench mpi
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

@@ -14,6 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
 const ENDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/ends.c");
+const PMIX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/pmix.c");
+
+/// Where Debian has the headers of libpmix, which come with Open MPI's.
+const PMIX_HEADERS: &str = "/usr/lib/x86_64-linux-gnu/pmix2/include";
 
 /// A cluster of eight nodes of four CPUs, and programs of one MPI library.
 struct Site {
@@ -77,6 +81,23 @@ impl Site {
 
     fn srun(&self, args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
         self.run(&[&["srun"], args].concat(), env)
+    }
+
+    /// Direct modex, published names and groups, between nodes and within one.
+    fn speaks_pmix(&self) {
+        let mut cc = Command::new("cc");
+        cc.args([&format!("-I{PMIX_HEADERS}"), PMIX, "-lpmix", "-o"]).arg(self.folder.join("pmix"));
+        if !cc.status().is_ok_and(|status| status.success()) {
+            return eprintln!("skipped: no headers of libpmix");
+        }
+        let (status, out, err) = self.srun(&["-N2", "-n4", "./pmix"], &[("SQUALL_WIREUP_STATS", "1")]);
+        assert_eq!(status, 0, "{out}\n{err}");
+        let want = (0..4).map(|rank| format!("{rank}: card {} port here;there of 0", 100 + (rank + 1) % 4));
+        assert_eq!(out.lines().map(str::to_owned).collect::<BTreeSet<_>>(), want.collect(), "{err}");
+        for node in ["n1", "n2"] {
+            let counted = err.lines().find(|line| line.contains(&format!("wireup on {node}"))).unwrap_or(&err);
+            assert!(counted.contains("asked: 1, served: 1"), "each node asks the other once: {counted}");
+        }
     }
 
     /// Every rank is who it is, where it is, with those of its node, and hears the others.
@@ -152,6 +173,7 @@ fn open_mpi() {
     let Some(site) = Site::with("mpicc.openmpi") else { return };
     site.ends_well_and_badly();
     site.in_a_script();
+    site.speaks_pmix();
     let (_, _, err) = site.srun(&["-N1", "-n2", "--mpi=none", "./hello"], &[]);
     assert!(err.contains("PMI"), "it is refused what the user refuses: {err}");
 }

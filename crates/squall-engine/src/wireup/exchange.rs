@@ -11,8 +11,9 @@ use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::set::IndexSet;
 use squall_model::step::Layout;
 use squall_model::time::{Span, Time};
-use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
+use squall_model::wire::peer::{Fault, Gathering, Notice, PeerMessage, What};
 
+use super::board::Board;
 use crate::machine::Machine;
 
 /// Children of a node in the tree: so few levels that eight nodes are one, and so few children that none holds up a thousand.
@@ -25,10 +26,10 @@ const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// This node's place in the layout.
-    here: u32,
+    pub(super) here: u32,
     layout: Layout,
     /// How long ranks wait for each other.
-    patience: Span,
+    pub(super) patience: Span,
     /// How many gatherings of a kind these ranks have begun here.
     begun: BTreeMap<(What, IndexSet), u64>,
     /// Gatherings under way, begun here or not yet.
@@ -36,9 +37,11 @@ pub struct Exchange {
     /// Those that failed before they were begun here.
     failed: BTreeMap<Gathering, Fault>,
     /// Questions of this node: whom they went to, and until when they are waited for.
-    asked: BTreeMap<u64, (u32, Time)>,
+    pub(super) asked: BTreeMap<u64, (u32, Time)>,
     /// Nodes that can't be reached any more.
-    lost: BTreeSet<u32>,
+    pub(super) lost: BTreeSet<u32>,
+    /// What ranks have published.
+    pub(super) board: Board,
     /// Numbers given to gatherings of which this node is the root.
     contexts: u64,
     stats: ExchangeStats,
@@ -79,6 +82,13 @@ pub enum ExchangeInput {
         ticket: u64,
         /// The rank.
         rank: u32,
+    },
+    /// Something for the board: `Post`, `Withdraw` or `Find` under this ticket. Answered by `Found`, or `Answer` with a fault.
+    Consult {
+        /// Who asks: comes back with the answer.
+        ticket: u64,
+        /// What for.
+        message: PeerMessage,
     },
     /// Answer to `Serve`.
     Served {
@@ -128,6 +138,13 @@ pub enum ExchangeAct {
         ticket: u64,
         /// What the rank has published.
         result: Result<Vec<u8>, Fault>,
+    },
+    /// The board's answer.
+    Found {
+        /// Who had asked.
+        ticket: u64,
+        /// What was found of what was looked for.
+        result: Result<Vec<Notice>, Fault>,
     },
     /// Say what this rank, which is here, has published, as soon as it has.
     Serve {
@@ -190,7 +207,7 @@ impl Open {
     }
 }
 
-type Acts = Vec<ExchangeAct>;
+pub(super) type Acts = Vec<ExchangeAct>;
 
 impl Exchange {
     /// The exchange of the node at place `here`.
@@ -204,6 +221,7 @@ impl Exchange {
             failed: BTreeMap::new(),
             asked: BTreeMap::new(),
             lost: BTreeSet::new(),
+            board: Board::default(),
             contexts: 0,
             stats: ExchangeStats::default(),
         }
@@ -351,6 +369,14 @@ impl Exchange {
                     out.push(ExchangeAct::Send { place, message });
                 }
             }
+            message @ (PeerMessage::Post { .. } | PeerMessage::Withdraw { .. } | PeerMessage::Find { .. }) => {
+                self.keep(place, message, out);
+            }
+            PeerMessage::Found { ticket, result } => {
+                if self.asked.remove(&ticket).is_some() {
+                    out.push(ExchangeAct::Found { ticket, result });
+                }
+            }
             PeerMessage::Answer { ticket, result } => {
                 if self.asked.get(&ticket).is_some_and(|(whom, _)| *whom == place) {
                     self.asked.remove(&ticket);
@@ -431,6 +457,7 @@ impl Machine for Exchange {
         match input {
             ExchangeInput::Join { ticket, what, ranks, data } => self.join(now, ticket, (what, ranks), data, out),
             ExchangeInput::Ask { ticket, rank } => self.ask(now, ticket, rank, out),
+            ExchangeInput::Consult { ticket, message } => self.consult(now, ticket, message, out),
             ExchangeInput::Served { place, ticket, result } => {
                 let result = result.map(ByteBuf::from);
                 out.push(ExchangeAct::Send { place, message: PeerMessage::Answer { ticket, result } });

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use squall_model::set::IndexSet;
 use squall_model::step::{Distribution, Layout};
 use squall_model::time::{Span, Time};
-use squall_model::wire::peer::{Fault, PeerMessage, What};
+use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use super::pmi::{Pmi, PmiAct};
@@ -29,6 +29,7 @@ struct Net {
     links: BTreeMap<(u32, u32), VecDeque<PeerMessage>>,
     joined: Vec<Vec<(u64, Joined)>>,
     answers: Vec<(u64, Result<Vec<u8>, Fault>)>,
+    found: Vec<(u64, Result<Vec<Notice>, Fault>)>,
     sent: Vec<(usize, usize)>,
     now: Time,
     seed: u64,
@@ -44,6 +45,7 @@ impl Net {
             links: BTreeMap::new(),
             joined: vec![Vec::new(); nodes as usize],
             answers: Vec::new(),
+            found: Vec::new(),
             sent: vec![(0, 0); nodes as usize],
             now: Time::from_secs(1000),
             seed: 7,
@@ -69,6 +71,7 @@ impl Net {
                 }
                 ExchangeAct::Joined { ticket, result } => self.joined[node as usize].push((ticket, result)),
                 ExchangeAct::Answer { ticket, result } => self.answers.push((ticket, result)),
+                ExchangeAct::Found { ticket, result } => self.found.push((ticket, result)),
                 ExchangeAct::Serve { place, ticket, rank } => {
                     let result = Ok(format!("card{rank}").into_bytes());
                     self.tell(node, ExchangeInput::Served { place, ticket, result });
@@ -224,6 +227,32 @@ fn direct_questions_are_answered_or_refused() {
             (5, Err(Fault::Gone))
         ]
     );
+}
+
+#[test]
+fn what_is_published_is_found_everywhere_waited_for_and_taken_back_by_its_owner() {
+    let mut net = Net::new(3, 2);
+    let notice = |owner, key: &str| Notice { owner, key: key.into(), value: vec![owner as u8].into() };
+    let post = |ticket, owner, key| PeerMessage::Post { ticket, notices: vec![notice(owner, key)] };
+    let find = |ticket, key: &str, wait| PeerMessage::Find { ticket, keys: vec![key.into()], wait };
+    let say = |net: &mut Net, node, ticket, message| {
+        net.tell(node, ExchangeInput::Consult { ticket, message });
+        net.run();
+        std::mem::take(&mut net.found)
+    };
+    assert_eq!(say(&mut net, 2, 1, find(1, "port", true)), [], "waits");
+    assert_eq!(say(&mut net, 0, 2, find(2, "port", false)), [(2, Ok(vec![]))]);
+    let found = say(&mut net, 1, 3, post(3, 2, "port"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found.contains(&(3, Ok(vec![]))) && found.contains(&(1, Ok(vec![notice(2, "port")]))));
+    assert_eq!(say(&mut net, 0, 4, post(4, 0, "port")), [(4, Err(Fault::Taken))]);
+    let withdraw = |ticket, owner| PeerMessage::Withdraw { ticket, owner, keys: vec![] };
+    say(&mut net, 0, 5, withdraw(5, 0));
+    assert_eq!(say(&mut net, 0, 6, find(6, "port", false)), [(6, Ok(vec![notice(2, "port")]))], "another's");
+    say(&mut net, 1, 7, withdraw(7, 2));
+    assert_eq!(say(&mut net, 2, 8, find(8, "port", false)), [(8, Ok(vec![]))]);
+    net.kill(0);
+    assert_eq!(say(&mut net, 2, 9, find(9, "port", false)), [(9, Err(Fault::Gone))]);
 }
 
 fn said(acts: &[PmiAct]) -> String {

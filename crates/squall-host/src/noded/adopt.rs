@@ -16,6 +16,7 @@ use crate::cgroup::StepGroups;
 use crate::logging::say;
 use crate::processes::{self, Stat};
 use crate::spool::TaskPid;
+use crate::stepd::sweep_up;
 use crate::sys::pidfd;
 use crate::sys::wait::exit_of;
 use crate::sys::watch::Watched;
@@ -113,6 +114,9 @@ impl Daemon {
         }
         let Some(orphan) = self.orphans.remove(&key) else { return };
         self.kill_all_of(key);
+        if let Some(launch) = self.spool.launch(key) {
+            sweep_up(&launch);
+        }
         let end = match self.spool.result(key) {
             Some(FromStepd::Ended(end)) => end,
             _ => self.end_of(key, &orphan),

@@ -51,6 +51,7 @@ use node_link::NodeLinks;
 
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
+pub(crate) use wireup::sweep_up;
 
 /// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.
 const OOM_SCORE: &str = "-900";

@@ -52,6 +52,49 @@ pub enum PeerMessage {
         /// What the rank has published.
         result: Result<ByteBuf, Fault>,
     },
+    /// To the keeper of the board: publish these.
+    Post {
+        /// The speaker's number for it.
+        ticket: u64,
+        /// What.
+        notices: Vec<Notice>,
+    },
+    /// To the keeper: take back what a rank has published.
+    Withdraw {
+        /// The speaker's number for it.
+        ticket: u64,
+        /// The rank.
+        owner: u32,
+        /// Under these names; none: all.
+        keys: Vec<String>,
+    },
+    /// To the keeper: what was published under these names?
+    Find {
+        /// The speaker's number for it.
+        ticket: u64,
+        /// The names.
+        keys: Vec<String>,
+        /// Answer when all of them are there.
+        wait: bool,
+    },
+    /// The keeper's answer.
+    Found {
+        /// The asker's number.
+        ticket: u64,
+        /// What was found of it.
+        result: Result<Vec<Notice>, Fault>,
+    },
+}
+
+/// Something published under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The rank that has published it.
+    pub owner: u32,
+    /// Its name.
+    pub key: String,
+    /// Its value, as the protocol packs it.
+    pub value: ByteBuf,
 }
 
 /// A point at which ranks wait for each other.
@@ -93,4 +136,6 @@ pub enum Fault {
     TooLarge,
     /// There is no such thing.
     NotFound,
+    /// There is such a thing already.
+    Taken,
 }

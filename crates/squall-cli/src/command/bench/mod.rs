@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 mod hop;
 mod launch;
 mod load;
+mod mpi;
 mod put;
 mod query;
 mod restart;
@@ -30,6 +31,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench put        [--nodes EMULATED | --real N] [--size BYTES] [--load unloaded|cpu|network]... [--json]
        squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--json]
        squall bench hop        [--size BYTES] [--json]
+       squall bench mpi        [--nodes N] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
@@ -76,6 +78,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "put" => put::run,
         "query" => query::run,
         "hop" => hop::run,
+        "mpi" => mpi::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);

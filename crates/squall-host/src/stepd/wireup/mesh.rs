@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::step::{ClientAddress, StepLaunch, TaskProgram};
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::{Hello, Proof, Role};
 
@@ -36,6 +37,12 @@ pub(super) struct Kinship {
 }
 
 impl Kinship {
+    /// Of a step's launch on this node.
+    pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Self {
+        let far = matches!(program.client, ClientAddress::Anywhere { .. } | ClientAddress::Tcp(_));
+        Self { cookie: program.cookie, owner: launch.facts.owner.uid, here: launch.node_index, far }
+    }
+
     /// A name for the step that no other has, and that tells nothing of the cookie.
     pub(super) fn name(&self) -> String {
         blake3::hash(&self.cookie).to_hex()[..32].to_owned()

@@ -12,6 +12,7 @@ mod prompt;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -22,12 +23,13 @@ use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
-use squall_model::step::{ClientAddress, Program, StepLaunch};
+use squall_model::step::{Program, StepLaunch};
 use squall_model::time::Span;
-use squall_model::wire::peer::{Fault, PeerMessage, What};
+use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::environment::Environment;
 use crate::sys::clock::now;
+use crate::sys::pmix::{DoneReply, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
 use mesh::{Heard, Kinship, Mesh};
 use pmi::PmiTasks;
@@ -70,10 +72,12 @@ pub(super) enum Port {
 #[derive(Debug)]
 pub(super) enum Waiter {
     Pmi,
-    Fence(crate::sys::pmix::ModexReply),
-    Ask(crate::sys::pmix::ModexReply),
-    Connect(crate::sys::pmix::DoneReply),
-    Group(crate::sys::pmix::GroupReply, bool),
+    Fence(ModexReply),
+    Ask(ModexReply),
+    Connect(DoneReply),
+    Group(GroupReply, bool),
+    Board(DoneReply),
+    Lookup(LookupReply),
 }
 
 /// What a step daemon has for its tasks to find each other.
@@ -94,6 +98,14 @@ pub(super) struct Wireup {
     stats: bool,
     /// What the tasks' programs are linked with.
     linked: Linked,
+}
+
+/// Removes what a step daemon that was killed has left in shared memory.
+pub(crate) fn sweep_up(launch: &StepLaunch) {
+    if let Program::Tasks(program) = &launch.program {
+        // Links are removed, not followed.
+        drop(fs::remove_dir_all(pmix::shared_folder(&Kinship::of(launch, program), launch)));
+    }
 }
 
 /// Where tasks stand with the protocols, whichever.
@@ -121,9 +133,7 @@ impl Wireup {
         let said = |name: &str| env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned);
         let timeout_s = said("SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
         let patience = Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S));
-        let (cookie, owner, here) = (program.cookie, launch.facts.owner.uid, launch.node_index);
-        let far = matches!(program.client, ClientAddress::Anywhere { .. } | ClientAddress::Tcp(_));
-        let kinship = Kinship { cookie, owner, here, far };
+        let kinship = Kinship::of(launch, program);
         Ok(Some(Self {
             exchange: Exchange::new(launch.node_index, launch.layout.clone(), patience),
             mesh: (launch.layout.nodes.len() > 1).then(|| Mesh::open(kinship.clone())).transpose()?,
@@ -313,6 +323,7 @@ impl Wireup {
                     ExchangeAct::Serve { place, ticket, rank } => self.serve(place, ticket, rank, &mut queue),
                     ExchangeAct::Joined { ticket, result } => self.joined(ticket, result),
                     ExchangeAct::Answer { ticket, result } => self.answered(ticket, result),
+                    ExchangeAct::Found { ticket, result } => self.found(ticket, result),
                 }
             }
         }
@@ -343,8 +354,22 @@ impl Wireup {
     }
 
     fn answered(&mut self, ticket: u64, result: Result<Vec<u8>, Fault>) {
-        if let Some(Waiter::Ask(reply)) = self.waiters.remove(&ticket) {
-            reply.answer(result.map_err(pmix::verdict));
+        match (self.waiters.remove(&ticket), result) {
+            (Some(Waiter::Ask(reply)), result) => reply.answer(result.map_err(pmix::verdict)),
+            (Some(Waiter::Board(reply)), Err(fault)) => reply.answer(pmix::verdict(fault)),
+            (Some(Waiter::Lookup(reply)), Err(fault)) => reply.answer(Err(pmix::verdict(fault))),
+            _ => {}
+        }
+    }
+
+    fn found(&mut self, ticket: u64, result: Result<Vec<Notice>, Fault>) {
+        match self.waiters.remove(&ticket) {
+            Some(Waiter::Board(reply)) => reply.answer(result.err().map_or(Verdict::Well, pmix::verdict)),
+            Some(Waiter::Lookup(reply)) => {
+                let values = |found: Vec<Notice>| found.into_iter().map(|n| (n.owner, n.value.into_vec())).collect();
+                reply.answer(result.map(values).map_err(pmix::verdict));
+            }
+            _ => {}
         }
     }
 

@@ -4,12 +4,13 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::ExchangeInput;
 use squall_model::step::StepLaunch;
-use squall_model::wire::peer::{Fault, What};
+use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::mesh::Kinship;
 use super::prompt::Prompt;
@@ -34,18 +35,24 @@ pub(super) struct PmixServer {
 }
 
 impl PmixServer {
-    /// Listens, and does no more.
+    /// Listens, and makes room for what tasks share; no more.
     pub(super) fn open(launch: &StepLaunch, kinship: &Kinship) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         // Connections have it from the listener, as it was when they were made.
         pmix::acknowledge_soon(&listener);
         let key = launch.key;
-        let name = format!("squall-{}-{}", kinship.name(), launch.node);
-        let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
+        let folder = shared_folder(kinship, launch);
+        if let Err(e) = DirBuilder::new().mode(0o700).create(&folder) {
+            let ours = fs::symlink_metadata(&folder)
+                .is_ok_and(|found| found.is_dir() && found.uid() == rustix::process::geteuid().as_raw());
+            if !ours {
+                return Err(io::Error::new(e.kind(), format!("{}: {e}", folder.display())));
+            }
+        }
         Ok(Self {
             nspace: format!("squall.pmix.{}.{}.{}", key.job, key.attempt, key.step),
-            folder: Path::new(room).join(name),
+            folder,
             address: listener.local_addr()?,
             prompt: None,
             listener: Some(listener),
@@ -62,7 +69,7 @@ impl PmixServer {
         self.address.to_string()
     }
 
-    /// What tasks of this node share lies there; made with the server.
+    /// What tasks of this node share lies there.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -79,8 +86,6 @@ impl PmixServer {
     }
 
     fn start(&self, launch: &StepLaunch) -> Result<Server, String> {
-        let made = DirBuilder::new().mode(0o700).create(&self.folder);
-        made.map_err(|e| format!("{}: {e}", self.folder.display()))?;
         let layout = &launch.layout;
         let facts = &launch.facts;
         let universe: u64 = facts.cpus.runs().map(|(cpus, count)| u64::from(*cpus) * u64::from(count)).sum();
@@ -111,10 +116,16 @@ impl PmixServer {
 
     /// Removes what was made.
     pub(super) fn close(&mut self) {
-        if self.is_loaded() {
+        if fs::remove_dir(&self.folder).is_err() {
             drop(fs::remove_dir_all(&self.folder));
         }
     }
+}
+
+/// Where what tasks of a node share lies. The name can't be guessed by those who might want to be there first.
+pub(super) fn shared_folder(kinship: &Kinship, launch: &StepLaunch) -> PathBuf {
+    let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
+    Path::new(room).join(format!("squall-{}-{}", kinship.name(), launch.node))
 }
 
 /// A fault as libpmix hears it.
@@ -124,6 +135,7 @@ pub(super) fn verdict(fault: Fault) -> Verdict {
         Fault::Gone => Verdict::Gone,
         Fault::TooLarge => Verdict::TooLarge,
         Fault::NotFound => Verdict::NotFound,
+        Fault::Taken => Verdict::Taken,
     }
 }
 
@@ -134,6 +146,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
         Fault::Gone => "a node that takes part is gone",
         Fault::TooLarge => "the tasks bring more data than is allowed",
         Fault::NotFound => "there is no such task",
+        Fault::Taken => "there is such a thing already",
     }
 }
 
@@ -141,7 +154,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {
-        Waiter::Pmi => {}
+        Waiter::Pmi | Waiter::Board(_) | Waiter::Lookup(_) => {}
         Waiter::Fence(reply) | Waiter::Ask(reply) => reply.answer(result.map(|(data, _)| data)),
         Waiter::Connect(reply) => reply.answer(result.err().unwrap_or(Verdict::Well)),
         Waiter::Group(reply, numbered) => {
@@ -212,12 +225,28 @@ impl Wireup {
                 let what = if on { What::Connect } else { What::Disconnect };
                 self.join(Waiter::Connect(reply), what, ranks, Vec::new());
             }
+            Upcall::Publish { rank, values, reply } => {
+                let notice = |(key, value)| Notice { owner: rank, key, value: ByteBuf::from(value) };
+                let notices = values.into_iter().map(notice).collect();
+                self.consult(Waiter::Board(reply), |ticket| PeerMessage::Post { ticket, notices });
+            }
+            Upcall::Unpublish { rank, keys, reply } => {
+                self.consult(Waiter::Board(reply), |ticket| PeerMessage::Withdraw { ticket, owner: rank, keys });
+            }
+            Upcall::Lookup { keys, wait, reply } => {
+                self.consult(Waiter::Lookup(reply), |ticket| PeerMessage::Find { ticket, keys, wait });
+            }
             Upcall::Group { on, name, asked, data, numbered, reply } => {
                 let ranks = self.ranks(asked);
                 let what = if on { What::Group(name) } else { What::Ungroup(name) };
                 self.join(Waiter::Group(reply, numbered), what, ranks, data);
             }
         }
+    }
+
+    fn consult(&mut self, waiter: Waiter, message: impl FnOnce(u64) -> PeerMessage) {
+        let ticket = self.wait(waiter);
+        self.feed(ExchangeInput::Consult { ticket, message: message(ticket) });
     }
 
     fn ranks(&self, asked: Asked) -> squall_model::set::IndexSet {

@@ -12,6 +12,8 @@ pub(super) const SUCCESS: Status = 0;
 pub(super) const ERROR: Status = -1;
 pub(super) const ERR_TIMEOUT: Status = -24;
 pub(super) const ERR_UNREACH: Status = -25;
+pub(super) const ERR_PARTIAL_SUCCESS: Status = -52;
+pub(super) const ERR_DUPLICATE_KEY: Status = -53;
 pub(super) const ERR_OUT_OF_RESOURCE: Status = -29;
 pub(super) const ERR_NOT_FOUND: Status = -46;
 pub(super) const ERR_NOT_SUPPORTED: Status = -47;
@@ -25,7 +27,7 @@ const STRING: u16 = 3;
 const SIZE: u16 = 4;
 const UINT16: u16 = 13;
 const UINT32: u16 = 14;
-const INFO: u16 = 24;
+pub(super) const INFO: u16 = 24;
 const BYTE_OBJECT: u16 = 27;
 const DATA_ARRAY: u16 = 39;
 const PROC_RANK: u16 = 40;
@@ -79,10 +81,39 @@ impl Info {
         (self.value.kind == BYTE_OBJECT && at != 0).then_some((at as *const u8, length as usize))
     }
 
+    pub(super) fn key(&self) -> String {
+        let bytes: Vec<u8> = self.key.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     pub(super) fn flag(&self) -> bool {
         // A bool is the first byte, an absent value means yes.
         self.value.kind != BOOL || self.value.data[0].to_ne_bytes()[0] != 0
     }
+}
+
+/// What was published by whom.
+#[repr(C)]
+pub(super) struct Data {
+    proc: Proc,
+    key: [c_char; KEY_BYTES],
+    value: Value,
+}
+
+impl Data {
+    pub(super) fn new(proc: &Proc, info: &Info) -> Self {
+        Self { proc: *proc, key: info.key, value: info.value }
+    }
+}
+
+/// Room into which the library packs. All zero is empty.
+#[repr(C)]
+pub(super) struct Buffer {
+    pub(super) base: *mut c_char,
+    pub(super) pack: *mut c_char,
+    pub(super) unpack: *mut c_char,
+    pub(super) allocated: usize,
+    pub(super) used: usize,
 }
 
 #[repr(C)]
@@ -97,7 +128,8 @@ struct DataArray {
 pub(super) struct Infos {
     entries: Vec<Info>,
     texts: Vec<CString>,
-    bytes: Vec<Vec<u8>>,
+    /// Which entries are byte objects, whose bytes are malloc's: the library may take them, and then leaves NULL.
+    objects: Vec<usize>,
     #[expect(clippy::vec_box, reason = "entries point to them: they must stay where they are")]
     arrays: Vec<Box<DataArray>>,
     below: Vec<Infos>,
@@ -139,9 +171,18 @@ impl Infos {
         self.add(key, BOOL, first_bytes(&[u8::from(yes)]));
     }
 
-    pub(super) fn object(&mut self, key: &CStr, bytes: Vec<u8>) {
-        self.add(key, BYTE_OBJECT, [bytes.as_ptr() as u64, bytes.len() as u64, 0]);
-        self.bytes.push(bytes);
+    pub(super) fn object(&mut self, key: &CStr, bytes: &[u8]) {
+        // SAFETY: `malloc` gives NULL or room for so many bytes, which nothing else has.
+        let at = unsafe {
+            let at = libc::malloc(bytes.len().max(1)).cast::<u8>();
+            if at.is_null() {
+                return;
+            }
+            ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
+            at
+        };
+        self.objects.push(self.entries.len());
+        self.add(key, BYTE_OBJECT, [at as u64, bytes.len() as u64, 0]);
     }
 
     pub(super) fn array(&mut self, key: &CStr, mut infos: Self) {
@@ -158,6 +199,15 @@ impl Infos {
     }
 }
 
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for &at in &self.objects {
+            // SAFETY: made by `malloc` in `object`, and not taken: then the library has put NULL there.
+            unsafe { libc::free(self.entries[at].value.data[0] as *mut c_void) };
+        }
+    }
+}
+
 /// A small member of the union stands in its first bytes.
 fn first_bytes(bytes: &[u8]) -> [u64; 3] {
     let mut word = [0; 8];
@@ -170,6 +220,9 @@ pub(super) type Release = unsafe extern "C" fn(*mut c_void);
 pub(super) type ModexDone =
     unsafe extern "C" fn(Status, *const c_char, usize, *mut c_void, Option<Release>, *mut c_void);
 pub(super) type InfoDone = unsafe extern "C" fn(Status, *mut Info, usize, *mut c_void, Option<Release>, *mut c_void);
+pub(super) type LookupDone = unsafe extern "C" fn(Status, *mut Data, usize, *mut c_void);
+pub(super) type Pack = unsafe extern "C" fn(*const Proc, *mut Buffer, *const c_void, i32, u16) -> Status;
+pub(super) type Unpack = unsafe extern "C" fn(*const Proc, *mut Buffer, *mut c_void, *mut i32, u16) -> Status;
 pub(super) type ModexAnswer = unsafe extern "C" fn(Status, *mut c_char, usize, *mut c_void);
 
 /// What a server calls.
@@ -182,6 +235,8 @@ pub(super) struct Calls {
     pub(super) register_client:
         unsafe extern "C" fn(*const Proc, u32, u32, *mut c_void, Option<OpDone>, *mut c_void) -> Status,
     pub(super) dmodex_request: unsafe extern "C" fn(*const Proc, ModexAnswer, *mut c_void) -> Status,
+    pub(super) pack: Pack,
+    pub(super) unpack: Unpack,
     pub(super) generate_regex: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
     pub(super) generate_ppn: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,
 }
@@ -218,9 +273,28 @@ pub(super) struct Module {
     >,
     pub(super) direct_modex:
         Option<unsafe extern "C" fn(*const Proc, *const Info, usize, Option<ModexDone>, *mut c_void) -> Status>,
-    pub(super) publish: Option<unsafe extern "C" fn()>,
-    pub(super) lookup: Option<unsafe extern "C" fn()>,
-    pub(super) unpublish: Option<unsafe extern "C" fn()>,
+    pub(super) publish:
+        Option<unsafe extern "C" fn(*const Proc, *const Info, usize, Option<OpDone>, *mut c_void) -> Status>,
+    pub(super) lookup: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            *const *const c_char,
+            *const Info,
+            usize,
+            Option<LookupDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
+    pub(super) unpublish: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            *const *const c_char,
+            *const Info,
+            usize,
+            Option<OpDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
     pub(super) spawn: Option<unsafe extern "C" fn()>,
     pub(super) connect: Option<Connect>,
     pub(super) disconnect: Option<Connect>,

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use abi::{Calls, Infos, Proc, Status};
-pub(crate) use upcall::{Asked, DoneReply, GroupReply, ModexReply, Upcall, Verdict};
+pub(crate) use upcall::{Asked, DoneReply, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
 use upcall::{Inbox, answered, module};
 
 /// Where the library is.
@@ -78,7 +78,12 @@ impl Server {
         let bell =
             rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK);
         let local = job.ranks.get(job.here as usize).cloned().unwrap_or_default();
-        let inbox = Inbox::install(bell.map_err(|e| e.to_string())?, nspace.clone(), local.clone())?;
+        let inbox = Inbox::install(
+            bell.map_err(|e| e.to_string())?,
+            nspace.clone(),
+            local.clone(),
+            (calls.pack, calls.unpack),
+        )?;
         let server = Self { calls: CallsBox(calls), nspace, inbox };
         server.init(job)?;
         server.register(job, &local)?;
@@ -332,6 +337,8 @@ fn load() -> Result<Calls, String> {
                 *mut c_void,
                 unsafe extern "C" fn(*const Proc, abi::ModexAnswer, *mut c_void) -> Status,
             >(symbol(library, c"PMIx_server_dmodex_request")?),
+            pack: std::mem::transmute::<*mut c_void, abi::Pack>(symbol(library, c"PMIx_Data_pack")?),
+            unpack: std::mem::transmute::<*mut c_void, abi::Unpack>(symbol(library, c"PMIx_Data_unpack")?),
             generate_regex: std::mem::transmute::<
                 *mut c_void,
                 unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,

@@ -1,6 +1,7 @@
 //! What libpmix asks its host for: called on the library's thread, so everything is copied into a queue at once.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -8,8 +9,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use squall_model::set::IndexSet;
 
 use super::abi::{
-    ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_OUT_OF_RESOURCE, ERR_TIMEOUT, ERR_UNREACH, ERROR, Info, InfoDone, Infos,
-    ModexDone, Module, OPERATION_SUCCEEDED, OpDone, Proc, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status,
+    Buffer, Data, ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS,
+    ERR_TIMEOUT, ERR_UNREACH, ERROR, INFO, Info, InfoDone, Infos, LookupDone, ModexDone, Module, OPERATION_SUCCEEDED,
+    OpDone, Pack, Proc, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status, Unpack,
 };
 
 /// Something that the library wants.
@@ -62,6 +64,33 @@ pub(crate) enum Upcall {
         /// To be told.
         reply: DoneReply,
     },
+    /// A task publishes values.
+    Publish {
+        /// Which.
+        rank: u32,
+        /// Names, and values as the library packs them.
+        values: Vec<(String, Vec<u8>)>,
+        /// To be told.
+        reply: DoneReply,
+    },
+    /// A task takes back what it has published.
+    Unpublish {
+        /// Which.
+        rank: u32,
+        /// The names; none: all.
+        keys: Vec<String>,
+        /// To be told.
+        reply: DoneReply,
+    },
+    /// A task looks up what was published.
+    Lookup {
+        /// The names.
+        keys: Vec<String>,
+        /// When all of them are there.
+        wait: bool,
+        /// To be told.
+        reply: LookupReply,
+    },
     /// A group is made (or, not `on`, given up) by all tasks here that take part.
     Group {
         /// Made, not given up.
@@ -101,6 +130,8 @@ pub(crate) enum Verdict {
     TooLarge,
     /// There is no such thing.
     NotFound,
+    /// There is such a thing already.
+    Taken,
 }
 
 impl Verdict {
@@ -111,6 +142,7 @@ impl Verdict {
             Self::Gone => ERR_UNREACH,
             Self::TooLarge => ERR_OUT_OF_RESOURCE,
             Self::NotFound => ERR_NOT_FOUND,
+            Self::Taken => ERR_DUPLICATE_KEY,
         }
     }
 }
@@ -127,6 +159,10 @@ pub(crate) struct ModexReply(ModexDone, *mut c_void);
 #[derive(Debug)]
 pub(crate) struct GroupReply(InfoDone, *mut c_void);
 
+/// Whom to tell what was looked up, and how much was.
+#[derive(Debug)]
+pub(crate) struct LookupReply(LookupDone, *mut c_void, usize);
+
 // SAFETY: the library hands out a function and its argument to be called once, from any thread: it passes the call on to its
 // own thread itself. The argument is only handed back, never looked at.
 unsafe impl Send for DoneReply {}
@@ -134,11 +170,39 @@ unsafe impl Send for DoneReply {}
 unsafe impl Send for ModexReply {}
 // SAFETY: as above.
 unsafe impl Send for GroupReply {}
+// SAFETY: as above.
+unsafe impl Send for LookupReply {}
 
 impl DoneReply {
     pub(crate) fn answer(self, verdict: Verdict) {
         // SAFETY: called once, by value, as the library asks.
         unsafe { (self.0)(verdict.status(), self.1) };
+    }
+}
+
+impl LookupReply {
+    /// With owner and packed value of each that was found.
+    pub(crate) fn answer(self, result: Result<Vec<(u32, Vec<u8>)>, Verdict>) {
+        let Some(inbox) = inbox() else { return };
+        let unpack = |(owner, value): (u32, Vec<u8>)| {
+            // SAFETY: the value was packed by `pack`, maybe elsewhere; the library refuses what it does not understand.
+            let info = unsafe { inbox.unpack(&value) }?;
+            Some(Data::new(&Proc::new(&inbox.nspace, owner), &info))
+        };
+        let (status, mut found) = match result {
+            Ok(found) => {
+                let found: Vec<Data> = found.into_iter().filter_map(unpack).collect();
+                let status = match found.len() {
+                    0 => ERR_NOT_FOUND,
+                    n if n < self.2 => ERR_PARTIAL_SUCCESS,
+                    _ => SUCCESS,
+                };
+                (status, found)
+            }
+            Err(verdict) => (verdict.status(), Vec::new()),
+        };
+        // SAFETY: called once; the library has packed what it is given when it returns.
+        unsafe { (self.0)(status, found.as_mut_ptr(), found.len(), self.1) };
     }
 }
 
@@ -166,7 +230,7 @@ impl GroupReply {
                     infos.size(c"pmix.grp.ctxid", number);
                 }
                 if !data.is_empty() {
-                    infos.object(c"pmix.grp.endpt", data);
+                    infos.object(c"pmix.grp.endpt", &data);
                 }
                 SUCCESS
             }
@@ -192,12 +256,18 @@ unsafe extern "C" fn drop_infos(kept: *mut c_void) {
 }
 
 /// The queue between the library's thread and the host.
-#[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) bell: OwnedFd,
     nspace: CString,
     local: Vec<u32>,
+    packing: (Pack, Unpack),
     queue: Mutex<Vec<Upcall>>,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("nspace", &self.nspace).finish_non_exhaustive()
+    }
 }
 
 static INBOX: OnceLock<Inbox> = OnceLock::new();
@@ -208,8 +278,13 @@ fn inbox() -> Option<&'static Inbox> {
 }
 
 impl Inbox {
-    pub(super) fn install(bell: OwnedFd, nspace: CString, local: Vec<u32>) -> Result<&'static Self, String> {
-        let inbox = Self { bell, nspace, local, queue: Mutex::default() };
+    pub(super) fn install(
+        bell: OwnedFd,
+        nspace: CString,
+        local: Vec<u32>,
+        packing: (Pack, Unpack),
+    ) -> Result<&'static Self, String> {
+        let inbox = Self { bell, nspace, local, packing, queue: Mutex::default() };
         INBOX.set(inbox).map_err(|_| "libpmix can be started once in a process".to_owned())?;
         INBOX.get().ok_or_else(|| "libpmix has no queue".to_owned())
     }
@@ -222,6 +297,40 @@ impl Inbox {
     pub(super) fn take(&self) -> Vec<Upcall> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         std::mem::take(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// An attribute as bytes that any server of this version understands.
+    ///
+    /// # Safety
+    /// The attribute must be valid.
+    unsafe fn pack(&self, info: &Info) -> Option<Vec<u8>> {
+        let mut buffer = empty();
+        // SAFETY: all pointers are valid for the call; the buffer is the library's, in memory of malloc, and then ours.
+        unsafe {
+            let status = (self.packing.0)(ptr::null(), &raw mut buffer, ptr::from_ref(info).cast(), 1, INFO);
+            let bytes = (status == SUCCESS && !buffer.base.is_null())
+                .then(|| std::slice::from_raw_parts(buffer.base.cast::<u8>(), buffer.used).to_vec());
+            libc::free(buffer.base.cast());
+            bytes
+        }
+    }
+
+    /// The reverse. What the attribute points to is never freed.
+    ///
+    /// # Safety
+    /// The bytes must have been made by `pack`.
+    unsafe fn unpack(&self, bytes: &[u8]) -> Option<Info> {
+        let base: *mut c_char = bytes.as_ptr().cast_mut().cast();
+        let used = bytes.len();
+        let mut buffer = Buffer { base, pack: base.wrapping_add(used), unpack: base, allocated: used, used };
+        let mut info = MaybeUninit::<Info>::zeroed();
+        let mut count = 1;
+        // SAFETY: all pointers are valid for the call, which only reads the buffer and fills the attribute.
+        unsafe {
+            let to = info.as_mut_ptr().cast();
+            let status = (self.packing.1)(ptr::null(), &raw mut buffer, to, &raw mut count, INFO);
+            (status == SUCCESS && count == 1).then(|| info.assume_init())
+        }
     }
 
     /// Who takes part. None: somebody of another namespace does.
@@ -250,6 +359,10 @@ impl Inbox {
     }
 }
 
+fn empty() -> Buffer {
+    Buffer { base: ptr::null_mut(), pack: ptr::null_mut(), unpack: ptr::null_mut(), allocated: 0, used: 0 }
+}
+
 /// What this host offers.
 pub(super) fn module() -> Module {
     Module {
@@ -258,9 +371,9 @@ pub(super) fn module() -> Module {
         abort: Some(abort),
         fence: Some(fence),
         direct_modex: Some(direct_modex),
-        publish: None,
-        lookup: None,
-        unpublish: None,
+        publish: Some(publish),
+        lookup: Some(lookup),
+        unpublish: Some(unpublish),
         spawn: None,
         connect: Some(connect),
         disconnect: Some(disconnect),
@@ -444,6 +557,80 @@ unsafe extern "C" fn group(
     let brought = brought.map(|(at, length)| unsafe { std::slice::from_raw_parts(at, length) }.to_vec());
     let (data_brought, reply) = (brought.unwrap_or_default(), GroupReply(done, data));
     inbox.put(Upcall::Group { on: operation == 0, name, asked, data: data_brought, numbered, reply });
+    SUCCESS
+}
+
+unsafe extern "C" fn publish(
+    proc: *const Proc,
+    infos: *const Info,
+    count: usize,
+    done: Option<OpDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives a valid process and that many attributes. Those of its own tell how to publish.
+    let (rank, values) = unsafe {
+        let infos = if infos.is_null() { &[] } else { std::slice::from_raw_parts(infos, count) };
+        let own = infos.iter().filter(|info| !info.key().starts_with("pmix."));
+        ((*proc).rank, own.map(|info| Some((info.key(), inbox.pack(info)?))).collect::<Option<Vec<_>>>())
+    };
+    let Some(values) = values else { return ERR_NOT_SUPPORTED };
+    inbox.put(Upcall::Publish { rank, values, reply: DoneReply(done, data) });
+    SUCCESS
+}
+
+/// # Safety
+/// `keys` must be null or an array of strings that ends with null.
+unsafe fn names(keys: *const *const c_char) -> Vec<String> {
+    let mut names = Vec::new();
+    if keys.is_null() {
+        return names;
+    }
+    for at in 0.. {
+        // SAFETY: no entry before this one was the last.
+        let name = unsafe {
+            let name = *keys.add(at);
+            if name.is_null() {
+                break;
+            }
+            CStr::from_ptr(name)
+        };
+        names.push(name.to_string_lossy().into_owned());
+    }
+    names
+}
+
+unsafe extern "C" fn lookup(
+    _proc: *const Proc,
+    keys: *const *const c_char,
+    infos: *const Info,
+    count: usize,
+    done: Option<LookupDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives names as `names` wants them, and that many attributes.
+    let (keys, wait) = unsafe {
+        let infos = if infos.is_null() { &[] } else { std::slice::from_raw_parts(infos, count) };
+        (names(keys), infos.iter().any(|info| info.is(c"pmix.wait")))
+    };
+    let reply = LookupReply(done, data, keys.len());
+    inbox.put(Upcall::Lookup { keys, wait, reply });
+    SUCCESS
+}
+
+unsafe extern "C" fn unpublish(
+    proc: *const Proc,
+    keys: *const *const c_char,
+    _infos: *const Info,
+    _count: usize,
+    done: Option<OpDone>,
+    data: *mut c_void,
+) -> Status {
+    let (Some(inbox), Some(done)) = (inbox(), done) else { return ERROR };
+    // SAFETY: the library gives a valid process, and names as `names` wants them.
+    let (rank, keys) = unsafe { ((*proc).rank, names(keys)) };
+    inbox.put(Upcall::Unpublish { rank, keys, reply: DoneReply(done, data) });
     SUCCESS
 }
 
