@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use squall_host::place::{Place, SocketPath};
 use squall_model::codec::{self, CodecError, HEADER_BYTES, PROTOCOL_VERSION};
@@ -39,6 +39,8 @@ pub(crate) enum ClientError {
     Version(u16),
     /// The controller said no.
     Refused(Refusal),
+    /// The file that was to be sent can't be read.
+    Unreadable(io::Error),
 }
 
 impl fmt::Display for ClientError {
@@ -53,6 +55,7 @@ impl fmt::Display for ClientError {
                     "Incompatible versions of client and server code (controller {theirs}, client {PROTOCOL_VERSION})"
                 )
             }
+            Self::Unreadable(e) => write!(f, "Can't read it: {e}"),
             Self::Refused(refusal) => write!(f, "{refusal:?}"),
         }
     }
@@ -125,6 +128,12 @@ impl Client {
     /// How long to wait for a controller that says nothing; None: for ever.
     pub(crate) fn wait_up_to(&self, patience: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(patience)
+    }
+
+    /// Gives the connection room for pieces of a file, so that they need not wait for each other; with less it works
+    /// too.
+    pub(crate) fn make_room(&self, bytes: usize) {
+        let _ = set_socket_send_buffer_size(&self.stream, bytes);
     }
 
     /// The cluster's name, as the controller says.

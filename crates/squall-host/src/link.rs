@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,6 +20,16 @@ const FRAME_TIME: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes read at once: memory is given as bytes come, not as a header promises.
 const READ_BYTES: usize = 64 << 10;
+
+/// Room in the kernel for what is sent over one connection: a few pieces of a file, so that sender and receiver need
+/// not wake each other for each.
+const ROOM_BYTES: usize = 2 << 20;
+
+/// Gives a connection room for pieces of files; with less it works too.
+pub(crate) fn make_room(socket: &impl AsFd) {
+    // If not, what there is must do.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, ROOM_BYTES);
+}
 
 /// Reads one frame; None: the peer closed between frames.
 pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {

@@ -32,6 +32,7 @@ use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
 
 mod adopt;
+mod beside;
 pub mod errands;
 mod laydown;
 mod net;

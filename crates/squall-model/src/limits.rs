@@ -53,7 +53,11 @@ pub const TREE_WIDTH: u32 = 16;
 /// Bytes of one piece of a file on its way to nodes. See `fabric::cost`: for tens of megabytes on links of gigabytes per
 /// second the best length is near this, and pieces of it stay in the cache of a CPU from hop to hop.
 pub const CHUNK_BYTES: u32 = 128 << 10;
+/// Bytes of the names of nodes that every piece of a file carries; a longer list: the file goes down the tree.
+pub const CASCADE_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a file that may be under way to nodes: what a relay holds for a child that is slow.
 pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
+/// Files whose digests the controller remembers for those who bring them again.
+pub const RECALLED_MAX: usize = 4096;
 /// Bytes of files that a node keeps.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;

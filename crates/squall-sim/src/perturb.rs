@@ -72,6 +72,7 @@ impl World {
                         tally.yes.union_with(&std::mem::take(&mut tally.no));
                     }
                 }
+                Upward::Chunk(_) => {}
             }
         }
     }

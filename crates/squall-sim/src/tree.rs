@@ -6,7 +6,7 @@ use squall_engine::control::{Input, LinkId};
 use squall_engine::fabric::{Dial, NetInput, NetOut, shape};
 use squall_engine::node::NodeInput;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 
 use crate::trace::Who;
 use crate::world::{Happening, World};
@@ -50,6 +50,8 @@ pub(crate) struct Tree {
     width: usize,
     hops: BTreeMap<u64, Hop>,
     last: u64,
+    /// When the last piece of a file arrives that one node passes to another beside the tree.
+    beside: BTreeMap<(usize, usize), Time>,
 }
 
 impl Hop {
@@ -216,6 +218,26 @@ impl World {
         }
         if let Some(to) = net.dial {
             self.dial(node, &to);
+        }
+        for (name, chunk) in net.beside {
+            self.send_beside(node, &name, chunk);
+        }
+    }
+
+    /// A piece of a file for a node that may be no neighbour: it comes in order, or not at all.
+    fn send_beside(&mut self, node: usize, name: &str, chunk: Chunk) {
+        let Some(to) = self.nodes.iter().position(|node| node.name == name) else { return };
+        let last = self.tree.beside.entry((node, to)).or_default();
+        let fate = self.network.fate(self.now, (node, to), last, &mut self.seed);
+        let life = self.nodes[to].life;
+        if let Some(at) = fate.first {
+            self.agenda.at(at, Happening::Beside { node: to, life, chunk: Box::new(chunk) });
+        }
+    }
+
+    pub(crate) fn beside_arrives(&mut self, node: usize, life: u64, chunk: Chunk) {
+        if self.nodes[node].lives(life) {
+            self.tell_node(node, NodeInput::Net(NetInput::Beside(chunk)));
         }
     }
 

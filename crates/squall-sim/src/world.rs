@@ -9,7 +9,7 @@ use squall_model::job::JobAttempt;
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 use squall_model::wire::stepd::ToStepd;
 
 use crate::agenda::Agenda;
@@ -76,6 +76,7 @@ pub(crate) enum Happening {
     Accepted { hop: u64 },
     Up { hop: u64, frame: Box<UpFrame> },
     Down { hop: u64, frame: Box<DownFrame> },
+    Beside { node: usize, life: u64, chunk: Box<Chunk> },
     Broken { hop: u64, side: Side },
     NodePower { node: usize, boot: u64 },
     NodeStart { node: usize, life: u64 },
@@ -206,6 +207,7 @@ impl World {
             Happening::Dialled { node, life, port } => self.dialled(node, life, port),
             Happening::DialFails { node, life } => self.dial_fails(node, life),
             Happening::Accepted { hop } => self.accepted(hop),
+            Happening::Beside { node, life, chunk } => self.beside_arrives(node, life, *chunk),
             Happening::Up { hop, frame } => self.up_arrives(hop, frame),
             Happening::Down { hop, frame } => self.down_arrives(hop, frame),
             Happening::Broken { hop, side } => self.broken(hop, side),

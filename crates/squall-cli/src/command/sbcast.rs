@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use serde_bytes::ByteBuf;
 use squall_model::id::JobId;
-use squall_model::wire::client::{Broadcast, BroadcastTo, JobRef, JobSelection, PlaceAt, Refusal};
+use squall_model::wire::client::{BroadcastTo, JobRef, JobSelection, PlaceAt, Refusal};
 
 use crate::broadcast::{self, Sent};
 use crate::client::ClientError;
@@ -71,25 +71,23 @@ fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Err(e) => return call.fail(&format!("Can't stat `{source}`: {e}")),
     };
     let id = id_of(call, &job)?;
-    let (digest, size) = match broadcast::digest(&file) {
-        Ok(known) => known,
-        Err(e) => return call.fail(&format!("Can't read `{source}`: {e}")),
-    };
     let place = PlaceAt {
         path: ByteBuf::from(place(source, dest).into_os_string().into_encoded_bytes()),
         mode: meta.permissions().mode() & 0o777,
         modified: given.has("preserve").then(|| (meta.mtime(), meta.mtime_nsec() as u32)),
         replace: given.has("force"),
+        per_step: false,
     };
-    let wanted = Broadcast { to: BroadcastTo::Job(id), digest, size, shared: true, place: Some(place), time_ms };
+    let wanted = broadcast::wanted(BroadcastTo::Job(id), true, Some(place), time_ms);
     match call.controller.broadcast(&file, wanted) {
-        Ok(Sent { failed: None, nodes, lacking }) => {
+        Ok(Sent { failed: None, nodes, lacking, size, .. }) => {
             if given.has("verbose") {
                 call.say(&format!("sbcast: {size} bytes, lacking on {lacking} of {nodes} nodes"));
             }
             Ok(())
         }
         Ok(Sent { failed: Some(failed), .. }) => call.fail(&broadcast::problem(&failed)),
+        Err(ClientError::Unreadable(e)) => call.fail(&format!("Can't read `{source}`: {e}")),
         Err(ClientError::Refused(Refusal::NotRunning)) => call.fail(&format!("Slurm job {job} is not running")),
         Err(e) => call.failed(&format!("sbcast: error: Slurm jobid {job} lookup error"), &e),
     }

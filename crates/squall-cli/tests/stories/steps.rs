@@ -14,6 +14,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("multi_prog", multi_prog),
     ("kill_on_bad_exit", kill_on_bad_exit),
     ("tasks_are_bound_to_cpus", cpu_bind),
+    ("a_program_is_broadcast_and_laid_down_under_slurms_name", broadcast),
 ];
 
 fn four_nodes(c: &Cluster) {
@@ -148,4 +149,29 @@ fn kill_on_bad_exit(c: &Cluster) {
         c.run(&["srun", "-n2", "--kill-on-bad-exit=1", "sh", "-c", "test $SLURM_PROCID = 1 && exit 7; sleep 50"]);
     assert_eq!(done.status, 7.max(done.status), "{done:?}");
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
+fn broadcast(c: &Cluster) {
+    let folder = c.path("work/there/");
+    std::fs::create_dir(&folder).unwrap();
+    // Longer than one piece.
+    c.write("program", &format!("#!/bin/sh\necho ran\nexit\n{}", "#".repeat(300_000)));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(c.path("work/program"), mode).unwrap();
+    let there = || {
+        let mut names: Vec<String> =
+            std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let script = format!(
+        "srun -N2 true\nsrun -N2 --bcast={folder} ./program\nsrun -N2 --bcast ./program\n\
+         sbcast ./program {folder}copy\nsbcast ./program {folder}copy\nrm {folder}copy; echo $?"
+    );
+    let id = c.sbatch(&["-N2", "-o", "out", "--wrap", &script]);
+    assert_eq!(c.end_of(&id), "COMPLETED|0:0");
+    assert_eq!(c.read("out"), "ran\nran\nran\nran\n0\n");
+    let nodes: Vec<String> = there().iter().map(|name| name.rsplit('_').next().unwrap().to_owned()).collect();
+    assert_eq!(there(), nodes.iter().map(|node| format!("slurm_bcast_{id}.1_{node}")).collect::<Vec<_>>());
+    assert_eq!(nodes.len(), 2);
 }

@@ -6,25 +6,30 @@
 //! window is under way; when a query says that all have all of it, it is committed on all. Who is slow or lost on the
 //! way is left out of the window and gets everything again afterwards: no others wait for it until the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use squall_model::hostlist::HostList;
 use squall_model::id::Epoch;
-use squall_model::job::Owner;
-use squall_model::limits::{CHUNK_BYTES, CHUNK_WINDOW_BYTES};
+use squall_model::job::{Digest, Owner};
+use squall_model::limits::{CASCADE_BYTES_MAX, CHUNK_BYTES, CHUNK_WINDOW_BYTES, RECALLED_MAX};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, PlaceAt};
-use squall_model::wire::fabric::{Bytes, Chunk, Comparison, ContentId, Holding, Tally, Test, Variable};
+use squall_model::wire::fabric::{Bytes, Cascade, Chunk, Comparison, ContentId, Holding, Tally, Test, Variable};
 use squall_model::wire::node::{Down, Placement};
 
 use super::queries::{self, Purpose};
+use super::state::State;
 use super::{CallerId, Controller, Out};
+use crate::fabric::cost::{self, Shape};
 
 /// How long nodes may take for a piece of the work before it is tried again without or with them.
 const STAGE_WAIT: Span = Span::from_secs(10);
 /// How long all nodes may take for half a window before the slow ones are left for later.
 const WINDOW_WAIT: Span = Span::from_secs(2);
+/// Emulated nodes that are certainly in one process.
+const RACK_NODES_MAX: u64 = 1000;
 /// How often what failed is tried again, and how long after the first failure; twice as long after each further one.
 const ROUNDS: u32 = 6;
 const PAUSE: Span = Span::from_millis(20);
@@ -34,6 +39,9 @@ const PAUSE: Span = Span::from_millis(20);
 pub(crate) struct Broadcasts {
     all: BTreeMap<CallerId, Broadcast>,
     turns: u64,
+    /// Digests of files by what their users know them as, and these in the order in which they came.
+    recalled: BTreeMap<(u32, Digest), Digest>,
+    order: VecDeque<(u32, Digest)>,
 }
 
 /// One of them.
@@ -46,11 +54,16 @@ pub(crate) struct Broadcast {
     /// Where to, and as whom.
     pub(crate) place: Option<(PlaceAt, Arc<Owner>)>,
     pub(crate) until: Option<Time>,
+    /// What its user knows it as.
+    pub(crate) known_as: Option<Digest>,
     stage: Stage,
     /// Tells answers to what was asked before a new beginning.
     turn: u64,
     /// Whom the chunks go to.
     receivers: NodeSet,
+    /// Their way, if it is not the tree's.
+    cascade: Option<(NodeSet, Cascade)>,
+    chunk_bytes: u32,
     /// Receivers that were too slow.
     late: NodeSet,
     /// All that ever were receivers.
@@ -59,6 +72,8 @@ pub(crate) struct Broadcast {
     come: u64,
     asked: u64,
     wanted: u64,
+    /// How much all receivers have.
+    taken: u64,
     rounds: u32,
     resume: Option<Time>,
     placement: (Epoch, u64),
@@ -94,14 +109,18 @@ impl Broadcast {
             to,
             place: None,
             until: None,
+            known_as: None,
             stage: Stage::Known,
             turn: 0,
             receivers: NodeSet::new(),
+            cascade: None,
+            chunk_bytes: CHUNK_BYTES,
             late: NodeSet::new(),
             sent: NodeSet::new(),
             come: 0,
             asked: 0,
             wanted: 0,
+            taken: 0,
             rounds: 0,
             resume: None,
             placement: (Epoch(0), 0),
@@ -125,6 +144,20 @@ pub(crate) fn give_up(c: &mut Controller, caller: CallerId) {
     }
 }
 
+/// The digest of a file that a user brought before and knows as that.
+pub(crate) fn recall(c: &Controller, owner: u32, known_as: Digest) -> Option<Digest> {
+    c.broadcasts.recalled.get(&(owner, known_as)).copied()
+}
+
+fn remember(all: &mut Broadcasts, key: (u32, Digest), digest: Digest) {
+    if all.recalled.insert(key, digest).is_none() {
+        all.order.push_back(key);
+    }
+    while all.order.len() > RECALLED_MAX {
+        all.order.pop_front().and_then(|oldest| all.recalled.remove(&oldest));
+    }
+}
+
 /// A piece of the file.
 pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, at: u64, bytes: Bytes) {
     let Some(broadcast) = c.broadcasts.all.get_mut(&caller) else { return };
@@ -133,7 +166,11 @@ pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, at: u64, by
         return;
     }
     broadcast.come = end;
-    let chunk = Chunk { to: broadcast.receivers.clone(), content: broadcast.content, at, bytes };
+    let (to, cascade) = match &broadcast.cascade {
+        Some((head, cascade)) => (head.clone(), Some(cascade.clone())),
+        None => (broadcast.receivers.clone(), None),
+    };
+    let chunk = Chunk { to, cascade, content: broadcast.content, at, bytes };
     c.links.chunk(&chunk);
     let broadcast = &c.broadcasts.all[&caller];
     if broadcast.come == broadcast.size {
@@ -173,7 +210,8 @@ fn question(c: &mut Controller, now: Time, caller: CallerId, stage: Stage) {
         Stage::Shared => (&one.to, Variable::Content(one.content), is(Holding::Has), true),
         Stage::Placed => (&one.to, Variable::Placed(one.placement.0, one.placement.1), (Comparison::Equal, 1), true),
     };
-    let limit = if matches!(stage, Stage::Window(_)) { WINDOW_WAIT } else { STAGE_WAIT };
+    let beside = stage == Stage::Whole && one.cascade.is_some();
+    let limit = if beside || matches!(stage, Stage::Window(_)) { WINDOW_WAIT } else { STAGE_WAIT };
     let left = one.until.map_or(limit, |until| until.since(now).max(Span::from_millis(1)));
     let (to, test, turn) = (to.clone(), Test { variable, comparison, value }, one.turn);
     if !matches!(stage, Stage::Window(_)) {
@@ -190,10 +228,18 @@ pub(crate) fn answered(
     (to, tally): (&NodeSet, &Tally),
     out: &mut Out,
 ) {
-    let Some(one) = c.broadcasts.all.get_mut(&caller).filter(|one| one.turn == turn) else { return };
+    let Controller { broadcasts, state, .. } = c;
+    let (turns, all) = (&mut broadcasts.turns, &mut broadcasts.all);
+    let Some(one) = all.get_mut(&caller).filter(|one| one.turn == turn) else { return };
     let mut missing = to.clone();
     missing.subtract(&tally.yes);
+    if matches!(stage, Stage::Window(_) | Stage::Whole) && !missing.is_empty() && one.cascade.is_some() {
+        *turns += 1;
+        one.turn = *turns;
+        return down_the_tree(one, caller, out);
+    }
     if let Stage::Window(bytes) = stage {
+        one.taken = one.taken.max(bytes);
         one.late.union_with(&missing);
         one.receivers.subtract(&missing);
         return want(one, caller, bytes + CHUNK_WINDOW_BYTES, out);
@@ -204,6 +250,8 @@ pub(crate) fn answered(
     match stage {
         Stage::Known if missing.is_empty() => place(c, now, caller, out),
         Stage::Known => expect(c, now, caller),
+        // Who says nothing is not one that shares a disk.
+        Stage::Opened if !missing.is_subset(&tally.no) => again(c, now, caller, (missing, tally), out),
         Stage::Opened if tally.yes.is_empty() => {
             one.receivers = one.to.clone();
             commit(c, now, caller);
@@ -212,7 +260,8 @@ pub(crate) fn answered(
             one.receivers = tally.yes.clone();
             one.sent.union_with(&tally.yes);
             one.late = NodeSet::new();
-            (one.come, one.asked, one.wanted) = (0, 0, 0);
+            (one.come, one.asked, one.wanted, one.taken) = (0, 0, 0, 0);
+            shape(one, state);
             if one.size == 0 {
                 return question(c, now, caller, Stage::Whole);
             }
@@ -237,11 +286,37 @@ pub(crate) fn answered(
     }
 }
 
+/// Something was lost or slow beside the tree: from as far as all are, down the tree. Who has more does not mind.
+fn down_the_tree(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
+    one.cascade = None;
+    (one.come, one.asked, one.wanted) = (one.taken, one.taken, one.taken);
+    want(one, caller, one.taken + CHUNK_WINDOW_BYTES, out);
+}
+
+/// Chooses the way of the pieces and their length. What was lost or slow once goes down the tree.
+fn shape(one: &mut Broadcast, state: &State) {
+    let nodes = one.receivers.len() as u64;
+    // Racks, of which there are several for so many nodes, pass each other nothing beside the tree.
+    let emulated =
+        one.receivers.first().and_then(|node| state.node(node)).is_some_and(|node| node.hardware.os == "emulated");
+    let shape = match () {
+        () if one.rounds > 0 || (emulated && nodes > RACK_NODES_MAX) => Shape::Wide,
+        () => cost::choose(one.size, nodes),
+    };
+    one.chunk_bytes = cost::chunk_for(shape, one.size, nodes);
+    one.cascade = shape.width().and_then(|width| {
+        let head = NodeSet::one(one.receivers.first()?);
+        let names = one.receivers.iter().map(|node| state.node(node).map(|node| node.name.as_str()));
+        let nodes: HostList = names.collect::<Option<Vec<_>>>()?.into_iter().collect();
+        (nodes.as_str().len() <= CASCADE_BYTES_MAX).then_some((head, Cascade { nodes, place: 0, width }))
+    });
+}
+
 fn want(one: &mut Broadcast, caller: CallerId, through: u64, out: &mut Out) {
     let (from, through) = (one.wanted, through.min(one.size));
     if through > from {
         one.wanted = through;
-        out.answers.push((caller, Answer::Want { from, through, chunk_bytes: CHUNK_BYTES }));
+        out.answers.push((caller, Answer::Want { from, through, chunk_bytes: one.chunk_bytes }));
     }
 }
 
@@ -275,6 +350,7 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
         mode: at.mode,
         modified: at.modified,
         replace: at.replace,
+        per_node: at.per_step,
     };
     c.links.put(&one.to, Down::Place(Box::new(placement)));
     question(c, now, caller, Stage::Placed);
@@ -295,6 +371,9 @@ fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (Nod
 
 fn done(c: &mut Controller, caller: CallerId, failed: Option<(NodeSet, i32)>, out: &mut Out) {
     let Some(one) = c.broadcasts.all.remove(&caller) else { return };
+    if let Some(known_as) = one.known_as.filter(|_| failed.is_none()) {
+        remember(&mut c.broadcasts, (one.content.owner, known_as), one.content.digest);
+    }
     let failed = failed.map(|(nodes, error)| {
         c.links.put(&one.to, Down::Abort { content: one.content });
         (nodes.iter().filter_map(|node| Some(c.state.node(node)?.name.clone())).collect(), error)

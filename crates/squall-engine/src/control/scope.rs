@@ -76,6 +76,7 @@ pub(crate) fn confine(c: &mut Controller, link: LinkId, frame: &mut UpFrame) {
         match say {
             Upward::Composite { composite, .. } => scope.confine(composite),
             Upward::Tally { tally, .. } => scope.confine_answers(tally),
+            Upward::Chunk(_) => {}
         }
     }
 }

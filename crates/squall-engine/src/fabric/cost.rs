@@ -4,6 +4,8 @@
 //! children while it receives the next: `(m + D - 1) * k * (o + c / B)`, with o seconds of work for each message and
 //! B bytes per second of a link. Pure arithmetic: o and B are measured, or named by who asks.
 
+use squall_model::limits::{CHUNK_BYTES as CHUNK_BYTES_MAX, TREE_WIDTH};
+
 /// Least and most bytes of a chunk: below, messages cost more than what they carry; above, a frame could not carry it.
 const CHUNK_BYTES: (u64, u64) = (4 << 10, 4 << 20);
 /// The mean of the largest of n exponential delays of mean 1 is about `ln n` and this (Euler's constant).
@@ -18,9 +20,13 @@ pub struct Link {
     pub bytes_per_s: f64,
 }
 
+/// What is taken for a link where none is measured: 10 Gb/s, and the work of a daemon that wakes for each message.
+pub const LINK: Link = Link { message_s: 20e-6, bytes_per_s: 1.165e9 };
 /// How the block travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
+    /// Down the tree of what is short: each node to [`TREE_WIDTH`].
+    Wide,
     /// From node to node: least work for each, deepest.
     Chain,
     /// Each node to two.
@@ -31,26 +37,49 @@ pub enum Shape {
 
 impl Shape {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Chain, Self::Binary, Self::DoubleTree];
+    pub const ALL: [Self; 4] = [Self::Wide, Self::Chain, Self::Binary, Self::DoubleTree];
 
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Wide => "wide tree",
             Self::Chain => "chain",
             Self::Binary => "binary tree",
             Self::DoubleTree => "double tree",
         }
     }
 
-    /// How often each node sends what it gets.
-    fn copies(self) -> f64 {
-        if self == Self::Binary { 2.0 } else { 1.0 }
+    /// How many nodes are below each in a tree of the file's own. None: it goes down the tree that is there, or in a
+    /// way that is only reckoned with.
+    pub fn width(self) -> Option<u32> {
+        match self {
+            Self::Chain => Some(1),
+            Self::Binary => Some(2),
+            Self::Wide | Self::DoubleTree => None,
+        }
+    }
+
+    /// How often who sends most sends what it gets.
+    fn copies(self, nodes: u64) -> f64 {
+        match self {
+            Self::Wide => nodes.clamp(1, u64::from(TREE_WIDTH)) as f64,
+            Self::Binary => nodes.clamp(1, 2) as f64,
+            Self::Chain | Self::DoubleTree => 1.0,
+        }
     }
 
     /// Hops to the farthest of so many nodes.
     pub fn depth(self, nodes: u64) -> u64 {
         let levels = u64::from((nodes + 1).next_power_of_two().trailing_zeros()).max(1);
         match self {
+            Self::Wide => {
+                let (mut levels, mut there) = (1, u64::from(TREE_WIDTH));
+                while there < nodes {
+                    levels += 1;
+                    there = (there + 1) * u64::from(TREE_WIDTH);
+                }
+                levels
+            }
             Self::Chain => nodes.max(1),
             Self::Binary => levels,
             // Both halves pass every node: the pipeline is twice as long.
@@ -73,7 +102,7 @@ pub fn chunk_bytes(size: u64, link: Link, depth: u64) -> u64 {
 /// `send_s` is the first times o plus the second over B.
 pub fn passing(shape: Shape, size: u64, nodes: u64, chunk: u64) -> (f64, f64) {
     let chunks = size.div_ceil(chunk.max(1)).max(1);
-    let turns = (chunks + shape.depth(nodes) - 1) as f64 * shape.copies();
+    let turns = (chunks + shape.depth(nodes) - 1) as f64 * shape.copies(nodes);
     (turns, turns * (size as f64 / chunks as f64))
 }
 
@@ -84,7 +113,22 @@ pub fn send_s(shape: Shape, size: u64, nodes: u64, link: Link) -> f64 {
     messages * link.message_s + bytes / link.bytes_per_s
 }
 
-/// The shape that sends fastest, and its seconds.
+/// The shape that a file is to be sent in: of those that are built, the fastest on a link as it is taken to be. A file
+/// of one piece is as short as any message.
+pub fn choose(size: u64, nodes: u64) -> Shape {
+    let built = [Shape::Wide, Shape::Chain, Shape::Binary];
+    let seconds = |shape: &Shape| send_s(*shape, size, nodes, LINK);
+    let fastest = built.into_iter().min_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    fastest.filter(|_| size > u64::from(CHUNK_BYTES_MAX)).unwrap_or(Shape::Wide)
+}
+
+/// The length of its pieces.
+pub fn chunk_for(shape: Shape, size: u64, nodes: u64) -> u32 {
+    let (least, most) = (u64::from(CHUNK_BYTES_MAX) / 4, u64::from(CHUNK_BYTES_MAX));
+    chunk_bytes(size, LINK, shape.depth(nodes)).clamp(least, most) as u32
+}
+
+/// The shape that sends fastest, built or not, and its seconds.
 pub fn best(size: u64, nodes: u64, link: Link) -> (Shape, f64) {
     let all = Shape::ALL.map(|shape| (shape, send_s(shape, size, nodes, link)));
     all.into_iter().fold(all[0], |best, other| if other.1 < best.1 { other } else { best })
@@ -153,6 +197,24 @@ mod tests {
         assert!(at(100_000) - at(16_384) < 0.1 * at(16_384));
         assert!((execute_s(16_384, 0.010, 0.001) - 0.010 - 0.001 * (16_384_f64.ln() + 0.58)).abs() < 1e-12);
         assert!((execute_s(1, 0.010, 0.001) - 0.011).abs() < 1e-12);
+    }
+
+    #[test]
+    fn files_go_narrow_and_what_is_short_goes_wide() {
+        let chosen = |size, nodes| super::choose(size, nodes);
+        for (size, nodes, shape) in [
+            (1000, 64, Shape::Wide),
+            (SIZE, 1, Shape::Wide),
+            (SIZE, 4, Shape::Chain),
+            (SIZE, 64, Shape::Chain),
+            (SIZE, 1024, Shape::Binary),
+            (SIZE, 16_384, Shape::Binary),
+        ] {
+            assert_eq!(chosen(size, nodes), shape, "{size} {nodes}");
+        }
+        let times = |shape| send_s(shape, SIZE, 64, super::LINK) / (SIZE as f64 / super::LINK.bytes_per_s);
+        assert!(times(Shape::Wide) > 15.0 && times(Shape::Chain) < 2.0);
+        assert_eq!([16, 17, 272, 273].map(|n| Shape::Wide.depth(n)), [1, 2, 2, 3]);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub enum NetInput {
         /// The frame.
         frame: Box<UpFrame>,
     },
+    /// What a node that is above this one for a file passed on to it.
+    Beside(Chunk),
 }
 
 /// What a relay wants of the world.
@@ -57,6 +59,9 @@ pub struct NetOut {
     pub hang_up: bool,
     /// Connect to this one. Answered by `ParentOpened` or `DialFailed`.
     pub dial: Option<Dial>,
+    /// Pieces of files for nodes that may be no neighbours in the tree, in order for each, over connections of their
+    /// own; nobody is told if that fails.
+    pub beside: Vec<(String, Chunk)>,
 }
 
 /// What has come for the node itself.
@@ -155,7 +160,8 @@ impl Relay {
             NetInput::FromParent(frame) => self.take_down(now, *frame, local, out),
             NetInput::ChildOpened { link } => self.child_opened(now, link),
             NetInput::ChildClosed { link } => self.lose_child(now, link),
-            NetInput::FromChild { link, frame } => self.take_up(now, link, *frame, out),
+            NetInput::FromChild { link, frame } => self.take_up(now, link, *frame, (local, out)),
+            NetInput::Beside(chunk) => pass_on(chunk, local, out),
         }
     }
 
@@ -269,7 +275,7 @@ impl Relay {
                 Downward::Reply { route, node, put } => self.reply(route, node, put, local),
                 Downward::Put(put) => self.put(put, local),
                 Downward::Query(query) => self.query(now, &query, local),
-                Downward::Chunk(chunk) => self.chunk(chunk, local),
+                Downward::Chunk(chunk) => self.chunk(chunk, local, out),
                 Downward::Taken { batch } => {
                     for (child, batch) in self.gather.taken(batch) {
                         self.tell_child(child, Downward::Taken { batch });
@@ -346,14 +352,14 @@ impl Relay {
         }
     }
 
-    fn chunk(&mut self, chunk: Chunk, local: &mut Vec<Delivery>) {
+    fn chunk(&mut self, chunk: Chunk, local: &mut Vec<Delivery>, out: &mut NetOut) {
         self.tells = true;
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&chunk.to)) {
             let to = child.reach.intersection(&chunk.to);
             child.says.push(Downward::Chunk(Chunk { to, ..chunk.clone() }));
         }
         if self.node.is_some_and(|node| chunk.to.contains(node)) {
-            local.push(Delivery::Chunk(chunk));
+            pass_on(chunk, local, out);
         }
     }
 
@@ -422,7 +428,7 @@ impl Relay {
         }
     }
 
-    fn take_up(&mut self, now: Time, link: u32, frame: UpFrame, out: &mut NetOut) {
+    fn take_up(&mut self, now: Time, link: u32, frame: UpFrame, (local, out): (&mut Vec<Delivery>, &mut NetOut)) {
         let Some(child) = self.children.get_mut(&link) else { return };
         if frame.hop <= child.heard_hops {
             return;
@@ -446,6 +452,7 @@ impl Relay {
                     self.gather.add(now, *composite, Some((link, batch)));
                 }
                 Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, &tally),
+                Upward::Chunk(chunk) => pass_on(chunk, local, out),
             }
         }
     }
@@ -469,6 +476,16 @@ impl Relay {
     fn tally(&mut self, link: u32, epoch: Epoch, number: u64, tally: &Tally) {
         self.asked.answer(link, (epoch, number), tally);
     }
+}
+
+/// A piece of a file that is for this node, and for those below it in the file's own tree.
+fn pass_on(mut chunk: Chunk, local: &mut Vec<Delivery>, out: &mut NetOut) {
+    if let Some(cascade) = chunk.cascade.take() {
+        for (name, cascade) in cascade.below() {
+            out.beside.push((name, Chunk { to: NodeSet::new(), cascade: Some(cascade), ..chunk.clone() }));
+        }
+    }
+    local.push(Delivery::Chunk(chunk));
 }
 
 impl Relay {

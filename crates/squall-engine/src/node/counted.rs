@@ -1,9 +1,15 @@
 //! Files on an emulated node: counted and checked, never written. Nodes that share a disk share a [`Neighbours`].
+//!
+//! Every node copies all that comes to it into memory of its own, a slot that is used again and again, as STORM's
+//! nodes did before they drained it to disk. A piece that is handed over in process is the same bytes for all, and its
+//! digest is computed once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use squall_model::job::Checksum;
-use squall_model::wire::fabric::{ContentId, Holding};
+use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::wire::fabric::{Bytes, ContentId, Holding};
 
 use super::{ContentAct, NodeInput};
 
@@ -12,11 +18,48 @@ const WRONG: i32 = 74;
 /// The error number of a file that is not there (ENOENT).
 const ABSENT: i32 = 2;
 
+/// Memory of a node that a file passes through: little, for nodes are many.
+const SLOT_BYTES: usize = 16 << 10;
+
 /// What nodes know of each other that share a disk.
 #[derive(Debug, Default)]
 pub struct Neighbours {
     taking: BTreeMap<ContentId, u32>,
     has: BTreeSet<ContentId>,
+    hashed: BTreeMap<ContentId, VecDeque<Hashed>>,
+}
+
+/// A piece of a file that was hashed: who has come as far, and takes in the very same bytes, comes to the same.
+#[derive(Debug)]
+struct Hashed {
+    before: Option<Arc<Checksum>>,
+    bytes: Bytes,
+    after: Arc<Checksum>,
+}
+
+impl Neighbours {
+    /// The checksum after a further piece; None: nothing came before it.
+    fn hash(&mut self, content: ContentId, before: Option<Arc<Checksum>>, bytes: &Bytes) -> Arc<Checksum> {
+        let same = |a: &Option<Arc<Checksum>>, b: &Option<Arc<Checksum>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let hashed = self.hashed.entry(content).or_default();
+        let known = hashed.iter().find(|known| Arc::ptr_eq(&known.bytes.0, &bytes.0) && same(&known.before, &before));
+        if let Some(known) = known {
+            return Arc::clone(&known.after);
+        }
+        let mut after = before.as_deref().cloned().unwrap_or_default();
+        after.update(&bytes.0);
+        let after = Arc::new(after);
+        hashed.push_back(Hashed { before, bytes: bytes.clone(), after: Arc::clone(&after) });
+        // Nobody is farther behind than a window.
+        let mut held: u64 = hashed.iter().map(|known| known.bytes.0.len() as u64).sum();
+        while held > 2 * CHUNK_WINDOW_BYTES {
+            held -= hashed.pop_front().map_or(held, |known| known.bytes.0.len() as u64);
+        }
+        after
+    }
 }
 
 /// The files of one node.
@@ -33,7 +76,9 @@ pub struct Counted {
 struct Shadow {
     size: u64,
     count: u64,
-    checksum: Checksum,
+    /// None: of nothing.
+    checksum: Option<Arc<Checksum>>,
+    slot: Vec<u8>,
     shared: bool,
 }
 
@@ -41,6 +86,11 @@ impl Counted {
     /// Bytes that came.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether a file is there.
+    pub fn has(&self, content: &ContentId) -> bool {
+        self.has.contains(content)
     }
 
     /// Files that were committed.
@@ -67,7 +117,11 @@ impl Counted {
                 self.bytes += bytes.0.len() as u64;
                 if let Some(shadow) = self.shadow.get_mut(&content) {
                     shadow.count += bytes.0.len() as u64;
-                    shadow.checksum.update(&bytes.0);
+                    for part in bytes.0.chunks(SLOT_BYTES) {
+                        shadow.slot.clear();
+                        shadow.slot.extend_from_slice(part);
+                    }
+                    shadow.checksum = Some(neighbours.hash(content, shadow.checksum.take(), &bytes));
                 }
                 None
             }
@@ -86,12 +140,14 @@ impl Counted {
                     neighbours.has.insert(content);
                 }
                 release(me, content, neighbours);
+                neighbours.hashed.remove(&content);
                 self.has.insert(content);
                 self.commits += 1;
                 Some(NodeInput::Content { content, holding: Holding::Has })
             }
             ContentAct::Abort { content } => {
                 self.shadow.remove(&content);
+                neighbours.hashed.remove(&content);
                 release(me, content, neighbours);
                 None
             }
@@ -118,19 +174,59 @@ impl Counted {
         if shared && *neighbours.taking.entry(content).or_insert(me) != me {
             return Holding::Neighbour;
         }
-        self.shadow.insert(content, Shadow { size, count: 0, checksum: Checksum::default(), shared });
+        self.shadow.insert(content, Shadow { size, count: 0, checksum: None, slot: Vec::new(), shared });
         Holding::Open
     }
 }
 
 impl Shadow {
     fn is_right(&self, content: ContentId) -> bool {
-        self.count == self.size && self.checksum.digest() == content.digest
+        let none = Checksum::default();
+        self.count == self.size && self.checksum.as_deref().unwrap_or(&none).digest() == content.digest
     }
 }
 
 fn release(me: u32, content: ContentId, neighbours: &mut Neighbours) {
     if neighbours.taking.get(&content) == Some(&me) {
         neighbours.taking.remove(&content);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::job::Digest;
+    use squall_model::wire::fabric::{Bytes, ContentId, Holding};
+
+    use super::{ContentAct, Counted, Neighbours, NodeInput};
+
+    /// What becomes of two nodes that get these pieces, one after the other.
+    fn take(digest: Digest, pieces: [[&Bytes; 2]; 2]) -> [Holding; 2] {
+        let content = ContentId { owner: 1, digest };
+        let (mut nodes, mut neighbours) = ([Counted::default(), Counted::default()], Neighbours::default());
+        for (node, me) in nodes.iter_mut().zip(0..) {
+            node.act(me, ContentAct::Expect { content, size: 8, shared: false }, &mut neighbours);
+        }
+        for pieces in pieces {
+            for (me, bytes) in pieces.into_iter().enumerate() {
+                let bytes = bytes.clone();
+                nodes[me].act(me as u32, ContentAct::Append { content, bytes }, &mut neighbours);
+            }
+        }
+        [0, 1].map(|me| match nodes[me].act(me as u32, ContentAct::Finish { content }, &mut neighbours) {
+            Some(NodeInput::Content { holding, .. }) => holding,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn one_digest_serves_the_same_bytes_only() {
+        let piece = |bytes: &[u8]| Bytes(bytes.into());
+        let (a, b, wrong) = (piece(b"aaaa"), piece(b"bbbb"), piece(b"cccc"));
+        let right = Digest::of(b"aaaabbbb");
+        assert_eq!(take(right, [[&a, &a], [&b, &b]]), [Holding::Shadow; 2]);
+        let failed = Holding::Failed(super::WRONG);
+        assert_eq!(take(right, [[&a, &wrong], [&b, &b]]), [Holding::Shadow, failed], "same end, another beginning");
+        assert_eq!(take(right, [[&a, &a], [&wrong, &b]]), [failed, Holding::Shadow]);
+        assert_eq!(take(right, [[&a, &piece(b"aaaa")], [&b, &b]]), [Holding::Shadow; 2], "a copy is hashed anew");
     }
 }

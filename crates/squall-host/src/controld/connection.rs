@@ -175,6 +175,7 @@ struct Guest {
 
 impl Guest {
     async fn serve(&self, stream: UnixStream) -> io::Result<()> {
+        link::make_room(&stream);
         let peer = stream.peer_cred()?;
         let Some(_entered) = self.users.enter(peer.uid()) else { return Ok(()) };
         let (mut reader, mut writer) = hop::local(stream)?;

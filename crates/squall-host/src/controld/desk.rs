@@ -63,7 +63,9 @@ impl Desk {
                 Downward::Chunk(chunk) => chunk.bytes.0.len(),
                 _ => 0,
             };
-            if bytes > room && room < PARCELS_MAX {
+            // A piece of a file comes alone: who gets it passes it on before the next one is there.
+            let alone = matches!(say, Downward::Chunk(_)) && !frames[frames.len() - 1].says.is_empty();
+            if alone || (bytes > room && room < PARCELS_MAX) {
                 frames.push(DownFrame { hop: number, says: Vec::new() });
                 room = PARCELS_MAX;
             }

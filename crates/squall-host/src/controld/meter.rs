@@ -116,6 +116,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::QueryNodes { .. } => "REQUEST_QUERY_NODES",
         Request::Broadcast(_) => "REQUEST_FILE_BCAST",
         Request::Chunk { .. } => "REQUEST_FILE_BCAST_BLOCK",
+        Request::Recall { .. } => "REQUEST_FILE_BCAST_RECALL",
         Request::Accounting(_) => "REQUEST_ACCOUNTING",
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
@@ -127,7 +128,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
 pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
     let composites = frame.says.iter().filter_map(|say| match say {
         Upward::Composite { composite, .. } => Some(composite),
-        Upward::Tally { .. } => None,
+        Upward::Tally { .. } | Upward::Chunk(_) => None,
     });
     let mut kind = if frame.says.is_empty() { "MESSAGE_KEEPALIVE" } else { "RESPONSE_NODE_QUERY" };
     for composite in composites {

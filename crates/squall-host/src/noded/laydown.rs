@@ -35,7 +35,12 @@ fn write(source: &Path, node: &str, placement: &Placement) -> io::Result<()> {
     let mut file = File::open(source)?;
     let owner = &placement.owner;
     use_files_as(&Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() })?;
-    let path = Path::new(OsStr::from_bytes(&placement.path));
+    let mut path = OsStr::from_bytes(&placement.path).to_owned();
+    if placement.per_node {
+        path.push("_");
+        path.push(node);
+    }
+    let path = Path::new(&path);
     if let Some(there) = same(&mut file, path)? {
         // Whoever owns it, it is what was wanted.
         return finish(&there, placement).or_else(|e| if placement.replace { Err(e) } else { Ok(()) });
@@ -126,8 +131,17 @@ mod tests {
         let content = ContentId { owner: uid, digest: Digest::of(b"content") };
         let path = ByteBuf::from(dest.as_os_str().as_encoded_bytes());
         let modified = Some((1_000_000_000, 0));
-        let mut placement =
-            Placement { epoch: Epoch(1), number: 7, content, owner, path, mode: 0o640, modified, replace: false };
+        let mut placement = Placement {
+            epoch: Epoch(1),
+            number: 7,
+            content,
+            owner,
+            path,
+            mode: 0o640,
+            modified,
+            replace: false,
+            per_node: false,
+        };
         let lay = |placement: &Placement| {
             let (source, placement) = (source.clone(), placement.clone());
             std::thread::spawn(move || write(&source, "n1", &placement)).join().unwrap()
@@ -144,7 +158,10 @@ mod tests {
         placement.replace = true;
         lay(&placement).unwrap();
         assert_eq!(std::fs::read(&dest).unwrap(), b"content");
-        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing is left over");
+        placement.per_node = true;
+        lay(&placement).unwrap();
+        assert_eq!(std::fs::read(folder.join("dest_n1")).unwrap(), b"content");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3, "nothing is left over");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

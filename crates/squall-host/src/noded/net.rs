@@ -18,10 +18,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Event;
+use super::beside::Besides;
 use super::reach::Reach;
 use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
-use crate::link::{read, write};
+use crate::link::{make_room, read, write};
 use crate::logging::say;
 use crate::place::SocketPath;
 
@@ -50,8 +51,8 @@ pub(super) enum NetEvent {
 
 /// A connection that has been greeted and is not served yet.
 pub(super) struct Conversation {
-    reader: Reader,
-    writer: Writer,
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
     /// A child of another machine: its name, and the key that must go on to be its.
     key: Option<(String, PublicKey)>,
 }
@@ -80,6 +81,7 @@ pub(super) struct Net {
     last: u32,
     parent: Option<(u32, Link)>,
     children: HashMap<u32, Link>,
+    besides: Besides,
     complaint: String,
 }
 
@@ -97,8 +99,8 @@ impl Net {
         if let Some(listener) = far {
             tokio::task::spawn_local(accept_far(listener, reach.clone(), events.clone()));
         }
-        let (children, complaint) = (HashMap::new(), String::new());
-        Ok(Self { reach, events, last: 0, parent: None, children, complaint })
+        let (children, besides, complaint) = (HashMap::new(), Besides::default(), String::new());
+        Ok(Self { reach, events, last: 0, parent: None, children, besides, complaint })
     }
 
     /// What the machine is to be told of an event, if it still matters.
@@ -160,6 +162,9 @@ impl Net {
         }
         if out.hang_up {
             self.parent = None;
+        }
+        for (name, chunk) in out.beside {
+            self.besides.send(&self.reach, name, chunk);
         }
         if let Some(dial) = out.dial {
             let (reach, events) = (self.reach.clone(), self.events.clone());
@@ -270,6 +275,7 @@ async fn greeting(reader: &mut Reader) -> io::Result<Role> {
 }
 
 async fn greet_child(stream: UnixStream, reach: &Reach) -> io::Result<Conversation> {
+    make_room(&stream);
     if !is_operator(stream.peer_cred()?.uid()) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }

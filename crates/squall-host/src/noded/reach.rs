@@ -17,6 +17,7 @@ use crate::auth::is_operator;
 use crate::controld::read_config;
 use crate::hop::{self, Reader, Writer};
 use crate::life;
+use crate::link::make_room;
 use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::{Place, SocketPath};
@@ -141,6 +142,7 @@ impl Reach {
             Dial::Node(parent) => self.place.node_socket(parent),
         };
         let stream = UnixStream::connect(SocketPath::new(&path)?.as_path()).await?;
+        make_room(&stream);
         let uid = stream.peer_cred()?.uid();
         if !is_operator(uid) {
             return Err(io::Error::other(format!("user {uid} listens on its socket")));

@@ -19,14 +19,12 @@ use squall_model::wire::fabric::{DownFrame, UpFrame};
 use squall_model::wire::{Hello, Proof, Role};
 
 use crate::auth::is_operator;
+use crate::link::make_room;
 use crate::logging::say;
 use crate::place::{Place, SocketPath};
 
 /// Bytes read at once, into one buffer for all.
 const READ_BYTES: usize = 256 << 10;
-
-/// Room in the kernel for what is sent over one connection.
-const SEND_BYTES: usize = 1 << 20;
 
 /// Connections that wait to be accepted by one node.
 const BACKLOG: i32 = 1024;
@@ -359,6 +357,12 @@ impl Conns {
         if out.hang_up {
             self.leave(node, inbox);
         }
+        for (name, chunk) in out.beside {
+            // Who gets no file beside the tree gets it again down the tree: so do nodes elsewhere.
+            if let Some(to) = self.index.get(&name).copied().filter(|to| self.of(*to).open) {
+                inbox.push((to, NodeInput::Net(NetInput::Beside(chunk))));
+            }
+        }
         match out.dial {
             Some(Dial::Node(parent)) if self.index.contains_key(&parent) => self.dial_inside(node, &parent, inbox),
             Some(dial) if self.dial(epoll, node, name, &dial).is_err() => {
@@ -492,8 +496,7 @@ fn lacking(begun: &[u8], more: &[u8]) -> Result<usize, ()> {
 fn unix_socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Room for a few pieces of a file; a smaller one will do too.
-    let _ = sockopt::set_socket_send_buffer_size(&fd, SEND_BYTES);
+    make_room(&fd);
     Ok(fd)
 }
 

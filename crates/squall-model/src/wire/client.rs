@@ -199,6 +199,12 @@ pub enum Request {
         /// The piece.
         bytes: Bytes,
     },
+    /// The digest of a file that the caller brought before, if its name (see `Broadcast::known_as`) is remembered: so
+    /// that who brings it again need not read it. Answer: `Recalled`.
+    Recall {
+        /// The name.
+        known_as: Digest,
+    },
 }
 
 /// A file for nodes.
@@ -216,6 +222,9 @@ pub struct Broadcast {
     pub place: Option<PlaceAt>,
     /// How long it may take, milliseconds; None: as long as there is progress.
     pub time_ms: Option<u64>,
+    /// A name that the file has for the caller only as long as its bytes stay as they are, to be remembered with the
+    /// digest.
+    pub known_as: Option<Digest>,
 }
 
 /// Whom a file is for.
@@ -238,6 +247,9 @@ pub struct PlaceAt {
     pub modified: Option<(i64, u32)>,
     /// Replace what is there.
     pub replace: bool,
+    /// The path is a folder, in which the file gets Slurm's name for the job's next step and the node:
+    /// `slurm_bcast_JOB.STEP_NODE`.
+    pub per_step: bool,
 }
 
 /// Which jobs a request is about. All conditions that are set must hold.
@@ -503,6 +515,8 @@ pub enum Answer {
         /// Where it failed, with one of the reasons: an error number, 0 if the node does not answer.
         failed: Option<(Vec<String>, i32)>,
     },
+    /// The digest of a file.
+    Recalled(Option<Digest>),
 }
 
 /// A job as users name it: `123` or `123_4`.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::hostlist::HostList;
 use crate::id::{Epoch, NodeId, StepKey};
 use crate::job::{Blob, Digest, JobAttempt};
 use crate::report::StepEnd;
@@ -70,14 +71,41 @@ pub enum Downward {
 /// A piece of a file. Passed on as it comes, before the next one is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// For whom.
+    /// For whom, down the tree.
     pub to: NodeSet,
+    /// From each of them on to these.
+    pub cascade: Option<Cascade>,
     /// Of which file.
     pub content: ContentId,
     /// Where in the file it begins.
     pub at: u64,
     /// The piece.
     pub bytes: Bytes,
+}
+
+/// A tree of its own for a file, narrower than the one for what is short, so that no node sends a long file many times.
+/// It is laid out over a list as a heap is: below place `p` are the places `p * width + 1` to `p * width + width`. What
+/// is lost on it is sent again down the tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cascade {
+    /// All who get the file.
+    pub nodes: HostList,
+    /// The place of who gets this piece.
+    pub place: u32,
+    /// How many are below each.
+    pub width: u32,
+}
+
+impl Cascade {
+    /// To whom it is passed on.
+    pub fn below(&self) -> impl Iterator<Item = (String, Self)> + '_ {
+        let first = u64::from(self.place) * u64::from(self.width) + 1;
+        let places = first..(first + u64::from(self.width)).min(self.nodes.len() as u64);
+        places.filter_map(|place| {
+            let name = self.nodes.get(place as usize)?;
+            Some((name, Self { nodes: self.nodes.clone(), place: place as u32, width: self.width }))
+        })
+    }
 }
 
 /// What nodes keep files by: the same bytes of two users are two, for nobody gets at a file by knowing its digest.
@@ -294,6 +322,8 @@ pub enum Upward {
         /// The answers.
         tally: Tally,
     },
+    /// A piece of a file, from a node that is above this one for that file only.
+    Chunk(Chunk),
 }
 
 /// Answers to a query: who is in neither set has not answered.

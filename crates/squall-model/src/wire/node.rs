@@ -124,6 +124,8 @@ pub struct Placement {
     pub modified: Option<(i64, u32)>,
     /// Replace what is there; otherwise only the same file may be there.
     pub replace: bool,
+    /// `_` and the node's name end the path.
+    pub per_node: bool,
 }
 
 impl Down {

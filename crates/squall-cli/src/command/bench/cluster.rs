@@ -131,3 +131,13 @@ pub(crate) fn submission(number: u64, hold: bool) -> Request {
 fn serde_bytes(bytes: &[u8]) -> serde_bytes::ByteBuf {
     serde_bytes::ByteBuf::from(bytes)
 }
+
+/// Node counts to measure: powers of `1 << power`, and all.
+pub(crate) fn counts(all: u32, power: u32) -> Vec<u32> {
+    (0..32 / power).map(|step| 1_u32 << (power * step)).filter(|count| *count < all).chain([all]).collect()
+}
+
+/// The first so many nodes, as a host list.
+pub(crate) fn list(nodes: u32) -> String {
+    if nodes == 1 { "n1".to_owned() } else { format!("n[1-{nodes}]") }
+}

@@ -22,14 +22,20 @@ use serde_json::{Map, Value, json};
 
 use self::load::Load;
 
+/// Node counts and links of the models: beside the link measured here, names and bytes per second.
+const MODEL_NODES: [u64; 5] = [64, 1024, 4096, 16_384, 100_000];
+const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
+
 const USAGE: &str = "\
 usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench throughput [--jobs N] [--clients C] [--slots N] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
-       squall bench launch     [--nodes N] [--size BYTES] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
-       squall bench put        [--nodes EMULATED | --real N] [--size BYTES] [--load unloaded|cpu|network]... [--json]
-       squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--json]
+       squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...
+                               [--pictures DIR] [--json]
+       squall bench put        [--nodes EMULATED] [--real N] [--size BYTES] [--load unloaded|cpu|network]...
+                               [--pictures DIR] [--json]
+       squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
        squall bench hop        [--size BYTES] [--json]
        squall bench mpi        [--nodes N] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
@@ -48,6 +54,9 @@ struct Options {
     nodes: Option<u32>,
     real: Option<u32>,
     size: Option<u64>,
+    /// Programs of several sizes are sent, too.
+    sizes: bool,
+    emulated: Option<u32>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
     json: bool,
@@ -122,6 +131,8 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),
             Arg::Long("real") => options.real = Some(number(&mut parser)?),
             Arg::Long("size") => options.size = Some(number(&mut parser)?),
+            Arg::Long("sizes") => options.sizes = true,
+            Arg::Long("emulated") => options.emulated = Some(number(&mut parser)?),
             Arg::Long("load") => {
                 let name = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
                 options.loads.push(Load::named(&name).ok_or_else(|| format!("there is no load `{name}`"))?);
@@ -141,6 +152,11 @@ where
 {
     let text = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();
     text.parse().map_err(|e| format!("`{text}`: {e}"))
+}
+
+/// A thousandth is enough.
+fn round(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }
 
 impl Finding {

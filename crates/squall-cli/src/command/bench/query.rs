@@ -3,13 +3,17 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use squall_engine::fabric::cost::Shape;
+use squall_model::limits::TREE_WIDTH;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, counts, list};
+use super::launch::fit::{Fit, fit};
 use super::load::Load;
-use super::{Finding, Options};
+use super::{Finding, MODEL_NODES, Options, round};
 use crate::client::Client;
+use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// Nodes of the rack, and real ones.
 const RACK: u32 = 10_080;
@@ -33,16 +37,85 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let loads = if options.loads.is_empty() { &Load::ALL[..] } else { &options.loads[..] };
     let mut rows = Vec::new();
     if real > 0 {
-        measure(&Cluster::nodes(real)?, ("n", "real", real), loads, &mut rows)?;
+        measure(&Cluster::nodes(real)?, ("real", real), loads, &mut rows)?;
     }
     if rack > 0 {
-        measure(&Cluster::rack(rack, "")?, ("n", "emulated", rack), loads, &mut rows)?;
+        measure(&Cluster::rack(rack, "")?, ("emulated", rack), loads, &mut rows)?;
     }
     let widest = rows.iter().filter(|row| row.load == loads[0]).max_by_key(|row| row.nodes);
     let widest = widest.ok_or("there are no nodes to ask")?;
+    let model = model(&rows, loads[0]);
+    if let Some(folder) = &options.pictures {
+        write(&chart(&rows, &model, loads[0]), folder, "query")?;
+    }
     let (figure, limit) = (at(&widest.times, 0.5), ethernet_us(widest.nodes));
-    let fields = vec![("nodes", json!(widest.nodes)), ("measured", Value::Array(rows.iter().map(Row::show).collect()))];
+    let [start_us, level_us, node_us] = model.parameters.map(round);
+    let fields = vec![
+        ("nodes", json!(widest.nodes)),
+        ("measured", rows.iter().map(Row::show).collect()),
+        ("fit_start_us", json!(start_us)),
+        ("fit_per_level_us", json!(level_us)),
+        ("fit_per_node_us", json!(node_us)),
+        ("fit_residual", json!(round(model.residual))),
+        ("model", MODEL_NODES.map(|nodes| model_row(&model, nodes)).to_vec().into()),
+        ("others", OTHERS.iter().map(|(name, us)| other(name, *us)).collect()),
+    ];
     Ok(Finding { bench: "query", figure, unit: "us, median", limit: Some((limit, "us, 46*log2(n)")), fields })
+}
+
+/// Of so many nodes.
+type Microseconds = fn(f64) -> f64;
+
+/// What the talk says of networks.
+const OTHERS: [(&str, Microseconds); 5] = [
+    ("Gigabit Ethernet, 46 log2 n", |n| 46.0 * n.max(2.0).log2()),
+    ("Myrinet, 20 log2 n", |n| 20.0 * n.max(2.0).log2()),
+    ("InfiniBand, 20 log2 n", |n| 20.0 * n.max(2.0).log2()),
+    ("QsNET, less than", |_| 10.0),
+    ("BlueGene/L, less than", |_| 2.0),
+];
+
+fn other(name: &str, us: Microseconds) -> Value {
+    json!({ "network": name, "at_64_us": round(us(64.0)), "at_16384_us": round(us(16_384.0)) })
+}
+
+/// What emulated nodes cost here: at once, for each level of the tree, for each node.
+fn model(rows: &[Row], load: Load) -> Fit<3> {
+    let emulated = rows.iter().filter(|row| row.kind == "emulated" && row.load == load);
+    let measured: Vec<_> = emulated.map(|row| (factors(row.nodes), at(&row.times, 0.5))).collect();
+    fit(&measured)
+}
+
+fn factors(nodes: u32) -> [f64; 3] {
+    [1.0, Shape::Wide.depth(u64::from(nodes)) as f64, f64::from(nodes)]
+}
+
+/// Nodes of their own: each level has its children to deal with, not all nodes.
+fn model_us(model: &Fit<3>, nodes: f64) -> f64 {
+    let [start, level, node] = model.parameters;
+    let depth = Shape::Wide.depth(nodes as u64) as f64;
+    start + depth * (level + node * f64::from(TREE_WIDTH))
+}
+
+fn model_row(model: &Fit<3>, nodes: u64) -> Value {
+    json!({ "nodes": nodes, "model_us": round(model_us(model, nodes as f64)) })
+}
+
+fn chart(rows: &[Row], model: &Fit<3>, load: Load) -> Chart {
+    let mut series = Vec::new();
+    for (kind, color) in [("real", 0), ("emulated", 1)] {
+        let same = rows.iter().filter(|row| row.kind == kind && row.load == load);
+        let points = same.map(|row| (f64::from(row.nodes), at(&row.times, 0.5))).collect();
+        series.push(Series { name: format!("{kind} nodes here, median"), stroke: Stroke::Dots, color, points });
+    }
+    let over = |us: &dyn Fn(f64) -> f64| (1..=17).map(|power| f64::from(1 << power)).map(|n| (n, us(n))).collect();
+    let name = "model: nodes of their own, the work of a node as measured".to_owned();
+    series.push(Series { name, stroke: Stroke::Dashes, color: 1, points: over(&|n| model_us(model, n)) });
+    for ((name, us), color) in OTHERS.into_iter().zip(2..) {
+        series.push(Series { name: name.to_owned(), stroke: Stroke::Line, color, points: over(&us) });
+    }
+    let axis = |label: &str| Axis { label: label.into(), log: true };
+    Chart { title: "Query".into(), x: axis("nodes"), y: axis("microseconds"), series }
 }
 
 /// What the talk says of Gigabit Ethernet.
@@ -52,18 +125,17 @@ fn ethernet_us(nodes: u32) -> f64 {
 
 fn measure(
     cluster: &Cluster,
-    (prefix, kind, all): (&str, &'static str, u32),
+    (kind, all): (&'static str, u32),
     loads: &[Load],
     rows: &mut Vec<Row>,
 ) -> Result<(), String> {
     let mut client = cluster.client()?;
     Cluster::wait_for(&mut client, all)?;
-    let counts = (0..).map(|power| 1_u32 << (3 * power)).take_while(|count| *count < all).chain([all]);
-    let counts: Vec<u32> = counts.collect();
+    let counts = counts(all, 3);
     for load in loads {
         let _burden = load.start().map_err(|e| e.to_string())?;
         for &nodes in &counts {
-            let list = if nodes == 1 { format!("{prefix}1") } else { format!("{prefix}[1-{nodes}]") };
+            let list = list(nodes);
             for _ in 0..WARM {
                 ask(&mut client, &list)?;
             }
@@ -95,7 +167,6 @@ fn at(sorted: &[f64], part: f64) -> f64 {
 
 impl Row {
     fn show(&self) -> Value {
-        let round = |us: f64| (us * 10.0).round() / 10.0;
         json!({
             "kind": self.kind, "load": self.load.name(), "nodes": self.nodes,
             "min_us": round(at(&self.times, 0.0)), "median_us": round(at(&self.times, 0.5)),

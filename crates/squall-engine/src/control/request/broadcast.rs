@@ -21,8 +21,17 @@ pub(crate) fn broadcast(c: &mut Controller, ask: &Ask<'_>, wanted: Wanted) -> Re
     let to = whom(c, ask, &wanted.to)?;
     let content = ContentId { owner: ask.who.owner.uid, digest: wanted.digest };
     let mut one = Broadcast::new(content, wanted.size, wanted.shared, to);
-    one.place = wanted.place.map(|place| (place, Arc::clone(&ask.who.owner)));
+    one.place = wanted.place.map(|mut place| {
+        if let BroadcastTo::Job(id) = wanted.to
+            && place.per_step
+        {
+            let step = c.state.jobs.get(&id).and_then(|job| job.run()).map_or(0, |run| run.next_step);
+            place.path.extend(format!("slurm_bcast_{id}.{step}").bytes());
+        }
+        (place, Arc::clone(&ask.who.owner))
+    });
     one.until = wanted.time_ms.map(|ms| ask.now + Span::from_millis(ms));
+    one.known_as = wanted.known_as;
     broadcasts::begin(c, ask.now, ask.caller, one);
     Ok(None)
 }

@@ -97,6 +97,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
             broadcasts::chunk(c, ask.now, ask.caller, at, bytes);
             Ok(None)
         }
+        Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),

@@ -41,6 +41,8 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
                 take(c, now, link, *composite, out);
                 c.links.taken(link, batch);
             }
+            // Nobody is above the controller.
+            Upward::Chunk(_) => {}
             Upward::Tally { epoch, number, tally } => queries::tally(c, now, link, (epoch, number), &tally, out),
         }
     }

@@ -34,7 +34,8 @@ impl Sender {
 
     fn claiming(grove: &mut Grove, bytes: &[u8], piece: usize, nodes: &str, digest: Digest, size: u64) -> Self {
         let to = BroadcastTo::Nodes(nodes.to_owned());
-        let wanted = Broadcast { to, digest, size, shared: false, place: None, time_ms: None };
+        let known_as = Some(Digest::of(b"a file"));
+        let wanted = Broadcast { to, digest, size, shared: false, place: None, time_ms: None, known_as };
         let mut sender = Self { bytes: bytes.to_vec(), piece, wanted: VecDeque::new(), pieces: 0, end: None };
         grove.ask(CALLER, Request::Broadcast(Box::new(wanted)));
         sender.hear(grove);
@@ -111,6 +112,12 @@ fn all_nodes_get_it_once_and_what_is_there_is_never_sent() {
     assert!((0..23).all(|node| came(&grove, node) == 10_000));
     let again = Sender::begin(&mut grove, &bytes, 900, "");
     assert_eq!((again.pieces, again.end), (0, Some((23, 0, None))), "told at once");
+    let known = [b"a file", b"others"].map(|name| Request::Recall { known_as: Digest::of(name) });
+    let known = known.map(|recall| {
+        grove.ask(CALLER, recall);
+        grove.answers.pop().map(|(_, answer)| answer)
+    });
+    assert_eq!(known, [Some(Digest::of(&bytes)), None].map(|digest| Some(Answer::Recalled(digest))));
     let mut empty = Sender::begin(&mut grove, &[], 1, "");
     empty.finish(&mut grove, 1);
     assert_eq!(empty.end, Some((23, 0, None)), "there is nothing to send");
@@ -199,4 +206,42 @@ fn a_client_that_goes_away_leaves_nothing() {
     other.finish(&mut grove, 10);
     assert_eq!(other.end, Some((4, 4, None)));
     assert_eq!(commits(&grove), [1, 1, 1, 1, 0, 0, 0]);
+}
+
+#[test]
+fn a_long_file_has_a_narrow_tree_of_its_own_and_a_short_one_goes_wide() {
+    for (nodes, width, times) in [(17, 16, 1), (64, 16, 1), (200, 4, 2)] {
+        let mut grove = Grove::new(nodes, width);
+        let bytes = content(CHUNK_WINDOW_BYTES as usize + 77);
+        let mut sender = Sender::begin(&mut grove, &bytes, 128 << 10, "");
+        sender.finish(&mut grove, 10);
+        assert_eq!(sender.end, Some((nodes as u32, nodes as u32, None)));
+        assert_eq!(commits(&grove), vec![1; nodes]);
+        let most = grove.nodes.iter().map(|node| node.passed).max().unwrap();
+        assert_eq!(most, bytes.len() as u64 * times, "no node sends it more often");
+        assert!((0..nodes).all(|node| came(&grove, node) == bytes.len() as u64), "and gets it once");
+        for node in &mut grove.nodes {
+            node.passed = 0;
+        }
+        let mut short = Sender::begin(&mut grove, &bytes[..5000], 5000, "");
+        short.finish(&mut grove, 10);
+        let most = grove.nodes.iter().map(|node| node.passed).max().unwrap();
+        assert!(most > 5000 || nodes < 18, "in few hops");
+    }
+}
+
+#[test]
+fn what_is_lost_beside_the_tree_comes_down_the_tree() {
+    let mut grove = Grove::new(9, 3);
+    let bytes = content(CHUNK_WINDOW_BYTES as usize * 2);
+    let mut sender = Sender::begin(&mut grove, &bytes, 128 << 10, "");
+    sender.send(&mut grove);
+    // Those behind it on the chain get nothing from now on.
+    grove.kill(4);
+    sender.send_all(&mut grove);
+    assert!(came(&grove, 8) < came(&grove, 3));
+    grove.boot(4);
+    sender.finish(&mut grove, 60);
+    assert_eq!(sender.end.as_ref().map(|end| &end.2), Some(&None));
+    assert_eq!(commits(&grove), [1; 9]);
 }

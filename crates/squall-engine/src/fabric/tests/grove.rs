@@ -15,7 +15,7 @@ use squall_model::set::NodeSet;
 use squall_model::step::StepSpec;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame, Upward};
+use squall_model::wire::fabric::{DownFrame, Downward, UpFrame, Upward};
 
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::fabric::{Dial, NetInput, NetOut, shape};
@@ -58,6 +58,13 @@ pub(super) struct Node {
     parent: Option<u32>,
     /// All that it was asked to do.
     pub(super) acts: Vec<NodeAct>,
+    /// Bytes of files that it has sent to others.
+    pub(super) passed: u64,
+}
+
+fn bytes_of(frame: &DownFrame) -> u64 {
+    let bytes = |say: &Downward| if let Downward::Chunk(chunk) = say { chunk.bytes.0.len() as u64 } else { 0 };
+    frame.says.iter().map(bytes).sum()
 }
 
 /// The tree.
@@ -115,7 +122,7 @@ impl Grove {
         grove.start_root();
         for _ in 0..count {
             let (disk, acts) = (Disk::default(), Vec::new());
-            grove.nodes.push(Node { machine: None, disk, parent: None, acts });
+            grove.nodes.push(Node { machine: None, disk, parent: None, acts, passed: 0 });
         }
         (0..count).for_each(|node| grove.boot(node));
         grove.run();
@@ -331,6 +338,7 @@ impl Grove {
             self.queue.push_back((self.wires[&wire].parent, Post::Up(wire, frame)));
         }
         for (wire, frame) in net.down {
+            self.nodes[at].passed += bytes_of(&frame);
             self.queue.push_back((Some(self.wires[&wire].child), Post::Down(wire, frame)));
         }
         net.drop.into_iter().for_each(|wire| self.drop_child(wire));
@@ -341,6 +349,11 @@ impl Grove {
         }
         if let Some(dial) = net.dial {
             self.dial(at, &dial);
+        }
+        for (name, chunk) in net.beside {
+            self.nodes[at].passed += chunk.bytes.0.len() as u64;
+            let to = name[1..].parse().unwrap();
+            self.queue.push_back((Some(to), Post::Node(NodeInput::Net(NetInput::Beside(chunk)))));
         }
     }
 

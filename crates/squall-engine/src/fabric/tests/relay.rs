@@ -113,7 +113,7 @@ impl One {
         let said = std::mem::take(&mut self.up).into_iter();
         let composites = said.filter_map(|say| match say {
             Upward::Composite { batch, composite } => Some((batch, *composite)),
-            Upward::Tally { .. } => None,
+            Upward::Tally { .. } | Upward::Chunk(_) => None,
         });
         composites.collect()
     }

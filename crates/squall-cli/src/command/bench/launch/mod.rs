@@ -4,6 +4,7 @@
 pub(super) mod fit;
 pub(super) mod hop;
 mod published;
+mod sizes;
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,9 +14,11 @@ use squall_engine::fabric::cost::{self, Link, Shape};
 
 use self::fit::{Fit, Row};
 use self::published::{LAUNCHERS, SLURM};
-use super::cluster::Cluster;
+use self::sizes::Sized;
+use super::cluster::{Cluster, counts};
 use super::load::Load;
-use super::{Finding, Options, spawn};
+use super::put::Copies;
+use super::{Finding, MODEL_NODES, NETWORKS, Options, round, spawn};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 const NODES: u32 = 64;
@@ -23,10 +26,6 @@ const NODES: u32 = 64;
 const SIZE: u64 = 12 << 20;
 /// Launches of which the median counts.
 const LAUNCHES: usize = 9;
-/// Node counts of the model.
-const MODEL_NODES: [u64; 5] = [64, 1024, 4096, 16_384, 100_000];
-/// Links that the model is evaluated for, besides the one measured: name, bytes per second.
-const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
 /// Times of one node count under one load.
 struct Point {
@@ -54,34 +53,40 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let loads = if options.loads.is_empty() { &[Load::None] } else { &options.loads[..] };
     let bare = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
-    let points = {
+    let (mut points, mut sent) = (Vec::new(), Vec::new());
+    for load in loads {
+        // A cluster for each load: what nodes keep goes with it.
         let cluster = Cluster::nodes(nodes)?;
-        let mut points = Vec::new();
-        for load in loads {
-            points.extend(measure(&cluster, nodes, *load)?);
+        points.extend(measure(&cluster, nodes, *load)?);
+        if options.sizes {
+            sent.extend(sizes::measure(&cluster, (true, nodes), *load, options.size)?);
         }
-        points
-    };
+    }
+    if let Some(emulated) = options.emulated {
+        for load in loads {
+            let cluster = Cluster::rack(emulated, "")?;
+            sent.extend(sizes::measure(&cluster, (false, emulated), *load, options.size)?);
+        }
+    }
     let (link, link_residual) = hop::measure()?;
     let calm: Vec<&Point> = points.iter().filter(|point| point.load == loads[0]).collect();
     let rows: Vec<Row<3>> = calm.iter().map(|point| (factors(u64::from(point.nodes)), point.median())).collect();
     let model = Model { link, link_residual, execute: fit::fit(&rows) };
     let size = options.size.unwrap_or(SIZE);
     if let Some(folder) = &options.pictures {
-        write(&chart(&calm, &model, size), folder, "launch")?;
+        write(&chart(&calm, &sent, &model, size), folder, "launch")?;
     }
     let widest = calm.last().map_or(0.0, |point| point.median());
     let limit = (1e3 * f64::from(nodes) / bare, "ms for as many bare posix_spawn+wait of /bin/true");
-    let fields = fields(nodes, &points, &model, size);
+    let fields = fields(nodes, &points, &sent, &model, size);
     Ok(Finding { bench: "launch", figure: widest, unit: "ms, srun true", limit: Some(limit), fields })
 }
 
 /// Launches on 1, 2, 4, … and all nodes.
 fn measure(cluster: &Cluster, nodes: u32, load: Load) -> Result<Vec<Point>, String> {
     let _burden = load.start().map_err(|e| e.to_string())?;
-    let counts = (0..).map(|power| 1_u32 << power).take_while(|count| *count < nodes).chain([nodes]);
     let mut points = Vec::new();
-    for count in counts {
+    for count in counts(nodes, 1) {
         launch(cluster, count)?;
         let mut times = (0..LAUNCHES).map(|_| launch(cluster, count)).collect::<Result<Vec<_>, _>>()?;
         times.sort_by(f64::total_cmp);
@@ -118,10 +123,11 @@ impl Model {
         cost::execute_s(nodes, start + share * spawn::cores() as f64, skew)
     }
 
-    /// The best way to send over such a link, its chunk size, and milliseconds.
+    /// The way in which it would be sent over such a link, its chunk size, and milliseconds.
     fn send(&self, size: u64, nodes: u64, bytes_per_s: f64) -> (Shape, u64, f64) {
         let link = Link { bytes_per_s, ..self.link };
-        let (shape, seconds) = cost::best(size, nodes, link);
+        let shape = cost::choose(size, nodes);
+        let seconds = cost::send_s(shape, size, nodes, link);
         (shape, cost::chunk_bytes(size, link, shape.depth(nodes)), seconds * 1e3)
     }
 
@@ -144,12 +150,7 @@ impl Model {
     }
 }
 
-/// Microseconds are enough.
-fn round(ms: f64) -> f64 {
-    (ms * 1e3).round() / 1e3
-}
-
-fn fields(nodes: u32, points: &[Point], model: &Model, size: u64) -> Vec<(&'static str, Value)> {
+fn fields(nodes: u32, points: &[Point], sent: &[Sized], model: &Model, size: u64) -> Vec<(&'static str, Value)> {
     let measured: Vec<Value> = points
         .iter()
         .map(|point| {
@@ -161,16 +162,18 @@ fn fields(nodes: u32, points: &[Point], model: &Model, size: u64) -> Vec<(&'stat
             })
         })
         .collect();
+    let largest = sent.iter().filter(|sized| sized.real && sized.nodes == nodes).max_by_key(|sized| sized.size);
     let slurm = SLURM.iter().find(|(n, _)| *n == nodes).map(|(_, seconds)| seconds * 1e3);
     let [start_ms, share_ms, skew_ms] = model.execute.parameters;
     vec![
         ("nodes", json!(nodes)),
         ("slurm_ms", json!(slurm)),
-        // The program lies in the file system that all nodes share.
-        ("sent_bytes", json!(0)),
-        ("send_ms", json!(0)),
-        ("execute_ms", json!(points.iter().filter(|p| p.nodes == nodes).map(Point::median).next())),
+        // `true` lies in the file system that all nodes share.
+        ("sent_bytes", json!(largest.map(|sized| sized.size))),
+        ("send_ms", json!(largest.map(|sized| round(sized.private_ms)))),
+        ("execute_ms", json!(largest.map(|sized| round(sized.execute_ms)))),
         ("measured", json!(measured)),
+        ("programs", sent.iter().map(Sized::show).collect()),
         ("fit_start_ms", json!(round(start_ms))),
         ("fit_per_node_ms", json!(round(share_ms))),
         ("fit_skew_ms", json!(round(skew_ms))),
@@ -198,7 +201,7 @@ fn recalled() -> Vec<Value> {
         .collect()
 }
 
-fn chart(points: &[&Point], model: &Model, size: u64) -> Chart {
+fn chart(points: &[&Point], sent: &[Sized], model: &Model, size: u64) -> Chart {
     let powers = |to: u32| (0..=to).map(|power| f64::from(1_u32 << power));
     let mut series: Vec<Series> = LAUNCHERS
         .iter()
@@ -213,6 +216,16 @@ fn chart(points: &[&Point], model: &Model, size: u64) -> Chart {
     let own = |name: String, stroke, points| Series { name, stroke, color: 0, points };
     let measured = points.iter().map(|point| (f64::from(point.nodes), point.median() / 1e3)).collect();
     series.push(own("Squall, real processes on this machine".into(), Stroke::Dots, measured));
+    for (real, copies, color) in [(true, Copies::Private, 1), (true, Copies::Shared, 2), (false, Copies::Private, 3)] {
+        let load = points.first().map_or(Load::None, |point| point.load);
+        let same = sent.iter().filter(|sized| (sized.real, sized.size, sized.load) == (real, size, load));
+        let points: Vec<_> = same.map(|sized| (f64::from(sized.nodes), sized.total_ms(copies) / 1e3)).collect();
+        let (name, kind) = (copies.name(), if real { "real" } else { "emulated" });
+        let name = format!("Squall, {} MB, {name} copies, {kind} nodes here", size >> 20);
+        if !points.is_empty() {
+            series.push(Series { name, stroke: Stroke::Dots, color, points });
+        }
+    }
     let slurm = SLURM.iter().map(|(n, seconds)| (f64::from(*n), *seconds)).collect();
     series.push(Series { name: "Slurm 22.05 on such a machine".into(), stroke: Stroke::Dots, color: 1, points: slurm });
     for (name, bytes_per_s) in NETWORKS {
@@ -229,7 +242,7 @@ mod tests {
     use squall_engine::fabric::cost::Link;
 
     use super::fit::Fit;
-    use super::{Load, Model, Point, chart, factors, fields, fit};
+    use super::{Load, Model, Point, Sized, chart, factors, fields, fit};
 
     fn model() -> Model {
         let execute = Fit { parameters: [5.0, 1.5, 0.5], residual: 0.1 };
@@ -249,12 +262,22 @@ mod tests {
     #[test]
     fn a_figure_says_what_is_measured_and_what_is_model() {
         let point = Point { load: Load::None, nodes: 64, times: vec![40.0, 50.0, 70.0] };
-        let picture = chart(&[&point], &model(), 12 << 20);
+        let picture = chart(&[&point], &[], &model(), 12 << 20);
         assert_eq!(picture.series.iter().filter(|s| s.name.contains("recalled")).count(), 6);
         assert_eq!(picture.series.iter().filter(|s| s.name.contains("model, 12 MB")).count(), 2);
-        let fields = fields(64, &[point], &model(), 12 << 20);
+        let row = |nodes| Sized {
+            real: true,
+            load: Load::None,
+            nodes,
+            size: 12 << 20,
+            private_ms: 100.0,
+            shared_ms: 10.0,
+            execute_ms: 50.0,
+        };
+        let fields = fields(64, &[point], &[row(1), row(64)], &model(), 12 << 20);
         let of = |name: &str| fields.iter().find(|f| f.0 == name).map(|f| f.1.clone()).unwrap();
         assert_eq!((of("slurm_ms"), of("execute_ms")), (1156.0.into(), 50.0.into()));
+        assert_eq!(of("programs")[1]["total_private_ms"], 150.0);
         assert_eq!(of("measured")[0]["fitted_ms"], super::round(5.0 + 96.0 + 0.5 * (64_f64.ln() + 0.58)));
         assert_eq!(of("model").as_array().map(Vec::len), Some(15));
     }
