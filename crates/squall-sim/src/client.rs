@@ -15,6 +15,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusa
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::coverage::Fault;
+use crate::files::Parcel;
 use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::order::{Order, Truth};
@@ -32,6 +33,8 @@ pub(crate) struct Clients {
     pub(crate) loss_ppm: u32,
     /// What queries of a story were answered last: where it is not so, and who did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
+    /// What clients that brought files were told at last: whether all nodes have it; and how many lacked it then.
+    pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
 /// An order and what its user knows of it.
@@ -109,6 +112,8 @@ pub(crate) enum Wish {
     },
     /// COMPARE-AND-WRITE on all nodes.
     Query(Box<Question>),
+    /// XFER-AND-SIGNAL: a file to nodes.
+    Bring(Arc<Parcel>),
     AuditJobs,
     AuditNodes,
     /// Every node can be asked.
@@ -452,6 +457,7 @@ impl World {
             Wish::AuditCounters => Request::Diag { reset: false },
             Wish::AuditTree => self.query_request(&Question::probe()),
             Wish::Query(question) => self.query_request(&question),
+            Wish::Bring(parcel) => parcel.request(),
         })
     }
 
@@ -521,6 +527,11 @@ impl World {
                 }
             }
             Wish::Query(question) => self.queried(call, &question, &answer),
+            Wish::Bring(parcel) => {
+                if self.parcel_answered(caller, &parcel, &answer) {
+                    self.content(call);
+                }
+            }
             Wish::AuditJobs | Wish::AuditNodes | Wish::AuditTree | Wish::AuditCounters => {
                 self.judge.audit(&answer);
                 if !matches!(&answer, Answer::Jobs(page) if page.more) {

@@ -10,6 +10,7 @@ mod client;
 mod controller;
 mod coverage;
 mod disk;
+mod files;
 mod judge;
 mod mutation;
 mod nemesis;

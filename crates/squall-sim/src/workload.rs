@@ -1,13 +1,17 @@
 //! The generator: what random users do to the cluster.
 
+use std::sync::Arc;
+
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
+use squall_model::limits::CHUNK_WINDOW_BYTES;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::client::{Question, Wish};
+use crate::files::Parcel;
 use crate::order::Order;
 use crate::seed::Seed;
 use crate::world::{Happening, Setup, World};
@@ -20,6 +24,9 @@ const KINDS: [DependencyKind; 5] = [
     DependencyKind::AfterNotOk,
     DependencyKind::AfterCorr,
 ];
+
+/// Bytes of most files.
+const FILE_BYTES_MAX: u64 = 600_000;
 
 /// The second partition: half of the nodes, a higher tier.
 pub(crate) const FAST: &str = "fast";
@@ -142,7 +149,7 @@ impl World {
         }
         let order = count.saturating_sub(1 + self.seed.below(80)) as usize;
         let array = self.clients.placed[order].order.array.clone();
-        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6, 16]) {
+        let wish = match self.seed.weighted(&[30, 10, 14, 10, 6, 6, 8, 6, 16, 6]) {
             0 => {
                 let index = array.and_then(|a| a.indices.at(self.seed.below(a.indices.len() as u64) as u32));
                 let index = index.filter(|_| self.seed.chance(500_000));
@@ -159,9 +166,21 @@ impl World {
                 time_limit_s: Some(self.seed.spread(5, 900)),
             },
             7 => return self.administer(workload),
-            _ => Wish::Query(Box::new(self.question())),
+            8 => Wish::Query(Box::new(self.question())),
+            _ => Wish::Bring(Arc::new(self.parcel())),
         };
         self.wish(wish);
+    }
+
+    /// A file for some neighbours: short, or longer than what is under way at once.
+    fn parcel(&mut self) -> Parcel {
+        let count = self.nodes.len() as u64;
+        let first = self.seed.below(count) as usize;
+        let some = self.seed.spread(1, count) as usize;
+        let nodes = self.nodes.iter().skip(first).take(some).map(|node| node.name.clone()).collect();
+        let most = if self.seed.chance(100_000) { CHUNK_WINDOW_BYTES * 3 / 2 } else { FILE_BYTES_MAX };
+        let size = self.seed.spread(1, most) as usize;
+        Parcel::new("", nodes, size, self.seed.below(3))
     }
 
     /// What an operator asks of all nodes: mostly whether a variable has one value everywhere, to give it the next one.

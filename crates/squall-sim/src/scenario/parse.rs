@@ -94,6 +94,8 @@ pub(crate) enum Statement {
     Run(Span),
     Expect(Box<Expectation>),
     Query(Box<Question>),
+    Bring { name: String, size: usize, nodes: Vec<String> },
+    ExpectBrought { name: String, nowhere: Option<usize> },
     ExpectAnswer { query: String, no: Vec<String>, unreachable: Vec<String> },
     ExpectNodes { nodes: Vec<String>, place: Placement },
 }
@@ -132,6 +134,14 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["cut", "subtree", head] => Ok(Statement::CutSubtree { head: head.into() }),
         ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
         ["query", name, variable, comparison, value, ref rest @ ..] => query(name, variable, (comparison, value), rest),
+        ["bring", name, size, "to", list] => {
+            let size = number(size)? as usize;
+            Ok(Statement::Bring { name: name.into(), size, nodes: names(list)? })
+        }
+        ["expect", name, "everywhere"] => Ok(Statement::ExpectBrought { name: name.into(), nowhere: None }),
+        ["expect", name, "nowhere", "of", all] => {
+            Ok(Statement::ExpectBrought { name: name.into(), nowhere: Some(number(all)? as usize) })
+        }
         ["expect", "query", name, ref rest @ ..] => answer(name, rest),
         ["expect", "nodes", list, "connected"] => placed(list, Placement::Connected),
         ["expect", "nodes", list, "away"] => placed(list, Placement::Away),

@@ -1,6 +1,7 @@
 //! Tells a story: carries out its statements and checks what it expects.
 
 use std::fmt;
+use std::sync::Arc;
 
 use squall_model::event::NodeAdmin;
 use squall_model::job::{EndState, Outcome};
@@ -11,6 +12,7 @@ use super::parse::{Deed, ParseError, Placement, Statement, Victim, parse};
 use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Phase;
+use crate::files::Parcel;
 use crate::judge::JobFile;
 use crate::order::Order;
 use crate::run::settle;
@@ -117,6 +119,11 @@ impl Teller {
                 world.wish(Wish::Query(question));
                 Ok(())
             }
+            Statement::Bring { name, size, nodes } => {
+                world.wish(Wish::Bring(Arc::new(Parcel::new(&name, nodes, size, 0))));
+                Ok(())
+            }
+            Statement::ExpectBrought { name, nowhere } => world.check_brought(&name, nowhere),
             Statement::ExpectAnswer { query, no, unreachable } => world.check_answer(&query, &no, &unreachable),
             Statement::ExpectNodes { nodes, place } => {
                 nodes.iter().try_for_each(|name| world.check_place(name, &place))

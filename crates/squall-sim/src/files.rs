@@ -1,0 +1,103 @@
+//! Files that operators bring to nodes: what they send, what they are told, and whether it is so.
+
+use std::sync::Arc;
+
+use squall_model::hostlist;
+use squall_model::job::Digest;
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, Request};
+use squall_model::wire::fabric::{Bytes, ContentId};
+
+use crate::world::{Happening, World};
+
+/// Between two pieces of a client.
+const PACE: Span = Span(40);
+
+/// A file and whom it is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    /// How a story calls it.
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) bytes: Arc<[u8]>,
+    digest: Digest,
+}
+
+impl Parcel {
+    /// `number` tells files of one length apart.
+    pub(crate) fn new(name: &str, nodes: Vec<String>, size: usize, number: u64) -> Self {
+        let bytes: Arc<[u8]> = (0..size).map(|at| (at as u64 / 5 + number * 7) as u8).collect();
+        Self { name: name.to_owned(), nodes, digest: Digest::of(&bytes), bytes }
+    }
+
+    /// The operator is user 0.
+    fn content(&self) -> ContentId {
+        ContentId { owner: 0, digest: self.digest }
+    }
+
+    pub(crate) fn request(&self) -> Request {
+        let to = BroadcastTo::Nodes(hostlist::compress(&self.nodes));
+        let (digest, size) = (self.digest, self.bytes.len() as u64);
+        let known_as = None;
+        Request::Broadcast(Box::new(Broadcast {
+            to,
+            digest,
+            size,
+            shared: false,
+            place: None,
+            time_ms: None,
+            known_as,
+        }))
+    }
+}
+
+impl World {
+    /// What its client is told. True: that was the last.
+    pub(crate) fn parcel_answered(&mut self, caller: u64, parcel: &Parcel, answer: &Answer) -> bool {
+        match answer {
+            Answer::Want { from, through, chunk_bytes } => {
+                let (mut at, mut after) = (*from as usize, Span(0));
+                while at < *through as usize {
+                    let end = (at + *chunk_bytes as usize).min(*through as usize);
+                    let request =
+                        Box::new(Request::Chunk { at: at as u64, bytes: Bytes(parcel.bytes[at..end].into()) });
+                    after = Span(after.0 + PACE.0);
+                    self.after(after, Happening::Ask { caller, request });
+                    at = end;
+                }
+                false
+            }
+            Answer::Broadcast { failed: None, .. } => {
+                for lacking in self.lacking(parcel) {
+                    self.judge.violate("who is told that all nodes have a file is right", lacking);
+                }
+                self.clients.brought.insert(parcel.name.clone(), (true, 0));
+                true
+            }
+            _ => {
+                self.clients.brought.insert(parcel.name.clone(), (false, self.lacking(parcel).len()));
+                true
+            }
+        }
+    }
+
+    /// Nodes of a parcel that do not have it.
+    fn lacking(&self, parcel: &Parcel) -> Vec<String> {
+        let lacks = |name: &&String| {
+            let node = self.nodes.iter().find(|node| node.name == **name);
+            node.is_none_or(|node| !node.files.has(&parcel.content()))
+        };
+        parcel.nodes.iter().filter(lacks).cloned().collect()
+    }
+
+    /// Whether a story's file is on all its nodes, or on none of so many.
+    pub(crate) fn check_brought(&self, name: &str, nowhere: Option<usize>) -> Result<(), String> {
+        match (self.clients.brought.get(name), nowhere) {
+            (Some((true, _)), None) => Ok(()),
+            (Some((false, lack)), Some(all)) if *lack == all => Ok(()),
+            (Some((true, _)), Some(_)) => Err(format!("{name} is on all its nodes")),
+            (Some((false, lack)), _) => Err(format!("{name} could not be brought, {lack} nodes lack it")),
+            (None, _) => Err(format!("nothing was said of {name} yet")),
+        }
+    }
+}
