@@ -137,6 +137,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     area.fill(&WHITE).map_err(|e| failed(&e))?;
     let points = |pick: fn(&(f64, f64)) -> f64| chart.series.iter().flat_map(move |s| s.points.iter().map(pick));
     let (x, y) = (scale(&chart.x, points(|p| p.0)), scale(&chart.y, points(|p| p.1)));
+    let corner = corner(chart, &x, &y);
     let mut context = ChartBuilder::on(area)
         .caption(&chart.title, TITLE)
         .margin(20)
@@ -166,13 +167,27 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     }
     context
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(corner)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.3))
         .label_font(TEXT)
         .draw()
         .map_err(|e| failed(&e))?;
     area.present().map_err(|e| failed(&e))
+}
+
+/// The upper corner with fewer points: there the names stand.
+fn corner(chart: &Chart, x: &Scale, y: &Scale) -> SeriesLabelPosition {
+    let share = |value: f64, axis: &Axis, scale: &Scale| {
+        let value = if axis.log { value.log10() } else { value };
+        (value - scale.range.start) / (scale.range.end - scale.range.start)
+    };
+    let points = chart.series.iter().flat_map(|series| &series.points);
+    let upper = points.filter(|point| share(point.1, &chart.y, y) > 0.5);
+    let (left, right) = upper
+        .map(|point| share(point.0, &chart.x, x))
+        .fold((0, 0), |(left, right), share| (left + u32::from(share < 0.45), right + u32::from(share > 0.55)));
+    if left <= right { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::UpperRight }
 }
 
 fn draw_series<B: DrawingBackend>(

@@ -216,7 +216,7 @@ fn chart(points: &[&Point], sent: &[Sized], model: &Model, size: u64) -> Chart {
     let own = |name: String, stroke, points| Series { name, stroke, color: 0, points };
     let measured = points.iter().map(|point| (f64::from(point.nodes), point.median() / 1e3)).collect();
     series.push(own("Squall, real processes on this machine".into(), Stroke::Dots, measured));
-    for (real, copies, color) in [(true, Copies::Private, 1), (true, Copies::Shared, 2), (false, Copies::Private, 3)] {
+    for (real, copies, color) in [(true, Copies::Private, 2), (true, Copies::Shared, 4), (false, Copies::Private, 3)] {
         let load = points.first().map_or(Load::None, |point| point.load);
         let same = sent.iter().filter(|sized| (sized.real, sized.size, sized.load) == (real, size, load));
         let points: Vec<_> = same.map(|sized| (f64::from(sized.nodes), sized.total_ms(copies) / 1e3)).collect();
@@ -228,10 +228,11 @@ fn chart(points: &[&Point], sent: &[Sized], model: &Model, size: u64) -> Chart {
     }
     let slurm = SLURM.iter().map(|(n, seconds)| (f64::from(*n), *seconds)).collect();
     series.push(Series { name: "Slurm 22.05 on such a machine".into(), stroke: Stroke::Dots, color: 1, points: slurm });
-    for (name, bytes_per_s) in NETWORKS {
+    for ((name, bytes_per_s), color) in NETWORKS.into_iter().zip([0, 6]) {
         let total = |n: f64| (model.send(size, n as u64, bytes_per_s).2 + model.execute_ms(n as u64)) / 1e3;
         let name = format!("Squall, model, {} MB over {name}", size >> 20);
-        series.push(own(name, Stroke::Dashes, powers(17).map(|n| (n, total(n))).collect()));
+        let points = powers(17).map(|n| (n, total(n))).collect();
+        series.push(Series { name, stroke: Stroke::Dashes, color, points });
     }
     let axis = |label: &str| Axis { label: label.into(), log: true };
     Chart { title: "Launch".into(), x: axis("nodes"), y: axis("seconds"), series }
