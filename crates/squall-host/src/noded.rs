@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use squall_engine::fabric::NetInput;
 use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
@@ -260,7 +261,7 @@ impl Daemon {
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
-            net: Net::open(reach, far, events.clone())?,
+            net: Net::open((reach, far), config, events.clone())?,
             events,
             inputs: VecDeque::new(),
             served: BTreeMap::new(),
@@ -300,7 +301,10 @@ impl Daemon {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Net(event) => {
-                let input = self.net.take(event);
+                let mut input = self.net.take(event);
+                if let Some(NetInput::FromChild { link, frame }) = &mut input {
+                    self.net.confine(*link, frame, self.machine.reach_of(*link));
+                }
                 self.inputs.extend(input.map(NodeInput::Net));
             }
             Event::DaemonDied(key) => self.daemon_died(key),

@@ -12,7 +12,7 @@ use squall_model::wire::fabric::{Chunk, DownFrame, Downward, Parcel, Path, Put, 
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
-use super::scope::Scope;
+use super::scope::Keyed;
 use super::{LinkId, Out};
 
 /// Heartbeats without a frame after which a child's connection counts as dead.
@@ -43,8 +43,8 @@ struct Hop {
     said: Time,
     reach: NodeSet,
     says: Vec<Downward>,
-    /// What it may speak of, if it is known by a key; a child of this machine is the controller's own.
-    scope: Option<Scope>,
+    /// It is known by a key; None: a child of this machine, the controller's own.
+    keyed: Option<Keyed>,
 }
 
 /// A session that was offered to a node that knocked.
@@ -106,14 +106,14 @@ impl Links {
         self.epoch = epoch;
     }
     /// A child has connected.
-    pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window, scope: Option<Scope>) {
+    pub(crate) fn opened(&mut self, now: Time, link: LinkId, window: Window, keyed: Option<Keyed>) {
         let path = Path { above: Vec::new(), window, heartbeat_s: HEARTBEAT_S };
         let (says, reach) = (vec![Downward::Path(Box::new(path))], NodeSet::new());
-        self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, scope });
+        self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, keyed });
     }
-    /// What a child may speak of. None: of all.
-    pub(crate) fn scope(&mut self, link: LinkId) -> Option<&mut Scope> {
-        self.hops.get_mut(&link)?.scope.as_mut()
+    /// A child that is known by its key.
+    pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
+        self.hops.get_mut(&link)?.keyed.as_mut()
     }
     /// A child's connection has ended, or is to be ended; returns the nodes that can't be reached any more.
     pub(crate) fn closed(&mut self, link: LinkId) -> Vec<NodeId> {

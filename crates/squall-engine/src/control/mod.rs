@@ -236,8 +236,8 @@ impl Machine for Controller {
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),
             Input::Opened { link, name } => {
                 let config = &self.state.config;
-                let scope = name.map(|name| scope::Scope::new(config, name));
-                self.links.opened(now, link, config.msg_aggregation_params.0, scope);
+                let keyed = name.map(|name| scope::Keyed::new(config, name));
+                self.links.opened(now, link, config.msg_aggregation_params.0, keyed);
             }
             Input::Lost { link } => drive::nodes::child_closed(self, link),
             Input::Disk { full } => {

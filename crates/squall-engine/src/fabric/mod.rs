@@ -4,6 +4,7 @@
 //! - `relay`: what passes through, down and up.
 //! - `gather`: reports on their way up, reduced and in composites.
 //! - `asked`: queries that pass through, and their answers.
+//! - `scope`: what a child of another machine may speak of.
 //! - `shape`: which node is whose parent in a healthy tree.
 //! - `cost`: what it costs to reach a set of nodes.
 //!
@@ -17,6 +18,7 @@ pub mod cost;
 mod gather;
 mod parent;
 mod relay;
+pub mod scope;
 pub mod shape;
 #[cfg(test)]
 mod tests;

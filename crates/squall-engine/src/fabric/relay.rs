@@ -143,6 +143,11 @@ impl Relay {
         self.below.len()
     }
 
+    /// The nodes that can be reached through a child.
+    pub fn reach_of(&self, link: u32) -> Option<&NodeSet> {
+        self.children.get(&link).map(|child| &child.reach)
+    }
+
     fn path(&self) -> Option<&Path> {
         self.parent.attached.as_ref()?.path.as_ref()
     }

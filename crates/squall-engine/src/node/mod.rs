@@ -34,6 +34,7 @@ use squall_model::id::{Epoch, Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
+use squall_model::set::NodeSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
 pub use squall_model::wire::fabric::Health;
@@ -291,6 +292,11 @@ impl NodeMachine {
     /// How many nodes can be reached through this one.
     pub fn below(&self) -> usize {
         self.relay.below()
+    }
+
+    /// The nodes that can be reached through a child.
+    pub fn reach_of(&self, link: u32) -> Option<&NodeSet> {
+        self.relay.reach_of(link)
     }
 
     fn deliver_all(&mut self, now: Time, local: Vec<Delivery>, out: &mut NodeOut) {

@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use squall_engine::fabric::scope::Scope;
 use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::config::Config;
+use squall_model::set::NodeSet;
+use squall_model::wire::fabric::UpFrame;
 use squall_model::wire::join::PublicKey;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::AsyncWriteExt;
@@ -82,12 +86,19 @@ pub(super) struct Net {
     parent: Option<(u32, Link)>,
     children: HashMap<u32, Link>,
     besides: Besides,
+    /// What children of other machines may speak of.
+    scopes: HashMap<u32, Scope>,
+    config: Config,
     complaint: String,
 }
 
 impl Net {
     /// Opens the doors for children, of this machine and (`far`) of others.
-    pub(super) fn open(reach: Reach, far: Option<TcpListener>, events: UnboundedSender<Event>) -> io::Result<Self> {
+    pub(super) fn open(
+        (reach, far): (Reach, Option<TcpListener>),
+        config: Config,
+        events: UnboundedSender<Event>,
+    ) -> io::Result<Self> {
         let path = reach.door();
         let socket = SocketPath::new(&path)?;
         match std::fs::remove_file(&path) {
@@ -99,8 +110,8 @@ impl Net {
         if let Some(listener) = far {
             tokio::task::spawn_local(accept_far(listener, reach.clone(), events.clone()));
         }
-        let (children, besides, complaint) = (HashMap::new(), Besides::default(), String::new());
-        Ok(Self { reach, events, last: 0, parent: None, children, besides, complaint })
+        let (children, scopes, besides, complaint) = Default::default();
+        Ok(Self { reach, events, last: 0, parent: None, children, scopes, config, besides, complaint })
     }
 
     /// What the machine is to be told of an event, if it still matters.
@@ -126,10 +137,12 @@ impl Net {
                 Some(NetInput::DialFailed)
             }
             NetEvent::Child(conversation) if self.children.len() < CHILDREN_MAX => {
+                let scope = conversation.key.as_ref().map(|(name, _)| Scope::new(&self.config, name.clone()));
                 let (number, link) = self.serve(conversation, |link, frame| {
                     NetEvent::FromChild(link, NetInput::FromChild { link, frame: Box::new(frame) })
                 });
                 self.children.insert(number, link);
+                self.scopes.extend(scope.map(|scope| (number, scope)));
                 Some(NetInput::ChildOpened { link: number })
             }
             NetEvent::Child(_) => None,
@@ -139,7 +152,17 @@ impl Net {
                 self.parent = None;
                 Some(NetInput::ParentClosed)
             }
-            NetEvent::Ended(link) => self.children.remove(&link).map(|_| NetInput::ChildClosed { link }),
+            NetEvent::Ended(link) => {
+                self.scopes.remove(&link);
+                self.children.remove(&link).map(|_| NetInput::ChildClosed { link })
+            }
+        }
+    }
+
+    /// Leaves of what a child says what it may say; `reach`: the nodes that can be reached through it.
+    pub(super) fn confine(&self, link: u32, frame: &mut UpFrame, reach: Option<&NodeSet>) {
+        if let Some(scope) = self.scopes.get(&link) {
+            scope.confine(frame, reach.unwrap_or(&NodeSet::new()));
         }
     }
 

@@ -1,0 +1,117 @@
+//! What a child of another machine may speak of: itself, and the nodes below it in the tree. Its key proves its name and
+//! nothing else, so what it says of others is not heard: who has taken over a machine has not taken over the cluster.
+
+use std::collections::BTreeSet;
+
+use squall_model::config::Config;
+use squall_model::hostlist;
+use squall_model::set::NodeSet;
+use squall_model::wire::fabric::{Composite, Tally, UpFrame, Upward};
+
+use super::shape::Tree;
+
+/// The nodes of which a child may speak.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    own: String,
+    names: BTreeSet<String>,
+}
+
+impl Scope {
+    /// Of the child that is the node of that name.
+    pub fn new(config: &Config, own: String) -> Self {
+        let all: Vec<String> =
+            config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default()).collect();
+        let tree = Tree::new(config, &all);
+        let below = all.iter().filter(|name| tree.above(name).contains(&own)).cloned();
+        let names = below.chain([own.clone()]).collect();
+        Self { own, names }
+    }
+
+    /// Their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// Leaves of a frame what the child may say; `ids`: the nodes of which it may speak, as far as they have ids.
+    pub fn confine(&self, frame: &mut UpFrame, ids: &NodeSet) {
+        for say in &mut frame.says {
+            match say {
+                Upward::Composite { composite, .. } => self.confine_reports(composite, ids),
+                Upward::Tally { tally, .. } => confine_answers(tally, ids),
+                // A file is known by its digest, whoever brings it.
+                Upward::Chunk(_) => {}
+            }
+        }
+    }
+
+    fn confine_reports(&self, composite: &mut Composite, ids: &NodeSet) {
+        composite.lost.retain(|node, _| ids.contains(*node));
+        for ends in composite.ended.values_mut() {
+            ends.retain_mut(|(nodes, _)| {
+                nodes.intersect_with(ids);
+                !nodes.is_empty()
+            });
+        }
+        composite.failed.retain(|(node, _)| ids.contains(*node));
+        composite.gone.retain(|_, nodes| {
+            nodes.intersect_with(ids);
+            !nodes.is_empty()
+        });
+        composite.knocks.retain(|(route, name)| self.names.contains(name) && route.is_empty() == (*name == self.own));
+        composite.registrations.retain(|said| self.names.contains(&said.name));
+    }
+}
+
+fn confine_answers(tally: &mut Tally, ids: &NodeSet) {
+    tally.yes.intersect_with(ids);
+    tally.no.intersect_with(ids);
+    tally.witness = tally.witness.filter(|(node, _)| ids.contains(*node));
+    tally.health.retain(|(node, _)| ids.contains(*node));
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::config::{Config, NodeConfig};
+    use squall_model::id::{Attempt, JobId, NodeId};
+    use squall_model::job::JobAttempt;
+    use squall_model::set::NodeSet;
+    use squall_model::wire::fabric::{Composite, Tally, UpFrame, Upward};
+
+    use super::Scope;
+
+    fn config() -> Config {
+        // n1 heads n2 n3, n4 heads n5 n6.
+        let nodes = vec![NodeConfig { name: "n[1-6]".into(), ..NodeConfig::default() }];
+        Config { nodes, tree_width: 2, ..Config::default() }
+    }
+
+    #[test]
+    fn a_child_speaks_for_itself_and_those_below_it() {
+        let of = |name: &str| Scope::new(&config(), name.into()).names().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(of("n1"), ["n1", "n2", "n3"]);
+        assert_eq!(of("n5"), ["n5"]);
+        assert_eq!(of("stranger"), ["stranger"]);
+    }
+
+    #[test]
+    fn what_it_says_of_others_is_left_out() {
+        let (job, both) = (JobAttempt { job: JobId(7), attempt: Attempt(1) }, [NodeId(4), NodeId(5)]);
+        let mut composite = Composite { reports: 3, ..Composite::default() };
+        composite.add_gone(job, &both.into_iter().collect());
+        composite.lost.extend(both.map(|node| (node, 9)));
+        composite.knocks =
+            vec![(vec![], "n5".into()), (vec![], "n6".into()), (vec![1], "n6".into()), (vec![1], "n5".into())];
+        let tally = Tally { yes: both.into_iter().collect(), witness: Some((NodeId(5), 1)), ..Tally::default() };
+        let composite = Upward::Composite { batch: 1, composite: Box::new(composite) };
+        let tally = Upward::Tally { epoch: squall_model::id::Epoch(1), number: 1, tally };
+        let mut frame = UpFrame { hop: 1, says: vec![composite, tally] };
+        let own = NodeSet::one(NodeId(4));
+        Scope::new(&config(), "n5".into()).confine(&mut frame, &own);
+        let [Upward::Composite { composite, .. }, Upward::Tally { tally, .. }] = &frame.says[..] else { panic!() };
+        assert_eq!(composite.gone.get(&job), Some(&own));
+        assert_eq!(composite.lost.keys().collect::<Vec<_>>(), [&NodeId(4)]);
+        assert_eq!(composite.knocks, [(vec![], "n5".to_owned())]);
+        assert_eq!((&tally.yes, tally.witness), (&own, None));
+    }
+}
