@@ -50,7 +50,7 @@ pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<
         ("private_means", json!(PRIVATE)),
         ("measured", rows.iter().map(|row| show(row, &models[usize::from(row.real)], calm)).collect()),
     ];
-    let names = [["fit_start_ms", "fit_per_node_ms", "fit_per_node_mib_ms", "fit_residual"], REAL_FIT];
+    let names = [["fit_start_ms", "fit_per_mib_ms", "fit_per_node_mib_ms", "fit_residual"], REAL_FIT];
     for (model, names) in models.iter().zip(names).filter(|(model, _)| model.residual.is_finite()) {
         let values = model.parameters.map(round).into_iter().chain([round(model.residual)]);
         fields.extend(names.into_iter().zip(values.map(|value| json!(value))));
@@ -68,7 +68,7 @@ pub(super) fn finding(rows: &[Row], calm: Load, sizes: &[u64], pictures: Option<
 }
 
 const REAL_FIT: [&str; 4] =
-    ["fit_real_start_ms", "fit_real_per_node_ms", "fit_real_per_node_mib_ms", "fit_real_residual"];
+    ["fit_real_start_ms", "fit_real_per_mib_ms", "fit_real_per_node_mib_ms", "fit_real_residual"];
 
 /// What private copies cost on one machine.
 fn model(rows: &[Row], calm: Load, real: bool) -> Fit<3> {
@@ -77,10 +77,10 @@ fn model(rows: &[Row], calm: Load, real: bool) -> Fit<3> {
     fit(&private)
 }
 
-/// At once, for each node, for each MiB at each node.
+/// At once, for each MiB, for each MiB at each node.
 fn factors(nodes: u32, size: u64) -> [f64; 3] {
     let mib = size as f64 / f64::from(1 << 20);
-    [1.0, f64::from(nodes), f64::from(nodes) * mib]
+    [1.0, mib, f64::from(nodes) * mib]
 }
 
 fn show(row: &Row, model: &Fit<3>, calm: Load) -> Value {
