@@ -47,6 +47,7 @@ bench-fabric: build ## the fabric's figures beside the talk's, pictures in targe
 	$(FABRIC) bench put --nodes 64 --size 12582912
 	$(FABRIC) bench query --pictures target/bench
 	$(SQUALL) bench hop
+	$(SQUALL) bench wide
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
 	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
 

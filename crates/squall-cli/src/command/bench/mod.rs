@@ -11,6 +11,7 @@ mod restart;
 mod spawn;
 mod submit;
 mod throughput;
+mod wide;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -38,6 +39,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
        squall bench hop        [--size BYTES] [--json]
        squall bench mpi        [--nodes N] [--json]
+       squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
@@ -88,6 +90,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "query" => query::run,
         "hop" => hop::run,
         "mpi" => mpi::run,
+        "wide" => wide::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);

@@ -57,7 +57,11 @@ impl Session<'_> {
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
         let open = self.links.iter().any(Link::is_open);
         let over = match (&self.done, &self.created) {
-            (Some((since, _)), _) => (self.idle && !open) || now.duration_since(*since) > STRAGGLERS,
+            (Some((since, _)), created) => {
+                // A step daemon that was never heard of may have called and said something all the same.
+                let heard = created.as_ref().is_some_and(|created| self.all_ended(&created.layout));
+                ((self.idle || heard) && !open) || now.duration_since(*since) > STRAGGLERS
+            }
             // Nobody can tell any more, but the tasks' own ends are known.
             (None, Some(created)) => self.lost && !open && self.all_ended(&created.layout),
             (None, None) => false,

@@ -1,0 +1,145 @@
+//! `bench wide`: a job on all nodes at once: from its submission until it is on all of them, and from the end of its
+//! script until that is durable and all nodes are free again.
+
+use std::time::{Instant, UNIX_EPOCH};
+
+use serde_bytes::ByteBuf;
+use serde_json::{Value, json};
+use squall_model::id::{Attempt, ClientKey, JobId};
+use squall_model::job::{EndState, JobAttempt, JobSpec, Need};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
+use squall_model::wire::info::Diag;
+
+use super::cluster::Cluster;
+use super::{Finding, Options};
+use crate::client::{Client, unexpected};
+
+const NODES: u32 = 10_080;
+/// Jobs of which the median counts, after one that does not.
+const JOBS: u64 = 9;
+/// How long a script runs: longer than its job takes to start.
+const RUN_MS: u64 = 500;
+
+/// One job, in milliseconds.
+struct Times {
+    /// From the submission to its acknowledgement.
+    submitted: f64,
+    /// From the submission until a query has found it on all nodes.
+    started: f64,
+    /// From the end of its script until its durable completion.
+    ended: f64,
+}
+
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    let nodes = options.nodes.unwrap_or(NODES);
+    let jobs = options.jobs.unwrap_or(JOBS).max(1);
+    let cluster = Cluster::rack(nodes, "")?;
+    let mut client = cluster.client()?;
+    Cluster::wait_for(&mut client, nodes)?;
+    one(&cluster, nodes, 0)?;
+    let before = Cluster::diag(&mut client)?;
+    let times = (1..=jobs).map(|number| one(&cluster, nodes, number)).collect::<Result<Vec<_>, _>>()?;
+    let after = Cluster::diag(&mut client)?;
+    let handled = |diag: &Diag| {
+        let all = diag.messages.iter();
+        all.fold((0, 0), |(count, us), (_, more, more_us)| (count + more, us + more_us))
+    };
+    let (from, to) = (handled(&before), handled(&after));
+    let rows = [
+        show("submit to acknowledgement", &times, |t| t.submitted),
+        show("submit to all started", &times, |t| t.started),
+        show("end to durable completion", &times, |t| t.ended),
+    ];
+    let fields = vec![
+        ("nodes", json!(nodes)),
+        ("measured", Value::Array(rows.to_vec())),
+        ("messages_per_job", json!((to.0 - from.0) / jobs)),
+        ("controller_us_per_job", json!((to.1 - from.1) / jobs)),
+    ];
+    let figure = sorted(&times, |t| t.started)[times.len() / 2];
+    Ok(Finding { bench: "wide", figure, unit: "ms, submit to all started", limit: None, fields })
+}
+
+fn one(cluster: &Cluster, nodes: u32, number: u64) -> Result<Times, String> {
+    let (mut client, mut watch) = (cluster.client()?, cluster.client()?);
+    let start = Instant::now();
+    let Answer::Submitted { job, .. } = ask(&mut client, &submission(nodes, number))? else {
+        return Err(unexpected().to_string());
+    };
+    let submitted = ms(start);
+    watch.send(&Request::AwaitJob { job }).map_err(|e| e.to_string())?;
+    let variable = Variable::Job(JobAttempt { job, attempt: Attempt(1) });
+    let test = Test { variable, comparison: Comparison::AtLeast, value: 1 };
+    let all = format!("n[1-{nodes}]");
+    let everywhere = Request::QueryNodes { nodes: all, test, wait: true, write: None, time_ms: 30_000 };
+    match ask(&mut client, &everywhere)? {
+        Answer::Queried { no, unreachable } if no.is_empty() && unreachable.is_empty() => {}
+        other => return Err(format!("the job is not on all nodes: {other:?}").chars().take(200).collect()),
+    }
+    let started = ms(start);
+    match watch.receive().map_err(|e| e.to_string())? {
+        Answer::JobDone { outcome, .. } if outcome.state == EndState::Completed => {}
+        other => return Err(format!("the job did not end well: {other:?}")),
+    }
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as f64;
+    let ended = (now - script_end_us(&mut client, job)?) / 1e3;
+    Ok(Times { submitted, started, ended })
+}
+
+/// When the script ended by its own node's clock, which is that of this machine.
+fn script_end_us(client: &mut Client, job: JobId) -> Result<f64, String> {
+    let query = AccountingQuery { ids: vec![JobRef::Job(job)], ..AccountingQuery::default() };
+    client.send(&Request::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
+    let mut end = None;
+    loop {
+        let Answer::Accounting { rows, more } = client.receive().map_err(|e| e.to_string())? else {
+            return Err(unexpected().to_string());
+        };
+        end = end.or(rows.iter().filter(|row| row.step.is_some()).find_map(|row| row.end));
+        if !more {
+            return end.map(|end| end.0 as f64).ok_or_else(|| "accounting knows of no script".to_owned());
+        }
+    }
+}
+
+fn submission(nodes: u32, number: u64) -> Request {
+    let spec = JobSpec {
+        name: "wide".into(),
+        comment: Some(format!("timer_ms={RUN_MS}")),
+        need: Need { nodes_min: Some(nodes), nodes_max: Some(nodes), ..Need::default() },
+        work_dir: "/".into(),
+        command: "wide".into(),
+        stdout: Some("/dev/null".into()),
+        submit_line: "squall bench".into(),
+        ..JobSpec::default()
+    };
+    Request::Submit {
+        spec: Box::new(spec),
+        script: ByteBuf::from(b"#!/bin/true\n".as_slice()),
+        env: ByteBuf::from(b"PATH=/usr/bin:/bin\0".as_slice()),
+        key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),
+    }
+}
+
+fn ask(client: &mut Client, request: &Request) -> Result<Answer, String> {
+    client.ask(request).map_err(|e| e.to_string())
+}
+
+fn ms(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+fn sorted(times: &[Times], of: impl Fn(&Times) -> f64) -> Vec<f64> {
+    let mut all: Vec<f64> = times.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+fn show(what: &str, times: &[Times], of: impl Fn(&Times) -> f64) -> Value {
+    let all = sorted(times, of);
+    let round = |ms: f64| (ms * 1e3).round() / 1e3;
+    json!({
+        "what": what, "min_ms": round(all[0]), "median_ms": round(all[all.len() / 2]), "max_ms": round(all[all.len() - 1]),
+    })
+}
