@@ -248,3 +248,21 @@ fn long_paths_bad_options_and_other_clusters() {
     drop(c);
     drop(std::fs::remove_dir_all(base));
 }
+
+#[test]
+fn a_node_that_falls_silent_is_named_and_holds_up_nobody_else() {
+    let c = Cluster::new("silent");
+    c.ok(&["up", "--nodes", "4"]);
+    c.signal("node-n3", "-STOP");
+    let states = || c.ok(&["sinfo", "-h", "-N", "-o", "%N=%T"]);
+    let start = std::time::Instant::now();
+    while !states().contains("n3=idle*") {
+        // Three heartbeats, each with its time to be answered.
+        assert!(start.elapsed().as_secs() < 60, "n3 is silent: {}", states());
+        assert_eq!(c.ok(&["srun", "-w", "n4", "echo", "well"]).trim(), "well");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    assert_eq!(c.ok(&["srun", "-N3", "echo", "well"]).trim(), "well\nwell\nwell");
+    assert!(c.ok(&["scontrol", "show", "node", "n3"]).contains("State=IDLE+NOT_RESPONDING"));
+    c.signal("node-n3", "-CONT");
+}

@@ -45,7 +45,12 @@ impl NodeState {
         } else {
             Base::Idle
         };
-        Self { silent: !node.up, drain: node.admin == NodeAdmin::Drain, completing: node.jobs_completing > 0, base }
+        Self {
+            silent: !(node.up && node.responds),
+            drain: node.admin == NodeAdmin::Drain,
+            completing: node.jobs_completing > 0,
+            base,
+        }
     }
 
     /// Whether jobs hold CPUs of it.
@@ -143,6 +148,7 @@ pub(crate) mod tests {
         NodeInfo {
             name: name.into(),
             up: true,
+            responds: true,
             known: true,
             admin: NodeAdmin::Resume,
             reason: None,
@@ -184,6 +190,7 @@ pub(crate) mod tests {
         assert_eq!(words(|n| n.cpus_used = 2), "mixed mix MIXED");
         assert_eq!(words(|n| n.cpus_used = 4), "allocated alloc ALLOCATED");
         assert_eq!(words(|n| n.jobs_completing = 1), "completing comp IDLE+COMPLETING");
+        assert_eq!(words(|n| n.responds = false), "idle* idle* IDLE+NOT_RESPONDING");
         assert_eq!(words(|n| n.up = false), "down* down* DOWN+NOT_RESPONDING");
         assert_eq!(words(|n| n.admin = NodeAdmin::Down), "down down DOWN");
         assert_eq!(words(|n| n.admin = NodeAdmin::Drain), "drained drain IDLE+DRAIN");

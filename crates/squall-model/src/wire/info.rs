@@ -122,6 +122,8 @@ pub struct NodeInfo {
     pub name: String,
     /// Whether it answers.
     pub up: bool,
+    /// Whether it answers at present: it may be up and silent for a while.
+    pub responds: bool,
     /// Whether it has ever registered.
     pub known: bool,
     /// What the operator wants of it.

@@ -1,5 +1,6 @@
 //! `bench wide`: a job on all nodes at once: from its submission until it is on all of them, and from the end of its
-//! script until that is durable and all nodes are free again.
+//! script until that is durable and all nodes are free again. And an only report of the node that is the farthest down,
+//! with aggregation and without: an idle tree holds up nothing.
 
 use std::time::{Instant, UNIX_EPOCH};
 
@@ -21,7 +22,21 @@ const JOBS: u64 = 9;
 /// How long a script runs: longer than its job takes to start.
 const RUN_MS: u64 = 500;
 
-/// One job, in milliseconds.
+/// Jobs that report alone, and how long they run.
+const ONLY_JOBS: u64 = 40;
+const ONLY_RUN_MS: u64 = 20;
+/// Every report travels by itself.
+const ONE_BY_ONE: &str = "msg_aggregation_params = \"WindowMsgs=1\"\n";
+
+/// What is submitted.
+struct Job {
+    nodes: u32,
+    /// That node; none: any.
+    on: Option<String>,
+    run_ms: u64,
+}
+
+/// The times of one job, in milliseconds.
 struct Times {
     /// From the submission to its acknowledgement.
     submitted: f64,
@@ -37,10 +52,16 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let cluster = Cluster::rack(nodes, "")?;
     let mut client = cluster.client()?;
     Cluster::wait_for(&mut client, nodes)?;
-    one(&cluster, nodes, 0)?;
+    let wide = Job { nodes, on: None, run_ms: RUN_MS };
+    one(&cluster, &wide, 0)?;
     let before = Cluster::diag(&mut client)?;
-    let times = (1..=jobs).map(|number| one(&cluster, nodes, number)).collect::<Result<Vec<_>, _>>()?;
+    let times = (1..=jobs).map(|number| one(&cluster, &wide, number)).collect::<Result<Vec<_>, _>>()?;
     let after = Cluster::diag(&mut client)?;
+    let aggregated = only(&cluster, nodes)?;
+    drop((client, cluster));
+    let cluster = Cluster::rack(nodes, ONE_BY_ONE)?;
+    Cluster::wait_for(&mut cluster.client()?, nodes)?;
+    let plain = only(&cluster, nodes)?;
     let handled = |diag: &Diag| {
         let all = diag.messages.iter();
         all.fold((0, 0), |(count, us), (_, more, more_us)| (count + more, us + more_us))
@@ -50,10 +71,15 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         show("submit to acknowledgement", &times, |t| t.submitted),
         show("submit to all started", &times, |t| t.started),
         show("end to durable completion", &times, |t| t.ended),
+        show("an only report, aggregation on", &aggregated, |t| t.ended),
+        show("an only report, aggregation off", &plain, |t| t.ended),
     ];
+    let ended = sorted(&times, |t| t.ended);
+    let rate = |ms: f64| (f64::from(nodes) / ms * 1e3).round();
     let fields = vec![
         ("nodes", json!(nodes)),
         ("measured", Value::Array(rows.to_vec())),
+        ("reports_per_s_at_the_end", json!(rate(ended[ended.len() / 2]))),
         ("messages_per_job", json!((to.0 - from.0) / jobs)),
         ("controller_us_per_job", json!((to.1 - from.1) / jobs)),
     ];
@@ -61,17 +87,24 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "wide", figure, unit: "ms, submit to all started", limit: None, fields })
 }
 
-fn one(cluster: &Cluster, nodes: u32, number: u64) -> Result<Times, String> {
+/// Jobs on the last node only.
+fn only(cluster: &Cluster, nodes: u32) -> Result<Vec<Times>, String> {
+    let last = Job { nodes: 1, on: Some(format!("n{nodes}")), run_ms: ONLY_RUN_MS };
+    one(cluster, &last, ONLY_JOBS)?;
+    (0..ONLY_JOBS).map(|number| one(cluster, &last, 2 * ONLY_JOBS + number)).collect()
+}
+
+fn one(cluster: &Cluster, wanted: &Job, number: u64) -> Result<Times, String> {
     let (mut client, mut watch) = (cluster.client()?, cluster.client()?);
     let start = Instant::now();
-    let Answer::Submitted { job, .. } = ask(&mut client, &submission(nodes, number))? else {
+    let Answer::Submitted { job, .. } = ask(&mut client, &submission(wanted, number))? else {
         return Err(unexpected().to_string());
     };
     let submitted = ms(start);
     watch.send(&Request::AwaitJob { job }).map_err(|e| e.to_string())?;
     let variable = Variable::Job(JobAttempt { job, attempt: Attempt(1) });
     let test = Test { variable, comparison: Comparison::AtLeast, value: 1 };
-    let all = format!("n[1-{nodes}]");
+    let all = wanted.on.clone().unwrap_or_else(|| format!("n[1-{}]", wanted.nodes));
     let everywhere = Request::QueryNodes { nodes: all, test, wait: true, write: None, time_ms: 30_000 };
     match ask(&mut client, &everywhere)? {
         Answer::Queried { no, unreachable } if no.is_empty() && unreachable.is_empty() => {}
@@ -103,11 +136,12 @@ fn script_end_us(client: &mut Client, job: JobId) -> Result<f64, String> {
     }
 }
 
-fn submission(nodes: u32, number: u64) -> Request {
+fn submission(wanted: &Job, number: u64) -> Request {
+    let nodes = Some(wanted.nodes);
     let spec = JobSpec {
         name: "wide".into(),
-        comment: Some(format!("timer_ms={RUN_MS}")),
-        need: Need { nodes_min: Some(nodes), nodes_max: Some(nodes), ..Need::default() },
+        comment: Some(format!("timer_ms={}", wanted.run_ms)),
+        need: Need { nodes_min: nodes, nodes_max: nodes, nodelist: wanted.on.clone(), ..Need::default() },
         work_dir: "/".into(),
         command: "wide".into(),
         stdout: Some("/dev/null".into()),

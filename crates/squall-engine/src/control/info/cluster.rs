@@ -28,6 +28,7 @@ fn node(c: &Controller, id: NodeId) -> Option<NodeInfo> {
     Some(NodeInfo {
         name: node.name.clone(),
         up: node.up,
+        responds: link.is_some(),
         known: node.incarnation.is_some(),
         admin: node.admin,
         reason: node.reason.as_ref().map(|why| (why.text.clone(), why.by.unwrap_or(BY_CONTROLLER), why.time)),
