@@ -180,7 +180,7 @@ impl Node {
             ..JobFacts::default()
         };
         let batch = BatchStart { node: NodeId(0), cores: CoreSet::first(1), kill_wait_s: 1 };
-        let start = Down::StartJob { facts: Box::new(facts), batch: Some(batch) };
+        let start = Down::StartJob { facts: std::sync::Arc::new(facts), batch: Some(batch) };
         self.tell(vec![start], vec![script, env]);
     }
 

@@ -248,7 +248,10 @@ pub struct BatchStart {
 impl BatchStart {
     /// The script as one task on its node, with all that the job has there; None: `node` is another.
     pub fn launch_on(&self, facts: &JobFacts, node: NodeId) -> Option<StepLaunch> {
-        let place = facts.place(node).filter(|_| node == self.node)?;
+        if node != self.node {
+            return None;
+        }
+        let place = facts.place(node)?;
         let name = facts.nodes.get(place)?;
         Some(StepLaunch {
             key: StepKey { step: StepNo::BATCH, ..facts.key },

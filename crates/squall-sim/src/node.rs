@@ -1,6 +1,7 @@
 //! A node in the simulator: its power, its spool, its daemon, its step daemons, its processes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use squall_engine::fabric::NetInput;
 use squall_engine::machine::Machine;
@@ -80,7 +81,7 @@ pub(crate) struct Spool {
     /// The daemon's lives in this incarnation.
     life: u64,
     session: Session,
-    pub(crate) jobs: BTreeMap<JobAttempt, JobFacts>,
+    pub(crate) jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     pub(crate) steps: BTreeMap<StepKey, Folder>,
     pub(crate) full: bool,
 }
@@ -176,7 +177,7 @@ impl World {
             spool.steps.clear();
         }
         for facts in self.nodes[node].spool.jobs.values().cloned().collect::<Vec<_>>() {
-            self.tell_node(node, NodeInput::FoundJob { facts: Box::new(facts) });
+            self.tell_node(node, NodeInput::FoundJob { facts });
         }
         for input in self.nodes[node].files.restart(0, &mut Neighbours::default()) {
             self.tell_node(node, input);
@@ -375,7 +376,7 @@ impl World {
             NodeAct::OpenJob { facts, batch, .. } => {
                 let spool = &mut self.nodes[node].spool;
                 if !batch && !spool.full {
-                    spool.jobs.insert(attempt_of(facts.key), *facts);
+                    spool.jobs.insert(attempt_of(facts.key), facts);
                 }
             }
             NodeAct::Spawn(launch) => {

@@ -329,7 +329,8 @@ impl Links {
                 continue;
             }
             for hop in self.hops.values_mut().filter(|hop| !hop.reach.is_disjoint(&put.to)) {
-                hop.says.push(Downward::Put(put.clone()));
+                let to = hop.reach.intersection(&put.to);
+                hop.says.push(Downward::Put(Put { to, ..put.clone() }));
             }
         }
     }

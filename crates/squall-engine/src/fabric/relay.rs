@@ -338,17 +338,15 @@ impl Relay {
 
     fn put(&mut self, put: Put, local: &mut Vec<Delivery>) {
         self.tells = true;
+        let mut owe = NodeSet::new();
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&put.to)) {
-            child.says.push(Downward::Put(put.clone()));
+            // The sets become the smaller the farther down they come.
+            let to = child.reach.intersection(&put.to);
+            owe.union_with(&to);
+            child.says.reserve_exact(1);
+            child.says.push(Downward::Put(Put { to, ..put.clone() }));
         }
         if !put.asks.is_empty() {
-            let reach = self.children.values().map(|child| &child.reach);
-            let mut owe = reach.fold(NodeSet::new(), |mut all, reach| {
-                let mut some = put.to.clone();
-                some.intersect_with(reach);
-                all.union_with(&some);
-                all
-            });
             self.node.filter(|node| put.to.contains(*node)).map(|node| owe.insert(node));
             self.gather.expect(&put.asks, &owe);
         }

@@ -1,6 +1,7 @@
 //! What outlives the node daemon of a test: its spool, and the step daemons.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{ExitCode, JobAttempt};
@@ -27,7 +28,7 @@ pub(crate) struct Disk {
     pub(crate) life: u64,
     pub(crate) session: Session,
     pub(crate) spool: BTreeMap<StepKey, (Box<StepLaunch>, Spooled)>,
-    pub(crate) marks: BTreeMap<JobAttempt, Box<JobFacts>>,
+    pub(crate) marks: BTreeMap<JobAttempt, Arc<JobFacts>>,
     /// Every start of tasks, ever.
     pub(crate) started: BTreeMap<StepKey, u32>,
     pub(crate) fail_spawns: bool,

@@ -27,6 +27,7 @@ mod tests;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
@@ -97,7 +98,7 @@ pub enum NodeInput {
     /// come before the first `Net`, in any order; jobs that only steps tell of need no `FoundJob`.
     FoundJob {
         /// As it was opened.
-        facts: Box<JobFacts>,
+        facts: Arc<JobFacts>,
     },
     /// A step that an earlier life was told to spawn and that was not forgotten.
     FoundStep {
@@ -173,7 +174,7 @@ pub enum NodeAct {
     /// job and the controller starts it there again, which is harmless since no step of it ran.
     OpenJob {
         /// The job.
-        facts: Box<JobFacts>,
+        facts: Arc<JobFacts>,
         /// Memory that the job holds on this node, MiB; 0: no limit.
         memory_mb: u64,
         /// A `Spawn` of its batch script follows in the same acts; its folder is memory enough.

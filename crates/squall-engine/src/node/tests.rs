@@ -1,6 +1,7 @@
 //! A node machine in a small world that crashes it, cuts its link and loses its step daemons.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use squall_model::id::{Attempt, Epoch, JobId, NodeId, StepKey, StepNo};
@@ -43,7 +44,7 @@ const HERE: NodeId = NodeId(0);
 
 fn start_job(key: StepKey, nodes: usize) -> Down {
     let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30 };
-    Down::StartJob { facts: Box::new(facts(key, nodes)), batch: Some(batch) }
+    Down::StartJob { facts: Arc::new(facts(key, nodes)), batch: Some(batch) }
 }
 
 fn start_step(key: StepKey, nodes: usize) -> Down {
@@ -408,7 +409,7 @@ fn each_node_takes_its_own_share_of_what_all_are_told() {
     let mut world = World::new();
     let (job, step) = (key(1, BATCH), key(1, StepNo(0)));
     let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30 };
-    world.send(vec![Down::StartJob { facts: Box::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
+    world.send(vec![Down::StartJob { facts: Arc::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
     world.run();
     assert!(!world.disk.started.contains_key(&job), "the script runs elsewhere");
     assert!(world.acts.iter().any(|a| matches!(a, NodeAct::OpenJob { memory_mb: 500, batch: false, .. })));

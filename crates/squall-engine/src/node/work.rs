@@ -1,6 +1,7 @@
 //! Jobs and steps on this node: started once, ended surely, reported until the controller knows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
@@ -141,7 +142,7 @@ impl NodeMachine {
         }
     }
 
-    pub(super) fn start_job(&mut self, facts: Box<JobFacts>, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
+    pub(super) fn start_job(&mut self, facts: Arc<JobFacts>, batch: Option<Box<StepLaunch>>, out: &mut NodeOut) {
         if self.leaving.is_some() {
             return;
         }

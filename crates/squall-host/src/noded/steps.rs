@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
@@ -61,7 +62,7 @@ impl Daemon {
     /// Tells the machine what earlier lives left, and clears what they should not have left.
     pub(super) fn find(&mut self) {
         for facts in self.spool.jobs() {
-            self.inputs.push_back(NodeInput::FoundJob { facts: Box::new(facts) });
+            self.inputs.push_back(NodeInput::FoundJob { facts: Arc::new(facts) });
         }
         let daemons = self.daemons();
         let mut undecided = Vec::new();

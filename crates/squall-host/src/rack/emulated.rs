@@ -1,6 +1,7 @@
 //! One emulated node: the node machine, and a world in which tasks are timers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine};
@@ -34,7 +35,7 @@ pub(super) struct Emulated {
     pub(super) due: Option<Time>,
     boot: Box<Boot>,
     /// What a spool would hold.
-    jobs: BTreeMap<JobAttempt, Box<JobFacts>>,
+    jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     steps: BTreeMap<StepKey, Task>,
     files: Counted,
 }

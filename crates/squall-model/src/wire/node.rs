@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+use std::sync::Arc;
 
 use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
@@ -23,7 +24,7 @@ pub enum Down {
     /// but only the batch script's node needs `batch`, and what is attached to a frame for its sake.
     StartJob {
         /// The job.
-        facts: Box<JobFacts>,
+        facts: Arc<JobFacts>,
         /// The launch of its script.
         batch: Option<BatchStart>,
     },

@@ -1,6 +1,7 @@
 //! The steps of a turn: timers, the queue, the scheduling pass, what nodes and callers are told.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use squall_model::event::{Event, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
@@ -164,7 +165,7 @@ pub(super) fn send_starts(c: &mut Controller) {
             let message = start_message(c, &facts, id, first);
             c.links.extend(first, message);
         }
-        c.links.put(&nodes, Down::StartJob { facts: Box::new(facts), batch: None });
+        c.links.put(&nodes, Down::StartJob { facts: Arc::new(facts), batch: None });
     }
 }
 
@@ -180,7 +181,7 @@ pub(crate) fn start_message(c: &Controller, facts: &JobFacts, id: JobId, node: N
     let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
     let kill_wait_s = c.state.config.kill_wait_s;
     let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s });
-    Some(Down::StartJob { facts: Box::new(facts.clone()), batch })
+    Some(Down::StartJob { facts: Arc::new(facts.clone()), batch })
 }
 
 /// Tells the nodes of jobs whose end was decided in this turn.
