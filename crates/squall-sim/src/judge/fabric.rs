@@ -61,8 +61,9 @@ impl Judge {
                     for host in put.to.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
                         // On other connections earlier ones may yet leave.
                         let (owed, key) = (&mut self.fabric.nodes[host].owed, (put.epoch, put.seq));
-                        let at = owed.partition_point(|earlier| *earlier < key);
-                        owed.insert(at, key);
+                        if let Err(at) = owed.binary_search(&key) {
+                            owed.insert(at, key);
+                        }
                     }
                 }
                 Downward::Reply { put, .. } => drop(self.remember(put)),
@@ -71,13 +72,14 @@ impl Judge {
         }
     }
 
-    /// False: it left on another connection already.
+    /// False: nobody can read it.
     fn remember(&mut self, put: &Put) -> bool {
         let Ok(parcel) = put.parcel.open() else { return false };
-        if self.fabric.said.len() == REMEMBERED {
+        if self.fabric.said.len() == REMEMBERED && !self.fabric.said.contains_key(&(put.epoch, put.seq)) {
             self.fabric.said.pop_first();
         }
-        self.fabric.said.insert((put.epoch, put.seq), parcel).is_none()
+        self.fabric.said.insert((put.epoch, put.seq), parcel);
+        true
     }
 
     /// Which of the puts in a frame are for the node that it reaches.
