@@ -11,6 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
 const ENDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/ends.c");
@@ -140,6 +141,31 @@ impl Site {
         self.ends("late", &[("SLURM_PMIX_TIMEOUT", "1")], 1, "not all tasks have come in time");
     }
 
+    /// A step daemon that dies while tasks wait for each other ends the step, on all nodes.
+    fn loses_a_step_daemon(&self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.args(["srun", "-wn[1-2]", "-N2", "-n4", "./ends", "late", "3"]).current_dir(&self.folder);
+        command.env("SQUALL_STATE", self.folder.join("state")).stdin(Stdio::null()).stderr(Stdio::piped());
+        let srun = command.spawn().unwrap();
+        let place = format!("step --spool {}/node/n1/", self.path("state"));
+        let end = Instant::now() + Duration::from_secs(30);
+        let tasks = || traces::processes(&self.folder).into_iter().filter(|(_, line)| line.contains("./ends")).count();
+        while tasks() < 4 {
+            assert!(Instant::now() < end, "the tasks do not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let daemon = traces::processes(&self.folder).into_iter().find(|(_, line)| line.contains(&place));
+        let (pid, _) = daemon.expect("a step daemon on n1");
+        assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+        let out = srun.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            out.status.code() == Some(1) && err.contains("the step daemon on n1 is gone"),
+            "{:?}: {err}",
+            out.status
+        );
+    }
+
     fn in_a_script(&self) {
         let script = "#!/bin/sh\nsrun -n2 ./hello & srun -n2 ./hello; wait\n";
         fs::write(self.folder.join("job.sh"), script).unwrap();
@@ -183,4 +209,5 @@ fn mpich() {
     let Some(site) = Site::with("mpicc.mpich") else { return };
     site.ends_well_and_badly();
     site.in_a_script();
+    site.loses_a_step_daemon();
 }

@@ -110,6 +110,8 @@ pub(crate) struct Session<'a> {
     /// Nodes of which a task has called MPI_Init, and those of which not all have called MPI_Finalize since.
     spoke: IndexSet,
     within: IndexSet,
+    /// Nodes whose step daemon has gone without a last word.
+    lost_nodes: IndexSet,
     /// A task, or its fate, has ended the step with this code.
     aborted: Option<u8>,
     /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
@@ -155,6 +157,7 @@ impl<'a> Session<'a> {
             forced: false,
             spoke: IndexSet::new(),
             within: IndexSet::new(),
+            lost_nodes: IndexSet::new(),
             aborted: None,
             unread: false,
             idle: false,
@@ -289,11 +292,14 @@ impl<'a> Session<'a> {
                 let Some(link) = self.links.get_mut(at) else { return Ok(()) };
                 link.flush();
                 link.read(self.listener.cookie(), &mut frames);
-                let node = link.node();
+                let (node, lost) = (link.node(), !link.is_open() && !link.done);
                 for frame in frames {
                     self.hear_step(node.unwrap_or(0), frame, now);
                 }
                 self.pass_on();
+                if let Some(node) = node.filter(|_| lost) {
+                    self.step_daemon_lost(node);
+                }
             }
         }
         Ok(())

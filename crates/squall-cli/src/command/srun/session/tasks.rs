@@ -84,6 +84,7 @@ impl Session<'_> {
             self.within.remove(node)
         };
         self.judge_silent();
+        self.judge_lost();
     }
 
     /// A task that ended on a node where none has called MPI_Init leaves those waiting who have. (Those of its own node
@@ -99,6 +100,27 @@ impl Session<'_> {
             "srun: error: task {rank} ended before MPI_Init, while tasks of other nodes wait for it: the step is ended"
         );
         self.aborted(1, None);
+    }
+
+    /// A step daemon has gone without a last word.
+    pub(super) fn step_daemon_lost(&mut self, node: u32) {
+        self.lost_nodes.insert(node);
+        self.judge_lost();
+    }
+
+    /// Tasks between MPI_Init and MPI_Finalize need the step daemons of all nodes.
+    fn judge_lost(&mut self) {
+        let Some(node) = self.lost_nodes.first().filter(|_| !self.within.is_empty() && self.aborted.is_none()) else {
+            return;
+        };
+        let name = self.created.as_ref().and_then(|c| c.layout.nodes.get(node as usize));
+        let name = name.as_deref().unwrap_or("?");
+        eprintln!(
+            "srun: error: the step daemon on {name} is gone, by which MPI tasks find each other: the step is ended"
+        );
+        self.aborted(1, None);
+        // Nobody but the controller reaches the tasks there.
+        self.cancel();
     }
 
     /// The step ends with this code, on all nodes; `node` knows it.
