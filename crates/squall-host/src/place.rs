@@ -140,9 +140,15 @@ impl Place {
         let host = fs::read_to_string(self.run().join(REACHED_AS)).ok()?;
         Some(host.trim_end().to_owned()).filter(|host| !host.is_empty())
     }
-    /// Says so, to commands of all users.
+    /// Says so, to commands of all users; empty: by none. Needs no room on the disk unless it is news.
     pub(crate) fn note_reached_as(&self, host: &str) -> io::Result<()> {
+        if self.reached_as().unwrap_or_default() == host {
+            return Ok(());
+        }
         let path = self.run().join(REACHED_AS);
+        if host.is_empty() {
+            return fs::remove_file(path);
+        }
         let draft = path.with_extension("tmp");
         fs::write(&draft, format!("{host}\n"))?;
         fs::rename(draft, path)
@@ -207,6 +213,24 @@ mod tests {
         std::os::unix::net::UnixStream::connect(SocketPath::new(&path).unwrap().as_path()).unwrap();
         drop(listener);
         std::fs::remove_dir_all(deep.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_is_noted_already_is_not_written_again() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("squall-reached-{}", std::process::id()));
+        let place = Place::at(&dir).unwrap();
+        std::fs::create_dir_all(place.run()).unwrap();
+        place.note_reached_as("").unwrap();
+        assert_eq!(place.reached_as(), None);
+        place.note_reached_as("head").unwrap();
+        let inode = || std::fs::metadata(place.run().join(super::REACHED_AS)).unwrap().ino();
+        let before = inode();
+        place.note_reached_as("head").unwrap();
+        assert_eq!((place.reached_as().as_deref(), inode()), (Some("head"), before));
+        place.note_reached_as("").unwrap();
+        assert_eq!(place.reached_as(), None);
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
