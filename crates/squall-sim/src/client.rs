@@ -33,6 +33,8 @@ pub(crate) struct Clients {
     pub(crate) loss_ppm: u32,
     /// What queries of a story were answered last: where it is not so, and who did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
+    /// Until when a connection carries pieces of files that were asked for.
+    pub(crate) sending: BTreeMap<u64, Time>,
     /// What clients that brought files were told at last: whether all nodes have it; and how many lacked it then.
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }

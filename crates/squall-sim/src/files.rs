@@ -14,13 +14,19 @@ use crate::world::{Happening, World};
 const PACE: Span = Span(40);
 
 /// A file and whom it is for.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Parcel {
     /// How a story calls it.
     pub(crate) name: String,
     pub(crate) nodes: Vec<String>,
     pub(crate) bytes: Arc<[u8]>,
     digest: Digest,
+}
+
+impl std::fmt::Debug for Parcel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes {} for {:?}", self.bytes.len(), self.name, self.nodes)
+    }
 }
 
 impl Parcel {
@@ -56,7 +62,9 @@ impl World {
     pub(crate) fn parcel_answered(&mut self, caller: u64, parcel: &Parcel, answer: &Answer) -> bool {
         match answer {
             Answer::Want { from, through, chunk_bytes } => {
-                let (mut at, mut after) = (*from as usize, Span(0));
+                // A connection carries its pieces in order: after those that are on their way.
+                let busy = self.clients.sending.get(&caller).copied().unwrap_or_default();
+                let (mut at, mut after) = (*from as usize, busy.since(self.now));
                 while at < *through as usize {
                     let end = (at + *chunk_bytes as usize).min(*through as usize);
                     let request =
@@ -65,6 +73,7 @@ impl World {
                     self.after(after, Happening::Ask { caller, request });
                     at = end;
                 }
+                self.clients.sending.insert(caller, self.now + after);
                 false
             }
             Answer::Broadcast { failed: None, .. } => {
