@@ -6,6 +6,7 @@ pub(super) mod hop;
 mod published;
 mod sizes;
 
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -97,10 +98,16 @@ fn measure(cluster: &Cluster, nodes: u32, load: Load) -> Result<Vec<Point>, Stri
 
 /// Milliseconds of one `srun -N nodes true`.
 fn launch(cluster: &Cluster, nodes: u32) -> Result<f64, String> {
+    srun(cluster, nodes, &["true".as_ref()])
+}
+
+/// Milliseconds of one `srun -N nodes` with these further arguments.
+fn srun(cluster: &Cluster, nodes: u32, args: &[&OsStr]) -> Result<f64, String> {
     let me = std::env::current_exe().map_err(|e| e.to_string())?;
     let start = Instant::now();
     let output = Command::new(me)
-        .args(["srun", "-N", &nodes.to_string(), "true"])
+        .args(["srun", "-N", &nodes.to_string()])
+        .args(args)
         .env("SQUALL_STATE", cluster.place().dir())
         .stdin(Stdio::null())
         .output()

@@ -1,7 +1,6 @@
 //! Launches of programs that have to be sent first: 4, 8, 12 MB, to real nodes and, beyond what a machine holds of
 //! these, to emulated ones. Send: until all nodes have it. Execute: until all have started it and all have ended.
 
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -12,6 +11,7 @@ use super::super::cluster::{Cluster, counts, list, submission};
 use super::super::load::Load;
 use super::super::put::{Copies, SIZES, Source, keep, put};
 use super::super::round;
+use super::srun;
 use crate::client::Client;
 
 /// Launches of which the median counts.
@@ -68,20 +68,8 @@ fn median(mut times: Vec<f64>) -> f64 {
 
 /// `srun` of a program that all nodes have.
 fn run(cluster: &Cluster, nodes: u32, program: &Source) -> Result<f64, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?;
-    let start = Instant::now();
-    let output = Command::new(me)
-        .args(["srun", "-N", &nodes.to_string(), "-w", &list(nodes), "--bcast"])
-        .arg(&program.path)
-        .env("SQUALL_STATE", cluster.place().dir())
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    if output.status.success() {
-        return Ok(ms);
-    }
-    Err(format!("srun -N {nodes}: {}", String::from_utf8_lossy(&output.stderr).trim_end()))
+    let list = list(nodes);
+    srun(cluster, nodes, &["-w".as_ref(), list.as_ref(), "--bcast".as_ref(), program.path.as_ref()])
 }
 
 /// A job on emulated nodes that ends as soon as it has started. Each has a number of its own.
