@@ -1,5 +1,7 @@
 //! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
 
+mod binary;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits;
@@ -7,7 +9,7 @@ use crate::wire::fabric::Window;
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct Config {
     /// The cluster's name (SLURM_CLUSTER_NAME).
     pub cluster: String,
@@ -50,6 +52,9 @@ pub struct Config {
     pub switches: Vec<SwitchConfig>,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
+    /// Licenses of the whole cluster: `fluent:10,matlab:2`.
+    #[serde(alias = "Licenses")]
+    pub licenses: String,
     /// Name or address by which other machines reach the controller; empty: this host's name. An address is also the
     /// only one that is listened on.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
@@ -113,6 +118,7 @@ impl Default for Config {
             route_plugin: RoutePolicy::default(),
             switches: Vec::new(),
             def_mem_per_cpu_mb: 0,
+            licenses: String::new(),
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
@@ -204,7 +210,7 @@ pub struct SwitchConfig {
 
 /// A partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct PartitionConfig {
     /// Its name.
     pub name: String,
@@ -316,6 +322,14 @@ mod tests {
         assert_eq!(bytes, postcard::to_stdvec(&without).expect("it can be written"));
         let read: Config = postcard::from_bytes(&bytes).expect("it can be read");
         assert_eq!(read.slurmctld_port.0, 0);
+    }
+
+    #[test]
+    fn keys_that_were_added_later_are_journaled_and_shown() {
+        let config = Config::from_toml("Licenses = \"foo:10\"\n").expect("these are the words");
+        let bytes = postcard::to_stdvec(&(config.clone(), 7_u8)).expect("it can be written");
+        let read: (Config, u8) = postcard::from_bytes(&bytes).expect("it can be read");
+        assert_eq!(read, (config, 7));
     }
 
     #[test]

@@ -1,0 +1,178 @@
+//! Configuration in records and messages: as the text that a file would hold, so that keys may be added and old
+//! journals stay readable. Before there was such text, the fields stood there one after the other.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+
+use super::{Aggregation, Config, Here, NodeConfig, PartitionConfig, PartitionState, RoutePolicy, SwitchConfig};
+
+/// How the text begins: a comment to those who read it, and no name of a cluster or partition.
+const MARK: &str = "#\n";
+
+/// What was written field by field, after its name.
+trait Fields: Sized {
+    /// Its fields but the first, its name.
+    type Rest: DeserializeOwned;
+    /// The whole.
+    fn of(name: String, rest: Self::Rest) -> Self;
+}
+
+fn write<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = toml::to_string(value).map_err(ser::Error::custom)?;
+    serializer.serialize_str(&format!("{MARK}{text}"))
+}
+
+fn read<'de, T: Fields + DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Parts<T>(PhantomData<T>);
+    impl<'de, T: Fields + DeserializeOwned> Visitor<'de> for Parts<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a configuration")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<T, A::Error> {
+            let text: String = parts.next_element()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
+            if let Some(text) = text.strip_prefix(MARK) {
+                return toml::from_str(text).map_err(A::Error::custom);
+            }
+            let rest = parts.next_element()?.ok_or_else(|| A::Error::invalid_length(1, &self))?;
+            Ok(T::of(text, rest))
+        }
+    }
+    deserializer.deserialize_tuple(2, Parts(PhantomData))
+}
+
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return Self::serialize(self, serializer);
+        }
+        let mut journaled = self.clone();
+        (journaled.slurmctld_host, journaled.slurmctld_port) = (Here::default(), Here::default());
+        journaled.slurmd_port = Here::default();
+        journaled.nodes.iter_mut().for_each(|node| node.remote = Here::default());
+        write(&journaled, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() { Self::deserialize(deserializer) } else { read(deserializer) }
+    }
+}
+
+impl Serialize for PartitionConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { Self::serialize(self, serializer) } else { write(self, serializer) }
+    }
+}
+
+impl<'de> Deserialize<'de> for PartitionConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() { Self::deserialize(deserializer) } else { read(deserializer) }
+    }
+}
+
+/// The fields of a configuration as they once stood in journals. Never to be changed.
+#[derive(Deserialize)]
+struct ConfigRest {
+    nodes: Vec<NodeFields>,
+    partitions: Vec<PartitionConfig>,
+    open: bool,
+    kill_wait_s: u64,
+    min_job_age_s: u64,
+    max_array_size: u32,
+    max_job_count: u32,
+    job_requeue: bool,
+    kill_invalid_depend: bool,
+    node_timeout_s: u64,
+    node_lost_s: u64,
+    default_account: String,
+    default_qos: String,
+    tree_width: u32,
+    msg_aggregation_params: Aggregation,
+    route_plugin: RoutePolicy,
+    switches: Vec<SwitchConfig>,
+    def_mem_per_cpu_mb: u64,
+}
+
+/// The same of nodes.
+#[derive(Deserialize)]
+struct NodeFields {
+    name: String,
+    cpus: Option<u32>,
+    sockets: Option<u32>,
+    cores_per_socket: Option<u32>,
+    threads_per_core: Option<u32>,
+    memory_mb: Option<u64>,
+    features: Vec<String>,
+    force: bool,
+    emulated: bool,
+}
+
+/// The same of a partition.
+#[derive(Deserialize)]
+struct PartitionRest {
+    nodes: String,
+    default: bool,
+    max_time_s: Option<u64>,
+    default_time_s: Option<u64>,
+    max_nodes: Option<u32>,
+    min_nodes: u32,
+    allow_users: Vec<String>,
+    allow_groups: Vec<String>,
+    priority_tier: u32,
+    state: PartitionState,
+}
+
+impl Fields for Config {
+    type Rest = ConfigRest;
+    fn of(cluster: String, rest: ConfigRest) -> Self {
+        let ConfigRest { open, kill_wait_s, min_job_age_s, max_array_size, max_job_count, .. } = rest;
+        let ConfigRest { job_requeue, kill_invalid_depend, node_timeout_s, node_lost_s, .. } = rest;
+        let ConfigRest { tree_width, msg_aggregation_params, route_plugin, def_mem_per_cpu_mb, .. } = rest;
+        Self {
+            cluster,
+            nodes: rest.nodes.into_iter().map(NodeConfig::from).collect(),
+            partitions: rest.partitions,
+            open,
+            kill_wait_s,
+            min_job_age_s,
+            max_array_size,
+            max_job_count,
+            job_requeue,
+            kill_invalid_depend,
+            node_timeout_s,
+            node_lost_s,
+            default_account: rest.default_account,
+            default_qos: rest.default_qos,
+            tree_width,
+            msg_aggregation_params,
+            route_plugin,
+            switches: rest.switches,
+            def_mem_per_cpu_mb,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<NodeFields> for NodeConfig {
+    fn from(fields: NodeFields) -> Self {
+        let NodeFields { name, cpus, sockets, cores_per_socket, threads_per_core, .. } = fields;
+        let NodeFields { memory_mb, features, force, emulated, .. } = fields;
+        let sizes = Self { cpus, sockets, cores_per_socket, threads_per_core, memory_mb, ..Self::default() };
+        Self { name, features, force, emulated, ..sizes }
+    }
+}
+
+impl Fields for PartitionConfig {
+    type Rest = PartitionRest;
+    fn of(name: String, rest: PartitionRest) -> Self {
+        let PartitionRest { nodes, default, max_time_s, default_time_s, max_nodes, min_nodes, .. } = rest;
+        let PartitionRest { allow_users, allow_groups, priority_tier, state, .. } = rest;
+        let limits = Self { max_time_s, default_time_s, max_nodes, min_nodes, ..Self::default() };
+        Self { name, nodes, default, allow_users, allow_groups, priority_tier, state, ..limits }
+    }
+}
