@@ -452,6 +452,8 @@ pub enum PendingReason {
     JobHoldMaxRequeue,
     /// Waits for the previous attempt's processes to be gone.
     Cleaning,
+    /// Other jobs hold licenses that it needs.
+    Licenses,
 }
 
 /// Which life of which job: what nodes and journal records are keyed by.

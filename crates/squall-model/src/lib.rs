@@ -9,6 +9,7 @@ pub mod hostlist;
 pub mod id;
 pub mod job;
 pub mod journal;
+pub mod license;
 pub mod limits;
 pub mod report;
 pub mod resource;

@@ -89,6 +89,11 @@ fn consider(
             }
             *started += 1;
         }
+        if !licensed(view, scratch, &request) {
+            unstart(done, job);
+            plan.skips.push(Skip { item: job.item, partition: at, reason: PendingReason::Licenses });
+            return true;
+        }
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = request.clone();
             request.excluded.union_with(avoid);
@@ -96,16 +101,30 @@ fn consider(
         });
         let alloc = elsewhere.or_else(|| place(view, scratch, &request, partition.nodes, Condition::Now));
         let Some(alloc) = alloc else {
-            if let Some(group) = job.group {
-                done.groups.entry(group.id).and_modify(|started| *started -= 1);
-            }
+            unstart(done, job);
             return wait_or_skip(view, scratch, plan, &request, (at, partition), job);
         };
         book(view, scratch, &alloc);
+        for (name, count) in &request.licenses {
+            *scratch.licenses.entry(name.clone()).or_default() += count;
+        }
         plan.starts.push(Start { item: job.item, partition: at, alloc });
         done.started.insert(job.item);
     }
     true
+}
+
+/// A copy that was counted does not start.
+fn unstart(done: &mut Done, job: &Candidate<'_>) {
+    if let Some(group) = job.group {
+        done.groups.entry(group.id).and_modify(|started| *started -= 1);
+    }
+}
+
+/// Whether all licenses of a job are free.
+fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -> bool {
+    let taken = |name| scratch.licenses.get(name).copied().unwrap_or_default();
+    request.licenses.iter().all(|(name, count)| view.licenses(name).saturating_sub(taken(name)) >= *count)
 }
 
 /// It does not fit now. False: it waits for its turn; true: it never can as the cluster is.

@@ -1,7 +1,10 @@
 //! A job's need, read once: numbers instead of options, node sets instead of names.
 
+use std::collections::BTreeMap;
+
 use squall_model::hostlist;
 use squall_model::job::Need;
+use squall_model::license;
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 
@@ -41,6 +44,8 @@ pub struct Request {
     pub excluded: NodeSet,
     /// What nodes must have.
     pub constraint: Option<Constraint>,
+    /// Licenses, and how many of each.
+    pub licenses: BTreeMap<String, u32>,
 }
 
 impl Request {
@@ -76,6 +81,7 @@ impl Request {
             required,
             excluded,
             constraint,
+            licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
         })
     }
 }

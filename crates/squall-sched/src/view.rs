@@ -32,6 +32,10 @@ pub trait View {
     fn node_id(&self, name: &str) -> Option<NodeId>;
     /// Memory for each CPU of jobs that name none, MiB; 0: no limit.
     fn memory_per_cpu_mb(&self) -> u64;
+    /// How many of a license nobody holds.
+    fn licenses(&self, _name: &str) -> u32 {
+        0
+    }
 }
 
 /// A partition as a policy sees it.
@@ -147,6 +151,8 @@ pub struct Scratch {
     pub(crate) withheld: NodeSet,
     /// Nodes that could take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
+    /// Licenses that what this plan has placed takes.
+    pub(crate) licenses: BTreeMap<String, u32>,
 }
 
 impl Scratch {
@@ -154,5 +160,6 @@ impl Scratch {
         self.taken.clear();
         self.open.clone_from(open);
         self.withheld = NodeSet::new();
+        self.licenses.clear();
     }
 }

@@ -144,6 +144,7 @@ pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::LaunchFailed(_) => "JobLaunchFailure",
         PendingReason::JobHoldMaxRequeue => "JobHoldMaxRequeue",
         PendingReason::Cleaning => "Cleaning",
+        PendingReason::Licenses => "Licenses",
     }
 }
 

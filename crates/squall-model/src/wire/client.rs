@@ -11,7 +11,7 @@ use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
 use crate::wire::fabric::{Bytes, Test, Variable};
-use crate::wire::info::{AccountingRow, Diag, JobsPage, NodeInfo, PartitionInfo};
+use crate::wire::info::{AccountingRow, Diag, JobsPage, LicenseInfo, NodeInfo, PartitionInfo};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,6 +205,8 @@ pub enum Request {
         /// The name.
         known_as: Digest,
     },
+    /// `scontrol show licenses`. Answer: `Licenses`.
+    Licenses,
 }
 
 /// A file for nodes.
@@ -517,6 +519,8 @@ pub enum Answer {
     },
     /// The digest of a file.
     Recalled(Option<Digest>),
+    /// Licenses, by name.
+    Licenses(Vec<LicenseInfo>),
 }
 
 /// A job as users name it: `123` or `123_4`.

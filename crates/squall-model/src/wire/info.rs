@@ -167,6 +167,19 @@ pub struct PartitionInfo {
     pub num_cpus: u32,
 }
 
+/// A license of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LicenseInfo {
+    /// Its name.
+    pub name: String,
+    /// How many there are.
+    pub total: u32,
+    /// How many jobs hold.
+    pub used: u32,
+    /// How many reservations keep.
+    pub reserved: u32,
+}
+
 /// A row of accounting: a job's attempt or a step of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountingRow {

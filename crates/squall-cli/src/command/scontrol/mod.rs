@@ -3,6 +3,7 @@
 mod config;
 mod control;
 mod job;
+mod license;
 mod node;
 mod partition;
 mod show;

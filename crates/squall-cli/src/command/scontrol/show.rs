@@ -6,7 +6,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
-use crate::command::scontrol::{Manner, config, job, means, node, partition, record};
+use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
 use crate::format::json::document;
@@ -40,7 +40,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("jobs", 1) || is("jobid", 1) {
         job::show(call, manner, &ids)
     } else if is("licenses", 2) {
-        nothing(call, manner, "licenses", "No licenses configured in Slurm.\n")
+        license::show(call, manner, &ids)
     } else if is("nodes", 1) {
         node::show(call, manner, &ids)
     } else if is("partitions", 2) || is("partitionname", 2) {

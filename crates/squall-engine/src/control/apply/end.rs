@@ -70,6 +70,7 @@ impl State {
         }
         let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
         self.index.active -= 1;
+        self.index.return_licenses(&job.spec);
         let array = job.task.and_then(|task| self.arrays.get_mut(&task.array));
         if let Some(requeue) = ending.requeue {
             let failed = ending.outcome.state == EndState::BootFail;

@@ -3,6 +3,7 @@
 mod cluster;
 mod end;
 mod forget;
+mod hold;
 mod queue;
 mod run;
 mod submit;

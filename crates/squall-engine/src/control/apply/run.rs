@@ -42,6 +42,7 @@ impl State {
         }
         self.index.pending -= 1;
         self.index.active += 1;
+        self.index.take_licenses(&job.spec);
         self.hold_resources(id, alloc);
     }
 

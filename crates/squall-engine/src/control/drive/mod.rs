@@ -5,6 +5,7 @@ pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod queue;
 pub(crate) mod shutdown;
+pub(crate) mod starved;
 pub(crate) mod timers;
 pub(crate) mod view;
 pub(crate) mod work;

@@ -146,6 +146,7 @@ fn released(c: &mut Controller, id: JobId) {
         Phase::Ended(_) => ended(c, id),
         Phase::Pending => {
             let whole = job.task.map_or(id, |task| task.array);
+            c.queue.wake_starved(&job.spec);
             c.queue.wake_throttled(&c.state, whole);
             c.queue.names.note(&c.state, whole);
             let single = c.queue.names.single_like(&c.state, whole);
@@ -160,6 +161,9 @@ fn ended(c: &mut Controller, id: JobId) {
     c.todo.touched.insert(id);
     let job = c.state.jobs.get(&id);
     let task = job.and_then(|job| job.task);
+    if let Some(job) = job {
+        c.queue.wake_starved(&job.spec);
+    }
     if let Some(state) = job.and_then(|job| job.outcome()).map(|outcome| outcome.state) {
         match state {
             EndState::Completed => c.diag.jobs_completed += 1,

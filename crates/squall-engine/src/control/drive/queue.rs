@@ -11,6 +11,7 @@ use squall_model::time::Time;
 use squall_sched::{Group, Item, Skip};
 
 use super::depend::{self, Dependent, Verdict};
+use super::starved::Starved;
 use super::timers::{Timer, Timers};
 use crate::control::state::State;
 use crate::control::state::array::Array;
@@ -28,6 +29,10 @@ pub(crate) struct Queue {
     heads: Vec<Option<Place>>,
     /// What can't start as the cluster is, and why.
     parked: BTreeMap<Item, PendingReason>,
+    /// Of these, who waits for licenses.
+    starved: Starved,
+    /// How many there are of each license.
+    pub(crate) licenses: BTreeMap<String, u32>,
     /// What waits for another task of its array to end.
     throttled: BTreeSet<(JobId, Item)>,
     /// Who depends on a job or array.
@@ -49,6 +54,13 @@ pub(crate) struct Queue {
 pub(crate) struct Place {
     priority: Reverse<u32>,
     item: Item,
+}
+
+impl Place {
+    /// What stands there.
+    pub(crate) fn item(&self) -> Item {
+        self.item
+    }
 }
 
 /// Jobs by user and name (a hash of it), for `singleton`. Nothing is noted before the first job that asks for it.
@@ -199,6 +211,8 @@ impl Queue {
         let partitions = state.partitions.len();
         self.heads = vec![None; partitions];
         self.parked.clear();
+        self.starved = Starved::default();
+        self.licenses = state.license_totals();
         self.throttled.clear();
         self.watchers.clear();
         self.dirty.clear();
@@ -233,7 +247,7 @@ impl Queue {
                 self.kick = true;
             }
         }
-        self.parked.remove(&item);
+        self.unpark(&pending);
         if let Some(task) = pending.task {
             self.throttled.remove(&(task.array, item));
         } else if item.array {
@@ -263,7 +277,7 @@ impl Queue {
     /// Looks at a pending item and puts it where it belongs.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
-        self.parked.remove(&item);
+        self.unpark(&pending);
         let (starts, entered) = self.judge(state, timers, now, &pending);
         self.put(state, &pending, starts);
         entered
@@ -369,7 +383,21 @@ impl Queue {
         if let Some(ready) = self.ready.get_mut(skip.partition) {
             ready.remove(&place);
         }
+        if skip.reason == PendingReason::Licenses {
+            self.starved.add(pending.spec, place);
+        }
         self.parked.insert(skip.item, skip.reason);
+    }
+    fn unpark(&mut self, pending: &Pending<'_>) {
+        if self.parked.remove(&pending.item) == Some(PendingReason::Licenses) {
+            self.starved.remove(pending.spec, Place { priority: Reverse(pending.priority()), item: pending.item });
+        }
+    }
+    /// A job with this spec holds its licenses no more.
+    pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
+        if spec.need.licenses.is_some() {
+            self.dirty.extend(self.starved.woken(spec));
+        }
     }
 
     /// Why a pending item waits.

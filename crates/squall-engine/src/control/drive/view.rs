@@ -59,4 +59,8 @@ impl View for Sight<'_> {
     fn memory_per_cpu_mb(&self) -> u64 {
         self.state.config.def_mem_per_cpu_mb
     }
+    fn licenses(&self, name: &str) -> u32 {
+        let held = self.state.index.licenses.get(name).copied().unwrap_or_default();
+        self.queue.licenses.get(name).map_or(0, |total| total.saturating_sub(held))
+    }
 }

@@ -3,7 +3,7 @@
 use squall_model::hostlist::compress;
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
-use squall_model::wire::info::{NodeInfo, PartitionInfo};
+use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo};
 
 use crate::control::Controller;
 use crate::control::state::State;
@@ -59,6 +59,13 @@ fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
         num_nodes: partition.nodes.len() as u32,
         num_cpus: nodes.map(|node| node.hardware.cpus).sum(),
     }
+}
+
+/// Every license, by name.
+pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
+    let used = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
+    let all = state.license_totals().into_iter();
+    all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
 }
 
 /// Names of nodes, compressed.

@@ -4,6 +4,7 @@ use squall_model::config::PartitionConfig;
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, JobKind, JobSpec, Need, Owner};
+use squall_model::license;
 use squall_model::limits::{DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
@@ -165,8 +166,21 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some((option, value)) = others.iter().find(|(option, value)| option.starts_with("gpus") && wanted(value)) {
         return Err(invalid(option, value, "no node has such resources"));
     }
-    if let Some(licenses) = need.licenses.as_ref().filter(|licenses| !licenses.is_empty()) {
-        return Err(invalid("licenses", licenses, "there are no licenses of that name"));
+    need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
+}
+
+/// Licenses that do not exist, or not in that number, will never come.
+fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
+    let wanted = license::parse(text).ok_or_else(|| invalid("licenses", text, "use NAME:COUNT,NAME:COUNT"))?;
+    let totals = state.license_totals();
+    for (name, count) in &wanted {
+        match totals.get(name) {
+            None => return Err(invalid("licenses", text, &format!("there are no licenses called {name}"))),
+            Some(total) if total < count => {
+                return Err(invalid("licenses", text, &format!("there are {total} of {name} in all")));
+            }
+            Some(_) => {}
+        }
     }
     Ok(())
 }

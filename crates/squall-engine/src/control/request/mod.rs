@@ -86,6 +86,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
         Request::Nodes => Ok(Some(query::nodes(c))),
         Request::Partitions => Ok(Some(query::partitions(c))),
+        Request::Licenses => Ok(Some(query::licenses(c))),
         Request::Config => Ok(Some(query::config(c))),
         Request::Ping => Ok(Some(query::ping(c))),
         Request::Diag { reset } => query::diag(c, ask, reset),

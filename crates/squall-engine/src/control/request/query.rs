@@ -88,6 +88,11 @@ pub(crate) fn partitions(c: &Controller) -> Answer {
     Answer::Partitions(cluster::partitions(&c.state))
 }
 
+/// Every license, by name.
+pub(crate) fn licenses(c: &Controller) -> Answer {
+    Answer::Licenses(cluster::licenses(&c.state))
+}
+
 /// The configuration in force.
 pub(crate) fn config(c: &Controller) -> Answer {
     Answer::Config(Box::new((*c.state.config).clone()))

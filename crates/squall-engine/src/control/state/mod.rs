@@ -11,6 +11,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArrayTask, JobSpec, Owner};
+use squall_model::license;
 use squall_model::time::Time;
 use squall_model::wire::client::JobName;
 
@@ -60,6 +61,8 @@ pub struct Index {
     pub pending: u64,
     /// Running and completing jobs.
     pub active: u64,
+    /// Licenses that running and completing jobs hold, by name.
+    pub licenses: BTreeMap<String, u32>,
     /// Specs and owners seen last, so that equal ones are kept once.
     pub recent: Recent,
 }
@@ -154,6 +157,10 @@ impl State {
             None => None,
         };
         JobName { id, task }
+    }
+    /// How many there are of each license.
+    pub fn license_totals(&self) -> BTreeMap<String, u32> {
+        license::parse(&self.config.licenses).unwrap_or_default()
     }
     /// The node of that name.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {

@@ -110,6 +110,7 @@ pub struct Restored {
     ended: Vec<(Time, JobId)>,
     ended_arrays: Vec<(Time, JobId)>,
     wanting: Vec<Arc<JobSpec>>,
+    holding: Vec<Arc<JobSpec>>,
     pending: u64,
     active: u64,
 }
@@ -166,6 +167,9 @@ impl State {
         };
         for spec in all.wanting {
             state.want(&spec);
+        }
+        for spec in all.holding {
+            state.index.take_licenses(&spec);
         }
         Some(state)
     }
@@ -258,7 +262,10 @@ impl Restored {
         self.keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
         match &job.phase {
             Phase::Pending => self.pending += 1,
-            Phase::Running(_) | Phase::Completing(..) => self.active += 1,
+            Phase::Running(_) | Phase::Completing(..) => {
+                self.active += 1;
+                self.holding.extend(job.spec.need.licenses.is_some().then(|| Arc::clone(&job.spec)));
+            }
             Phase::Ended(end) => self.ended.push((end.time, id)),
         }
         if job.spec.dependency.is_some() && job.has_own_wants() && !job.is_ended() {
@@ -290,6 +297,7 @@ impl Restored {
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);
         self.wanting.append(&mut next.wanting);
+        self.holding.append(&mut next.holding);
         self.pending += next.pending;
         self.active += next.active;
         Some(())

@@ -5,6 +5,7 @@ mod arrays;
 mod dependencies;
 mod driver;
 mod fuzz;
+mod licenses;
 mod life;
 mod limits;
 mod nodes;

@@ -1,0 +1,64 @@
+//! `scontrol show licenses`.
+
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::LicenseInfo;
+
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::{Manner, record};
+use crate::format::json::document;
+
+const WHAT: &str = "slurm_load_licenses error";
+
+/// Licenses by name, or all.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
+    let mut licenses = match call.controller.ask(&Request::Licenses) {
+        Ok(Answer::Licenses(licenses)) => licenses,
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let none = licenses.is_empty();
+    licenses.retain(|license| ids.is_empty() || ids.contains(&license.name));
+    let text = if let Some(dialect) = manner.dialect {
+        let cluster = call.cluster(WHAT)?;
+        let all: Vec<serde_json::Value> = licenses.iter().map(json).collect();
+        document(dialect, &cluster, &["scontrol", "show", "licenses"], vec![("licenses", all.into())])
+    } else if none {
+        "No licenses configured in Slurm.\n".to_owned()
+    } else if let (true, [name, ..]) = (licenses.is_empty(), ids) {
+        call.print(&format!("License {name} not found\n"));
+        return Err(Fail(1));
+    } else {
+        licenses.iter().map(|license| text(license, manner)).collect()
+    };
+    call.print(&text);
+    Ok(())
+}
+
+fn free(license: &LicenseInfo) -> u32 {
+    license.total.saturating_sub(license.used)
+}
+
+fn text(license: &LicenseInfo, manner: Manner) -> String {
+    let counts = format!(
+        "Total={} Used={} Free={} Reserved={} Remote=no",
+        license.total,
+        license.used,
+        free(license),
+        license.reserved
+    );
+    let indent = if manner.oneliner { "" } else { " " };
+    let lines = [format!("LicenseName={}", license.name), format!("{indent}{counts}")];
+    record(manner.oneliner, &lines).replace("\n\n", "\n")
+}
+
+fn json(license: &LicenseInfo) -> serde_json::Value {
+    serde_json::json!({
+        "LicenseName": license.name,
+        "Total": license.total,
+        "Used": license.used,
+        "Free": free(license),
+        "Reserved": license.reserved,
+        "Remote": false,
+    })
+}

@@ -1,0 +1,78 @@
+//! Licenses: never more out than there are, waited for in order, back when the job that held them is gone.
+
+use squall_model::config::Config;
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, JobState, Need, PendingReason};
+use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_sched::Item;
+
+use super::driver::{Driver, array, batch};
+
+fn cluster(licenses: &str, cpus: u32) -> Driver {
+    let mut d = Driver::empty(Config { licenses: licenses.into(), ..Config::default() });
+    d.add_node("n1", cpus);
+    d
+}
+
+fn with(licenses: &str, spec: JobSpec) -> JobSpec {
+    JobSpec { need: Need { licenses: Some(licenses.into()), ..spec.need }, ..spec }
+}
+
+fn reason(d: &Driver, id: JobId) -> PendingReason {
+    d.c.queue.reason(&d.c.state, d.now, Item { id, array: false })
+}
+
+fn finish(d: &mut Driver, id: JobId) {
+    let reports = d.script_end(id, 0);
+    d.report("n1", &reports);
+}
+
+#[test]
+fn who_lacks_a_license_waits_for_it_and_holds_up_nobody() {
+    let mut d = cluster("foo:3,bar", 8);
+    let two = d.submit(with("foo:2", batch()));
+    let more = d.submit(with("foo:2,bar", batch()));
+    let one = d.submit(with("foo", batch()));
+    let none = d.submit(batch());
+    for id in [two, one, none] {
+        assert_eq!(d.state_of(id), Some(JobState::Running));
+    }
+    assert_eq!((d.state_of(more), reason(&d, more)), (Some(JobState::Pending), PendingReason::Licenses));
+    finish(&mut d, one);
+    assert_eq!(reason(&d, more), PendingReason::Licenses, "one of two");
+    d.restart();
+    d.register("n1", &[d.attempt(two), d.attempt(none)]);
+    assert_eq!(reason(&d, more), PendingReason::Licenses, "a restart forgets nothing of what is out");
+    finish(&mut d, two);
+    assert_eq!(d.state_of(more), Some(JobState::Running));
+    assert_eq!(d.c.state.index.licenses, [("bar".to_owned(), 1), ("foo".to_owned(), 2)].into());
+}
+
+#[test]
+fn tasks_of_an_array_go_as_licenses_come_back() {
+    let mut d = cluster("foo:2", 8);
+    let array = d.submit(with("foo", array(4, None)));
+    let running = |d: &Driver| -> Vec<JobId> {
+        d.c.state.touched(array).filter(|(_, job)| job.is_running()).map(|(id, _)| id).collect()
+    };
+    for left in (1..=5_usize).rev() {
+        let now = running(&d);
+        assert_eq!(now.len(), left.min(2));
+        finish(&mut d, now[0]);
+    }
+    assert!(d.c.state.index.licenses.is_empty());
+}
+
+#[test]
+fn what_the_cluster_has_not_is_refused_in_slurms_words() {
+    let mut d = cluster("foo:3", 1);
+    for wrong in ["foo:4", "baz", "foo:x"] {
+        let key = d.key();
+        let answers = d.submit_with(key, with(wrong, batch()));
+        let [Answer::Refused(Refusal::InvalidValue { option, .. })] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!(option, "licenses");
+    }
+    let answers = d.ask(7, 0, Request::Licenses);
+    let [Answer::Licenses(all)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((all.len(), all[0].total, all[0].used), (1, 3, 0));
+}
