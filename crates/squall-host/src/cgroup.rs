@@ -511,6 +511,7 @@ mod tests {
             rlimits: &[],
             cpus: &[],
             further: None,
+            identity: None,
         };
         let error = spawn(c"/nonexistent").start_in(birthplace.as_fd()).unwrap_err();
         assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));

@@ -10,15 +10,21 @@
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
 //! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
-//! | `pids` | step daemon | created with `O_EXCL` before the first task is forked: who fails to create it exits without a trace, so that no step starts twice; then a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat) |
+//! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; who finds nothing to rename exits without a trace, so that no step starts twice |
+//! | `pids` | step daemon | a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat), up to an empty line |
 //! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
+//!
+//! To make a file and to remove it soon after costs a file system more than all else that is done here (ext4 does not
+//! give out an inode again for some seconds and searches for another), so folders of steps that have ended are kept and
+//! written over (`spare`).
 //!
 //! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
 //! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
 //! folder before it drops privileges, is a child subreaper (so that what its tasks leave behind becomes its child and, should it die,
 //! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -81,6 +87,8 @@ pub mod file {
     pub(crate) const CGROUPS: &str = "cgroups";
     /// The result.
     pub const RESULT: &str = "result";
+    /// What the step daemon makes `pids` of.
+    pub const UNTAKEN: &str = "untaken";
     /// Tasks started.
     pub const PIDS: &str = "pids";
     /// The step daemon's socket.
@@ -103,6 +111,10 @@ const SESSION: &str = "session";
 /// Most of a step's log that is taken into the node's, bytes.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
+mod spare;
+
+use spare::{Script, Spares, Traits};
+
 /// A node's spool, open.
 #[derive(Debug)]
 pub struct Spool {
@@ -110,6 +122,7 @@ pub struct Spool {
     root: OwnedFd,
     jobs: OwnedFd,
     steps: OwnedFd,
+    spares: RefCell<Spares>,
 }
 
 /// What the spool says of the life that begins.
@@ -156,7 +169,7 @@ impl Spool {
         let root = make_dir(here, path, 0o711)?;
         let jobs = make_dir(root.as_fd(), Path::new(JOBS), 0o700)?;
         let steps = make_dir(root.as_fd(), Path::new(STEPS), 0o711)?;
-        Ok(Self { path: path.to_owned(), root, jobs, steps })
+        Ok(Self { path: path.to_owned(), root, jobs, steps, spares: RefCell::default() })
     }
 
     /// Begins a life of the daemon. `boot`: the kernel's boot id; `random`: for a new incarnation. What an earlier
@@ -214,39 +227,70 @@ impl Spool {
         if rustix::fs::accessat(&self.steps, name.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let draft = format!(".{name}");
-        self.remove_folder(&draft)?;
-        let filled = self.fill(&draft, launch, batch, groups);
+        let mut spares = self.spares.borrow_mut();
+        let (draft, mut traits) = spares.take(launch, batch.is_some());
+        let filled = self.fill(&draft, &mut traits, launch, batch, groups);
         let named =
             filled.and_then(|()| Ok(rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str())?));
-        if named.is_err() {
-            let _ = self.remove_folder(&draft);
+        match &named {
+            Ok(()) => spares.lend(launch, draft, traits),
+            Err(_) => drop(self.remove_folder(&draft)),
         }
         named
     }
 
-    fn fill(&self, draft: &str, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
+    /// Fills a new folder, or writes over the files of one that was used before.
+    fn fill(
+        &self,
+        draft: &str,
+        traits: &mut Traits,
+        launch: &StepLaunch,
+        batch: Option<BatchFiles<'_>>,
+        groups: &str,
+    ) -> io::Result<()> {
+        if !traits.used {
+            self.remove_folder(draft)?;
+        }
         let folder = make_dir(self.steps.as_fd(), Path::new(draft), 0o711)?;
         let put = |name: &str, bytes: &[u8], mode| -> io::Result<File> {
-            let mut file = open_at(folder.as_fd(), name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
+            let mut file = open_at(folder.as_fd(), name, OFlags::WRONLY | OFlags::CREATE, mode)?;
             file.write_all(bytes)?;
             Ok(file)
         };
-        let tasks = StepSetup::of(launch).ranks.len();
-        put(file::RESULT, &vec![0; RESULT_BYTES + 1 + tasks * EXIT_BYTES], 0o600)?;
+        // Cut only where something would show.
+        let put_all = |name: &str, bytes: &[u8], length: &mut usize| -> io::Result<()> {
+            if bytes.len().max(*length) > 0 {
+                let file = put(name, bytes, 0o600)?;
+                if bytes.len() < std::mem::replace(length, bytes.len()) {
+                    file.set_len(bytes.len() as u64)?;
+                }
+            }
+            Ok(())
+        };
+        put(file::RESULT, &vec![0; RESULT_BYTES + 1 + StepSetup::of(launch).ranks.len() * EXIT_BYTES], 0o600)?;
         put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
-        put(file::LOG, b"", 0o600)?;
-        if !groups.is_empty() {
-            put(file::CGROUPS, groups.as_bytes(), 0o600)?;
+        put_all(file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
+        if !traits.used {
+            put(file::UNTAKEN, b"", 0o600)?;
+            put(file::LOG, b"", 0o600)?;
+        }
+        let same = traits.script.take().filter(|script| batch.is_some() && script.is_for(launch, folder.as_fd()));
+        if traits.used && same.is_none() {
+            unlink(folder.as_fd(), file::SCRIPT)?;
         }
         if let Some(batch) = batch {
-            let owner = &launch.facts.owner;
-            let script = put(file::SCRIPT, batch.script, 0o500)?;
-            if rustix::process::geteuid().is_root() {
-                let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-                rustix::fs::fchown(&script, Some(uid), Some(gid))?;
+            put_all(file::ENVIRONMENT, batch.environment, &mut traits.environment)?;
+            if same.is_none() {
+                let owner = &launch.facts.owner;
+                let script = put(file::SCRIPT, batch.script, 0o500)?;
+                if rustix::process::geteuid().is_root() {
+                    let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
+                    rustix::fs::fchown(&script, Some(uid), Some(gid))?;
+                }
+                traits.script = Script::of(launch, script.as_fd());
+            } else {
+                traits.script = same;
             }
-            put(file::ENVIRONMENT, batch.environment, 0o600)?;
         }
         Ok(())
     }
@@ -272,14 +316,14 @@ impl Spool {
         open_at(folder.as_fd(), name, OFlags::RDWR, 0)
     }
 
-    /// Whether a step daemon ever took the folder over. If not, none will: what it would have to create is there from
+    /// Whether a step daemon ever took the folder over. If not, none will: what it would have to rename is not there from
     /// now on.
     pub(crate) fn was_taken(&self, key: StepKey) -> bool {
-        let fence = || {
+        let fence = || -> io::Result<()> {
             let folder = open_dir(self.steps.as_fd(), Path::new(&key.to_string()))?;
-            open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o600)
+            Ok(rustix::fs::renameat(&folder, file::UNTAKEN, &folder, file::PIDS)?)
         };
-        // On doubt (no room even for an empty file) it counts as taken.
+        // On doubt it counts as taken.
         fence().is_err()
     }
 
@@ -352,20 +396,48 @@ impl Spool {
 
     /// Removes a step's folder. Gives what its daemon wrote to its standard error.
     pub(crate) fn remove_step(&self, key: StepKey) -> io::Result<String> {
+        let name = key.to_string();
+        let returned = self.spares.borrow_mut().returned(key);
+        if let Some((spare, traits)) = returned
+            && self.clear_folder(&name, &spare).is_ok()
+        {
+            self.spares.borrow_mut().keep(spare, traits);
+            return Ok(String::new());
+        }
         let mut log = Vec::new();
         if let Ok(file) = self.open_file(key, file::LOG) {
             let _ = file.take(LOG_BYTES_MAX).read_to_end(&mut log);
         }
-        self.remove_folder(&key.to_string())?;
+        self.remove_folder(&name)?;
         Ok(String::from_utf8_lossy(&log).into_owned())
+    }
+
+    /// The folder of this step is not to be written over when the step is over: somebody else may still have its files.
+    pub(crate) fn spoil(&self, key: StepKey) {
+        self.spares.borrow_mut().spoil(key);
+    }
+
+    /// Makes a folder fit for another step, and takes its name away.
+    fn clear_folder(&self, name: &str, spare: &str) -> io::Result<()> {
+        let folder = open_dir(self.steps.as_fd(), Path::new(name))?;
+        if rustix::fs::statat(&folder, file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        unlink(folder.as_fd(), file::SOCK)?;
+        match open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY, 0) {
+            Ok(mut pids) => {
+                pids.write_all(b"\n")?;
+                rustix::fs::renameat(&folder, file::PIDS, &folder, file::UNTAKEN)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        Ok(rustix::fs::renameat(&self.steps, name, &self.steps, spare)?)
     }
 
     /// Removes a job's mark. The folders of its steps are removed one by one.
     pub(crate) fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.jobs, attempt_name(job).as_str(), AtFlags::empty()) {
-            Err(e) if e != Errno::NOENT => Err(e.into()),
-            _ => Ok(()),
-        }
+        unlink(self.jobs.as_fd(), &attempt_name(job))
     }
 
     fn remove_folder(&self, name: &str) -> io::Result<()> {
@@ -429,7 +501,7 @@ pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
 }
 
 fn parse_tasks(text: &str) -> Vec<TaskPid> {
-    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let lines = text.split_inclusive('\n').take_while(|line| *line != "\n").filter_map(|line| line.strip_suffix('\n'));
     let tasks = lines.filter_map(|line| {
         let mut fields = line.split(' ');
         let mut next = || fields.next()?.parse::<u64>().ok();
@@ -484,6 +556,14 @@ fn make_dir(at: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<OwnedFd> {
         rustix::fs::fchmod(&dir, Mode::from_raw_mode(mode))?;
     }
     Ok(dir)
+}
+
+/// Removes a file; as good if there is none.
+fn unlink(at: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    match rustix::fs::unlinkat(at, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
 }
 
 fn open_dir(at: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {

@@ -239,6 +239,8 @@ impl Daemon {
             }
             return Ok(());
         }
+        // There may be two daemons for this folder now.
+        self.spool.spoil(key);
         let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
         let argv = argv.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
         let log = self.spool.open_file(key, file::LOG)?;
@@ -254,6 +256,7 @@ impl Daemon {
             rlimits: &[],
             cpus: &cpus,
             further: None,
+            identity: None,
         };
         let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
@@ -305,6 +308,7 @@ impl Daemon {
     pub(super) fn kill_step(&mut self, key: StepKey) {
         say(&format!("step {key} did not end in its time: killing it"));
         self.clean.remove(&attempt_of(key));
+        self.spool.spoil(key);
         if let Some(served) = self.served.get(&key) {
             served.kill();
         }
@@ -377,8 +381,12 @@ impl Daemon {
         let input = match self.spool.result(key) {
             Some(FromStepd::Ended(end)) => NodeInput::Ended { key, end },
             Some(FromStepd::Failed { error, node_fault }) => NodeInput::Failed { key, error, node_fault },
-            _ if !self.spool.was_taken(key) => stillborn(key),
+            _ if !self.spool.was_taken(key) => {
+                self.spool.spoil(key);
+                stillborn(key)
+            }
             _ => {
+                self.spool.spoil(key);
                 // Another daemon of the same step lives if the one that died came second and saw that.
                 let owner = self.spool.launch(key).map_or(0, |launch| launch.facts.owner.uid);
                 if self.watch(key, owner, &processes::all()) {

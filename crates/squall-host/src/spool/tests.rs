@@ -1,12 +1,11 @@
 //! The spool on a real disk.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use squall_model::id::{Attempt, Epoch, JobId, NodeId, Session, StepKey, StepNo};
-use squall_model::job::{ExitCode, JobAttempt, Owner, Usage};
+use squall_model::job::{Digest, ExitCode, JobAttempt, Owner, Usage};
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
 use squall_model::step::{JobFacts, StepLaunch};
@@ -168,8 +167,9 @@ fn a_step_that_was_not_taken_never_will_be() {
     let launch = launch(1, StepNo::BATCH);
     spool.add_step(&launch, None, "").unwrap();
     assert!(!spool.was_taken(launch.key));
-    let taken = File::options().write(true).create_new(true).open(spool.step(launch.key).join(file::PIDS));
-    assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AlreadyExists, "its daemon can't take it any more");
+    let folder = spool.step(launch.key);
+    let taken = std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS));
+    assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::NotFound, "its daemon can't take it any more");
     assert!(spool.was_taken(launch.key));
 }
 
@@ -194,6 +194,7 @@ fn links_are_not_followed() {
 #[test]
 fn tasks_and_keys_are_read_back() {
     let tasks = parse_tasks("0 100 5000\n3 101 5001\nrubbish\n4 10");
+    assert_eq!(tasks, parse_tasks("0 100 5000\n3 101 5001\n\n9 900 9000\n"), "the rest is of an earlier step");
     let task = |rank, pid, start| TaskPid { rank, pid, start };
     assert_eq!(tasks, [task(0, 100, 5000), task(3, 101, 5001)]);
     for step in [StepNo(0), StepNo(77), StepNo::BATCH] {
@@ -202,4 +203,62 @@ fn tasks_and_keys_are_read_back() {
     }
     assert_eq!(parse_key("1.2"), None);
     assert_eq!(parse_key("1.2.x"), None);
+}
+
+/// A batch step that has run, by the hands of its daemon.
+fn run(spool: &Spool, launch: &StepLaunch, files: BatchFiles<'_>, groups: &str) {
+    spool.add_step(launch, Some(files), groups).unwrap();
+    assert!(spool.result(launch.key).is_none() && !spool.has_begun(launch.key) && spool.exits(launch.key).is_empty());
+    assert!(spool.tasks(launch.key).is_empty() && spool.launch(launch.key).as_deref() == Some(launch));
+    let folder = spool.step(launch.key);
+    let read = |name| std::fs::read(folder.join(name)).unwrap_or_default();
+    assert_eq!((read(file::SCRIPT).as_slice(), read(file::ENVIRONMENT).as_slice()), (files.script, files.environment));
+    assert_eq!(read(file::CGROUPS), groups.as_bytes());
+    assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
+    assert!(!spool.was_taken(launch.key));
+    std::fs::write(folder.join(file::PIDS), "0 77 5000\n").unwrap();
+    let result = spool.open_file(launch.key, file::RESULT).unwrap();
+    mark_begun(&result).unwrap();
+    note_exit(&result, 0, ExitCode { code: 9, signal: 0 }, &Usage::default()).unwrap();
+    spool.write_result(launch.key, &ended("done".into())).unwrap();
+}
+
+#[test]
+fn folders_are_written_over_and_nothing_of_the_step_before_shows() {
+    let scratch = Scratch::new("spare");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let named = |job, script: &[u8]| {
+        let mut launch = launch(job, StepNo::BATCH);
+        launch.facts.spec.script = Some(Digest::of(script));
+        launch
+    };
+    let inode = |launch: &StepLaunch, name| std::fs::metadata(spool.step(launch.key).join(name)).unwrap().ino();
+    let (long, short) = (b"#!/bin/sh\necho a long one\n", b"#!/bin/sh\n");
+    let first = named(1, long);
+    run(&spool, &first, BatchFiles { script: long, environment: b"LONG=environment\0" }, "join /a/long/one\n");
+    let (folder, script) = (inode(&first, "."), inode(&first, file::SCRIPT));
+    spool.remove_step(first.key).unwrap();
+    let same = named(2, long);
+    run(&spool, &same, BatchFiles { script: long, environment: b"" }, "");
+    assert_eq!((inode(&same, "."), inode(&same, file::SCRIPT)), (folder, script), "the same folder, the same script");
+    // Its owner makes another script of it.
+    let path = spool.step(same.key).join(file::SCRIPT);
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::write(&path, "#!/bin/sh\necho evil\n").unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o500)).unwrap();
+    spool.remove_step(same.key).unwrap();
+    let third = named(3, long);
+    run(&spool, &third, BatchFiles { script: long, environment: b"A=1\0" }, "join /x\n");
+    assert_eq!(inode(&third, "."), folder);
+    spool.remove_step(third.key).unwrap();
+    let other = named(4, short);
+    run(&spool, &other, BatchFiles { script: short, environment: b"" }, "");
+    assert_eq!(inode(&other, "."), folder);
+    spool.spoil(other.key);
+    spool.remove_step(other.key).unwrap();
+    assert_eq!(std::fs::read_dir(scratch.0.join(STEPS)).unwrap().count(), 0, "a spoilt one is removed");
+    spool.add_step(&launch(5, StepNo(0)), None, "").unwrap();
+    std::fs::write(spool.step(launch(5, StepNo(0)).key).join(file::LOG), "oops\n").unwrap();
+    assert_eq!(spool.remove_step(launch(5, StepNo(0)).key).unwrap(), "oops\n");
+    assert_eq!(std::fs::read_dir(scratch.0.join(STEPS)).unwrap().count(), 0, "one with a log, too");
 }

@@ -2,9 +2,9 @@
 //! in the folder, which is the working directory, before privileges are dropped.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,8 @@ pub(super) struct Folder {
     pub(super) environment: Vec<u8>,
     result: File,
     pids: File,
+    /// Bytes of it that are taken.
+    noted: u64,
 }
 
 impl Folder {
@@ -49,11 +51,11 @@ impl Folder {
         let broken = |what| move |e: io::Error| FolderError::Broken(what, e.to_string());
         let path = std::path::absolute(path).map_err(broken("spool folder"))?;
         std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
-        let pids = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file::PIDS);
-        let pids = pids.map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => FolderError::Taken,
+        fs::rename(file::UNTAKEN, file::PIDS).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => FolderError::Taken,
             _ => FolderError::Broken(file::PIDS, e.to_string()),
         })?;
+        let pids = OpenOptions::new().write(true).open(file::PIDS).map_err(broken(file::PIDS))?;
         let result = OpenOptions::new().write(true).open(file::RESULT).map_err(broken(file::RESULT))?;
         let listener = listen().map_err(broken(file::SOCK))?;
         let bytes = fs::read(file::LAUNCH).map_err(broken(file::LAUNCH))?;
@@ -66,7 +68,7 @@ impl Folder {
             Program::Batch => fs::read(file::ENVIRONMENT).map_err(broken(file::ENVIRONMENT))?,
             _ => Vec::new(),
         };
-        Ok((Self { path, launch, environment, result, pids }, listener))
+        Ok((Self { path, launch, environment, result, pids, noted: 0 }, listener))
     }
 
     /// The path of the batch script.
@@ -88,8 +90,11 @@ impl Folder {
     /// Notes a task's process, so that it is found when this daemon is gone.
     pub(super) fn note_task(&mut self, rank: u32, pid: u32) {
         let start = stat_field(pid, 22).unwrap_or(0);
-        if let Err(e) = self.pids.write_all(format!("{rank} {pid} {start}\n").as_bytes()) {
-            say(&format!("cannot note the process of task {rank}: {e}"));
+        let line = format!("{rank} {pid} {start}\n");
+        // What comes after may be of an earlier step: it ends at an empty line, which the next one overwrites.
+        match self.pids.write_all_at(format!("{line}\n").as_bytes(), self.noted) {
+            Ok(()) => self.noted += line.len() as u64,
+            Err(e) => say(&format!("cannot note the process of task {rank}: {e}")),
         }
     }
 

@@ -84,6 +84,7 @@ impl Nursery {
             rlimits: &[],
             cpus: &[],
             further: None,
+            identity: None,
         };
         let child = spawn.start().map_err(|e| e.error)?;
         Ok(Self { link, process: child.pidfd })

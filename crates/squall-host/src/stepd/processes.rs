@@ -13,6 +13,7 @@ use super::meter::{Meter, io_bytes};
 use super::prepare::{Prepared, Ready};
 use super::search::NotFound;
 use super::tree::{descendants, signal_all};
+use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 use crate::sys::spawn::{Child, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
@@ -49,7 +50,7 @@ impl Processes {
                 inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
                 continue;
             }
-            inputs.push(match start(&task, ready) {
+            inputs.push(match start(&task, ready, None) {
                 Ok(pid) => {
                     folder.note_task(rank, pid);
                     reset_score(pid);
@@ -166,7 +167,7 @@ fn start_patiently(spawn: &Spawn<'_>) -> Result<Child, SpawnError> {
     spawn.start()
 }
 
-fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
+fn start(task: &Prepared, ready: &Ready, identity: Option<&Identity>) -> Result<u32, NotFound> {
     let program = task.program.as_ref().map_err(Clone::clone)?;
     let spawn = Spawn {
         program,
@@ -180,6 +181,7 @@ fn start(task: &Prepared, ready: &Ready) -> Result<u32, NotFound> {
         rlimits: &ready.rlimits,
         cpus: &task.cpus,
         further: task.further.as_ref().map(AsFd::as_fd),
+        identity,
     };
     let child = start_patiently(&spawn).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());

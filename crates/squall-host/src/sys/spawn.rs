@@ -6,6 +6,9 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::OnceLock;
+
+use super::identity::Identity;
 
 /// Bytes of stack for the child between clone and exec.
 const STACK_BYTES: usize = 64 << 10;
@@ -51,6 +54,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) cpus: &'a [usize],
     /// A descriptor that it gets as number 3. None: nothing above 2 is open in it.
     pub(crate) further: Option<BorrowedFd<'a>>,
+    /// Who it becomes before it looks at anything; None: who the parent is.
+    pub(crate) identity: Option<&'a Identity>,
 }
 
 /// Blanks at the end of an environment entry that make room for a process id.
@@ -97,7 +102,18 @@ struct Plan {
     cpus: *const libc::cpu_set_t,
     /// -1: none.
     further: RawFd,
+    identity: Option<Person>,
+    /// Signals that this process ignores, a bit for each.
+    ignored: u64,
     report: *mut Report,
+}
+
+/// An [`Identity`] as the child reads it.
+struct Person {
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+    groups: *const libc::gid_t,
+    group_count: usize,
 }
 
 /// What the child writes where parent and child both see it.
@@ -108,7 +124,8 @@ struct Report {
 }
 
 /// Names of the calls that may fail in the child.
-const CALLS: [&str; 8] = ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve"];
+const CALLS: [&str; 9] =
+    ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid"];
 
 impl Spawn<'_> {
     /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
@@ -163,6 +180,13 @@ impl Spawn<'_> {
             rlimit_count: self.rlimits.len(),
             cpus: cpus.as_ref().map_or(ptr::null(), ptr::from_ref),
             further: further.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+            identity: self.identity.map(|identity| Person {
+                uid: identity.uid,
+                gid: identity.gid,
+                groups: identity.groups.as_ptr(),
+                group_count: identity.groups.len(),
+            }),
+            ignored: ignored_signals(),
             report: report.0,
         };
         let child = clone(&mut plan).map_err(failed("clone"))?;
@@ -215,8 +239,24 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
 }
 
-/// Like `clone_vfork`, but the child is born in a cgroup, on a copy of the parent's memory: what the C library
-/// offers for a child on shared memory can't name a cgroup.
+/// Signals that this process ignores, which exec would leave so. Nobody changes that later on: looked up once.
+fn ignored_signals() -> u64 {
+    static IGNORED: OnceLock<u64> = OnceLock::new();
+    *IGNORED.get_or_init(|| {
+        let ignores = |signal: &c_int| {
+            let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: a null new action changes nothing; an all-zero sigaction is valid if the kernel writes none.
+            unsafe {
+                libc::sigaction(*signal, ptr::null(), now.as_mut_ptr()) == 0
+                    && now.assume_init().sa_sigaction == libc::SIG_IGN
+            }
+        };
+        (1..=64).filter(ignores).fold(0, |set, signal| set | 1 << (signal - 1))
+    })
+}
+
+/// Like `clone_vfork`, but the child is born in a cgroup. What the C library offers can't name one, so the call is made
+/// here; where that is not written for the processor, on a copy of the parent's memory.
 fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     let mut pidfd: c_int = -1;
     // SAFETY: a clone_args is plain integers; all zero is valid.
@@ -225,7 +265,16 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
     args.cgroup = cgroup.as_raw_fd() as u64;
-    // SAFETY: without a stack and CLONE_VM this is a fork: the child goes on with its own copy of everything, and makes
+    #[cfg(target_arch = "x86_64")]
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK_BYTES / 16];
+    #[cfg(target_arch = "x86_64")]
+    {
+        args.flags |= libc::CLONE_VM as u64;
+        args.stack = stack.as_mut_ptr() as u64;
+        args.stack_size = STACK_BYTES as u64;
+    }
+    // SAFETY: with CLONE_VM as for `clone_vfork`, on a stack of the child's own, which it leaves by exec or _exit only.
+    // Without a stack and CLONE_VM this is a fork: the child goes on with its own copy of everything, and makes
     // nothing but system calls until it execs or exits. `args` and `pidfd` are valid for the call. All signals are blocked
     // meanwhile, so no handler runs in the child.
     let pid = unsafe {
@@ -233,11 +282,7 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-        let pid = libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>());
-        if pid == 0 {
-            child(ptr::from_mut(plan).cast());
-        }
-        let error = io::Error::last_os_error();
+        let (pid, error) = clone3(&mut args, plan);
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         if pid < 0 {
             return Err(error);
@@ -246,6 +291,54 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     };
     // SAFETY: the kernel has made this descriptor for us (CLONE_PIDFD), and nobody else owns it.
     Ok(Child { pid: pid as u32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
+}
+
+/// Calls clone3 for a child that runs `child`; its id, or the error.
+///
+/// # Safety
+/// As `clone_into` says: the child shares this memory, and has the stack in `args`.
+#[cfg(target_arch = "x86_64")]
+unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Error) {
+    let pid: i64;
+    // SAFETY: the kernel takes rax, rdi and rsi, and overwrites rcx and r11. The parent goes on behind the call with
+    // all other registers as they were. The child has the new stack, aligned, on which nothing lies: it calls `child`,
+    // which does not return, and touches nothing of this function's frame.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "mov rdi, {plan}",
+            "call {child}",
+            "ud2",
+            "2:",
+            plan = in(reg) ptr::from_mut(plan),
+            child = sym child,
+            inlateout("rax") libc::SYS_clone3 => pid,
+            in("rdi") ptr::from_mut(args),
+            in("rsi") size_of::<libc::clone_args>(),
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    (pid, io::Error::from_raw_os_error(-pid.min(0) as i32))
+}
+
+/// Calls clone3 for a child that runs `child`; its id, or the error.
+///
+/// # Safety
+/// As `clone_into` says: the child has a copy of this memory.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Error) {
+    // SAFETY: `args` is valid for the call, and the child does not return from `child`.
+    unsafe {
+        let pid = libc::syscall(libc::SYS_clone3, ptr::from_mut(args), size_of::<libc::clone_args>());
+        if pid == 0 {
+            child(ptr::from_mut(plan).cast());
+        }
+        (pid, io::Error::last_os_error())
+    }
 }
 
 /// A page that a child sees whether it shares the parent's memory or has a copy.
@@ -310,14 +403,19 @@ unsafe fn prepare(plan: &Plan) -> usize {
         }
         let mut default = MaybeUninit::<libc::sigaction>::zeroed();
         (*default.as_mut_ptr()).sa_sigaction = libc::SIG_DFL;
-        for signal in 1..=64 {
-            // KILL, STOP and the two of the C library can't be set: no harm.
+        // Exec sees to those that are handled.
+        for signal in (1..=64).filter(|signal| plan.ignored >> (signal - 1) & 1 == 1) {
             libc::sigaction(signal, default.as_ptr(), ptr::null_mut());
         }
         for (to, &from) in plan.stdio.iter().enumerate() {
             if libc::dup2(from, to as c_int) < 0 {
                 return 2;
             }
+        }
+        if let Some(person) = &plan.identity
+            && !become_person(person)
+        {
+            return 8;
         }
         if let Some(umask) = plan.umask {
             libc::umask(umask as libc::mode_t);
@@ -347,6 +445,27 @@ unsafe fn prepare(plan: &Plan) -> usize {
     }
 }
 
+/// Becomes that user, for good, and looks whether it is so. By system calls: what the C library does for all threads would
+/// reach into the parent.
+///
+/// # Safety
+/// `person` must point to its groups. To be called only in a child.
+unsafe fn become_person(person: &Person) -> bool {
+    let (uid, gid) = (person.uid, person.gid);
+    let (mut uids, mut gids) = ([libc::uid_t::MAX; 3], [libc::gid_t::MAX; 3]);
+    // SAFETY: the pointers are valid for their calls, which change this process only.
+    unsafe {
+        libc::syscall(libc::SYS_setgroups, person.group_count, person.groups) == 0
+            && libc::syscall(libc::SYS_setresgid, gid, gid, gid) == 0
+            && libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
+            && libc::getresuid(&raw mut uids[0], &raw mut uids[1], &raw mut uids[2]) == 0
+            && libc::getresgid(&raw mut gids[0], &raw mut gids[1], &raw mut gids[2]) == 0
+            && uids == [uid; 3]
+            && gids == [gid; 3]
+            && (uid == 0 || libc::syscall(libc::SYS_setuid, 0) != 0)
+    }
+}
+
 /// # Safety
 /// `limits` must point to `count` entries.
 unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
@@ -358,7 +477,10 @@ unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
             if libc::getrlimit(which as _, now.as_mut_ptr()) != 0 {
                 continue;
             }
-            (*now.as_mut_ptr()).rlim_cur = soft.min((*now.as_ptr()).rlim_max);
+            let soft = soft.min((*now.as_ptr()).rlim_max);
+            if std::mem::replace(&mut (*now.as_mut_ptr()).rlim_cur, soft) == soft {
+                continue;
+            }
             if libc::setrlimit(which as _, now.as_ptr()) != 0 {
                 return false;
             }

@@ -236,6 +236,7 @@ fn a_daemon_that_makes_its_own_socket_is_found_too() {
     }
     fs::write(spool.join(file::SCRIPT), "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\n").unwrap();
     fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
+    fs::write(spool.join(file::UNTAKEN), "").unwrap();
     let mut daemon = Step::daemon(&spool, Stdio::null());
     let stream = loop {
         match UnixStream::connect(spool.join(file::SOCK)) {

@@ -127,6 +127,7 @@ impl Step {
         fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(spool.join(file::ENVIRONMENT), "PATH=/usr/bin:/bin\0MINE=yes\0SLURM_JOB_ID=old\0").unwrap();
         fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
+        fs::write(spool.join(file::UNTAKEN), "").unwrap();
         spool
     }
 

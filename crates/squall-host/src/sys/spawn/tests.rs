@@ -26,6 +26,7 @@ fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
         rlimits: &[],
         cpus: &[],
         further: None,
+        identity: None,
     };
     change(&mut spawn);
     let child = spawn.start().unwrap();
@@ -92,6 +93,7 @@ fn what_fails_is_named_and_nothing_runs() {
         rlimits: &[],
         cpus: &[],
         further: None,
+        identity: None,
     };
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));

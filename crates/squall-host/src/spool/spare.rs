@@ -1,0 +1,106 @@
+//! Folders of steps that have ended, kept to be written over for others.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{AtFlags, Stat};
+use squall_engine::step::StepSetup;
+use squall_model::id::StepKey;
+use squall_model::job::Digest;
+use squall_model::step::StepLaunch;
+
+use super::file;
+
+/// Folders that are kept; each takes some 20 KiB of disk.
+const SPARES_MAX: usize = 64;
+
+/// What is known of the files in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Traits {
+    /// A step has used it.
+    pub(super) used: bool,
+    /// Bytes of `cgroups`.
+    pub(super) groups: usize,
+    /// Bytes of `environment`.
+    pub(super) environment: usize,
+    /// The script that it holds.
+    pub(super) script: Option<Script>,
+}
+
+/// A script that lies there as it was written: its owner, who may change it, has not.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Script {
+    digest: Digest,
+    owner: (u32, u32),
+    /// Its inode, and when that was changed last.
+    inode: (u64, i64, i64),
+}
+
+impl Script {
+    /// The script of a launch, just written.
+    pub(super) fn of(launch: &StepLaunch, script: BorrowedFd<'_>) -> Option<Self> {
+        Self::with(launch, &rustix::fs::fstat(script).ok()?)
+    }
+
+    /// Whether it is the script of that launch, and unchanged.
+    pub(super) fn is_for(&self, launch: &StepLaunch, folder: BorrowedFd<'_>) -> bool {
+        launch.facts.spec.script == Some(self.digest)
+            && rustix::fs::statat(folder, file::SCRIPT, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| Self::with(launch, &stat).as_ref() == Some(self))
+    }
+
+    fn with(launch: &StepLaunch, stat: &Stat) -> Option<Self> {
+        let owner = &launch.facts.owner;
+        let inode = (stat.st_ino, stat.st_ctime, stat.st_ctime_nsec as i64);
+        Some(Self { digest: launch.facts.spec.script?, owner: (owner.uid, owner.gid), inode })
+    }
+}
+
+/// The folders, by their names.
+#[derive(Debug, Default)]
+pub(super) struct Spares {
+    kept: Vec<(String, Traits)>,
+    lent: BTreeMap<StepKey, (String, Traits)>,
+    last: u64,
+}
+
+impl Spares {
+    /// A folder for a step: one that holds its script if there is one, or else any, or else the name for a new one.
+    pub(super) fn take(&mut self, launch: &StepLaunch, batch: bool) -> (String, Traits) {
+        let wanted = launch.facts.spec.script.filter(|_| batch);
+        let fits = |(_, traits): &(String, Traits)| traits.script.as_ref().map(|script| script.digest) == wanted;
+        if is_small(launch) && !self.kept.is_empty() {
+            let at = self.kept.iter().rposition(fits).unwrap_or(self.kept.len() - 1);
+            return self.kept.swap_remove(at);
+        }
+        self.last += 1;
+        (format!(".{}", self.last), Traits::default())
+    }
+
+    /// The step has it.
+    pub(super) fn lend(&mut self, launch: &StepLaunch, name: String, traits: Traits) {
+        if is_small(launch) {
+            self.lent.insert(launch.key, (name, Traits { used: true, ..traits }));
+        }
+    }
+
+    /// It will not come back.
+    pub(super) fn spoil(&mut self, key: StepKey) {
+        self.lent.remove(&key);
+    }
+
+    /// The step does not need it any more. None: nobody else can use it.
+    pub(super) fn returned(&mut self, key: StepKey) -> Option<(String, Traits)> {
+        self.lent.remove(&key).filter(|_| self.kept.len() < SPARES_MAX)
+    }
+
+    /// It is ready for another step.
+    pub(super) fn keep(&mut self, name: String, traits: Traits) {
+        self.kept.push((name, traits));
+    }
+}
+
+/// Only folders of a single task have files of equal length.
+fn is_small(launch: &StepLaunch) -> bool {
+    StepSetup::of(launch).ranks.len() == 1
+}
