@@ -240,8 +240,11 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     let mut env = Builder::default();
     let node = launch.node.as_str();
     env.set("SLURMD_NODENAME", node);
-    env.set("SLURM_TOPOLOGY_ADDR", node);
-    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", "node");
+    let facts = &launch.facts;
+    let above = facts.addresses.above.get(launch.job_node_index as usize).map_or("", String::as_str);
+    let pattern = if facts.addresses.pattern.is_empty() { "node" } else { &facts.addresses.pattern };
+    env.set("SLURM_TOPOLOGY_ADDR", format_args!("{above}{node}"));
+    env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
     env.set("SLURM_CPUS_ON_NODE", launch.cores.len());
     env.set("SLURM_GTIDS", joined(launch.ranks()));
     match &launch.program {

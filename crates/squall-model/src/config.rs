@@ -50,6 +50,14 @@ pub struct Config {
     pub route_plugin: RoutePolicy,
     /// Leaf switches and the nodes at each, neighbours next to each other.
     pub switches: Vec<SwitchConfig>,
+    /// What the network is: `topology/tree`, `topology/torus3d` and so on; empty: what the topology file says.
+    #[serde(alias = "TopologyPlugin")]
+    pub topology_plugin: String,
+    /// `dragonfly`.
+    #[serde(alias = "TopologyParam")]
+    pub topology_param: String,
+    /// The name and the text of `topology.yaml` or `topology.conf`, which lies beside the configuration.
+    pub topology: TopologyFile,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
     /// Licenses of the whole cluster: `fluent:10,matlab:2`.
@@ -117,6 +125,9 @@ impl Default for Config {
             msg_aggregation_params: Aggregation::default(),
             route_plugin: RoutePolicy::default(),
             switches: Vec::new(),
+            topology_plugin: String::new(),
+            topology_param: String::new(),
+            topology: TopologyFile::default(),
             def_mem_per_cpu_mb: 0,
             licenses: String::new(),
             slurmctld_host: Here::default(),
@@ -194,6 +205,16 @@ pub enum RoutePolicy {
     /// `switches`: what nodes of one switch report is gathered at that switch.
     #[serde(rename = "route/topology")]
     Topology,
+}
+
+/// A file that says which node stands where in the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TopologyFile {
+    /// Its name; empty: there is none.
+    pub name: String,
+    /// Its content.
+    pub text: String,
 }
 
 /// A leaf switch.

@@ -187,6 +187,17 @@ pub struct JobFacts {
     pub end: Option<Time>,
     /// How often it was requeued.
     pub restarts: u32,
+    /// Where its nodes are in the network.
+    pub addresses: Addresses,
+}
+
+/// Where nodes of an allocation are in the network: SLURM_TOPOLOGY_ADDR and _PATTERN.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// What the parts of an address are: `switch.switch.node`; empty: nodes are alike.
+    pub pattern: String,
+    /// What stands before the node's name: `root.s1.`. Same length as the allocation's nodes, or empty.
+    pub above: Runs<String>,
 }
 
 impl JobFacts {

@@ -15,7 +15,7 @@ use crate::view::{Candidate, Head, Item, PartitionView, Plan, Scratch, Skip, Sta
 /// What starts now. Costs what it starts and skips, and one look at the first job that can't start in each
 /// partition; the length of the queue behind it costs nothing.
 pub fn plan(view: &impl View, scratch: &mut Scratch) -> Plan {
-    scratch.reset(view.open());
+    scratch.reset(view);
     let mut plan = Plan::default();
     let mut done = Done::default();
     let mut queues = Vec::new();
@@ -105,6 +105,9 @@ fn consider(
             return wait_or_skip(view, scratch, plan, &request, (at, partition), job);
         };
         book(view, scratch, &alloc);
+        if view.topology().is_some() && request.wish.is_sensitive(alloc.nodes().len() as u32) {
+            scratch.closed.push(alloc.nodes());
+        }
         for (name, count) in &request.licenses {
             *scratch.licenses.entry(name.clone()).or_default() += count;
         }
@@ -163,6 +166,7 @@ fn fitting(view: &impl View, partition: &PartitionView<'_>, job: &Candidate<'_>)
         return Err(PendingReason::PartitionTimeLimit);
     }
     let mut request = Request::of(job.need, view).ok_or(PendingReason::BadConstraints)?;
+    request.wish_for(job.wish, job.need, view.topology());
     let most = partition.nodes_max.unwrap_or(u32::MAX);
     if request.nodes_min > most {
         return Err(PendingReason::PartitionNodeLimit);
@@ -193,7 +197,7 @@ fn book(view: &impl View, scratch: &mut Scratch, alloc: &Alloc) {
 
 /// Where a job could run now if nobody were ahead of it; None: nowhere.
 pub fn fits_now(view: &impl View, scratch: &mut Scratch, need: &Need, partition: usize) -> Option<Alloc> {
-    scratch.reset(view.open());
+    scratch.reset(view);
     let request = Request::of(need, view)?;
     place(view, scratch, &request, view.partition(partition).nodes, Condition::Now)
 }

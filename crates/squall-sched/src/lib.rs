@@ -5,6 +5,8 @@ mod constraint;
 mod fifo;
 mod place;
 mod request;
+pub mod topology;
+pub mod torus;
 mod view;
 
 pub use constraint::Constraint;

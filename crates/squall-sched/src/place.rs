@@ -5,6 +5,7 @@ use squall_model::resource::{Alloc, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::request::Request;
+use crate::topology::{Kind, Scene, Topology, arrange};
 use crate::view::{NodeView, Scratch, View};
 
 /// Which nodes count, and in what condition.
@@ -62,10 +63,44 @@ fn choose(
     found
 }
 
+/// The network, if it has a say in where the job goes.
+fn network<'a>(view: &'a impl View, request: &Request) -> Option<&'a Topology> {
+    let topology = view.topology().filter(|_| request.required.is_empty() && !request.contiguous)?;
+    // Of a single node no link is asked for; but on a torus it may spoil a prism.
+    let torus = matches!(topology.kind, Kind::Torus(_));
+    (torus || request.nodes_min > 1 || request.tasks.is_some_and(|tasks| tasks > 1)).then_some(topology)
+}
+
+/// Puts nodes in the order that the network wants. False: the job waits.
+fn by_network(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    condition: Condition,
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    let Some(topology) = network(view, request) else { return true };
+    let mut memory = std::mem::take(&mut scratch.network);
+    let now = condition == Condition::Now;
+    let idle = |id: NodeId| !now || (view.node(id).cores.is_empty() && !scratch.taken.contains_key(&id));
+    let up = |id: NodeId| condition == Condition::Ideal || view.node(id).usable;
+    let scene = Scene {
+        nodes: request.nodes_min,
+        tasks: request.tasks.unwrap_or(0).into(),
+        wish: request.wish,
+        closed: if now { &scratch.closed } else { &[] },
+        idle: &idle,
+        up: &up,
+    };
+    let fine = arrange(topology, &mut memory, &scene, fits);
+    scratch.network = memory;
+    fine
+}
+
 /// [`choose`], with the nodes that could take tasks in `fits`.
 fn find(
     view: &impl View,
-    scratch: &Scratch,
+    scratch: &mut Scratch,
     request: &Request,
     nodes: &NodeSet,
     condition: Condition,
@@ -73,7 +108,10 @@ fn find(
 ) -> Option<Vec<(NodeId, u32)>> {
     fits.clear();
     let wanted = request.tasks.unwrap_or(1);
-    let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread;
+    let network = network(view, request);
+    let torus = network.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
+    let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
+    let choice = network.is_some() || !request.required.is_empty() || request.contiguous;
     let among = if condition == Condition::Now { &scratch.open } else { nodes };
     for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
         if condition == Condition::Now && scratch.withheld.contains(id) {
@@ -88,17 +126,26 @@ fn find(
         }
         fits.push((id, tasks));
         // Without contiguity or choice, the first that suffice are as good as any.
-        if request.tasks.is_none() && request.required.is_empty() && !request.contiguous {
+        if request.tasks.is_none() && !choice {
             let enough = if request.spread { usize::MAX } else { request.nodes_max as usize };
             if fits.len() >= enough {
                 break;
             }
         }
-        let first_will_do = request.required.is_empty() && !request.contiguous && !request.spread;
+        let first_will_do = !choice && !request.spread;
         if first_will_do && fits.len() == request.nodes_min as usize && request.tasks.is_some() && enough(request, fits)
         {
             break;
         }
+    }
+    if network.is_some() && !by_network(view, scratch, request, condition, fits) {
+        return None;
+    }
+    if torus
+        && request.nodes_min == 1
+        && let Some(one) = fits.iter().find(|(_, tasks)| *tasks >= wanted)
+    {
+        return Some(vec![*one]);
     }
     if request.contiguous { contiguous(request, fits) } else { gather(request, fits) }
 }
@@ -173,7 +220,8 @@ fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)
         return Some(first);
     }
     let mut roomy = others;
-    roomy.sort_by_key(|(id, tasks)| (std::cmp::Reverse(*tasks), *id));
+    // Of equal ones those that come first: by number, or as the network wants it.
+    roomy.sort_by_key(|(_, tasks)| std::cmp::Reverse(*tasks));
     for fit in roomy {
         if enough(request, &chosen) || chosen.len() == request.nodes_max as usize {
             break;

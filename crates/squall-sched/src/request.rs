@@ -9,6 +9,7 @@ use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 
 use crate::constraint::Constraint;
+use crate::topology::{Kind, Topology, Wish};
 use crate::view::View;
 
 /// What to look for.
@@ -46,6 +47,8 @@ pub struct Request {
     pub constraint: Option<Constraint>,
     /// Licenses, and how many of each.
     pub licenses: BTreeMap<String, u32>,
+    /// What it wishes of the network.
+    pub wish: Wish,
 }
 
 impl Request {
@@ -82,7 +85,21 @@ impl Request {
             excluded,
             constraint,
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
+            wish: Wish::default(),
         })
+    }
+
+    /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
+    pub(crate) fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
+        self.wish = wish;
+        if let (Some(size), Some(Kind::Torus(tori)), None, None) =
+            (wish.geometry, topology.map(|topology| &topology.kind), need.nodes_min, need.ntasks)
+        {
+            let per_router = tori.iter().map(|torus| torus.frame.per_router()).max().unwrap_or(1);
+            let nodes = size.iter().fold(per_router, |nodes, extent| nodes.saturating_mul(*extent));
+            self.nodes_min = self.nodes_min.max(nodes);
+            self.nodes_max = self.nodes_max.max(self.nodes_min);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
+use crate::topology::Wish;
 use crate::view::{Candidate, Group, Item, NodeView, PartitionView, Plan, Scratch, View};
 
 /// A pretended node.
@@ -98,6 +99,7 @@ impl View for Cluster {
             priority: job.priority,
             need: &job.need,
             time_limit_s: None,
+            wish: Wish::default(),
             copies: job.copies,
             group: job.group,
             avoid: None,

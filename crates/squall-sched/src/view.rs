@@ -7,6 +7,8 @@ use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
 
+use crate::topology::{Memory, Topology, Wish};
+
 /// What stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
@@ -32,6 +34,14 @@ pub trait View {
     fn node_id(&self, name: &str) -> Option<NodeId>;
     /// Memory for each CPU of jobs that name none, MiB; 0: no limit.
     fn memory_per_cpu_mb(&self) -> u64;
+    /// The network, if nodes are not all alike.
+    fn topology(&self) -> Option<&Topology> {
+        None
+    }
+    /// Nodes of running jobs that have links of their own, where there is such a network.
+    fn closed(&self) -> &[NodeSet] {
+        &[]
+    }
     /// How many of a license nobody holds.
     fn licenses(&self, _name: &str) -> u32 {
         0
@@ -79,6 +89,8 @@ pub struct Candidate<'a> {
     pub need: &'a Need,
     /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
+    /// What it wishes of the network.
+    pub wish: Wish,
     /// How many may start: 1, or tasks of an array.
     pub copies: u32,
     /// The array whose limit it counts against.
@@ -151,14 +163,20 @@ pub struct Scratch {
     pub(crate) withheld: NodeSet,
     /// Nodes that could take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
+    /// What choices by topology keep.
+    pub(crate) network: Memory,
+    /// Nodes of jobs with links of their own, those that this plan starts included.
+    pub(crate) closed: Vec<NodeSet>,
     /// Licenses that what this plan has placed takes.
     pub(crate) licenses: BTreeMap<String, u32>,
 }
 
 impl Scratch {
-    pub(crate) fn reset(&mut self, open: &NodeSet) {
+    pub(crate) fn reset(&mut self, view: &impl View) {
         self.taken.clear();
-        self.open.clone_from(open);
+        self.open.clone_from(view.open());
+        self.closed.clear();
+        self.closed.extend_from_slice(view.closed());
         self.withheld = NodeSet::new();
         self.licenses.clear();
     }

@@ -33,3 +33,4 @@ pub use mutation::Mutation;
 pub use run::{Report, Settings, run};
 pub use scenario::parse::ParseError;
 pub use scenario::run::{StoryFailure, tell};
+pub use seed::Seed;

@@ -4,11 +4,11 @@ use squall_model::time::Span;
 
 /// xoshiro256**, seeded by splitmix64. Integers only: floating point may differ between machines.
 #[derive(Clone, Debug)]
-pub(crate) struct Seed([u64; 4]);
+pub struct Seed([u64; 4]);
 
 impl Seed {
     /// A generator; equal numbers give equal sequences.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         let mut at = seed;
         Self(std::array::from_fn(|_| {
             at = at.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -29,23 +29,23 @@ impl Seed {
         result
     }
     /// A number below `n` (0 if `n` is 0).
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
+    pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
     /// A number from `low` to `high`, both included.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
     /// A span between two spans.
-    pub(crate) fn span(&mut self, low: Span, high: Span) -> Span {
+    pub fn span(&mut self, low: Span, high: Span) -> Span {
         Span(self.between(low.0, high.0))
     }
     /// True in so many of a million cases.
-    pub(crate) fn chance(&mut self, ppm: u32) -> bool {
+    pub fn chance(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < u64::from(ppm)
     }
     /// A number from `low` to `high` whose order of magnitude is what is evenly spread: mostly small, sometimes huge.
-    pub(crate) fn spread(&mut self, low: u64, high: u64) -> u64 {
+    pub fn spread(&mut self, low: u64, high: u64) -> u64 {
         let bits = |n: u64| u64::from(u64::BITS - n.leading_zeros());
         let size = self.between(bits(low), bits(high));
         if size == 0 {
@@ -55,7 +55,7 @@ impl Seed {
         (floor + self.below(floor)).clamp(low, high)
     }
     /// One of some choices by their weights; 0 if there are none.
-    pub(crate) fn weighted(&mut self, weights: &[u32]) -> usize {
+    pub fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut at = self.below(weights.iter().map(|&w| u64::from(w)).sum());
         for (choice, &weight) in weights.iter().enumerate() {
             if at < u64::from(weight) {
@@ -66,7 +66,7 @@ impl Seed {
         0
     }
     /// One of them; None of an empty slice.
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(self.below(from.len() as u64) as usize)
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
-use squall_host::controld::read_config;
+use squall_host::controld::{self, read_config};
 use squall_host::life::{self, Daemon, Started};
 use squall_host::place::Place;
 use squall_host::trust::{Joined, Trust};
@@ -192,6 +192,9 @@ fn configure(options: &Options) -> Result<bool, String> {
         }
         return Ok(false);
     }
+    if let Some(file) = &options.config {
+        take_topology(file, &path)?;
+    }
     let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
     life::write_config(place, given.as_deref(), options.nodes, options.rack, listen).map_err(|e| {
         match &options.config {
@@ -200,6 +203,17 @@ fn configure(options: &Options) -> Result<bool, String> {
         }
     })?;
     Ok(true)
+}
+
+/// Copies the topology file that lies beside the configuration.
+fn take_topology(given: &Path, config: &Path) -> Result<(), String> {
+    for name in controld::topology::NAMES {
+        let (from, to) = (given.with_file_name(name), config.with_file_name(name));
+        if from.exists() && from != to {
+            std::fs::copy(&from, &to).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the controller unless it runs, and waits until it answers.

@@ -6,6 +6,7 @@ use squall_model::runs::Runs;
 use squall_model::step::JobFacts;
 use squall_model::time::{Span, Time};
 
+use super::drive::network;
 use super::state::State;
 use super::state::job::{Job, Run};
 
@@ -30,6 +31,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         start: run.start,
         end: end_time(state, job, run),
         restarts: job.restarts,
+        addresses: network::addresses(state, &run.alloc.nodes()),
     };
     for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
         facts.cpus.push(group.cores.len() as u32);

@@ -6,6 +6,7 @@
 mod connection;
 mod desk;
 mod meter;
+pub mod topology;
 mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -155,7 +156,12 @@ fn make_folders(place: &Place) -> Result<(), ControllerError> {
 pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
     let path = place.config();
     match std::fs::read_to_string(&path) {
-        Ok(text) => Config::from_toml(&text).map_err(|problem| ControllerError::Config { path, problem }),
+        Ok(text) => {
+            let mut config =
+                Config::from_toml(&text).map_err(|problem| ControllerError::Config { path: path.clone(), problem })?;
+            topology::read(&path, &mut config)?;
+            Ok(config)
+        }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let mut config = Config::default();
             config.complete();

@@ -5,6 +5,7 @@ mod hop;
 mod launch;
 mod load;
 mod mpi;
+mod place;
 mod put;
 mod query;
 mod restart;
@@ -40,6 +41,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench hop        [--size BYTES] [--json]
        squall bench mpi        [--nodes N] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
+       squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
 ";
 
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "hop" => hop::run,
         "mpi" => mpi::run,
         "wide" => wide::run,
+        "place" => place::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);

@@ -7,6 +7,7 @@ mod license;
 mod node;
 mod partition;
 mod show;
+mod topology;
 mod update;
 mod update_job;
 

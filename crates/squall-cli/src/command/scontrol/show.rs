@@ -6,7 +6,7 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
-use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record};
+use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record, topology};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
 use crate::format::json::document;
@@ -54,8 +54,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("steps", 2) {
         steps(call, manner, &ids)
     } else if is("topology", 1) {
-        call.print("No topology information available\n");
-        Ok(())
+        topology::show(call, &ids)
     } else if is("burstbuffer", 2) || is("bbstat", 2) || is("dwstat", 2) {
         call.print("No burst buffer information available\n");
         Ok(())

@@ -34,6 +34,7 @@ impl State {
         for node in &mut self.nodes {
             node.hardware = effective(&node.reported, entries.get(&node.name).copied());
         }
+        self.read_topology();
     }
 
     pub(super) fn node_registered(

@@ -1,6 +1,7 @@
 //! From state to effects: sends, answers and the events that time and nodes bring about.
 
 pub(crate) mod depend;
+pub(crate) mod network;
 pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod queue;

@@ -41,6 +41,10 @@ pub(crate) struct Queue {
     pub(crate) names: Names,
     /// Nodes on which launches of a job failed.
     pub(crate) avoid: BTreeMap<JobId, NodeSet>,
+    /// When the last pass began.
+    pub(crate) now: Time,
+    /// Nodes of running jobs that have links of their own.
+    pub(crate) closed: Vec<NodeSet>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
     /// Items to be looked at in this turn.
@@ -305,7 +309,8 @@ impl Queue {
             }
         }
         let later = earliest.filter(|time| *time > now);
-        if let Some(time) = later {
+        // Who waits for few switches is looked at again when it has waited long enough.
+        if let Some(time) = later.or_else(|| Self::patience(state, pending).filter(|time| *time > now)) {
             timers.set(Timer::Ready(item), time);
         }
         let full = pending.group(state).filter(|group| group.room == 0);

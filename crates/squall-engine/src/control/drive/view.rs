@@ -2,6 +2,7 @@
 
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
+use squall_sched::topology::Topology;
 use squall_sched::{Candidate, NodeView, PartitionView, View};
 
 use super::queue::{Queue, pending};
@@ -39,6 +40,7 @@ impl View for Sight<'_> {
                 priority: pending.priority(),
                 need: &pending.spec.need,
                 time_limit_s: pending.standing.time_limit_s.or(pending.spec.limit_s()),
+                wish: self.queue.wish(self.state, &pending),
                 copies: pending.copies(self.state),
                 group: pending.group(self.state),
                 avoid: if item.array { None } else { self.queue.avoid.get(&item.id) },
@@ -58,6 +60,12 @@ impl View for Sight<'_> {
     }
     fn memory_per_cpu_mb(&self) -> u64 {
         self.state.config.def_mem_per_cpu_mb
+    }
+    fn topology(&self) -> Option<&Topology> {
+        Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())
+    }
+    fn closed(&self) -> &[NodeSet] {
+        &self.queue.closed
     }
     fn licenses(&self, name: &str) -> u32 {
         let held = self.state.index.licenses.get(name).copied().unwrap_or_default();

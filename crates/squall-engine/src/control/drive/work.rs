@@ -27,6 +27,7 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
     match timer {
         Timer::Ready(item) => {
             c.queue.dirty.insert(item);
+            c.queue.kick = true;
         }
         Timer::Deadline(item) => end_pending(c, now, item, EndState::Deadline, None, out),
         Timer::Limit(id) => end_running(c, now, id, EndState::Timeout, None, out),
@@ -128,6 +129,7 @@ pub(super) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
 
 /// One scheduling pass.
 pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
+    c.queue.look_at_network(&c.state, now);
     let plan = squall_sched::plan(&Sight { state: &c.state, queue: &c.queue }, &mut c.scratch);
     c.diag.cycles += 1;
     c.diag.cycle_depth_total += plan.looked_at;

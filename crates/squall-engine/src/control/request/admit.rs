@@ -13,6 +13,7 @@ use squall_sched::Constraint;
 
 use super::rights::{Deed, can};
 use crate::control::Who;
+use crate::control::drive::network;
 use crate::control::state::State;
 use crate::control::state::node::{Node, Partition};
 
@@ -23,6 +24,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     times(now, spec)?;
     place(state, &who.owner, spec)?;
     array(state, spec)?;
+    network::admit(&state.index.topology, &spec.others)?;
     if let Some(dependency) = &spec.dependency {
         dependable(state, dependency)?;
     }

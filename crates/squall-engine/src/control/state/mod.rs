@@ -14,6 +14,7 @@ use squall_model::job::{ArrayTask, JobSpec, Owner};
 use squall_model::license;
 use squall_model::time::Time;
 use squall_model::wire::client::JobName;
+use squall_sched::topology::{Source, Topology};
 
 use array::Array;
 use job::Job;
@@ -61,6 +62,8 @@ pub struct Index {
     pub pending: u64,
     /// Running and completing jobs.
     pub active: u64,
+    /// The network, as the configuration has it.
+    pub topology: Arc<Topology>,
     /// Licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
     /// Specs and owners seen last, so that equal ones are kept once.
@@ -161,6 +164,18 @@ impl State {
     /// How many there are of each license.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {
         license::parse(&self.config.licenses).unwrap_or_default()
+    }
+    /// The network that the configuration says. Hosts refuse a file with a fault; without any, nodes are alike.
+    pub(crate) fn read_topology(&mut self) {
+        let file = &self.config.topology;
+        let (plugin, param) = (&self.config.topology_plugin, &self.config.topology_param);
+        let source = Source { name: &file.name, text: &file.text, plugin, param };
+        let found = if file.name.is_empty() {
+            Topology::default()
+        } else {
+            Topology::read(&source, &|name| self.node_id(name), &[]).unwrap_or_default()
+        };
+        self.index.topology = Arc::new(found);
     }
     /// The node of that name.
     pub fn node_id(&self, name: &str) -> Option<NodeId> {

@@ -165,6 +165,7 @@ impl State {
             forgotten_before: cluster.forgotten_before,
             index,
         };
+        state.read_topology();
         for spec in all.wanting {
             state.want(&spec);
         }

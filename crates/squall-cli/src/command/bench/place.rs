@@ -1,0 +1,206 @@
+//! `bench place`: how long it takes to find every free prism for a job on a torus, and that jobs share no link.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use squall_sched::torus::{Ask, Axis, Board, Chooser, Fits, Frame, Link, Placed, Prism, Shape, Sums, route};
+use squall_sim::Seed;
+
+use super::{Finding, Options, round};
+
+/// Placements that are timed on each torus.
+const PLACEMENTS: usize = 400;
+/// Routers of the torus without usable nodes, as on Blue Waters.
+const HOLES: u32 = 108;
+/// Allocations that are checked unless said otherwise.
+const ALLOCATIONS: u64 = 1_000_000;
+/// Slack within which all shapes are looked at, percent.
+const SLACK: u32 = 10;
+/// What is to be reached, microseconds.
+const BAR_24_US: f64 = 300.0;
+const BAR_64_US: f64 = 5000.0;
+/// Pairs of a job's cells whose messages are routed; of smaller jobs all.
+const PAIRS: usize = 96;
+
+/// The 99th percentile on 24 x 24 x 24.
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    let mut random = Seed::new(24);
+    let (small, small_rows) = timed(&Frame::blue_waters(false), HOLES, &mut random);
+    let large = Frame::torus(&[64, 64, 64]).map_err(|e| e.to_string())?;
+    let (large, large_rows) = timed(&large, HOLES, &mut random);
+    let allocations = options.jobs.unwrap_or(ALLOCATIONS);
+    let (messages, shared) = check(allocations, &mut random)?;
+    let row = |name: &str, times: &Times, bar: Option<f64>| json!({ "what": name, "p50_us": round(times.at(0.5)), "p99_us": round(times.at(0.99)), "bar_us": bar });
+    let rows: Vec<Value> = vec![
+        row("24^3, all legal shapes", &small, Some(BAR_24_US)),
+        row("24^3, the choice among them", &small_rows, None),
+        row("64^3, all legal shapes", &large, Some(BAR_64_US)),
+        row("64^3, the choice among them", &large_rows, None),
+    ];
+    let fields = vec![
+        ("holes", json!(HOLES)),
+        ("slack_percent", json!(SLACK)),
+        ("placements", Value::Array(rows)),
+        ("large_p99_us", json!(round(large.at(0.99)))),
+        ("allocations", json!(allocations)),
+        ("messages_routed", json!(messages)),
+        ("links_shared", json!(shared)),
+    ];
+    Ok(Finding {
+        bench: "place",
+        figure: round(small.at(0.99)),
+        unit: "us at the 99th percentile",
+        limit: Some((BAR_24_US, "the bar")),
+        fields,
+    })
+}
+
+/// Times, rising.
+struct Times(Vec<f64>);
+
+impl Times {
+    fn new(mut times: Vec<f64>) -> Self {
+        times.sort_by(f64::total_cmp);
+        Self(times)
+    }
+    fn at(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((last as f64 * share).round() as usize).copied().unwrap_or_default()
+    }
+}
+
+/// Search and choice on a torus with holes that fills up and empties.
+fn timed(frame: &Frame, holes: u32, random: &mut Seed) -> (Times, Times) {
+    let mut board = Board::new(frame.clone());
+    let mut sums = Sums::default();
+    let mut lacking = vec![0; frame.cells()];
+    for _ in 0..holes {
+        let cell = random.below(frame.cells() as u64) as usize;
+        lacking[cell] = frame.per_router() as i32;
+        board.retire(cell, frame.per_router());
+    }
+    let mut chooser = Chooser::new(frame);
+    let mut fits = Fits::default();
+    let mut running: Vec<Prism> = Vec::new();
+    let (mut searches, mut choices) = (Vec::new(), Vec::new());
+    for _ in 0..PLACEMENTS {
+        let nodes = random.spread(1, frame.cells() as u64 * u64::from(frame.per_router()) / 4) as u32;
+        let shapes = chooser
+            .shapes()
+            .between(nodes.div_ceil(frame.per_router()), (nodes + nodes * SLACK / 100).div_ceil(frame.per_router()));
+        let started = Instant::now();
+        sums.build(frame, lacking.iter().copied());
+        std::hint::black_box(search(&mut fits, &board, &shapes));
+        searches.push(started.elapsed().as_secs_f64() * 1e6);
+        let started = Instant::now();
+        let placed = chooser.prism(&board, &Ask { nodes, geometry: None, end: 0 });
+        choices.push(started.elapsed().as_secs_f64() * 1e6);
+        settle(&mut board, &mut running, placed, random);
+    }
+    (Times::new(searches), Times::new(choices))
+}
+
+/// How many free prisms there are of all shapes.
+fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
+    fits.renew();
+    let mut count = 0;
+    for shape in shapes {
+        count += fits.anchors(board.frame(), board.open(), &shape.size).iter().map(|w| w.count_ones()).sum::<u32>();
+    }
+    count
+}
+
+/// The job runs; if it found no place, or sometimes, another one ends.
+fn settle(board: &mut Board, running: &mut Vec<Prism>, placed: Option<Placed>, random: &mut Seed) {
+    let full = placed.is_none();
+    if let Some(placed) = placed {
+        board.close(&placed.prism, 1 + random.below(10_000) as u32);
+        running.push(placed.prism);
+    }
+    while !running.is_empty() && (random.below(4) == 0 || (full && random.below(3) != 0)) {
+        let at = random.below(running.len() as u64) as usize;
+        board.reopen(&running.swap_remove(at));
+    }
+}
+
+/// Allocates and frees on small and large tori, and routes messages between the cells of every job: messages routed,
+/// and links that two jobs had at the same time.
+fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
+    let axis = |extent, weight, wrap| Axis { extent, wrap, weight };
+    let frames = [
+        Frame::new(vec![axis(8, 2, true), axis(6, 1, true), axis(7, 2, true)], 2, false),
+        Frame::new(vec![axis(5, 1, true), axis(9, 1, false), axis(12, 1, true)], 1, false),
+        Frame::new(vec![axis(4, 1, true), axis(3, 1, true), axis(4, 1, true), axis(5, 1, true)], 1, false),
+        Frame::new(vec![axis(16, 1, true), axis(10, 1, true)], 1, false),
+    ];
+    let (mut messages, mut shared) = (0, 0);
+    for frame in frames {
+        let frame = frame.map_err(|e| e.to_string())?;
+        let mut links = Owners { owner: vec![0; frame.cells() * frame.axes().len() * 2], ..Owners::default() };
+        let mut board = Board::new(frame.clone());
+        for _ in 0..frame.cells() / 50 {
+            board.retire(random.below(frame.cells() as u64) as usize, 1);
+        }
+        let mut chooser = Chooser::new(&frame);
+        let mut running: Vec<(Prism, Vec<usize>)> = Vec::new();
+        let mut placed = 0;
+        while placed < allocations.div_ceil(4) {
+            let nodes = random.spread(1, board.usable_nodes() / 3) as u32;
+            let found = chooser.prism(&board, &Ask { nodes, geometry: None, end: 1 });
+            if let Some(found) = found {
+                placed += 1;
+                board.close(&found.prism, 1);
+                let used = links.book(&frame, &found.prism, placed as u32, random);
+                running.push((found.prism, used));
+            }
+            while !running.is_empty() && (found.is_none() || random.below(8) == 0) {
+                let (prism, used) = running.swap_remove(random.below(running.len() as u64) as usize);
+                for at in used {
+                    links.owner[at] = 0;
+                }
+                board.reopen(&prism);
+                if random.below(2) == 0 {
+                    break;
+                }
+            }
+        }
+        messages += links.messages;
+        shared += links.shared;
+    }
+    Ok((messages, shared))
+}
+
+/// Which job each link carries.
+#[derive(Default)]
+struct Owners {
+    owner: Vec<u32>,
+    messages: u64,
+    shared: u64,
+}
+
+impl Owners {
+    /// Routes messages between the cells of a job; the links that they took.
+    fn book(&mut self, frame: &Frame, prism: &Prism, job: u32, random: &mut Seed) -> Vec<usize> {
+        let volume = prism.volume();
+        let mut used = Vec::new();
+        let all = volume * volume <= PAIRS;
+        for at in 0..(volume * volume).min(PAIRS) {
+            let (from, to) = if all {
+                (at / volume, at % volume)
+            } else {
+                (random.below(volume as u64) as usize, random.below(volume as u64) as usize)
+            };
+            let (from, to) = (frame.cell(&prism.place(from)), frame.cell(&prism.place(to)));
+            self.messages += 1;
+            route(frame, from, to, random.below(2) == 0, |link: Link| {
+                let at = (link.cell * frame.axes().len() + link.axis) * 2 + usize::from(link.up);
+                if self.owner[at] != job {
+                    self.shared += u64::from(self.owner[at] != 0);
+                    self.owner[at] = job;
+                    used.push(at);
+                }
+            });
+        }
+        used
+    }
+}

@@ -1,0 +1,409 @@
+//! Which nodes a job gets by the topology: those that could take it are put in order, the ones to be used first, and
+//! those that may not be used are left out.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+
+use super::{Group, Kind, Switch, Topology, Torus};
+use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull};
+
+/// Jobs of more nodes are sensitive unless they say otherwise.
+const SMALL_NODES: u32 = 8;
+
+/// How a job's traffic and others' go together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// Not said: sensitive if it is more than a few nodes.
+    #[default]
+    Unsaid,
+    /// It needs links of its own.
+    Sensitive,
+    /// It talks to neighbours: a prism if there is one, else nodes close together.
+    Local,
+    /// It does not care and disturbs nobody.
+    Tolerant,
+}
+
+/// What a job wishes of the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// `--network`.
+    pub network: Network,
+    /// `--geometry`: extents of its prism.
+    pub geometry: Option<Coords>,
+    /// `--switches`: most leaf switches, while it still waits for that.
+    pub switches: Option<u32>,
+}
+
+/// A wish that can't be understood: option and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WishFault {
+    /// The option.
+    pub option: &'static str,
+    /// What it says.
+    pub value: String,
+}
+
+impl fmt::Display for WishFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}={}", self.option, self.value)
+    }
+}
+
+impl Wish {
+    /// From a job's options. Words of `--network` that are others' (Slurm passes them on to switches) mean nothing.
+    pub fn of(others: &[(String, String)]) -> Result<Self, WishFault> {
+        let mut wish = Self::default();
+        for (option, value) in others {
+            match option.as_str() {
+                "network" => wish.network = network(value),
+                "geometry" => {
+                    let fault = || WishFault { option: "geometry", value: value.clone() };
+                    wish.geometry = Some(geometry(value).ok_or_else(fault)?);
+                }
+                "switches" => {
+                    let fault = || WishFault { option: "switches", value: value.clone() };
+                    let count = value.split('@').next().unwrap_or_default();
+                    wish.switches = Some(count.parse().ok().filter(|n| *n > 0).ok_or_else(fault)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(wish)
+    }
+    /// Whether a job of so many nodes needs links of its own.
+    pub fn is_sensitive(&self, nodes: u32) -> bool {
+        match self.network {
+            Network::Unsaid => nodes > SMALL_NODES || self.geometry.is_some(),
+            Network::Sensitive => true,
+            Network::Local | Network::Tolerant => false,
+        }
+    }
+}
+
+fn network(value: &str) -> Network {
+    let words = value.split(',').map(|word| match word.trim().to_ascii_lowercase().as_str() {
+        "sensitive" | "commintolerant" | "noisy" => Network::Sensitive,
+        "local" | "commlocal" => Network::Local,
+        "tolerant" | "commtolerant" | "commtransparent" | "insensitive" => Network::Tolerant,
+        _ => Network::Unsaid,
+    });
+    words.fold(Network::Unsaid, |found, word| if word == Network::Unsaid { found } else { word })
+}
+
+/// `11x8x8`.
+fn geometry(text: &str) -> Option<Coords> {
+    let mut size = [1; AXES_MAX];
+    let mut parts = text.split(['x', 'X']);
+    for (axis, part) in parts.by_ref().take(AXES_MAX).enumerate() {
+        size[axis] = part.trim().parse().ok().filter(|n| *n > 0)?;
+    }
+    parts.next().is_none().then_some(size)
+}
+
+/// What is kept from one choice to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    tori: Vec<TorusMemory>,
+}
+
+#[derive(Debug)]
+struct TorusMemory {
+    chooser: Chooser,
+    cells: usize,
+    /// Place of each cell in a line.
+    rank: Vec<u32>,
+}
+
+/// What is to be known of a choice.
+pub(crate) struct Scene<'a> {
+    /// Nodes wanted at least.
+    pub(crate) nodes: u32,
+    /// Tasks over all nodes.
+    pub(crate) tasks: u64,
+    /// What the job wishes.
+    pub(crate) wish: Wish,
+    /// Nodes of jobs that have links of their own.
+    pub(crate) closed: &'a [NodeSet],
+    /// Whether nothing runs on a node.
+    pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
+    /// Whether a node is up.
+    pub(crate) up: &'a dyn Fn(NodeId) -> bool,
+}
+
+/// Puts the nodes that could take tasks (node, tasks) in the order in which they are to be used and drops those that
+/// may not be. False: as things are the job waits.
+pub(crate) fn arrange(
+    topology: &Topology,
+    memory: &mut Memory,
+    scene: &Scene<'_>,
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    let wanted = wanted(scene, fits);
+    match &topology.kind {
+        Kind::Flat => true,
+        Kind::Tree { switches, dragonfly } => tree(topology, switches, *dragonfly, (scene, wanted), fits),
+        Kind::Block { blocks, sizes } => block(topology, blocks, sizes, wanted, fits),
+        Kind::Ring(rings) => ring(topology, rings, wanted, fits),
+        Kind::Torus(tori) => torus(topology, tori, memory, (scene, wanted), fits),
+    }
+}
+
+/// About how many nodes will be used.
+fn wanted(scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> usize {
+    let most = fits.iter().map(|(_, tasks)| u64::from(*tasks)).max().unwrap_or(1).max(1);
+    (scene.nodes as usize).max(scene.tasks.div_ceil(most) as usize).max(1)
+}
+
+/// Leaves in the order that uses few of them: the one that just suffices, or the largest and so on. (leaf, nodes)
+fn best_fit(mut leaves: Vec<(usize, usize)>, wanted: usize) -> Vec<usize> {
+    let (mut left, mut order) = (wanted, Vec::new());
+    while !leaves.is_empty() {
+        let enough = leaves.iter().filter(|(_, nodes)| *nodes >= left).min_by_key(|(leaf, nodes)| (*nodes, *leaf));
+        let next = enough.or_else(|| leaves.iter().min_by_key(|(leaf, nodes)| (Reverse(*nodes), *leaf)));
+        let Some(&(leaf, nodes)) = next else { break };
+        leaves.retain(|(other, _)| *other != leaf);
+        order.push(leaf);
+        left = left.saturating_sub(nodes);
+    }
+    order
+}
+
+/// How many of the nodes are in each group.
+fn by_group(topology: &Topology, count: usize, fits: &[(NodeId, u32)]) -> Vec<usize> {
+    let mut counts = vec![0; count];
+    for (group, _) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
+        counts[group] += 1;
+    }
+    counts
+}
+
+/// Sorts by the order of groups, those of no group last.
+fn sort_by_groups(topology: &Topology, order: &[usize], count: usize, fits: &mut Vec<(NodeId, u32)>) {
+    let mut rank = vec![usize::MAX; count];
+    order.iter().enumerate().for_each(|(at, group)| rank[*group] = at);
+    fits.retain(|(node, _)| topology.place(*node).is_some_and(|(group, _)| rank[group] != usize::MAX));
+    fits.sort_by_key(|(node, _)| topology.place(*node).map(|(group, at)| (rank[group], at)));
+}
+
+/// The lowest switch below which there is enough room, of these the one with the least; on its leaves by best fit.
+fn tree(
+    topology: &Topology,
+    switches: &[Switch],
+    dragonfly: bool,
+    (scene, wanted): (&Scene<'_>, usize),
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    let counts = by_group(topology, switches.len(), fits);
+    let leaves = |within: &dyn Fn(usize) -> bool| -> Vec<(usize, usize)> {
+        counts.iter().copied().enumerate().filter(|(at, nodes)| *nodes > 0 && within(*at)).collect()
+    };
+    let below =
+        |top: usize| move |at: usize| std::iter::successors(Some(at), |&at| switches[at].parent).any(|a| a == top);
+    let room = |top: usize| leaves(&below(top)).iter().map(|(_, nodes)| nodes).sum::<usize>();
+    let tops = (0..switches.len()).map(|at| (switches[at].level, room(at), at)).filter(|(_, room, _)| *room >= wanted);
+    let top = tops.min().map(|(_, _, at)| at);
+    let within = match top {
+        Some(top) => leaves(&below(top)),
+        None => leaves(&|_| true),
+    };
+    let order = best_fit(within, wanted);
+    let mut used = 0;
+    let needed = order.iter().take_while(|leaf| {
+        let more = used < wanted;
+        used += counts[**leaf];
+        more
+    });
+    let needed = needed.count();
+    if scene.wish.switches.is_some_and(|most| needed > most as usize) {
+        return false;
+    }
+    let spread = dragonfly && needed > 1;
+    sort_by_groups(topology, &order, switches.len(), fits);
+    if spread {
+        // One of each leaf in turn: all links between groups are used.
+        let mut taken = vec![0; switches.len()];
+        let turns: Vec<usize> = fits
+            .iter()
+            .map(|(node, _)| {
+                let group = topology.place(*node).map_or(0, |(group, _)| group);
+                taken[group] += 1;
+                taken[group]
+            })
+            .collect();
+        let mut turned: Vec<_> = turns.into_iter().zip(fits.iter().copied()).collect();
+        turned.sort_by_key(|(turn, _)| *turn);
+        *fits = turned.into_iter().map(|(_, fit)| fit).collect();
+    }
+    true
+}
+
+/// The smallest run of blocks that is put together to a size and has room.
+fn block(topology: &Topology, blocks: &[Group], sizes: &[u32], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
+    let counts = by_group(topology, blocks.len(), fits);
+    let base = sizes.first().copied().unwrap_or(1).max(1);
+    let mut spans: Vec<usize> = sizes.iter().map(|size| (size / base) as usize).collect();
+    spans.push(blocks.len().max(1));
+    for span in spans {
+        let runs = (0..blocks.len()).step_by(span).map(|from| from..(from + span).min(blocks.len()));
+        let roomy = runs.map(|run| (counts[run.clone()].iter().sum::<usize>(), run));
+        let best = roomy.filter(|(room, _)| *room >= wanted).min_by_key(|(room, run)| (*room, run.start));
+        if let Some((_, run)) = best {
+            let order = best_fit(run.filter(|at| counts[*at] > 0).map(|at| (at, counts[at])).collect(), wanted);
+            sort_by_groups(topology, &order, blocks.len(), fits);
+            return true;
+        }
+    }
+    true
+}
+
+/// Neighbours on one ring: the shortest free run that has room.
+fn ring(topology: &Topology, rings: &[Group], wanted: usize, fits: &mut Vec<(NodeId, u32)>) -> bool {
+    let mut best: Option<(usize, usize, usize)> = None;
+    for (at, ring) in rings.iter().enumerate() {
+        let n = ring.nodes.len();
+        let mut free = vec![false; n];
+        for (group, place) in fits.iter().filter_map(|(node, _)| topology.place(*node)) {
+            if group == at {
+                free[place] = true;
+            }
+        }
+        if free.iter().all(|free| *free) {
+            if n >= wanted && best.is_none_or(|(len, ..)| n < len) {
+                best = Some((n, at, 0));
+            }
+            continue;
+        }
+        for from in (0..n).filter(|from| free[*from] && !free[(from + n - 1) % n]) {
+            let len = (0..n).take_while(|step| free[(from + step) % n]).count();
+            if len >= wanted && best.is_none_or(|(shortest, ..)| len < shortest) {
+                best = Some((len, at, from));
+            }
+        }
+    }
+    let Some((len, at, from)) = best else { return false };
+    let n = rings[at].nodes.len();
+    let step = |node: NodeId| {
+        let (group, place) = topology.place(node)?;
+        Some((place + n - from) % n).filter(|step| group == at && *step < len)
+    };
+    fits.retain(|(node, _)| step(*node).is_some());
+    fits.sort_by_key(|(node, _)| step(*node));
+    fits.truncate(wanted.max(1));
+    true
+}
+
+fn torus(
+    topology: &Topology,
+    tori: &[Torus],
+    memory: &mut Memory,
+    (scene, wanted): (&Scene<'_>, usize),
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    memory.prepare(tori);
+    let nodes = wanted as u32;
+    let sensitive = scene.wish.is_sensitive(nodes);
+    let tries = sensitive || scene.wish.network == Network::Local || scene.wish.geometry.is_some();
+    for (at, torus) in tori.iter().enumerate().filter(|_| tries) {
+        let board = board(topology, tori, at, scene, fits);
+        let chooser = &mut memory.tori[at].chooser;
+        let ask = Ask { nodes, geometry: scene.wish.geometry, end: 0 };
+        let prism = listed(torus, chooser, &board, &ask).or_else(|| Some(chooser.prism(&board, &ask)?.prism));
+        if let Some(prism) = prism {
+            let place = |node: NodeId| {
+                let (group, cell) = topology.place(node)?;
+                let coords = torus.frame.coords(cell);
+                (group == at && prism.contains(&torus.frame, &coords)).then(|| {
+                    let off = |a: usize| {
+                        let n = torus.frame.axes()[a].extent;
+                        (coords[a] + n - prism.at[a]) % n
+                    };
+                    (0..torus.frame.axes().len()).map(off).collect::<Vec<u32>>()
+                })
+            };
+            fits.retain(|(node, _)| place(*node).is_some());
+            fits.sort_by_cached_key(|(node, _)| place(*node));
+            return true;
+        }
+    }
+    if sensitive || scene.wish.geometry.is_some() {
+        return false;
+    }
+    scatter(topology, tori, memory, scene, fits);
+    true
+}
+
+/// A shape of the file's list that has just so many nodes.
+fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Option<Prism> {
+    let per_router = torus.frame.per_router();
+    let same = |size: &&Coords| size.iter().product::<u32>() * per_router == ask.nodes && torus.frame.closed(size);
+    let shapes: Vec<Coords> = torus.placements.iter().filter(same).copied().collect();
+    shapes
+        .into_iter()
+        .find_map(|size| chooser.prism(board, &Ask { geometry: Some(size), ..*ask }).map(|found| found.prism))
+}
+
+/// Into routers that are in use already and columns that are broken already; then along a Hilbert curve.
+fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
+    let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
+    let compact = scene.wish.network == Network::Local;
+    fits.sort_by_cached_key(|(node, _)| {
+        let Some((at, cell)) = topology.place(*node) else { return (false, 0, u32::MAX) };
+        let board = &boards[at];
+        let column = board.open()[cell / board.frame().axes()[board.frame().axes().len() - 1].extent as usize];
+        let rank = memory.tori[at].rank[cell];
+        if compact { (false, 0, rank) } else { (board.is_open(cell), column.count_ones(), rank) }
+    });
+}
+
+/// The board of one torus as a job sees it: open is what it could take and nobody else is on.
+fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits: &[(NodeId, u32)]) -> Board {
+    let torus = &tori[at];
+    let mut board = Board::new(torus.frame.clone());
+    let mut free = vec![0; torus.cells.len()];
+    for (node, _) in fits {
+        if let Some((group, cell)) = topology.place(*node)
+            && group == at
+            && (scene.idle)(*node)
+        {
+            free[cell] += 1;
+        }
+    }
+    for (cell, nodes) in torus.cells.iter().enumerate() {
+        let up = nodes.iter().filter(|node| (scene.up)(**node)).count() as u32;
+        board.retire(cell, torus.frame.per_router() - up);
+        if free[cell] < up {
+            board.take(cell, up - free[cell], 1);
+        }
+    }
+    for nodes in scene.closed {
+        let cells = nodes.iter().filter_map(|node| topology.place(node)).filter(|(group, _)| *group == at);
+        if let Some(hull) = hull(&torus.frame, cells.map(|(_, cell)| cell)) {
+            board.close(&hull, 1);
+        }
+    }
+    board
+}
+
+impl Memory {
+    fn prepare(&mut self, tori: &[Torus]) {
+        let same = self.tori.len() == tori.len()
+            && self.tori.iter().zip(tori).all(|(memory, torus)| memory.cells == torus.cells.len());
+        if !same {
+            let memory = |torus: &Torus| {
+                let mut rank = vec![0; torus.cells.len()];
+                Order::Hilbert
+                    .cells(&torus.frame)
+                    .into_iter()
+                    .enumerate()
+                    .for_each(|(at, cell)| rank[cell] = at as u32);
+                TorusMemory { chooser: Chooser::new(&torus.frame), cells: torus.cells.len(), rank }
+            };
+            self.tori = tori.iter().map(memory).collect();
+        }
+        self.tori.iter_mut().for_each(|memory| memory.chooser.renew());
+    }
+}

@@ -1,0 +1,131 @@
+//! Slurm's files are read, faults are named with their line, and nodes are chosen as the network wants it.
+
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+
+use super::pick::{Memory, Network, Scene, arrange};
+use super::{Kind, Source, Topology, Wish};
+
+fn node(name: &str) -> Option<NodeId> {
+    name.strip_prefix('n')?.parse().ok().filter(|n| (1..=64).contains(n)).map(|n: u32| NodeId(n - 1))
+}
+
+fn read(name: &str, text: &str) -> Result<Topology, String> {
+    Topology::read(&Source { name, text, ..Source::default() }, &node, &[]).map_err(|fault| fault.to_string())
+}
+
+const TREE: &str = "# two racks\nSwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n[5-10] LinkSpeed=2\n\
+                    SwitchName=top Switches=s[0-1]\n";
+
+#[test]
+fn a_tree_is_read() {
+    let topology = read("topology.conf", TREE).unwrap();
+    assert_eq!(topology.address(NodeId(4), "n5"), ("top.s1.n5".into(), "switch.switch.node".into()));
+    assert_eq!(topology.distance(NodeId(0), NodeId(1)), Some(2));
+    assert_eq!(topology.distance(NodeId(0), NodeId(9)), Some(4));
+    let levels: Vec<_> =
+        topology.domains().into_iter().map(|(level, name, nodes)| (level, name.to_owned(), nodes.len())).collect();
+    assert_eq!(levels, [(0, "s0".into(), 4), (0, "s1".into(), 6), (1, "top".into(), 10)]);
+    let yaml = "---\n- topology: t\n  cluster_default: true\n  tree:\n    switches:\n    - switch: s0\n      nodes: n[1-4]\n\
+                \x20   - switch: s1\n      nodes: n[5-10] # more\n    - switch: top\n      children: s[0-1]\n\
+                - topology: other\n  flat: true\n";
+    let again = read("topology.yaml", yaml).unwrap();
+    assert_eq!(again.place, topology.place);
+}
+
+#[test]
+fn blocks_rings_and_tori_are_read() {
+    let text = "- topology: b\n  block:\n    block_sizes: [4, 8]\n    blocks:\n      - block: b1\n        nodes: n[1-4]\n\
+                \x20     - block: b2\n        nodes: n[5-8]\n";
+    let Kind::Block { sizes, blocks } = read("topology.yaml", text).unwrap().kind else { panic!() };
+    assert_eq!((sizes, blocks.len()), (vec![4, 8], 2));
+    let text = "- topology: r\n  ring:\n    rings:\n      - ring: r1\n        nodes: n[1-16]\n";
+    let ring = read("topology.yaml", text).unwrap();
+    assert_eq!(ring.distance(NodeId(0), NodeId(15)), Some(1));
+    let text = "- topology: t\n  torus3d:\n    toruses:\n      - name: pod\n        dims: {x: 4, y: 2, z: 3}\n        \
+                nodes: n[1-48]\n        nodes_per_router: 2\n        wrap: [true, true, false]\n        weight: {x: 2, y: 1, z: 2}\n        \
+                placements:\n          - dims: {x: 2, y: 2, z: 2}\n";
+    let torus = read("topology.yaml", text).unwrap();
+    assert_eq!(torus.address(NodeId(2), "n3").0, "pod.1x0x0.n3", "x counts fastest, two nodes at each router");
+    assert_eq!(torus.distance(NodeId(0), NodeId(6)), Some(1), "over the edge");
+    assert_eq!(torus.distance(NodeId(0), NodeId(47)), Some(1 + 1 + 2), "z has an end");
+    let conf =
+        read("topology.conf", "TorusName=pod Dims=4x2x3 Nodes=n[1-48] NodesPerRouter=2 Wrap=yes,yes,no Weight=2,1,2\n");
+    assert_eq!(conf.unwrap().place, torus.place);
+}
+
+#[test]
+fn faults_are_named() {
+    let conf = |text: &str| read("topology.conf", text).unwrap_err();
+    assert_eq!(
+        conf("SwitchName=a Nodes=n1\n\nSwitchName=b Nodes=n[1-2]\n"),
+        "line 3: node `n1` stands in line 1 already"
+    );
+    assert_eq!(
+        conf("SwitchName=a Switches=b,c\nSwitchName=b Nodes=n1\n"),
+        "line 1: switch `a` names an unknown switch `c`"
+    );
+    assert_eq!(conf("SwitchName=a Nodes=x1\n"), "line 1: there is no node `x1`");
+    assert_eq!(conf("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"), "line 1: switch `a` is below itself");
+    assert!(conf("TorusName=t Dims=4x4x4 Nodes=n[1-63]\n").contains("line 1: 63 nodes for 4x4x4 = 64 places"));
+    assert!(conf("TorusName=t Dims=4x0x4 Nodes=n[1-63]\n").contains("extent"));
+    assert!(conf("TorusName=t Dims=1x1x65 Nodes=n[1-63]\n").contains("at most 64"));
+    assert!(conf("Switch=a\n").contains("line 1"));
+    let yaml = |text: &str| read("topology.yaml", text).unwrap_err();
+    assert_eq!(
+        yaml("- topology: a\n  tree:\n    switches:\n    - switch: s\n      node: n1\n"),
+        "line 5: unknown key `node`; known here: switch, nodes, children"
+    );
+    assert!(yaml("- topology: a\n").starts_with("line 1: exactly one of"));
+    assert!(yaml("- topology: a\n  flat: yes\n  tree: x\n").starts_with("line 1"));
+    let hole =
+        Topology::read(&Source { name: "topology.conf", text: TREE, ..Source::default() }, &node, &["n11".to_owned()]);
+    assert_eq!(hole.unwrap_err().to_string(), "line 4: node `n11` of the configuration stands nowhere");
+}
+
+/// The nodes chosen for a job of `nodes` nodes, those of `busy` being in use.
+fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[NodeSet]) -> Option<Vec<u32>> {
+    let mut fits: Vec<(NodeId, u32)> =
+        (0..topology.place.len() as u32).filter(|n| !busy.contains(n)).map(|n| (NodeId(n), 1)).collect();
+    let scene = Scene { nodes, tasks: 0, wish, closed, idle: &|node| !busy.contains(&node.0), up: &|_| true };
+    let fine = arrange(topology, &mut Memory::default(), &scene, &mut fits);
+    fine.then(|| fits.into_iter().take(nodes as usize).map(|(node, _)| node.0).collect())
+}
+
+#[test]
+fn the_smallest_switch_that_fits() {
+    let topology = read("topology.conf", TREE).unwrap();
+    let free = Wish::default();
+    assert_eq!(chosen(&topology, 3, free, &[], &[]), Some(vec![0, 1, 2]));
+    assert_eq!(chosen(&topology, 3, free, &[0, 1], &[]), Some(vec![4, 5, 6]));
+    assert_eq!(chosen(&topology, 8, free, &[], &[]), Some(vec![4, 5, 6, 7, 8, 9, 0, 1]));
+    let one = Wish { switches: Some(1), ..free };
+    assert_eq!(chosen(&topology, 8, one, &[], &[]), None);
+    assert!(chosen(&topology, 6, one, &[], &[]).is_some());
+}
+
+#[test]
+fn sensitive_jobs_get_prisms_of_their_own() {
+    let topology = read("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n").unwrap();
+    let first = chosen(&topology, 16, Wish::default(), &[], &[]).unwrap();
+    let closed: Vec<NodeSet> = vec![first.iter().map(|n| NodeId(*n)).collect()];
+    assert!(topology.closed(&closed[0]), "{first:?}");
+    let second = chosen(&topology, 16, Wish::default(), &first, &closed).unwrap();
+    assert!(second.iter().all(|n| !first.contains(n)));
+    // Every second plane is broken: nothing legal is left for 16, but there is room.
+    let broken: Vec<u32> = (0..64).filter(|n| n % 4 == 1 || n % 4 == 3).collect();
+    let busy: Vec<u32> = broken.iter().copied().chain([0, 2]).collect();
+    assert_eq!(chosen(&topology, 16, Wish::default(), &busy, &[]), None);
+    let tolerant = Wish { network: Network::Tolerant, ..Wish::default() };
+    assert_eq!(chosen(&topology, 16, tolerant, &busy, &[]).map(|nodes| nodes.len()), Some(16));
+    let asked = Wish::of(&[("geometry".into(), "2x4x2".into()), ("network".into(), "commintolerant".into())]).unwrap();
+    let shaped = chosen(&topology, 16, asked, &[], &[]).unwrap();
+    assert!(topology.closed(&shaped.iter().map(|n| NodeId(*n)).collect()));
+}
+
+#[test]
+fn neighbours_on_a_ring() {
+    let ring = read("topology.conf", "RingName=r Nodes=n[1-8]\n").unwrap();
+    assert_eq!(chosen(&ring, 3, Wish::default(), &[1, 4], &[]), Some(vec![5, 6, 7]));
+    assert_eq!(chosen(&ring, 5, Wish::default(), &[1, 4], &[]), None);
+}

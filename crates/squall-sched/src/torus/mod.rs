@@ -1,0 +1,25 @@
+//! Tori and meshes: prisms that keep a job's traffic to themselves, found fast and chosen well.
+
+mod board;
+mod choose;
+mod frame;
+mod order;
+mod reserve;
+mod route;
+mod search;
+mod shapes;
+mod sums;
+
+pub use board::Board;
+pub(crate) use choose::turned;
+pub use choose::{Ask, Chooser, Placed, Step};
+pub use frame::{AXES_MAX, Axis, Coords, Frame, FrameFault, Prism, hull};
+pub use order::Order;
+pub use reserve::{Reservation, earliest};
+pub use route::{Link, Loads, across, route};
+pub use search::Fits;
+pub use shapes::{Shape, Shapes};
+pub use sums::Sums;
+
+#[cfg(test)]
+mod tests;

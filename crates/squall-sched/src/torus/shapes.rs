@@ -1,0 +1,60 @@
+//! The legal shapes of prisms on a frame, by their number of cells.
+
+use super::frame::{AXES_MAX, Coords, Frame};
+use super::search::by_last_axis;
+
+/// A shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Extents.
+    pub size: Coords,
+    /// Cells.
+    pub volume: u32,
+    /// See [`Frame::bisection`].
+    pub bisection: u64,
+}
+
+/// All legal shapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shapes {
+    /// By volume.
+    shapes: Vec<Shape>,
+}
+
+impl Shapes {
+    /// Of a frame.
+    pub fn new(frame: &Frame) -> Self {
+        let mut sizes = vec![[1; AXES_MAX]];
+        for (at, axis) in frame.axes().iter().enumerate() {
+            let legal: Vec<u32> = (1..=axis.extent).filter(|extent| frame.legal(at, *extent)).collect();
+            let longer = sizes.iter().flat_map(|size| {
+                legal.iter().map(move |&extent| {
+                    let mut size = *size;
+                    size[at] = extent;
+                    size
+                })
+            });
+            sizes = longer.collect();
+        }
+        let shape = |size: Coords| Shape { size, volume: size.iter().product(), bisection: frame.bisection(&size) };
+        let mut shapes: Vec<Shape> = sizes.into_iter().map(shape).collect();
+        shapes.sort_by(|a, b| a.volume.cmp(&b.volume).then_with(|| by_last_axis(&a.size, &b.size)));
+        Self { shapes }
+    }
+    /// Those with at least `least` and at most `most` cells, in the order that suits [`super::Fits`].
+    pub fn between(&self, least: u32, most: u32) -> Vec<Shape> {
+        let from = self.shapes.partition_point(|shape| shape.volume < least);
+        let to = self.shapes.partition_point(|shape| shape.volume <= most);
+        let mut found = self.shapes.get(from..to).unwrap_or_default().to_vec();
+        found.sort_by(|a, b| by_last_axis(&a.size, &b.size));
+        found
+    }
+    /// The smallest volume of a legal shape with at least so many cells.
+    pub fn next(&self, least: u32) -> Option<u32> {
+        self.shapes.get(self.shapes.partition_point(|shape| shape.volume < least)).map(|shape| shape.volume)
+    }
+    /// All, by volume.
+    pub fn all(&self) -> &[Shape] {
+        &self.shapes
+    }
+}
