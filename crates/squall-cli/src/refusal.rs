@@ -3,6 +3,7 @@
 use squall_model::wire::client::Refusal;
 
 use crate::client::ClientError;
+use crate::format::words::limit_reason;
 use crate::options::Tool;
 
 /// What a failed request is called by the command that made it.
@@ -39,7 +40,7 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::NotRequeueable => "Requested operation is presently disabled",
         Refusal::ArrayTooLarge { .. } => "Invalid job array specification",
         Refusal::TooLarge(..) => "Pathname of a file, directory or other parameter too long",
-        Refusal::QueueFull(_) => {
+        Refusal::QueueFull(_) | Refusal::Limit(..) => {
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
         }
         Refusal::DiskFull => "I/O error writing script/environment to file",
@@ -47,6 +48,8 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::Busy => "Requested nodes are busy",
         Refusal::Revoked => "Job has already finished",
         Refusal::NotSupported(_) => "Requested operation not supported on this system",
+        Refusal::Stale => "Accounts were changed by somebody else meanwhile; try again",
+        Refusal::Contradiction(..) => "Invalid argument",
         Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
     };
     words.to_owned()
@@ -98,6 +101,8 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::DiskFull => {
             Some("the controller's disk is full: no new jobs until there is room; running jobs go on".to_owned())
         }
+        Refusal::Limit(whose, limit) => Some(limit_reason(*whose, *limit).to_owned()),
+        Refusal::Contradiction(what, why) => Some(format!("{what}: {why}")),
         Refusal::KeyReused => Some("the request's key was used before for something else; submit again".to_owned()),
         Refusal::HeldByAdmin => Some("the job is held by an operator, who must release it".to_owned()),
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),

@@ -5,6 +5,7 @@ mod binary;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits;
+use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::wire::fabric::Window;
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
@@ -63,6 +64,54 @@ pub struct Config {
     /// Licenses of the whole cluster: `fluent:10,matlab:2`.
     #[serde(alias = "Licenses")]
     pub licenses: String,
+    /// What of accounts a job must have.
+    #[serde(alias = "AccountingStorageEnforce")]
+    pub accounting_storage_enforce: Enforce,
+    /// Who goes first.
+    #[serde(alias = "PriorityType")]
+    pub priority_type: PriorityType,
+    /// What having waited for `priority_max_age_s` is worth.
+    #[serde(alias = "PriorityWeightAge")]
+    pub priority_weight_age: u32,
+    /// What being the farthest below one's share is worth.
+    #[serde(alias = "PriorityWeightFairshare")]
+    pub priority_weight_fairshare: u32,
+    /// What asking for the whole cluster is worth (or for little, with `priority_favor_small`).
+    #[serde(alias = "PriorityWeightJobSize")]
+    pub priority_weight_job_size: u32,
+    /// What the partition with the highest `priority_job_factor` is worth.
+    #[serde(alias = "PriorityWeightPartition")]
+    pub priority_weight_partition: u32,
+    /// What the QOS with the highest priority is worth.
+    #[serde(alias = "PriorityWeightQOS")]
+    pub priority_weight_qos: u32,
+    /// What the association with the highest priority is worth.
+    #[serde(alias = "PriorityWeightAssoc")]
+    pub priority_weight_assoc: u32,
+    /// After so many seconds waiting longer is worth no more.
+    #[serde(alias = "PriorityMaxAge")]
+    pub priority_max_age_s: Seconds,
+    /// After so many seconds usage counts half; 0: it counts for ever.
+    #[serde(alias = "PriorityDecayHalfLife")]
+    pub priority_decay_half_life_s: Seconds,
+    /// When usage is forgotten.
+    #[serde(alias = "PriorityUsageResetPeriod")]
+    pub priority_usage_reset_period: ResetPeriod,
+    /// Small jobs go first.
+    #[serde(alias = "PriorityFavorSmall")]
+    pub priority_favor_small: bool,
+    /// Seconds between two reckonings of shares.
+    #[serde(alias = "PriorityCalcPeriod")]
+    pub priority_calc_period_s: Seconds,
+    /// Who makes room for whom.
+    #[serde(alias = "PreemptType")]
+    pub preempt_type: PreemptType,
+    /// How, unless partition or QOS say otherwise.
+    #[serde(alias = "PreemptMode")]
+    pub preempt_mode: PreemptMode,
+    /// Seconds that a job runs before it has to make room.
+    #[serde(alias = "PreemptExemptTime")]
+    pub preempt_exempt_time_s: Seconds,
     /// Name or address by which other machines reach the controller; empty: this host's name. An address is also the
     /// only one that is listened on.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
@@ -130,6 +179,22 @@ impl Default for Config {
             topology: TopologyFile::default(),
             def_mem_per_cpu_mb: 0,
             licenses: String::new(),
+            accounting_storage_enforce: Enforce::default(),
+            priority_type: PriorityType::Basic,
+            priority_weight_age: 0,
+            priority_weight_fairshare: 0,
+            priority_weight_job_size: 0,
+            priority_weight_partition: 0,
+            priority_weight_qos: 0,
+            priority_weight_assoc: 0,
+            priority_max_age_s: Seconds(7 * 86_400),
+            priority_decay_half_life_s: Seconds(7 * 86_400),
+            priority_usage_reset_period: ResetPeriod::None,
+            priority_favor_small: false,
+            priority_calc_period_s: Seconds(300),
+            preempt_type: PreemptType::None,
+            preempt_mode: PreemptMode::Off,
+            preempt_exempt_time_s: Seconds(0),
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
@@ -255,6 +320,30 @@ pub struct PartitionConfig {
     pub priority_tier: u32,
     /// Whether it takes and starts jobs.
     pub state: PartitionState,
+    /// Its worth among partitions, where they have weight.
+    #[serde(alias = "PriorityJobFactor")]
+    pub priority_job_factor: u32,
+    /// How its jobs make room for those of a higher tier; None: as the cluster says.
+    #[serde(alias = "PreemptMode")]
+    pub preempt_mode: Option<PreemptMode>,
+    /// Seconds between notice and end of its jobs that make room.
+    #[serde(alias = "GraceTime")]
+    pub grace_time_s: Seconds,
+    /// A QOS whose limits all of its jobs share; empty: none.
+    #[serde(alias = "QOS", alias = "QoS")]
+    pub qos: String,
+    /// Accounts that may use it; empty: all.
+    #[serde(alias = "AllowAccounts")]
+    pub allow_accounts: Vec<String>,
+    /// Accounts that may not.
+    #[serde(alias = "DenyAccounts")]
+    pub deny_accounts: Vec<String>,
+    /// Levels of service that may use it; empty: all.
+    #[serde(alias = "AllowQos")]
+    pub allow_qos: Vec<String>,
+    /// Levels of service that may not.
+    #[serde(alias = "DenyQos")]
+    pub deny_qos: Vec<String>,
 }
 
 impl Default for PartitionConfig {
@@ -271,6 +360,14 @@ impl Default for PartitionConfig {
             allow_groups: Vec::new(),
             priority_tier: 1,
             state: PartitionState::Up,
+            priority_job_factor: 1,
+            preempt_mode: None,
+            grace_time_s: Seconds(0),
+            qos: String::new(),
+            allow_accounts: Vec::new(),
+            deny_accounts: Vec::new(),
+            allow_qos: Vec::new(),
+            deny_qos: Vec::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
 use crate::job::{JobSpec, Outcome, Owner};
+use crate::policy::PolicyChange;
 use crate::report::StepEnd;
 use crate::resource::{Alloc, Hardware};
 use crate::set::{IndexSet, NodeSet};
@@ -211,6 +212,22 @@ pub enum Event {
         step: StepNo,
         /// How it counts.
         outcome: Outcome,
+    },
+    /// Accounts, users, associations or levels of service were changed.
+    PolicyChanged {
+        /// How, in this order.
+        changes: Vec<PolicyChange>,
+        /// Who.
+        by: u32,
+    },
+    /// A running job was told to make room; it has until then.
+    JobPreempted {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// When it ends.
+        until: Time,
     },
 }
 

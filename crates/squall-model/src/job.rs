@@ -5,6 +5,7 @@ use serde_bytes::ByteBuf;
 
 use crate::id::{Attempt, JobId};
 use crate::limits::UNLIMITED_S;
+use crate::policy::{Limit, Whose};
 use crate::resource::Memory;
 use crate::set::IndexSet;
 use crate::time::{Span, Time};
@@ -454,6 +455,8 @@ pub enum PendingReason {
     Cleaning,
     /// Other jobs hold licenses that it needs.
     Licenses,
+    /// A limit leaves no room for it.
+    Limit(Whose, Limit),
 }
 
 /// Which life of which job: what nodes and journal records are keyed by.

@@ -11,6 +11,7 @@ pub mod job;
 pub mod journal;
 pub mod license;
 pub mod limits;
+pub mod policy;
 pub mod report;
 pub mod resource;
 pub mod runs;

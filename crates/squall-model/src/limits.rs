@@ -61,3 +61,5 @@ pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
 pub const RECALLED_MAX: usize = 4096;
 /// Bytes of files that a node keeps.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
+/// Most changes of accounts in one request.
+pub const POLICY_CHANGES_MAX: usize = 100_000;

@@ -14,6 +14,7 @@ use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, St
 use squall_model::job::{
     ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobSpec, Outcome, Owner,
 };
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
 use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
@@ -74,6 +75,20 @@ fn end() -> StepEnd {
     StepEnd { exit, oom: false, lost: true, usage, started: Time(1), ended: Time(2), note: None }
 }
 
+fn changes() -> Vec<PolicyChange> {
+    let limits = [(Limit::GrpJobs, 3), (Limit::MinNode, 1)].into_iter().collect();
+    let user = User { default_account: "a".into(), admin: AdminLevel::Operator };
+    let association = Association { id: 4, parent: "b".into(), shares: None, limits, ..Association::default() };
+    let qos = Qos { preempt: vec!["low".into()], preempt_mode: Some(PreemptMode::Requeue), ..Qos::default() };
+    vec![
+        PolicyChange::Account("a".into(), Some(Account { description: "x".into(), ..Account::default() })),
+        PolicyChange::User("u".into(), Some(user)),
+        PolicyChange::Association(AssocKey::user("a", "u"), Some(association)),
+        PolicyChange::Qos("high".into(), Some(qos)),
+        PolicyChange::Qos("low".into(), None),
+    ]
+}
+
 /// One of each kind, in the order of the enum.
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step) = (JobId(12), NodeId(4), Attempt(2), StepNo(0));
@@ -113,6 +128,8 @@ fn samples() -> Vec<Event> {
         Event::Forgotten { ended_before: Time(5) },
         Event::PartitionSet { name: "debug".into(), state: squall_model::config::PartitionState::Drain },
         Event::StepAbandoned { job: id, step, outcome: outcome() },
+        Event::PolicyChanged { changes: changes(), by: 0 },
+        Event::JobPreempted { id, attempt, until: Time(5) },
     ]
 }
 

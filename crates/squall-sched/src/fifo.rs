@@ -8,6 +8,7 @@ use squall_model::job::{Need, PendingReason};
 use squall_model::resource::Alloc;
 use squall_model::set::CoreSet;
 
+use crate::gate::{Rooms, Share};
 use crate::place::{Condition, fits, place};
 use crate::request::Request;
 use crate::view::{Candidate, Head, Item, PartitionView, Plan, Scratch, Skip, Start, View};
@@ -56,6 +57,8 @@ struct Done {
     started: BTreeSet<Item>,
     /// Starts by array.
     groups: BTreeMap<JobId, u32>,
+    /// What limits leave.
+    rooms: Rooms,
 }
 
 /// Starts one candidate as often as may be. False: it waits for resources.
@@ -81,7 +84,12 @@ fn consider(
             return true;
         }
     };
+    let gates = view.gates(job.item, at);
     for _ in 0..job.copies {
+        if let Some(reason) = done.rooms.closed(view, &gates, Share::least(job.need)) {
+            plan.skips.push(Skip { item: job.item, partition: at, reason });
+            return true;
+        }
         if let Some(group) = job.group {
             let started = done.groups.entry(group.id).or_default();
             if *started >= group.room {
@@ -104,6 +112,13 @@ fn consider(
             unstart(done, job);
             return wait_or_skip(view, scratch, plan, &request, (at, partition), job);
         };
+        let share = Share::of(&alloc);
+        if let Some(reason) = done.rooms.closed(view, &gates, share) {
+            unstart(done, job);
+            plan.skips.push(Skip { item: job.item, partition: at, reason });
+            return true;
+        }
+        done.rooms.take(&gates, share);
         book(view, scratch, &alloc);
         if view.topology().is_some() && request.wish.is_sensitive(alloc.nodes().len() as u32) {
             scratch.closed.push(alloc.nodes());

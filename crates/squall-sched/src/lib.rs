@@ -3,6 +3,7 @@
 
 mod constraint;
 mod fifo;
+mod gate;
 mod place;
 mod request;
 pub mod topology;
@@ -11,6 +12,7 @@ mod view;
 
 pub use constraint::Constraint;
 pub use fifo::{feasible, fits_now, plan};
+pub use gate::Gate;
 pub use request::Request;
 pub use view::{Candidate, Group, Head, Item, NodeView, PartitionView, Plan, Scratch, Skip, Start, View};
 

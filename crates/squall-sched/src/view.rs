@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Need, PendingReason};
+use squall_model::policy::Limit;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
 
+use crate::gate::Gate;
 use crate::topology::{Memory, Topology, Wish};
 
 /// What stands in the queue.
@@ -45,6 +47,14 @@ pub trait View {
     /// How many of a license nobody holds.
     fn licenses(&self, _name: &str) -> u32 {
         0
+    }
+    /// What a job counts against in a partition; mostly nothing.
+    fn gates(&self, _item: Item, _partition: usize) -> Vec<Gate> {
+        Vec::new()
+    }
+    /// What limits leave behind a gate: jobs, CPUs, MiB, nodes, seconds.
+    fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
+        Vec::new()
     }
 }
 

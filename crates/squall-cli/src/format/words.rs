@@ -2,6 +2,7 @@
 
 use squall_model::config::PartitionState;
 use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
+use squall_model::policy::{Limit, Whose};
 use squall_model::wire::client::StateFilter;
 
 /// The release of Slurm whose manners the commands have.
@@ -145,6 +146,48 @@ pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::JobHoldMaxRequeue => "JobHoldMaxRequeue",
         PendingReason::Cleaning => "Cleaning",
         PendingReason::Licenses => "Licenses",
+        PendingReason::Limit(whose, limit) => limit_reason(*whose, *limit),
+    }
+}
+
+/// Slurm's name for the reason that a limit is.
+pub(crate) fn limit_reason(whose: Whose, limit: Limit) -> &'static str {
+    match (whose, limit) {
+        (Whose::Association, Limit::GrpJobs) => "AssocGrpJobsLimit",
+        (Whose::Association, Limit::GrpSubmit) => "AssocGrpSubmitJobsLimit",
+        (Whose::Association, Limit::GrpWall) => "AssocGrpWallLimit",
+        (Whose::Association, Limit::GrpCpu) => "AssocGrpCpuLimit",
+        (Whose::Association, Limit::GrpMem) => "AssocGrpMemLimit",
+        (Whose::Association, Limit::GrpNode) => "AssocGrpNodeLimit",
+        (Whose::Association, Limit::MaxJobs | Limit::UserJobs) => "AssocMaxJobsLimit",
+        (Whose::Association, Limit::MaxSubmit | Limit::UserSubmit) => "AssocMaxSubmitJobLimit",
+        (Whose::Association, Limit::MaxWall) => "AssocMaxWallDurationPerJobLimit",
+        (Whose::Association, Limit::MaxCpu | Limit::UserCpu | Limit::MinCpu) => "AssocMaxCpuPerJobLimit",
+        (Whose::Association, Limit::MaxMem | Limit::UserMem | Limit::MinMem) => "AssocMaxMemPerJob",
+        (Whose::Association, Limit::MaxNode | Limit::UserNode | Limit::MinNode) => "AssocMaxNodePerJobLimit",
+        (Whose::Qos, Limit::GrpJobs) => "QOSGrpJobsLimit",
+        (Whose::Qos, Limit::GrpSubmit) => "QOSGrpSubmitJobsLimit",
+        (Whose::Qos, Limit::GrpWall) => "QOSGrpWallLimit",
+        (Whose::Qos, Limit::GrpCpu) => "QOSGrpCpuLimit",
+        (Whose::Qos, Limit::GrpMem) => "QOSGrpMemLimit",
+        (Whose::Qos, Limit::GrpNode) => "QOSGrpNodeLimit",
+        (Whose::Qos, Limit::MaxJobs | Limit::UserJobs) => "QOSMaxJobsPerUserLimit",
+        (Whose::Qos, Limit::MaxSubmit | Limit::UserSubmit) => "QOSMaxSubmitJobPerUserLimit",
+        (Whose::Qos, Limit::MaxWall) => "QOSMaxWallDurationPerJobLimit",
+        (Whose::Qos, Limit::MaxCpu) => "QOSMaxCpuPerJobLimit",
+        (Whose::Qos, Limit::MaxMem) => "QOSMaxMemoryPerJob",
+        (Whose::Qos, Limit::MaxNode) => "QOSMaxNodePerJobLimit",
+        (Whose::Qos, Limit::UserCpu) => "QOSMaxCpuPerUserLimit",
+        (Whose::Qos, Limit::UserMem) => "QOSMaxMemoryPerUser",
+        (Whose::Qos, Limit::UserNode) => "QOSMaxNodePerUserLimit",
+        (Whose::Qos, Limit::MinCpu) => "QOSMinCpuNotSatisfied",
+        (Whose::Qos, Limit::MinMem) => "QOSMinMemory",
+        (Whose::Qos, Limit::MinNode) => "QOSMinNode",
+        (_, Limit::AccountJobs) => "MaxJobsPerAccount",
+        (_, Limit::AccountSubmit) => "MaxSubmitJobsPerAccount",
+        (_, Limit::AccountCpu) => "MaxCpuPerAccount",
+        (_, Limit::AccountMem) => "MaxMemPerAccount",
+        (_, Limit::AccountNode) => "MaxNodePerAccount",
     }
 }
 

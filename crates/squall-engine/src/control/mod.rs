@@ -10,6 +10,7 @@ pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod info;
 mod layout;
+pub mod limits;
 pub(crate) mod links;
 pub(crate) mod queries;
 pub(crate) mod request;

@@ -209,6 +209,8 @@ impl Book {
             | Event::NodeUp { .. }
             | Event::NodesSet { .. }
             | Event::Forgotten { .. }
+            | Event::PolicyChanged { .. }
+            | Event::JobPreempted { .. }
             | Event::PartitionSet { .. } => Ok(()),
         }
     }

@@ -7,11 +7,13 @@ use crate::config::{Config, PartitionState};
 use crate::event::NodeAdmin;
 use crate::id::{ClientKey, JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome};
+use crate::policy::{Limit, Policy, PolicyChange, Whose};
 use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::info::{AccountingRow, Diag, JobsPage, LicenseInfo, NodeInfo, PartitionInfo};
+use crate::wire::standing::{Priorities, Share};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,6 +209,22 @@ pub enum Request {
     },
     /// `scontrol show licenses`. Answer: `Licenses`.
     Licenses,
+    /// `sacctmgr show`: accounts, users, associations, levels of service. Answer: `Policy`.
+    Policy,
+    /// `sacctmgr add`, `modify`, `delete`. Answer: `Done`.
+    ChangePolicy {
+        /// The version of what was changed.
+        version: u64,
+        /// The changes, in this order.
+        changes: Vec<PolicyChange>,
+    },
+    /// `sprio`. Answer: `Priorities`.
+    Priorities {
+        /// Which jobs.
+        jobs: JobSelection,
+    },
+    /// `sshare`. Answer: `Shares`.
+    Shares,
 }
 
 /// A file for nodes.
@@ -521,6 +539,12 @@ pub enum Answer {
     Recalled(Option<Digest>),
     /// Licenses, by name.
     Licenses(Vec<LicenseInfo>),
+    /// Accounts, users, associations, levels of service.
+    Policy(Box<Policy>),
+    /// What priorities are made of.
+    Priorities(Box<Priorities>),
+    /// Accounts and their users, each account before what is below it.
+    Shares(Vec<Share>),
 }
 
 /// A job as users name it: `123` or `123_4`.
@@ -608,4 +632,10 @@ pub enum Refusal {
     NotSupported(String),
     /// The controller is going down.
     ShuttingDown,
+    /// A limit is reached, and jobs above it are not even queued.
+    Limit(Whose, Limit),
+    /// What was to be changed has changed meanwhile.
+    Stale,
+    /// Accounts would contradict themselves: what, and why.
+    Contradiction(String, String),
 }

@@ -7,6 +7,7 @@ pub mod join;
 pub mod node;
 pub mod peer;
 pub mod sealed;
+pub mod standing;
 pub mod stepd;
 
 use serde::{Deserialize, Serialize};

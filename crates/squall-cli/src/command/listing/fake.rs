@@ -9,6 +9,7 @@ use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
 };
+use squall_model::policy::Policy;
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
@@ -37,6 +38,7 @@ pub(crate) struct Fake {
     /// Answers to other requests, first come, first served.
     pub(crate) answers: Vec<Answer>,
     pub(crate) down: bool,
+    pub(crate) policy: Policy,
 }
 
 impl Controller for Fake {
@@ -53,6 +55,11 @@ impl Controller for Fake {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
+            Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
+            Request::ChangePolicy { changes, .. } => {
+                changes.iter().for_each(|change| self.policy.change(change));
+                Answer::Done
+            }
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
             _ => self.answers.remove(0),
@@ -426,6 +433,7 @@ pub(crate) fn fake() -> Fake {
         queries: Vec::new(),
         answers: Vec::new(),
         down: false,
+        policy: Policy::default(),
     }
 }
 

@@ -1,11 +1,15 @@
 //! What sacctmgr lists, and the fields of each entity.
 
+use squall_model::duration::{format_limit, format_memory_mb};
+use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos};
+
 use crate::format::sheet::Column;
 
 /// Resources that are accounted, in the order of their ids.
 pub(super) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
 /// A record of any entity: most of what they have is alike.
+#[derive(Clone, Default)]
 pub(super) struct Row {
     /// Its own name.
     pub(super) name: String,
@@ -15,19 +19,80 @@ pub(super) struct Row {
     pub(super) account: String,
     /// The cluster.
     pub(super) cluster: String,
+    /// The partition; empty: any.
+    pub(super) partition: String,
+    /// The account above it.
+    pub(super) parent: String,
+    /// What it is for.
+    pub(super) description: String,
+    /// Whose it is.
+    pub(super) organization: String,
+    /// What a user may change.
+    pub(super) admin: AdminLevel,
+    /// A user's account unless another is named.
+    pub(super) default_account: String,
+    /// Accounts that a user coordinates, or coordinators of an account.
+    pub(super) coordinators: String,
     /// Levels of service that may be used.
     pub(super) qos: String,
+    /// The association, with what it inherits; of levels of service: their limits.
+    pub(super) own: Association,
+    /// The level of service.
+    pub(super) level: Qos,
 }
 
 impl Row {
     fn admin(&self) -> String {
-        if self.user == "root" { "Administrator" } else { "None" }.to_owned()
+        match self.admin {
+            AdminLevel::None => "None",
+            AdminLevel::Operator => "Operator",
+            AdminLevel::Administrator => "Administrator",
+        }
+        .to_owned()
     }
 
     fn id(&self) -> String {
-        TRES.iter().position(|name| *name == self.name).map_or(1, |at| at + 1).to_string()
+        let tres = TRES.iter().position(|name| *name == self.name).map(|at| at as u32 + 1);
+        tres.unwrap_or(self.own.id.max(self.level.id).max(1)).to_string()
+    }
+
+    fn share(&self) -> String {
+        self.own.shares.map_or_else(|| "parent".to_owned(), |shares| shares.to_string())
+    }
+
+    /// A number.
+    fn count(&self, limit: Limit) -> String {
+        self.own.limits.get(&limit).map(u64::to_string).unwrap_or_default()
+    }
+
+    /// A length of time.
+    fn time(&self, limit: Limit) -> String {
+        self.own.limits.get(&limit).map(|seconds| format_limit(Some(*seconds))).unwrap_or_default()
+    }
+
+    /// Memory.
+    fn memory(&self, limit: Limit) -> String {
+        self.own.limits.get(&limit).map(|mb| format_memory_mb(*mb)).unwrap_or_default()
+    }
+
+    /// `cpu=10,mem=4G,node=2`.
+    fn tres(&self, [cpu, mem, node]: [Limit; 3]) -> String {
+        let parts = [("cpu", self.count(cpu)), ("mem", self.memory(mem)), ("node", self.count(node))];
+        let set = parts.into_iter().filter(|(_, value)| !value.is_empty());
+        set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
     }
 }
+
+/// CPUs, memory and nodes of all jobs together.
+pub(super) const GRP: [Limit; 3] = [Limit::GrpCpu, Limit::GrpMem, Limit::GrpNode];
+/// … of a job.
+pub(super) const JOB: [Limit; 3] = [Limit::MaxCpu, Limit::MaxMem, Limit::MaxNode];
+/// … of a user in a QOS.
+pub(super) const USER: [Limit; 3] = [Limit::UserCpu, Limit::UserMem, Limit::UserNode];
+/// … of an account in a QOS.
+pub(super) const ACCOUNT: [Limit; 3] = [Limit::AccountCpu, Limit::AccountMem, Limit::AccountNode];
+/// … of a job at least.
+pub(super) const LEAST: [Limit; 3] = [Limit::MinCpu, Limit::MinMem, Limit::MinNode];
 
 type C = Column<Row>;
 
@@ -156,50 +221,50 @@ static COLUMNS: &[C] = &[
     C::new("ClusterNodes", 20, none),
     C::new("ControlHost", 15, |_| "localhost".to_owned()),
     C::new("ControlPort", 12, |_| "0".to_owned()),
-    C::titled("Coordinators", "Coord Accounts", 20, none),
+    C::titled("Coordinators", "Coord Accounts", 20, |r| r.coordinators.clone()),
     C::new("Count", 6, none),
-    C::titled("DefaultAccount", "Def Acct", 10, |r| r.account.clone()),
-    C::titled("DefaultQOS", "Def QOS", 9, none),
+    C::titled("DefaultAccount", "Def Acct", 10, |r| r.default_account.clone()),
+    C::titled("DefaultQOS", "Def QOS", 9, |r| r.own.default_qos.clone()),
     C::titled("DefaultWCKey", "Def WCKey", 10, none),
-    C::titled("Description", "Descr", 20, |r| format!("default {} account", r.account)),
+    C::titled("Description", "Descr", 20, |r| r.description.clone()),
     C::new("Duration", 13, none),
-    C::new("Fairshare", 9, one),
+    C::new("Fairshare", 9, Row::share),
     C::new("Features", 20, none),
     C::new("Federation", 10, none),
     C::new("FedState", 12, none),
     C::new("Flags", 20, none),
     C::new("GrpCPUMins", 11, none),
     C::new("GrpCPURunMins", 13, none),
-    C::new("GrpCPUs", 8, none),
-    C::new("GrpJobs", 7, none),
+    C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
+    C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
     C::new("GrpJobsAccrue", 13, none),
-    C::new("GrpMem", 7, none),
-    C::new("GrpNodes", 8, none),
-    C::titled("GrpSubmitJobs", "GrpSubmit", 9, none),
-    C::new("GrpTRES", 13, none),
+    C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
+    C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
+    C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
+    C::new("GrpTRES", 13, |r| r.tres(GRP)),
     C::new("GrpTRESMins", 13, none),
     C::new("GrpTRESRunMins", 13, none),
-    C::new("GrpWall", 11, none),
+    C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
     C::new("Info", 20, none),
     C::new("LFT", 6, none),
     C::new("MaxCPUMins", 11, none),
-    C::new("MaxCPUs", 8, none),
-    C::new("MaxJobs", 7, none),
+    C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
+    C::new("MaxJobs", 7, |r| r.count(Limit::MaxJobs)),
     C::new("MaxJobsAccrue", 13, none),
-    C::new("MaxNodes", 8, none),
-    C::titled("MaxSubmitJobs", "MaxSubmit", 9, none),
-    C::new("MaxTRES", 13, none),
-    C::new("MaxTRESPerJob", 13, none),
+    C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
+    C::titled("MaxSubmitJobs", "MaxSubmit", 9, |r| r.count(Limit::MaxSubmit)),
+    C::new("MaxTRES", 13, |r| r.tres(JOB)),
+    C::new("MaxTRESPerJob", 13, |r| r.tres(JOB)),
     C::new("MaxTRESPerNode", 14, none),
     C::new("MaxTRESMins", 13, none),
-    C::titled("MaxWallDurationPerJob", "MaxWall", 11, none),
+    C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
     C::new("Name", 10, |r| r.name.clone()),
     C::new("NodeName", -15, none),
-    C::titled("Organization", "Org", 20, |r| r.account.clone()),
-    C::titled("ParentName", "Par Name", 10, none),
-    C::new("Partition", 10, none),
-    C::new("Priority", 10, none),
+    C::titled("Organization", "Org", 20, |r| r.organization.clone()),
+    C::titled("ParentName", "Par Name", 10, |r| r.parent.clone()),
+    C::new("Partition", 10, |r| r.partition.clone()),
+    C::new("Priority", 10, |r| r.own.priority.map(|p| p.to_string()).unwrap_or_default()),
     C::new("Problem", 40, none),
     C::new("QOS", 20, |r| r.qos.clone()),
     C::titled("QOSLevel", "QOS", 20, |r| r.qos.clone()),
@@ -208,7 +273,7 @@ static COLUMNS: &[C] = &[
     C::new("RPC", 5, |_| "9728".to_owned()),
     C::new("Server", 10, none),
     C::new("ServerType", 10, none),
-    C::new("Share", 9, one),
+    C::new("Share", 9, Row::share),
     C::new("State", 6, none),
     C::new("Time", 19, none),
     C::new("TimeEnd", 19, none),
@@ -221,50 +286,58 @@ static COLUMNS: &[C] = &[
     C::new("Where", 20, none),
 ];
 
-fn one(_: &Row) -> String {
-    "1".to_owned()
+/// The word for a way to make room.
+pub(super) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
+    match mode {
+        None => "cluster",
+        Some(PreemptMode::Off) => "off",
+        Some(PreemptMode::Cancel) => "cancel",
+        Some(PreemptMode::Requeue) => "requeue",
+    }
 }
 
 static QOS_COLUMNS: &[C] = &[
-    C::titled("Description", "Descr", 20, |r| format!("{} QOS default", r.name)),
-    C::new("Flags", 40, none),
-    C::new("GraceTime", 10, |_| "00:00:00".to_owned()),
-    C::new("GrpCPUs", 8, none),
-    C::new("GrpJobs", 7, none),
-    C::new("GrpMem", 7, none),
-    C::new("GrpNodes", 8, none),
-    C::titled("GrpSubmitJobs", "GrpSubmit", 9, none),
-    C::new("GrpTRES", 13, none),
+    C::titled("Description", "Descr", 20, |r| r.level.description.clone()),
+    C::new("Flags", 40, |r| r.level.flags.join(",")),
+    C::new("GraceTime", 10, |r| format_limit(Some(r.level.grace_s))),
+    C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
+    C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
+    C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
+    C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
+    C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
+    C::new("GrpTRES", 13, |r| r.tres(GRP)),
     C::new("GrpTRESMins", 13, none),
     C::new("GrpTRESRunMins", 13, none),
-    C::new("GrpWall", 11, none),
+    C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
-    C::titled("MaxJobsPerUser", "MaxJobsPU", 9, none),
-    C::titled("MaxJobsPU", "MaxJobsPU", 9, none),
-    C::titled("MaxJobsPerAccount", "MaxJobsPA", 9, none),
-    C::titled("MaxJobsPA", "MaxJobsPA", 9, none),
-    C::titled("MaxSubmitPerUser", "MaxSubmitPU", 11, none),
-    C::titled("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, none),
-    C::titled("MaxSubmitPU", "MaxSubmitPU", 11, none),
-    C::titled("MaxSubmitPerAccount", "MaxSubmitPA", 11, none),
-    C::titled("MaxSubmitPA", "MaxSubmitPA", 11, none),
-    C::new("MaxTRES", 13, none),
+    C::titled("MaxJobsPerUser", "MaxJobsPU", 9, |r| r.count(Limit::UserJobs)),
+    C::titled("MaxJobsPU", "MaxJobsPU", 9, |r| r.count(Limit::UserJobs)),
+    C::titled("MaxJobsPerAccount", "MaxJobsPA", 9, |r| r.count(Limit::AccountJobs)),
+    C::titled("MaxJobsPA", "MaxJobsPA", 9, |r| r.count(Limit::AccountJobs)),
+    C::titled("MaxSubmitPerUser", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
+    C::titled("MaxSubmitJobsPerUser", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
+    C::titled("MaxSubmitPU", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
+    C::titled("MaxSubmitPerAccount", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
+    C::titled("MaxSubmitPA", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
+    C::new("MaxTRES", 13, |r| r.tres(JOB)),
     C::new("MaxTRESPerNode", 14, none),
     C::new("MaxTRESMins", 13, none),
-    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, none),
-    C::titled("MaxTRESPU", "MaxTRESPU", 13, none),
-    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, none),
-    C::titled("MaxTRESPA", "MaxTRESPA", 13, none),
-    C::new("MaxNodes", 8, none),
-    C::new("MaxCPUs", 8, none),
-    C::titled("MaxWallDurationPerJob", "MaxWall", 11, none),
-    C::new("MinTRES", 13, none),
+    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, |r| r.tres(USER)),
+    C::titled("MaxTRESPU", "MaxTRESPU", 13, |r| r.tres(USER)),
+    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, |r| r.tres(ACCOUNT)),
+    C::titled("MaxTRESPA", "MaxTRESPA", 13, |r| r.tres(ACCOUNT)),
+    C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
+    C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
+    C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
+    C::new("MinTRES", 13, |r| r.tres(LEAST)),
     C::new("Name", 10, |r| r.name.clone()),
-    C::new("Preempt", 10, none),
-    C::new("PreemptExemptTime", 19, none),
-    C::new("PreemptMode", 11, |_| "cluster".to_owned()),
-    C::new("Priority", 10, |_| "0".to_owned()),
-    C::new("UsageFactor", 11, |_| "1.000000".to_owned()),
+    C::new("Preempt", 10, |r| r.level.preempt.join(",")),
+    C::new("PreemptExemptTime", 19, |r| r.level.exempt_s.map(|s| format_limit(Some(s))).unwrap_or_default()),
+    C::new("PreemptMode", 11, |r| preempt_mode(r.level.preempt_mode).to_owned()),
+    C::new("Priority", 10, |r| r.level.priority.to_string()),
+    C::new("UsageFactor", 11, |r| {
+        format!("{}.{:06}", r.level.usage_factor / 1_000_000, r.level.usage_factor % 1_000_000)
+    }),
     C::titled("UsageThreshold", "UsageThres", 10, none),
 ];
 

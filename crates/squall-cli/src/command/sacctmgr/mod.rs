@@ -1,6 +1,10 @@
-//! sacctmgr: what accounting knows of clusters, accounts, users and their limits. It shows; it changes nothing.
+//! sacctmgr: what accounting knows of clusters, accounts, users and their limits. Here it is shown; `change` changes it.
 
+mod change;
+mod dump;
 mod entity;
+mod rows;
+mod settings;
 
 #[cfg(test)]
 mod tests;
@@ -9,14 +13,13 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use squall_model::config::Config;
+use squall_model::policy::Policy;
 use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
-use crate::command::sacctmgr::entity::{Entity, Row};
 use crate::format::sheet::{Sheet, Style};
 use crate::format::words;
 
@@ -38,7 +41,7 @@ const HELP: &str = "\
 sacctmgr [<OPTION>] [<COMMAND>]
     Valid <OPTION> values are:
      -h or --help: equivalent to \"help\" command
-     -i or --immediate: accepted for compatibility
+     -i or --immediate: commit changes without asking
      -n or --noheader: no header will be added to the beginning of output
      -p or --parsable: output will be '|' delimited with a '|' at the end
      -P or --parsable2: output will be '|' delimited without a '|' at the end
@@ -48,14 +51,23 @@ sacctmgr [<OPTION>] [<COMMAND>]
      -V or --version: equivalent to \"version\" command
 
   Valid <COMMAND> values are:
+     add or create <ENTITY> <SPECS>   add an account, user or QOS
+     delete or remove <ENTITY> where <SPECS>
+     dump <CLUSTER> [file=<FILE>]     write all accounts as text
      list or show <ENTITY> [<SPECS>]  display info of identified entity
+     load [file=]<FILE>               add what dump wrote
+     modify <ENTITY> where <SPECS> set <SPECS>
      version                          display tool version number
 
   <ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
        \"reservation\", \"resource\", \"runawayjobs\", \"transaction\", \"tres\", \"user\", \"wckey\".
-  <SPECS> are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
-
-  This cluster enforces no accounts: every user may name any, and jobs that name none go to the default.
+  <SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
+  <SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
+       defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grpjobs=, grpsubmit=,
+       grpwall=, maxjobs=, maxsubmit=, maxtres=, maxwall=, rawusage=0; -1 clears a limit.
+  <SPECS> of QOS are names, priority=, preempt=, preemptmode=, gracetime=, preemptexempttime=, usagefactor=, flags=,
+       grptres=, grpjobs=, grpsubmit=, grpwall=, maxtres=, maxwall=, maxtrespu=, maxjobspu=, maxsubmitpu=,
+       maxtrespa=, maxjobspa=, maxsubmitpa=, mintres=.
 ";
 
 /// Runs sacctmgr.
@@ -78,14 +90,18 @@ fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     } else if is("help", 2) {
         call.print(HELP);
         Ok(())
-    } else if ["add", "archive", "clear", "create", "delete", "dump", "load", "modify", "reconfigure", "remove"]
-        .iter()
-        .any(|name| is(name, 2))
-    {
-        call.fail(&format!(
-            "{word}: Requested operation not supported on this system: accounts and limits are not kept here, \
-             every user may name any account"
-        ))
+    } else if is("add", 2) || is("create", 2) {
+        change::add(call, &given, specs)
+    } else if is("modify", 1) {
+        change::modify(call, &given, specs)
+    } else if is("delete", 2) || is("remove", 3) {
+        change::delete(call, &given, specs)
+    } else if is("dump", 2) {
+        dump::dump(call, specs)
+    } else if is("load", 2) {
+        dump::load(call, &given, specs)
+    } else if is("archive", 2) || is("clear", 2) || is("reconfigure", 2) {
+        call.fail(&format!("{word}: Requested operation not supported on this system: nothing needs it here"))
     } else {
         call.say(&format!("invalid keyword: {word}"));
         Err(Fail(1))
@@ -138,7 +154,8 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
         Ok(_) => return call.failed(what, &unexpected()),
         Err(e) => return call.failed(what, &e),
     };
-    let rows = rows(call, entity, &wanted, &config);
+    let policy = policy(call)?;
+    let rows = rows::rows(call, entity, &wanted, &config, &policy);
     if entity.name == "runawayjobs" {
         call.print(&format!("Runaway Jobs: No runaway jobs found on cluster {}\n", config.cluster));
         return Ok(());
@@ -233,48 +250,12 @@ fn is_flag(word: &str) -> bool {
     word == "where" || word == "tree" || word.starts_with("with") || word.starts_with("wo") || word.starts_with("only")
 }
 
-fn rows(call: &mut Call<'_>, entity: &Entity, wanted: &Wanted, config: &Config) -> Vec<Row> {
-    let here = |list: &[String], name: &str| list.is_empty() || list.iter().any(|n| n.eq_ignore_ascii_case(name));
-    if !here(&wanted.clusters, &config.cluster) {
-        return Vec::new();
+/// All that is set up.
+fn policy(call: &mut Call<'_>) -> Result<Policy, Fail> {
+    let what = "sacctmgr: error: Problem with the query";
+    match call.controller.ask(&Request::Policy) {
+        Ok(Answer::Policy(policy)) => Ok(*policy),
+        Ok(_) => call.failed(what, &unexpected()),
+        Err(e) => call.failed(what, &e),
     }
-    let row = |name: &str, user: &str| Row {
-        name: name.to_owned(),
-        user: user.to_owned(),
-        account: config.default_account.clone(),
-        cluster: config.cluster.clone(),
-        qos: config.default_qos.clone(),
-    };
-    let account = here(&wanted.accounts, &config.default_account);
-    match entity.name {
-        "user" => {
-            let asked: Vec<String> = wanted.names.iter().chain(&wanted.users).cloned().collect();
-            let users = people(call, &asked);
-            users.iter().filter(|_| account).map(|user| row(user, user)).collect()
-        }
-        "association" if account => {
-            let whole = wanted.users.is_empty().then(|| row("", ""));
-            whole.into_iter().chain(people(call, &wanted.users).iter().map(|user| row("", user))).collect()
-        }
-        "account" => {
-            let name = config.default_account.as_str();
-            if account && here(&wanted.names, name) { vec![row(name, "")] } else { Vec::new() }
-        }
-        "cluster" if here(&wanted.names, &config.cluster) => vec![row(&config.cluster, "")],
-        "qos" if here(&wanted.names, &config.default_qos) => vec![row(&config.default_qos, "")],
-        "tres" => entity::TRES.iter().map(|name| row(name, "")).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The users who are asked for and exist; without names: root and who asks.
-fn people(call: &Call<'_>, asked: &[String]) -> Vec<String> {
-    let mut users: Vec<String> = if asked.is_empty() {
-        vec![call.people.user(0), call.people.user(call.people.me())]
-    } else {
-        asked.iter().filter(|name| call.people.uid(name).is_some()).cloned().collect()
-    };
-    users.sort();
-    users.dedup();
-    users
 }

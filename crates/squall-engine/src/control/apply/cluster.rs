@@ -21,7 +21,8 @@ impl State {
     }
 
     /// Every node that the configuration names gets an id at once, in the configuration's order.
-    pub(super) fn configured(&mut self, config: &Arc<Config>) {
+    pub(super) fn configured(&mut self, time: Time, config: &Arc<Config>) {
+        self.settle_ledger(time);
         self.config = Arc::clone(config);
         for entry in &config.nodes {
             self.name_nodes(&entry.name);
@@ -35,6 +36,7 @@ impl State {
             node.hardware = effective(&node.reported, entries.get(&node.name).copied());
         }
         self.read_topology();
+        self.recount(time);
     }
 
     pub(super) fn node_registered(

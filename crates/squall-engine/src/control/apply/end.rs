@@ -6,6 +6,7 @@ use squall_model::job::{EndState, JobKind, Outcome};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
+use super::policy::Sign;
 use crate::control::state::State;
 use crate::control::state::job::{Ended, Ending, Hold, Job, Phase};
 
@@ -14,6 +15,10 @@ impl State {
         if !self.touch(id) {
             return;
         }
+        if self.jobs.get(&id).is_some_and(|job| matches!(&job.phase, Phase::Running(run) if run.suspended.is_none())) {
+            self.charge_job(time, id, false);
+        }
+        self.graces.remove(&id);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         match std::mem::replace(&mut job.phase, Phase::Pending) {
             Phase::Pending => {
@@ -68,6 +73,8 @@ impl State {
         if !run.left.is_empty() {
             return;
         }
+        self.count_job(id, Sign::Minus);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
         self.index.active -= 1;
         self.index.return_licenses(&job.spec);
@@ -92,6 +99,7 @@ impl State {
 
     /// Books an end: of the job, of the task in its array, and perhaps of the array.
     fn job_ended(&mut self, id: JobId) {
+        self.count_one(id, Sign::Minus);
         let Some(job) = self.jobs.get(&id) else { return };
         let Phase::Ended(ended) = &job.phase else { return };
         let spec = std::sync::Arc::clone(&job.spec);
@@ -116,6 +124,10 @@ impl State {
         }
         let count = array.tally.count_ends(&tasks, outcome, time);
         self.index.pending -= u64::from(count);
+        let (owner, spec) = (std::sync::Arc::clone(&array.owner), std::sync::Arc::clone(&array.spec));
+        if self.counts() {
+            self.count_submitted(&owner, &spec, u64::from(count), Sign::Minus);
+        }
         self.array_ended_perhaps(id);
     }
 
@@ -137,6 +149,7 @@ impl State {
         back_to_queue(job, requeue, outcome);
         self.index.ended.remove(&(time, id));
         self.index.pending += 1;
+        self.count_one(id, Sign::Plus);
         if own_wants {
             self.want(&spec);
         }

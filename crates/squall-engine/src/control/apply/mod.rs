@@ -4,6 +4,7 @@ mod cluster;
 mod end;
 mod forget;
 mod hold;
+mod policy;
 mod queue;
 mod run;
 mod submit;
@@ -25,7 +26,7 @@ impl State {
     pub fn apply(&mut self, time: Time, event: &Event) {
         match event {
             Event::ControllerStarted { epoch, version } => self.controller_started(*epoch, version),
-            Event::Configured { config } => self.configured(config),
+            Event::Configured { config } => self.configured(time, config),
             Event::NodeRegistered { node, name, incarnation, hardware } => {
                 self.node_registered(time, *node, name, *incarnation, hardware);
             }
@@ -51,10 +52,12 @@ impl State {
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(time, *array, tasks, outcome),
             Event::JobHeld { id, admin, whole } => self.job_held(*id, *admin, *whole),
             Event::JobReleased { id, whole } => self.job_released(time, *id, *whole),
-            Event::JobUpdated { id, change, whole } => self.job_updated(*id, change, *whole),
+            Event::JobUpdated { id, change, whole } => self.job_updated(time, *id, change, *whole),
             Event::JobRequeued { id, requeue } => self.job_requeued(*id, *requeue),
             Event::JobSuspended { id, suspended } => self.job_suspended(time, *id, *suspended),
             Event::Forgotten { ended_before } => self.forget(*ended_before),
+            Event::PolicyChanged { changes, .. } => self.policy_changed(time, changes),
+            Event::JobPreempted { id, attempt, until } => self.job_preempted(*id, *attempt, *until),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use squall_model::event::JobChange;
 use squall_model::id::JobId;
+use squall_model::job::JobSpec;
 use squall_model::time::Time;
 
 use crate::control::state::State;
@@ -31,9 +32,15 @@ impl State {
         });
     }
 
-    pub(super) fn job_updated(&mut self, id: JobId, change: &JobChange, whole: bool) {
+    pub(super) fn job_updated(&mut self, time: Time, id: JobId, change: &JobChange, whole: bool) {
         if let Some(spec) = &change.spec {
+            let old = self.arrays.get(&id).filter(|_| whole).map(|array| Arc::clone(&array.spec));
+            let old = old.or_else(|| self.jobs.get(&id).map(|job| Arc::clone(&job.spec)));
             self.change_spec(id, spec, whole);
+            let counted = |spec: &JobSpec| (spec.account.clone(), spec.qos.clone(), spec.partition.clone());
+            if old.is_none_or(|old| counted(&old) != counted(spec)) {
+                self.settle_ledger(time);
+            }
         }
         let alter = |queue: &mut Queue| {
             if let Some(limit) = change.time_limit_s {
@@ -55,7 +62,7 @@ impl State {
         }
     }
 
-    fn change_spec(&mut self, id: JobId, spec: &Arc<squall_model::job::JobSpec>, whole: bool) {
+    fn change_spec(&mut self, id: JobId, spec: &Arc<JobSpec>, whole: bool) {
         if !whole {
             if !self.touch(id) {
                 return;

@@ -11,6 +11,7 @@ use squall_model::set::NodeSet;
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
+use super::policy::Sign;
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run, Step};
 
@@ -44,6 +45,8 @@ impl State {
         self.index.active += 1;
         self.index.take_licenses(&job.spec);
         self.hold_resources(id, alloc);
+        self.count_job(id, Sign::Plus);
+        self.charge_job(time, id, true);
     }
 
     pub(super) fn hold_resources(&mut self, id: JobId, alloc: &Alloc) {
@@ -115,11 +118,15 @@ impl State {
 
     pub(super) fn job_suspended(&mut self, time: Time, id: JobId, suspended: bool) {
         let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else { return };
+        if suspended == run.suspended.is_some() {
+            return;
+        }
         if suspended {
-            run.suspended = run.suspended.or(Some(time));
+            run.suspended = Some(time);
         } else if let Some(since) = run.suspended.take() {
             run.suspended_total.0 += time.since(since).0;
         }
+        self.charge_job(time, id, !suspended);
     }
 
     /// A step that has not ended, of a job that holds resources in that attempt (or in any).

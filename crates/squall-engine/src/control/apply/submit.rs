@@ -6,6 +6,7 @@ use squall_model::id::{Attempt, ClientKey, JobId};
 use squall_model::job::{ArrayTask, JobSpec, Owner};
 use squall_model::time::Time;
 
+use super::policy::Sign;
 use crate::control::state::State;
 use crate::control::state::array::{Array, ArrayTally};
 use crate::control::state::job::{Hold, Job, Phase, Queue};
@@ -31,6 +32,9 @@ impl State {
         let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
         self.last_id = JobId(id.0 + size.max(1) - 1);
         self.index.pending += u64::from(size);
+        if self.counts() {
+            self.count_submitted(&owner, &spec, u64::from(size), Sign::Plus);
+        }
         if let Some(tasks) = spec.array.clone() {
             let tally = ArrayTally { untouched: tasks.indices.clone(), ..ArrayTally::default() };
             let (limit, tasks) = (tasks.limit, Arc::new(tasks));

@@ -12,6 +12,7 @@ use super::queue::item_of;
 use super::timers::Timer;
 use crate::control::Controller;
 use crate::control::facts;
+use crate::control::limits::first_partition;
 use crate::control::state::job::Phase;
 
 /// SIGCONT on Linux.
@@ -60,7 +61,7 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
 /// State has changed: timers, wake-ups and what is to be sent follow.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
-        Event::Configured { .. } | Event::PartitionSet { .. } => cluster_changed(c, now),
+        Event::Configured { .. } | Event::PartitionSet { .. } | Event::PolicyChanged { .. } => cluster_changed(c, now),
         Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
             refresh(c, *node);
             c.queue.wake_parked();
@@ -89,6 +90,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::TasksEnded { array, .. } => ended(c, *array),
         Event::ControllerStarted { .. }
         | Event::Forgotten { .. }
+        | Event::JobPreempted { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, now, *id),
@@ -141,6 +143,10 @@ fn ending(c: &mut Controller, id: JobId) {
 fn released(c: &mut Controller, id: JobId) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     c.todo.touched.insert(id);
+    if matches!(job.phase, Phase::Pending | Phase::Ended(_)) {
+        let partition = job.last_run().map_or_else(|| first_partition(&c.state, &job.spec), |run| &run.partition);
+        c.queue.wake_limited(&c.state, &job.owner, &job.spec, partition);
+    }
     match &job.phase {
         Phase::Running(_) | Phase::Completing(..) => {}
         Phase::Ended(_) => ended(c, id),

@@ -6,19 +6,24 @@ use std::sync::Arc;
 
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, JobSpec, Outcome, Owner, PendingReason};
+use squall_model::policy::{Limit, Whose};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
-use squall_sched::{Group, Item, Skip};
+use squall_sched::{Gate, Group, Item, Skip};
 
 use super::depend::{self, Dependent, Verdict};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
+use crate::control::limits;
 use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Queue as Standing};
 
 /// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
 const PRIORITY_FIRST: u32 = 4_294_901_760;
+
+/// Jobs that wait for a limit and are looked at when something that it limits has ended.
+const WOKEN_AT_ONCE: usize = 64;
 
 /// Soft state of everything that waits.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(crate) struct Queue {
     starved: Starved,
     /// How many there are of each license.
     pub(crate) licenses: BTreeMap<String, u32>,
+    /// What waits for others that share a limit with it.
+    limited: BTreeMap<Gate, BTreeSet<Place>>,
     /// What waits for another task of its array to end.
     throttled: BTreeSet<(JobId, Item)>,
     /// Who depends on a job or array.
@@ -176,6 +183,21 @@ impl<'a> Pending<'a> {
         };
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
+    /// The limit that it could not even keep alone, in each of its partitions.
+    fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
+        let mut broken = None;
+        for at in partitions_of(state, self.spec) {
+            let partition = &state.partitions[at].config.name;
+            broken = Some(limits::broken(state, self.owner, self.spec, self.standing, partition)?);
+        }
+        broken
+    }
+    /// Gates that limit it, in any of its partitions.
+    fn limiting_gates(&self, state: &State) -> BTreeSet<Gate> {
+        let names = partitions_of(state, self.spec).map(|at| &state.partitions[at].config.name);
+        let gates = names.flat_map(|partition| limits::gates(state, self.owner, self.spec, partition));
+        gates.filter(|gate| limits::is_limited(state, *gate)).collect()
+    }
     /// How many of it may start, but for the array's limit.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
@@ -217,6 +239,7 @@ impl Queue {
         self.parked.clear();
         self.starved = Starved::default();
         self.licenses = state.license_totals();
+        self.limited.clear();
         self.throttled.clear();
         self.watchers.clear();
         self.dirty.clear();
@@ -251,7 +274,7 @@ impl Queue {
                 self.kick = true;
             }
         }
-        self.unpark(&pending);
+        self.unpark(state, &pending);
         if let Some(task) = pending.task {
             self.throttled.remove(&(task.array, item));
         } else if item.array {
@@ -281,7 +304,7 @@ impl Queue {
     /// Looks at a pending item and puts it where it belongs.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
-        self.unpark(&pending);
+        self.unpark(state, &pending);
         let (starts, entered) = self.judge(state, timers, now, &pending);
         self.put(state, &pending, starts);
         entered
@@ -318,8 +341,10 @@ impl Queue {
         if let Some(group) = full.filter(|_| !waits && later.is_none()) {
             self.throttled.insert((group.id, item));
         }
+        let starts = !waits && later.is_none() && full.is_none();
+        let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
-        (!waits && later.is_none() && full.is_none(), entered)
+        (starts && !broken, entered)
     }
 
     /// Into the queues of its partitions, or out of them.
@@ -388,20 +413,51 @@ impl Queue {
         if let Some(ready) = self.ready.get_mut(skip.partition) {
             ready.remove(&place);
         }
-        if skip.reason == PendingReason::Licenses {
-            self.starved.add(pending.spec, place);
+        match skip.reason {
+            PendingReason::Licenses => self.starved.add(pending.spec, place),
+            PendingReason::Limit(..) => {
+                for gate in pending.limiting_gates(state) {
+                    self.limited.entry(gate).or_default().insert(place);
+                }
+            }
+            _ => {}
         }
         self.parked.insert(skip.item, skip.reason);
-    }
-    fn unpark(&mut self, pending: &Pending<'_>) {
-        if self.parked.remove(&pending.item) == Some(PendingReason::Licenses) {
-            self.starved.remove(pending.spec, Place { priority: Reverse(pending.priority()), item: pending.item });
-        }
     }
     /// A job with this spec holds its licenses no more.
     pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
         if spec.need.licenses.is_some() {
             self.dirty.extend(self.starved.woken(spec));
+        }
+    }
+
+    /// Takes an item out of those that can't start.
+    fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
+        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        match self.parked.remove(&pending.item) {
+            Some(PendingReason::Licenses) => self.starved.remove(pending.spec, place),
+            Some(PendingReason::Limit(..)) => {
+                for gate in pending.limiting_gates(state) {
+                    if let Some(limited) = self.limited.get_mut(&gate) {
+                        limited.remove(&place);
+                        if limited.is_empty() {
+                            self.limited.remove(&gate);
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A job gave back what it counted for: the first of those that share its limits are looked at.
+    pub(crate) fn wake_limited(&mut self, state: &State, owner: &Owner, spec: &JobSpec, partition: &str) {
+        if self.limited.is_empty() {
+            return;
+        }
+        for gate in limits::gates(state, owner, spec, partition) {
+            let waiting = self.limited.get(&gate).into_iter().flatten();
+            self.dirty.extend(waiting.take(WOKEN_AT_ONCE).map(|place| place.item));
         }
     }
 
@@ -433,6 +489,9 @@ impl Queue {
         }
         if pending.group(state).is_some_and(|group| group.room == 0) {
             return PendingReason::JobArrayTaskLimit;
+        }
+        if let Some((whose, limit)) = pending.broken(state) {
+            return PendingReason::Limit(whose, limit);
         }
         self.place_reason(state, &pending)
     }

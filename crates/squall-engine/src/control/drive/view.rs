@@ -1,11 +1,14 @@
 //! What the scheduling policy sees of state and queue.
 
 use squall_model::id::NodeId;
+use squall_model::policy::Limit;
 use squall_model::set::NodeSet;
+use squall_model::time::Time;
 use squall_sched::topology::Topology;
-use squall_sched::{Candidate, NodeView, PartitionView, View};
+use squall_sched::{Candidate, Gate, Item, NodeView, PartitionView, View};
 
 use super::queue::{Queue, pending};
+use crate::control::limits;
 use crate::control::state::State;
 
 /// State and queue, borrowed.
@@ -15,6 +18,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) state: &'a State,
     /// The queue.
     pub(crate) queue: &'a Queue,
+    /// The present.
+    pub(crate) now: Time,
 }
 
 impl View for Sight<'_> {
@@ -70,5 +75,17 @@ impl View for Sight<'_> {
     fn licenses(&self, name: &str) -> u32 {
         let held = self.state.index.licenses.get(name).copied().unwrap_or_default();
         self.queue.licenses.get(name).map_or(0, |total| total.saturating_sub(held))
+    }
+    fn gates(&self, item: Item, partition: usize) -> Vec<Gate> {
+        if self.state.policy.is_empty() {
+            return Vec::new();
+        }
+        let (Some(pending), Some(partition)) = (pending(self.state, item), self.state.partitions.get(partition)) else {
+            return Vec::new();
+        };
+        limits::gates(self.state, pending.owner, pending.spec, &partition.config.name)
+    }
+    fn room(&self, gate: Gate) -> Vec<(Limit, u64)> {
+        limits::room(self.state, gate, self.now)
     }
 }

@@ -130,7 +130,7 @@ pub(super) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
 /// One scheduling pass.
 pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.look_at_network(&c.state, now);
-    let plan = squall_sched::plan(&Sight { state: &c.state, queue: &c.queue }, &mut c.scratch);
+    let plan = squall_sched::plan(&Sight { state: &c.state, queue: &c.queue, now }, &mut c.scratch);
     c.diag.cycles += 1;
     c.diag.cycle_depth_total += plan.looked_at;
     for skip in plan.skips {

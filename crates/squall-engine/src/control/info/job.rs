@@ -131,14 +131,19 @@ fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
 }
 
 /// What a job will take at least.
-struct Size {
-    nodes: u32,
-    tasks: u32,
-    cpus: u32,
-    memory_mb: u64,
+pub(crate) struct Size {
+    /// Nodes.
+    pub(crate) nodes: u32,
+    /// Tasks.
+    pub(crate) tasks: u32,
+    /// CPUs.
+    pub(crate) cpus: u32,
+    /// Memory over all nodes, MiB.
+    pub(crate) memory_mb: u64,
 }
 
-fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
+/// What a need comes to.
+pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
     let tasks_per_node = need.ntasks_per_node.filter(|n| *n > 0);
     let by_tasks = match (need.ntasks, tasks_per_node) {
         (Some(tasks), Some(per_node)) => tasks.div_ceil(per_node),

@@ -12,6 +12,7 @@ use squall_model::wire::client::Refusal;
 use squall_sched::Constraint;
 
 use super::rights::{Deed, can};
+use super::standing;
 use crate::control::Who;
 use crate::control::drive::network;
 use crate::control::state::State;
@@ -29,6 +30,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
         dependable(state, dependency)?;
     }
     let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u64);
+    standing::within_limits(state, &who.owner, spec, size)?;
     let most = state.config.max_job_count;
     let full = state.index.pending + state.index.active + size > u64::from(most);
     let ids_end = u64::from(state.last_id.0) + size >= u64::from(u32::MAX);
@@ -88,6 +90,7 @@ fn partitions<'a>(state: &'a State, owner: &Owner, spec: &JobSpec) -> Result<Vec
         if !allowed(&partition.config, owner) {
             return Err(Refusal::AccessDenied);
         }
+        standing::partition_takes(state, &partition.config, spec)?;
         if !partition.takes_jobs() {
             return Err(Refusal::PartitionNotAvailable(name.to_owned()));
         }

@@ -10,6 +10,7 @@ mod allocate;
 pub(crate) mod await_job;
 mod broadcast;
 mod cancel;
+mod change_policy;
 mod create_step;
 mod each;
 mod hold;
@@ -20,6 +21,7 @@ pub(crate) mod reports;
 mod requeue;
 pub(crate) mod rights;
 mod select;
+mod standing;
 mod submit;
 mod suspend;
 mod update_job;
@@ -99,6 +101,10 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
             Ok(None)
         }
         Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
+        Request::Policy => Ok(Some(change_policy::policy(c))),
+        Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
+        Request::Priorities { .. } => not_yet("Priorities"),
+        Request::Shares => not_yet("Shares"),
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),

@@ -8,7 +8,7 @@ use squall_model::job::{Blob, Digest, JobKind, JobSpec};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 
-use super::{Ask, Reply, admit};
+use super::{Ask, Reply, admit, standing};
 use crate::control::drive::queue::partitions_of;
 use crate::control::drive::view::Sight;
 use crate::control::state::State;
@@ -64,6 +64,7 @@ pub(super) fn accept(
     if let Some(array) = &mut spec.array {
         array.limit = array.limit.filter(|limit| *limit > 0);
     }
+    standing::settle(&c.state, &ask.who.owner, &mut spec)?;
     admit::admit(&c.state, ask.now, ask.who, &spec)?;
     if c.disk_full {
         return Err(Refusal::DiskFull);
@@ -93,8 +94,11 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
 /// `sbatch --test-only`: an estimate. On resources that are free, at once; else when what runs there has reached
 /// its time limits.
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
+    let mut spec = spec.clone();
+    standing::settle(&c.state, &ask.who.owner, &mut spec)?;
+    let spec = &spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
-    let sight = Sight { state: &c.state, queue: &c.queue };
+    let sight = Sight { state: &c.state, queue: &c.queue, now: ask.now };
     let places: Vec<usize> = partitions_of(&c.state, spec).collect();
     let mut best: Option<(Time, usize, squall_model::resource::Alloc)> = None;
     for at in places {

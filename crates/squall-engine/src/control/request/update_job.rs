@@ -11,7 +11,7 @@ use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 
 use super::each::to_each;
 use super::select::select_to_change;
-use super::{Ask, Reply, admit};
+use super::{Ask, Reply, admit, standing};
 use crate::control::info::waiting::priority;
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase, Queue};
@@ -135,9 +135,14 @@ impl Target<'_> {
             check_dependency(state, self.id, dependency)?;
         }
         let hold = self.hold_by(update, who)?;
-        let spec = changed(self.spec, update);
+        let mut spec = changed(self.spec, update);
         admit::strings(&spec)?;
-        if spec.need != self.spec.need || spec.partition != self.spec.partition {
+        if spec.account != self.spec.account || spec.qos != self.spec.qos {
+            standing::settle(state, self.owner, &mut spec)?;
+        }
+        let moved =
+            spec.partition != self.spec.partition || spec.account != self.spec.account || spec.qos != self.spec.qos;
+        if spec.need != self.spec.need || moved {
             admit::place(state, self.owner, &spec)?;
         }
         Ok(Decided {

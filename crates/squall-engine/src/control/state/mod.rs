@@ -2,6 +2,7 @@
 
 pub mod array;
 pub mod job;
+pub mod ledger;
 pub mod node;
 pub mod snapshot;
 
@@ -12,12 +13,15 @@ use squall_model::config::Config;
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArrayTask, JobSpec, Owner};
 use squall_model::license;
+use squall_model::policy::Policy;
 use squall_model::time::Time;
 use squall_model::wire::client::JobName;
 use squall_sched::topology::{Source, Topology};
 
+use crate::control::limits::Tallies;
 use array::Array;
 use job::Job;
+use ledger::Ledger;
 use node::{Node, Partition};
 
 /// What the journal says, and nothing else: `State::default()` with every event applied in order.
@@ -39,6 +43,12 @@ pub struct State {
     pub jobs: BTreeMap<JobId, Box<Job>>,
     /// Arrays. The task with the highest index bears the same id in `jobs`.
     pub arrays: BTreeMap<JobId, Array>,
+    /// Accounts, users, associations, levels of service.
+    pub policy: Policy,
+    /// What associations used.
+    pub ledger: Ledger,
+    /// Running jobs that were told to make room, and when they end.
+    pub graces: BTreeMap<JobId, Time>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
     /// Follows from the rest.
@@ -66,6 +76,8 @@ pub struct Index {
     pub topology: Arc<Topology>,
     /// Licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
+    /// What counts against limits.
+    pub tallies: Tallies,
     /// Specs and owners seen last, so that equal ones are kept once.
     pub recent: Recent,
 }

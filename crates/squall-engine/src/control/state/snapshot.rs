@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
 use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
+use squall_model::policy::Policy;
 use squall_model::time::Time;
 
 use super::array::{Array, ArrayTally};
 use super::job::{Job, Phase, Queue};
+use super::ledger::Ledger;
 use super::node::{Node, Partition};
 use super::{Index, State};
 
@@ -25,6 +27,16 @@ pub enum Part {
     Cluster(Box<Cluster>),
     /// Some of the jobs and arrays.
     Rows(Rows),
+    /// Accounts, if there are any: there is at most one of these.
+    Standing(Box<Standing>),
+}
+
+/// Accounts and what they used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    policy: Policy,
+    ledger: Ledger,
+    graces: BTreeMap<JobId, Time>,
 }
 
 /// What a state holds apart from jobs and arrays.
@@ -104,6 +116,7 @@ impl<T> Table<T> {
 #[derive(Debug, Default)]
 pub struct Restored {
     cluster: Option<Box<Cluster>>,
+    standing: Option<Box<Standing>>,
     jobs: Vec<(JobId, Box<Job>)>,
     arrays: Vec<(JobId, Array)>,
     keys: Vec<((u32, ClientKey), JobId)>,
@@ -133,7 +146,12 @@ impl State {
             let rows = Rows::of(jobs, arrays.by_ref().take(JOBS_PER_PART));
             (!rows.jobs.is_empty() || !rows.arrays.is_empty()).then_some(Part::Rows(rows))
         });
-        std::iter::once(Part::Cluster(Box::new(cluster))).chain(rows)
+        let Self { policy, ledger, graces, .. } = self;
+        let standing = (*policy != Policy::default() || !graces.is_empty()).then(|| {
+            let (policy, ledger, graces) = (policy.clone(), ledger.clone(), graces.clone());
+            Part::Standing(Box::new(Standing { policy, ledger, graces }))
+        });
+        std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows)
     }
 
     /// The state that these parts were made of, given in their order. None: they contradict each other.
@@ -153,7 +171,12 @@ impl State {
             active: all.active,
             ..Index::default()
         };
+        let standing = all.standing.map(|standing| *standing);
+        let (policy, ledger, graces) = standing.map_or_else(Default::default, |s| (s.policy, s.ledger, s.graces));
         let mut state = Self {
+            policy,
+            ledger,
+            graces,
             epoch: cluster.epoch,
             version: cluster.version,
             config: cluster.config,
@@ -172,6 +195,7 @@ impl State {
         for spec in all.holding {
             state.index.take_licenses(&spec);
         }
+        state.retally();
         Some(state)
     }
 }
@@ -252,6 +276,7 @@ impl Part {
     /// The part as it will stand in the state. None: it contradicts itself.
     pub fn restore(self) -> Option<Restored> {
         match self {
+            Self::Standing(standing) => Some(Restored { standing: Some(standing), ..Restored::default() }),
             Self::Cluster(cluster) => Some(Restored { cluster: Some(cluster), ..Restored::default() }),
             Self::Rows(rows) => rows.restore(),
         }
@@ -288,9 +313,10 @@ impl Restored {
 
     /// Adds what follows. None: there is one cluster too many.
     fn absorb(&mut self, mut next: Self) -> Option<()> {
-        if next.cluster.is_some() && self.cluster.is_some() {
+        if next.cluster.is_some() && self.cluster.is_some() || next.standing.is_some() && self.standing.is_some() {
             return None;
         }
+        self.standing = self.standing.take().or(next.standing);
         self.cluster = self.cluster.take().or(next.cluster);
         self.jobs.append(&mut next.jobs);
         self.arrays.append(&mut next.arrays);

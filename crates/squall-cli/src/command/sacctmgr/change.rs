@@ -1,0 +1,737 @@
+//! sacctmgr add, modify, delete: what is set up is read, changed here, and sent back if nobody changed it meanwhile.
+
+use std::fmt::Write;
+
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Policy, PolicyChange, Qos, ROOT, User};
+use squall_model::wire::client::{Answer, Refusal, Request};
+
+use super::entity::Entity;
+use super::settings::{Setting, admin_level};
+use super::{entity, policy, starts};
+use crate::client::{ClientError, unexpected};
+use crate::command::listing::arguments::Arguments;
+use crate::command::listing::call::{Call, Fail};
+use crate::refusal;
+
+/// A change in the making.
+pub(super) struct Draft {
+    pub(super) policy: Policy,
+    pub(super) changes: Vec<PolicyChange>,
+}
+
+impl Draft {
+    /// From what is set up now.
+    pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
+        Ok(Self { policy: policy(call)?, changes: Vec::new() })
+    }
+
+    /// Notes a change, which the next ones build upon.
+    pub(super) fn change(&mut self, change: PolicyChange) {
+        self.policy.change(&change);
+        self.changes.push(change);
+    }
+
+    /// Sends all changes, if they are wanted.
+    pub(super) fn commit(self, call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
+        if !given.has("immediate") && !agreed(call) {
+            call.print(" Changes Discarded\n");
+            return Ok(());
+        }
+        let request = Request::ChangePolicy { version: self.policy.version, changes: self.changes };
+        let problem = match call.controller.ask(&request) {
+            Ok(Answer::Done) => return Ok(()),
+            Ok(_) => unexpected(),
+            Err(e) => e,
+        };
+        let text = match &problem {
+            ClientError::Refused(Refusal::WrongState(why)) => why.clone(),
+            ClientError::Refused(Refusal::AccessDenied) => {
+                "Access/permission denied: only the cluster's owner, root, administrators and coordinators may".into()
+            }
+            other => {
+                let detail = if let ClientError::Refused(refused) = other { refusal::detail(refused) } else { None };
+                let text = refusal::error_text(other);
+                detail.map_or(text.clone(), |detail| format!("{text}: {detail}"))
+            }
+        };
+        call.say(&format!(" Error with request: {text}"));
+        Err(Fail(1))
+    }
+}
+
+/// Whether the user wants it.
+fn agreed(call: &mut Call<'_>) -> bool {
+    call.print("Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): ");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).is_ok() && line.trim_start().starts_with(['y', 'Y'])
+}
+
+/// The entity, and what stands before and after `set`.
+fn parts<'a>(
+    call: &mut Call<'_>,
+    verb: &str,
+    words: &'a [String],
+) -> Result<(&'a str, Vec<Setting>, Vec<Setting>), Fail> {
+    let Some((word, rest)) = words.split_first() else {
+        call.say(&format!(
+            "No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""
+        ));
+        return Err(Fail(1));
+    };
+    let rest: Vec<&String> = rest.iter().filter(|word| !word.eq_ignore_ascii_case("where")).collect();
+    let at = rest.iter().position(|word| word.eq_ignore_ascii_case("set")).unwrap_or(rest.len());
+    let settings = |words: &[&String]| words.iter().map(|word| Setting::of(word)).collect::<Vec<_>>();
+    Ok((word.as_str(), settings(&rest[..at]), settings(rest.get(at + 1..).unwrap_or_default())))
+}
+
+fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, Fail> {
+    match entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
+        Some(entity) => Ok(entity),
+        None => {
+            call.say(&format!(
+                "No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""
+            ));
+            Err(Fail(1))
+        }
+    }
+}
+
+fn refuse<T>(call: &mut Call<'_>, text: &str) -> Result<T, Fail> {
+    call.say(text);
+    Err(Fail(1))
+}
+
+fn unknown<T>(call: &mut Call<'_>, setting: &Setting) -> Result<T, Fail> {
+    refuse(call, &format!(" Unknown option: {}\n Use keyword 'where' to modify condition", setting.text))
+}
+
+fn nothing_new(call: &mut Call<'_>) -> Result<(), Fail> {
+    call.print(" Nothing new added.\n");
+    Err(Fail(1))
+}
+
+/// Who and what is meant.
+#[derive(Default)]
+struct Names {
+    names: Vec<String>,
+    accounts: Vec<String>,
+    users: Vec<String>,
+    partitions: Vec<String>,
+    parents: Vec<String>,
+}
+
+impl Names {
+    /// Takes a setting that names something. False: it names nothing.
+    fn take(&mut self, call: &mut Call<'_>, setting: &Setting) -> Result<bool, Fail> {
+        if setting.is("names", 1) {
+            self.names.extend(setting.list());
+        } else if setting.is("accounts", 3) || setting.is("accts", 4) {
+            self.accounts.extend(setting.list());
+        } else if setting.is("users", 1) {
+            self.users.extend(setting.list());
+        } else if setting.is("partitions", 4) {
+            self.partitions.extend(setting.list());
+        } else if setting.is("parents", 4) {
+            self.parents.extend(setting.list());
+        } else if setting.is("clusters", 1) {
+            let here = call.cluster("sacctmgr: error: Problem with the query")?;
+            if let Some(other) = setting.list().iter().find(|name| **name != *here) {
+                return refuse(
+                    call,
+                    &format!(
+                        " This cluster '{other}' doesn't exist.\n        Contact your admin to add it to accounting."
+                    ),
+                );
+            }
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+/// sacctmgr add.
+pub(super) fn add(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
+    let (word, mut settings, after) = parts(call, "add", words)?;
+    settings.extend(after);
+    if word.len() >= 2 && starts("coordinators", word) {
+        return coordinators(call, given, &settings, true);
+    }
+    match kind(call, "add", word)?.name {
+        "account" => add_accounts(call, given, &settings),
+        "user" => add_users(call, given, &settings),
+        "qos" => add_levels(call, given, &settings),
+        _ => {
+            let mut names = Names::default();
+            for setting in &settings {
+                names.take(call, setting)?;
+            }
+            let here = call.cluster("sacctmgr: error: Problem with the query")?;
+            match names.names.iter().find(|name| **name != *here) {
+                Some(other) => refuse(call, &format!(" The cluster here is '{here}': '{other}' can't be added to it.")),
+                None => {
+                    call.print(&format!(" This cluster {here} already exists.  Not adding.\n"));
+                    Err(Fail(1))
+                }
+            }
+        }
+    }
+}
+
+fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
+    let (mut names, mut own, mut account) = (Names::default(), Association::default(), Account::default());
+    let mut limits = String::new();
+    for setting in settings {
+        if setting.is("description", 1) {
+            account.description.clone_from(&setting.value);
+        } else if setting.is("organization", 1) {
+            account.organization.clone_from(&setting.value);
+        } else if !names.take(call, setting)? {
+            match setting.change_association(&mut own) {
+                Ok(true) => note(&mut limits, setting),
+                Ok(false) => return unknown(call, setting),
+                Err(problem) => return refuse(call, &problem),
+            }
+        }
+    }
+    names.names.append(&mut names.accounts);
+    if names.names.is_empty() {
+        return refuse(call, " Need name of account to add.");
+    }
+    let mut draft = Draft::new(call)?;
+    own.parent = names.parents.pop().unwrap_or_else(|| ROOT.to_owned());
+    if own.parent != ROOT && !draft.policy.accounts.contains_key(&own.parent) {
+        return refuse(call, &format!(" Parent account '{}' doesn't exist.\n        Add it first.", own.parent));
+    }
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let (mut fresh, mut associations) = (String::new(), String::new());
+    for name in names.names.iter().filter(|name| *name != ROOT) {
+        if !draft.policy.accounts.contains_key(name) {
+            let _ = writeln!(fresh, "  {name}");
+            let or_name = |text: &str| if text.is_empty() { name.clone() } else { text.to_owned() };
+            let (description, organization) = (or_name(&account.description), or_name(&account.organization));
+            let account = Account { description, organization, coordinators: Vec::new() };
+            draft.change(PolicyChange::Account(name.clone(), Some(account)));
+        }
+        let key = AssocKey::account(name);
+        if !draft.policy.associations.contains_key(&key) {
+            let _ = writeln!(associations, "  A = {name:<10.10}  C = {cluster:<10.10}");
+            draft.change(PolicyChange::Association(key, Some(own.clone())));
+        }
+    }
+    if draft.changes.is_empty() {
+        return nothing_new(call);
+    }
+    if !fresh.is_empty() {
+        let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
+        call.print(&format!(
+            " Adding Account(s)\n{fresh} Settings\n  Description     = {}\n  Organization    = {}\n",
+            or(&account.description, "Account Name"),
+            or(&account.organization, "Parent/Account Name")
+        ));
+    }
+    call.print(&format!(" Associations\n{associations}"));
+    if own.parent != ROOT {
+        note_value(&mut limits, "Parent", &own.parent);
+    }
+    if !limits.is_empty() {
+        call.print(&format!(" Settings\n{limits}"));
+    }
+    draft.commit(call, given)
+}
+
+fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
+    let (mut names, mut own, mut user) = (Names::default(), Association::default(), User::default());
+    let mut limits = String::new();
+    for setting in settings {
+        if setting.is("defaultaccount", 8) {
+            user.default_account.clone_from(&setting.value);
+        } else if setting.is("adminlevel", 2) {
+            let Some(level) = admin_level(&setting.value) else {
+                return refuse(call, &format!(" Unknown admin level: {}", setting.value));
+            };
+            user.admin = level;
+        } else if !names.take(call, setting)? {
+            match setting.change_association(&mut own) {
+                Ok(true) => note(&mut limits, setting),
+                Ok(false) => return unknown(call, setting),
+                Err(problem) => return refuse(call, &problem),
+            }
+        }
+    }
+    names.names.append(&mut names.users);
+    if names.names.is_empty() {
+        return refuse(call, " Need name of user to add.");
+    }
+    if names.accounts.is_empty() {
+        names.accounts.extend(Some(user.default_account.clone()).filter(|account| !account.is_empty()));
+    }
+    if names.accounts.is_empty() {
+        return refuse(call, " Need name of account to add user to.");
+    }
+    let mut draft = Draft::new(call)?;
+    let mut known = Vec::new();
+    for account in &names.accounts {
+        if account == ROOT || draft.policy.accounts.contains_key(account) {
+            known.push(account.clone());
+        } else {
+            call.say(&format!(
+                " This account '{account}' doesn't exist.\n        Contact your admin to add this account."
+            ));
+        }
+    }
+    if names.partitions.is_empty() {
+        names.partitions.push(String::new());
+    }
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let (mut fresh, mut associations) = (String::new(), String::new());
+    for name in names.names.iter().filter(|_| !known.is_empty()) {
+        if !draft.policy.users.contains_key(name) {
+            let _ = writeln!(fresh, "  {name}");
+            if user.default_account.is_empty() {
+                user.default_account.clone_from(&known[0]);
+            }
+            draft.change(PolicyChange::User(name.clone(), Some(user.clone())));
+        }
+        for (account, partition) in known.iter().flat_map(|a| names.partitions.iter().map(move |p| (a, p))) {
+            let key = AssocKey { partition: partition.clone(), ..AssocKey::user(account, name) };
+            if draft.policy.associations.contains_key(&key) {
+                continue;
+            }
+            let _ = write!(associations, "  U = {name:<9.9} A = {account:<10.10} C = {cluster:<10.10}");
+            if !partition.is_empty() {
+                let _ = write!(associations, " P = {partition:<10.10}");
+            }
+            associations.push('\n');
+            draft.change(PolicyChange::Association(key, Some(own.clone())));
+        }
+    }
+    if draft.changes.is_empty() {
+        return nothing_new(call);
+    }
+    if !fresh.is_empty() {
+        let mut text = format!(" Adding User(s)\n{fresh} Settings =\n  Default Account = {}\n", user.default_account);
+        if user.admin != AdminLevel::None {
+            let _ = writeln!(text, "  Admin Level     = {:?}", user.admin);
+        }
+        call.print(&text);
+    }
+    if !associations.is_empty() {
+        call.print(&format!(" Associations =\n{associations}"));
+    }
+    if !limits.is_empty() {
+        call.print(&format!(" Non Default Settings\n{limits}"));
+    }
+    draft.commit(call, given)
+}
+
+fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
+    let (mut names, mut qos, mut limits) = (Names::default(), Qos::default(), String::new());
+    for setting in settings {
+        if setting.is("names", 1) {
+            names.take(call, setting)?;
+            continue;
+        }
+        match setting.change_qos(&mut qos) {
+            Ok(true) if setting.is("description", 1) => {}
+            Ok(true) => note(&mut limits, setting),
+            Ok(false) => return unknown(call, setting),
+            Err(problem) => return refuse(call, &problem),
+        }
+    }
+    if names.names.is_empty() {
+        return refuse(call, " Need name of qos to add.");
+    }
+    let mut draft = Draft::new(call)?;
+    let mut fresh = String::new();
+    for name in names.names {
+        if draft.policy.qos.contains_key(&name) {
+            continue;
+        }
+        let _ = writeln!(fresh, "  {name}");
+        let description = if qos.description.is_empty() { name.clone() } else { qos.description.clone() };
+        draft.change(PolicyChange::Qos(name, Some(Qos { description, ..qos.clone() })));
+    }
+    if draft.changes.is_empty() {
+        return nothing_new(call);
+    }
+    let description = if qos.description.is_empty() { "QOS Name" } else { &qos.description };
+    call.print(&format!(" Adding QOS(s)\n{fresh} Settings\n  Description    = {description}\n{limits}"));
+    draft.commit(call, given)
+}
+
+/// Users who may change others of an account.
+fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], add: bool) -> Result<(), Fail> {
+    let mut names = Names::default();
+    for setting in settings {
+        if !names.take(call, setting)? {
+            return unknown(call, setting);
+        }
+    }
+    names.names.append(&mut names.users);
+    let mut draft = Draft::new(call)?;
+    let mut affected = String::new();
+    for account in &names.accounts {
+        let Some(mut changed) = draft.policy.accounts.get(account).cloned() else {
+            return refuse(call, &format!(" This account '{account}' doesn't exist."));
+        };
+        let before = changed.clone();
+        changed.coordinators.retain(|user| !names.names.contains(user));
+        if add {
+            changed.coordinators.extend(names.names.iter().cloned());
+        }
+        if changed != before {
+            let _ = writeln!(affected, "  {account}");
+            draft.change(PolicyChange::Account(account.clone(), Some(changed)));
+        }
+    }
+    if draft.changes.is_empty() {
+        if add {
+            return nothing_new(call);
+        }
+        call.print(" Nothing deleted\n");
+        return Err(Fail(1));
+    }
+    let users: String = names.names.iter().fold(String::new(), |text, user| text + "  " + user + "\n");
+    let (doing, whose) = if add { ("Adding", "To Account(s)") } else { ("Removing", "From Account(s)") };
+    call.print(&format!(" {doing} Coordinator User(s)\n{users} {whose} and all sub-accounts\n{affected}"));
+    draft.commit(call, given)
+}
+
+fn note(text: &mut String, setting: &Setting) {
+    let key = setting.text.split(['=', '+', '-']).next().unwrap_or_default();
+    note_value(text, key, &setting.value);
+}
+
+fn note_value(text: &mut String, key: &str, value: &str) {
+    let _ = writeln!(text, "  {key:<13} = {value}");
+}
+
+/// sacctmgr modify.
+pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
+    let (word, conditions, settings) = parts(call, "modify", words)?;
+    let entity = kind(call, "modify", word)?;
+    if settings.is_empty() {
+        return refuse(call, " You didn't give me anything to set");
+    }
+    let mut names = Names::default();
+    for condition in &conditions {
+        if !names.take(call, condition)? {
+            return unknown(call, condition);
+        }
+    }
+    let mut draft = Draft::new(call)?;
+    let (mut own, mut associations) = (String::new(), String::new());
+    match entity.name {
+        "qos" => modify_levels(call, &mut draft, &names, &settings, &mut own)?,
+        "user" => modify_users(call, &mut draft, &names, &settings, (&mut own, &mut associations))?,
+        "account" => modify_accounts(call, &mut draft, &names, &settings, (&mut own, &mut associations))?,
+        _ => return refuse(call, " Nothing of the cluster can be changed here; its configuration is a file"),
+    }
+    if draft.changes.is_empty() {
+        call.print("  Nothing modified\n");
+        return Err(Fail(1));
+    }
+    let plural = if entity.name == "qos" { "qos".to_owned() } else { format!("{}s", entity.name) };
+    if !own.is_empty() {
+        call.print(&format!(" Modified {plural}...\n{own}"));
+    }
+    if !associations.is_empty() {
+        call.print(&format!(" Modified {} associations...\n{associations}", entity.name));
+    }
+    draft.commit(call, given)
+}
+
+fn chosen(list: &[String], name: &str) -> bool {
+    list.is_empty() || list.iter().any(|n| n == name)
+}
+
+fn modify_levels(
+    call: &mut Call<'_>,
+    draft: &mut Draft,
+    names: &Names,
+    settings: &[Setting],
+    text: &mut String,
+) -> Result<(), Fail> {
+    // The one that is always there becomes one that is set up.
+    let always = names.names.iter().any(|n| n == squall_model::policy::NORMAL);
+    let mut all = draft.policy.qos.clone();
+    if always {
+        all.entry(squall_model::policy::NORMAL.to_owned())
+            .or_insert_with(|| Qos { description: "Normal QOS default".into(), ..Qos::default() });
+    }
+    for (name, before) in all.into_iter().filter(|(name, _)| chosen(&names.names, name)) {
+        let mut qos = before;
+        for setting in settings {
+            match setting.change_qos(&mut qos) {
+                Ok(true) => {}
+                Ok(false) => return unknown(call, setting),
+                Err(problem) => return refuse(call, &problem),
+            }
+        }
+        let _ = writeln!(text, "  {name}");
+        draft.change(PolicyChange::Qos(name, Some(qos)));
+    }
+    Ok(())
+}
+
+/// Changes an association by all settings but those that `others` takes.
+fn change_association(
+    call: &mut Call<'_>,
+    own: &mut Association,
+    settings: &[Setting],
+    others: impl Fn(&Setting) -> bool,
+) -> Result<bool, Fail> {
+    let mut changed = false;
+    for setting in settings.iter().filter(|setting| !others(setting)) {
+        match setting.change_association(own) {
+            Ok(true) => changed = true,
+            Ok(false) => return unknown(call, setting),
+            Err(problem) => return refuse(call, &problem),
+        }
+    }
+    Ok(changed)
+}
+
+fn forgets(setting: &Setting) -> bool {
+    setting.is("rawusage", 4)
+}
+
+fn modify_users(
+    call: &mut Call<'_>,
+    draft: &mut Draft,
+    names: &Names,
+    settings: &[Setting],
+    (text, associations): (&mut String, &mut String),
+) -> Result<(), Fail> {
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let of_user = |s: &Setting| s.is("defaultaccount", 8) || s.is("adminlevel", 2);
+    let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
+    for (name, before) in draft.policy.users.clone().into_iter().filter(|(name, _)| chosen(&wanted, name)) {
+        let mut user = before.clone();
+        for setting in settings.iter().filter(|s| of_user(s)) {
+            if setting.is("defaultaccount", 8) {
+                if !draft.policy.associations.contains_key(&AssocKey::user(&setting.value, &name)) {
+                    return refuse(
+                        call,
+                        &format!(" User '{name}' has no association with account '{}'", setting.value),
+                    );
+                }
+                user.default_account.clone_from(&setting.value);
+            } else if let Some(level) = admin_level(&setting.value) {
+                user.admin = level;
+            }
+        }
+        if settings.iter().any(of_user) {
+            let _ = writeln!(text, "  {name}");
+            draft.change(PolicyChange::User(name.clone(), Some(user)));
+        }
+    }
+    let users = draft.policy.associations.clone().into_iter().filter(|(key, _)| {
+        !key.user.is_empty()
+            && chosen(&wanted, &key.user)
+            && chosen(&names.accounts, &key.account)
+            && chosen(&names.partitions, &key.partition)
+    });
+    for (key, before) in users {
+        let mut own = before;
+        let changed = change_association(call, &mut own, settings, |s| of_user(s) || forgets(s))?;
+        let forgotten = settings.iter().any(forgets);
+        if changed || forgotten {
+            let partition = if key.partition.is_empty() { String::new() } else { format!(" P = {}", key.partition) };
+            let _ =
+                writeln!(associations, "  C = {cluster:<10} A = {:<20} U = {:<9}{partition}", key.account, key.user);
+        }
+        if forgotten {
+            draft.change(PolicyChange::Forget(key.clone()));
+        }
+        if changed {
+            draft.change(PolicyChange::Association(key, Some(own)));
+        }
+    }
+    Ok(())
+}
+
+fn modify_accounts(
+    call: &mut Call<'_>,
+    draft: &mut Draft,
+    names: &Names,
+    settings: &[Setting],
+    (text, associations): (&mut String, &mut String),
+) -> Result<(), Fail> {
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let of_account = |s: &Setting| s.is("description", 1) || s.is("organization", 1);
+    let wanted: Vec<String> = names.names.iter().chain(&names.accounts).cloned().collect();
+    for (name, before) in draft.policy.accounts.clone().into_iter().filter(|(name, _)| chosen(&wanted, name)) {
+        let mut account = before;
+        for setting in settings.iter().filter(|s| of_account(s)) {
+            let field = if setting.is("description", 1) { &mut account.description } else { &mut account.organization };
+            field.clone_from(&setting.value);
+        }
+        if settings.iter().any(of_account) {
+            let _ = writeln!(text, "  {name}");
+            draft.change(PolicyChange::Account(name.clone(), Some(account)));
+        }
+    }
+    if wanted.iter().any(|name| name == ROOT) && !draft.policy.associations.contains_key(&AssocKey::account(ROOT)) {
+        draft.policy.associations.insert(AssocKey::account(ROOT), Association::default());
+    }
+    let own_associations = draft.policy.associations.clone().into_iter();
+    for (key, before) in own_associations.filter(|(key, _)| key.user.is_empty() && chosen(&wanted, &key.account)) {
+        let mut own = before;
+        let parent = |s: &Setting| s.is("parents", 3);
+        let mut changed = change_association(call, &mut own, settings, |s| of_account(s) || forgets(s) || parent(s))?;
+        for setting in settings.iter().filter(|s| parent(s)) {
+            own.parent.clone_from(&setting.value);
+            changed = true;
+        }
+        let forgotten = settings.iter().any(forgets);
+        if changed || forgotten {
+            let _ = writeln!(associations, "  C = {cluster:<10} A = {:<20}", key.account);
+        }
+        if forgotten {
+            draft.change(PolicyChange::Forget(key.clone()));
+        }
+        if changed {
+            draft.change(PolicyChange::Association(key, Some(own)));
+        }
+    }
+    Ok(())
+}
+
+/// sacctmgr delete.
+pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
+    let (word, conditions, _) = parts(call, "delete", words)?;
+    if word.len() >= 2 && starts("coordinators", word) {
+        return coordinators(call, given, &conditions, false);
+    }
+    let entity = kind(call, "delete", word)?;
+    let mut names = Names::default();
+    for condition in &conditions {
+        if !names.take(call, condition)? {
+            return unknown(call, condition);
+        }
+    }
+    if conditions.is_empty() {
+        return refuse(call, " No conditions given to remove, not executing.");
+    }
+    let mut draft = Draft::new(call)?;
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let mut title = match entity.name {
+        "qos" => " Deleting QOS(s)...",
+        "user" => " Deleting users...",
+        "account" => " Deleting accounts...",
+        _ => return refuse(call, " The cluster itself can't be deleted; `squall down` ends it"),
+    };
+    let mut text = String::new();
+    match entity.name {
+        "qos" => {
+            for name in draft.policy.qos.keys().filter(|name| chosen(&names.names, name)).cloned().collect::<Vec<_>>() {
+                let _ = writeln!(text, "  {name}");
+                delete_level(&mut draft, &name);
+            }
+        }
+        "user" => {
+            let wanted: Vec<String> = names.names.iter().chain(&names.users).cloned().collect();
+            let whole = names.accounts.is_empty() && names.partitions.is_empty();
+            if !whole {
+                title = " Deleting user associations...";
+            }
+            for name in draft.policy.users.keys().filter(|name| chosen(&wanted, name)).cloned().collect::<Vec<_>>() {
+                let removed = delete_associations(&mut draft, |key| {
+                    key.user == name
+                        && chosen(&names.accounts, &key.account)
+                        && chosen(&names.partitions, &key.partition)
+                });
+                if whole {
+                    let _ = writeln!(text, "  {name}");
+                    draft.change(PolicyChange::User(name, None));
+                } else {
+                    for key in removed {
+                        let _ = writeln!(text, "  C = {cluster:<10} A = {:<20} U = {:<9}", key.account, key.user);
+                    }
+                    new_default(&mut draft, &name);
+                }
+            }
+        }
+        _ => {
+            let wanted: Vec<String> = names.names.iter().chain(&names.accounts).cloned().collect();
+            for name in draft.policy.accounts.keys().filter(|n| chosen(&wanted, n)).cloned().collect::<Vec<_>>() {
+                let _ = writeln!(text, "  {name}");
+                delete_account(&mut draft, &name);
+            }
+        }
+    }
+    if draft.changes.is_empty() {
+        call.print(" Nothing deleted\n");
+        return Err(Fail(1));
+    }
+    call.print(&format!("{title}\n{text}"));
+    draft.commit(call, given)
+}
+
+fn delete_associations(draft: &mut Draft, which: impl Fn(&AssocKey) -> bool) -> Vec<AssocKey> {
+    let keys: Vec<AssocKey> = draft.policy.associations.keys().filter(|key| which(key)).cloned().collect();
+    for key in &keys {
+        draft.change(PolicyChange::Association(key.clone(), None));
+    }
+    keys
+}
+
+/// An account goes with all below it.
+fn delete_account(draft: &mut Draft, name: &str) {
+    let below = |policy: &Policy, key: &AssocKey| {
+        key.account == name || policy.above(&key.account).any(|(above, _)| above == name)
+    };
+    let keys: Vec<AssocKey> =
+        draft.policy.associations.keys().filter(|key| below(&draft.policy, key)).cloned().collect();
+    let mut accounts: Vec<String> = keys.iter().map(|key| key.account.clone()).chain([name.to_owned()]).collect();
+    accounts.sort();
+    accounts.dedup();
+    for key in &keys {
+        draft.change(PolicyChange::Association(key.clone(), None));
+    }
+    for account in accounts.into_iter().filter(|a| draft.policy.accounts.contains_key(a)).collect::<Vec<_>>() {
+        draft.change(PolicyChange::Account(account, None));
+    }
+    for key in keys.iter().filter(|key| !key.user.is_empty()) {
+        new_default(draft, &key.user);
+    }
+}
+
+/// A user whose default account has gone gets another one of theirs.
+fn new_default(draft: &mut Draft, name: &str) {
+    let Some(user) = draft.policy.users.get(name).cloned() else { return };
+    if draft.policy.associations.keys().any(|key| key.user == name && key.account == user.default_account) {
+        return;
+    }
+    let other = draft.policy.associations.keys().find(|key| key.user == name).map(|key| key.account.clone());
+    let user = User { default_account: other.unwrap_or_default(), ..user };
+    draft.change(PolicyChange::User(name.to_owned(), Some(user)));
+}
+
+/// A level of service goes, and from wherever it is named.
+fn delete_level(draft: &mut Draft, name: &str) {
+    let named = |own: &Association| own.qos.iter().any(|q| q == name) || own.default_qos == name;
+    let associations: Vec<(AssocKey, Association)> =
+        draft.policy.associations.iter().filter(|(_, own)| named(own)).map(|(k, o)| (k.clone(), o.clone())).collect();
+    for (key, mut own) in associations {
+        own.qos.retain(|q| q != name);
+        if own.default_qos == name {
+            own.default_qos.clear();
+        }
+        draft.change(PolicyChange::Association(key, Some(own)));
+    }
+    let others: Vec<(String, Qos)> = draft
+        .policy
+        .qos
+        .iter()
+        .filter(|(_, qos)| qos.preempt.iter().any(|q| q == name))
+        .map(|(n, q)| (n.clone(), q.clone()))
+        .collect();
+    for (other, mut qos) in others {
+        qos.preempt.retain(|q| q != name);
+        draft.change(PolicyChange::Qos(other, Some(qos)));
+    }
+    draft.change(PolicyChange::Qos(name.to_owned(), None));
+}

@@ -1,0 +1,250 @@
+//! sacctmgr dump and load: all accounts as text, one line each, in Slurm's form.
+
+use std::fmt::Write;
+
+use squall_model::duration::format_limit;
+use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, User};
+
+use super::change::Draft;
+use super::policy;
+use super::settings::{Setting, admin_level};
+use crate::command::listing::arguments::Arguments;
+use crate::command::listing::call::{Call, Fail};
+
+const HEAD: &str = "\
+# To edit this file start with a cluster line for the new cluster
+# Cluster - 'cluster_name':MaxTRESPerJob=node=50
+# Followed by Accounts you want in this fashion (root is created by default)...
+# Parent - 'root'
+# Account - 'cs':MaxTRESPerJob=node=5:MaxJobs=4:FairShare=399:MaxWallDuration=40:Description='Computer Science':Organization='LC'
+# Any of the options after a ':' can be left out and they can be in any order.
+# If you want to add any sub accounts just list the Parent THAT HAS ALREADY BEEN CREATED before the account line in this fashion...
+# Parent - 'cs'
+# Account - 'test':MaxTRESPerJob=node=1:MaxJobs=1:FairShare=1:MaxWallDuration=1:Description='Test Account':Organization='Test'
+# To add users to a account add a line like this after a Parent - 'line'
+# Parent - 'test'
+# User - 'adam':MaxTRESPerJob=node=2:MaxJobs=3:FairShare=1:MaxWallDuration=1:AdminLevel='Operator':Coordinator='test'
+";
+
+/// Writes everything to a file, by default `CLUSTER.cfg` here.
+pub(super) fn dump(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let settings: Vec<Setting> = words.iter().map(|word| Setting::of(word)).collect();
+    let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let named = settings.iter().find(|s| s.is("name", 1) || s.is("clusters", 1)).map(|s| s.value.clone());
+    if let Some(other) = named.filter(|name| **name != *cluster) {
+        call.say(&format!(" The cluster here is '{cluster}', not '{other}'"));
+        return Err(Fail(1));
+    }
+    let file =
+        settings.iter().find(|s| s.is("file", 1)).map_or_else(|| format!("./{cluster}.cfg"), |s| s.value.clone());
+    let text = text(&cluster, &policy(call)?);
+    if let Err(e) = std::fs::write(&file, text) {
+        call.say(&format!("Can't open {file} for writing: {e}"));
+        return Err(Fail(1));
+    }
+    call.print(&format!("sacctmgr: Configuration information has been written to {file}\n"));
+    Ok(())
+}
+
+fn text(cluster: &str, policy: &Policy) -> String {
+    let mut text = HEAD.to_owned();
+    let root = policy.associations.get(&AssocKey::account(ROOT)).cloned().unwrap_or_default();
+    let _ = writeln!(text, "Cluster - '{cluster}'{}", options(&root));
+    below(policy, ROOT, 0, &mut text);
+    text
+}
+
+fn below(policy: &Policy, account: &str, depth: usize, text: &mut String) {
+    let users: Vec<_> =
+        policy.associations.iter().filter(|(k, _)| k.account == account && !k.user.is_empty()).collect();
+    let children: Vec<_> =
+        policy.associations.iter().filter(|(k, own)| k.user.is_empty() && own.parent == account).collect();
+    if depth > policy.accounts.len() || (users.is_empty() && children.is_empty()) {
+        return;
+    }
+    let _ = writeln!(text, "Parent - '{account}'");
+    for (key, own) in users {
+        let user = policy.users.get(&key.user).cloned().unwrap_or_default();
+        let admin =
+            if user.admin == AdminLevel::None { String::new() } else { format!(":AdminLevel='{:?}'", user.admin) };
+        let coordinates = policy.accounts.get(account).is_some_and(|a| a.coordinators.contains(&key.user));
+        let coordinates = if coordinates { format!(":Coordinator='{account}'") } else { String::new() };
+        let partition =
+            if key.partition.is_empty() { String::new() } else { format!(":Partition='{}'", key.partition) };
+        let default = &user.default_account;
+        let options = options(own);
+        let _ =
+            writeln!(text, "User - '{}'{partition}{coordinates}{admin}:DefaultAccount='{default}'{options}", key.user);
+    }
+    for (key, own) in &children {
+        let Account { description, organization, .. } = policy.accounts.get(&key.account).cloned().unwrap_or_default();
+        let options = options(own);
+        let _ = writeln!(
+            text,
+            "Account - '{}':Description='{description}':Organization='{organization}'{options}",
+            key.account
+        );
+    }
+    for (key, _) in children {
+        below(policy, &key.account, depth + 1, text);
+    }
+}
+
+/// `:Fairshare=1:GrpJobs=3`.
+fn options(own: &Association) -> String {
+    let mut text = match own.shares {
+        Some(shares) => format!(":Fairshare={shares}"),
+        None => ":Fairshare=parent".to_owned(),
+    };
+    for (limit, value) in &own.limits {
+        let name = match limit {
+            Limit::GrpJobs => "GrpJobs",
+            Limit::GrpSubmit => "GrpSubmitJobs",
+            Limit::GrpWall => "GrpWall",
+            Limit::GrpCpu => "GrpCPUs",
+            Limit::GrpMem => "GrpMemory",
+            Limit::GrpNode => "GrpNodes",
+            Limit::MaxJobs => "MaxJobs",
+            Limit::MaxSubmit => "MaxSubmitJobs",
+            Limit::MaxWall => "MaxWallDurationPerJob",
+            Limit::MaxCpu => "MaxCPUsPerJob",
+            Limit::MaxMem => "MaxMemPerJob",
+            Limit::MaxNode => "MaxNodesPerJob",
+            _ => continue,
+        };
+        let value = match limit {
+            // Colons part the options.
+            Limit::GrpWall | Limit::MaxWall => format!("'{}'", format_limit(Some(*value))),
+            _ => value.to_string(),
+        };
+        let _ = write!(text, ":{name}={value}");
+    }
+    if let Some(priority) = own.priority {
+        let _ = write!(text, ":Priority={priority}");
+    }
+    if !own.default_qos.is_empty() {
+        let _ = write!(text, ":DefaultQOS='{}'", own.default_qos);
+    }
+    if !own.qos.is_empty() {
+        let _ = write!(text, ":QOS='{}'", own.qos.join(","));
+    }
+    text
+}
+
+/// Adds what a file says and is not there yet.
+pub(super) fn load(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
+    let settings: Vec<Setting> = words.iter().map(|word| Setting::of(word)).collect();
+    let Some(file) = settings.iter().find(|s| s.is("file", 1) || s.is("name", 1)).map(|s| s.value.clone()) else {
+        call.say("No filename given to load");
+        return Err(Fail(1));
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(e) => {
+            call.say(&format!("Unable to read {file}: {e}"));
+            return Err(Fail(1));
+        }
+    };
+    let mut draft = Draft::new(call)?;
+    let (mut parent, mut accounts, mut users) = (ROOT.to_owned(), String::new(), String::new());
+    for (at, line) in text.lines().enumerate() {
+        let result = match line.trim() {
+            "" => Ok(()),
+            line if line.starts_with('#') => Ok(()),
+            line => load_line(&mut draft, line, &mut parent, (&mut accounts, &mut users)),
+        };
+        if let Err(problem) = result {
+            call.say(&format!("{file}:{}: {problem}", at + 1));
+            return Err(Fail(1));
+        }
+    }
+    if draft.changes.is_empty() {
+        call.print(" Nothing new added.\n");
+        return Ok(());
+    }
+    for (title, list) in [("Accounts", accounts), ("Users", users)] {
+        if !list.is_empty() {
+            call.print(&format!(" {title}\n{list}"));
+        }
+    }
+    draft.commit(call, given)
+}
+
+fn load_line(
+    draft: &mut Draft,
+    line: &str,
+    parent: &mut String,
+    (accounts, users): (&mut String, &mut String),
+) -> Result<(), String> {
+    let (kind, rest) = line.split_once(" - ").ok_or("`KIND - 'NAME':OPTION=VALUE` is needed")?;
+    let mut options = split(rest).into_iter();
+    let name = options.next().unwrap_or_default().trim_matches(['\'', '"']).to_owned();
+    let (mut own, mut account, mut user) = (Association::default(), Account::default(), User::default());
+    let (mut partition, mut coordinates) = (String::new(), false);
+    for option in options {
+        let setting = Setting::of(&option);
+        if setting.is("description", 4) {
+            account.description = setting.value;
+        } else if setting.is("organization", 1) {
+            account.organization = setting.value;
+        } else if setting.is("defaultaccount", 8) {
+            user.default_account = setting.value;
+        } else if setting.is("adminlevel", 2) {
+            user.admin = admin_level(&setting.value).ok_or(format!("unknown admin level {}", setting.value))?;
+        } else if setting.is("partition", 4) {
+            partition = setting.value;
+        } else if setting.is("coordinator", 2) {
+            coordinates = setting.list().contains(parent);
+        } else if !setting.change_association(&mut own)? {
+            return Err(format!("unknown option `{option}`"));
+        }
+    }
+    match kind.trim() {
+        "Cluster" => {}
+        "Parent" => *parent = name,
+        "Account" => {
+            own.parent.clone_from(parent);
+            if !draft.policy.accounts.contains_key(&name) {
+                let _ = writeln!(accounts, "  {name}");
+                draft.change(PolicyChange::Account(name.clone(), Some(account)));
+            }
+            if !draft.policy.associations.contains_key(&AssocKey::account(&name)) {
+                draft.change(PolicyChange::Association(AssocKey::account(&name), Some(own)));
+            }
+        }
+        "User" => {
+            let key = AssocKey { partition, ..AssocKey::user(parent, &name) };
+            if user.default_account.is_empty() {
+                user.default_account.clone_from(parent);
+            }
+            if !draft.policy.users.contains_key(&name) {
+                let _ = writeln!(users, "  {name}");
+                draft.change(PolicyChange::User(name.clone(), Some(user)));
+            }
+            if !draft.policy.associations.contains_key(&key) {
+                draft.change(PolicyChange::Association(key, Some(own)));
+            }
+            if let Some(mut account) = draft.policy.accounts.get(parent).filter(|_| coordinates).cloned()
+                && !account.coordinators.contains(&name)
+            {
+                account.coordinators.push(name);
+                draft.change(PolicyChange::Account(parent.clone(), Some(account)));
+            }
+        }
+        other => return Err(format!("`{other}`: Cluster, Parent, Account or User is meant")),
+    }
+    Ok(())
+}
+
+/// At colons that are not within quotes.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut quoted) = (vec![String::new()], false);
+    for c in text.chars() {
+        quoted ^= c == '\'';
+        match parts.last_mut() {
+            Some(last) if c != ':' || quoted => last.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts
+}

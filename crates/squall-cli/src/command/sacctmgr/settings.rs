@@ -1,0 +1,249 @@
+//! `key=value` of sacctmgr: what is to be changed, and of whom.
+
+use squall_model::duration::{parse_limit, parse_memory_mb};
+use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos};
+
+use super::entity::{ACCOUNT, GRP, JOB, LEAST, USER};
+use super::starts;
+use crate::command::listing::select::names;
+
+/// One setting or condition.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    /// The key, in lower case.
+    pub(super) key: String,
+    /// `+=`, `-=` or `=`.
+    pub(super) sign: Option<bool>,
+    /// The value.
+    pub(super) value: String,
+    /// As it stands there.
+    pub(super) text: String,
+}
+
+impl Setting {
+    /// Takes a word apart; a word without `=` is a name.
+    pub(super) fn of(word: &str) -> Self {
+        let (key, value) = word.split_once('=').unwrap_or(("name", word));
+        let (key, sign) = match key.as_bytes().last() {
+            Some(b'+') => (&key[..key.len() - 1], Some(true)),
+            Some(b'-') => (&key[..key.len() - 1], Some(false)),
+            _ => (key, None),
+        };
+        let value = value.trim_matches(['\'', '"']).to_owned();
+        Self { key: key.to_ascii_lowercase(), sign, value, text: word.to_owned() }
+    }
+
+    /// Whether the key is a beginning of that name, of so many letters at least.
+    pub(super) fn is(&self, name: &str, least: usize) -> bool {
+        self.key.len() >= least && starts(name, &self.key)
+    }
+
+    /// The value as a list of names.
+    pub(super) fn list(&self) -> Vec<String> {
+        names(&self.value)
+    }
+
+    /// A list that is set, added to, or taken from.
+    fn change_list(&self, list: &mut Vec<String>) {
+        let mut given = self.list();
+        // `qos+=a`, `qos=+a` and `qos=-a` are all written.
+        let sign = self.sign.or_else(|| match self.value.as_bytes().first() {
+            Some(b'+') => Some(true),
+            Some(b'-') if self.value != "-1" => Some(false),
+            _ => None,
+        });
+        given.iter_mut().for_each(|name| *name = name.trim_start_matches(['+', '-']).to_owned());
+        match sign {
+            None if self.value == "-1" || self.value.is_empty() => list.clear(),
+            None => *list = given,
+            Some(true) => given.into_iter().for_each(|name| {
+                if !list.contains(&name) {
+                    list.push(name);
+                }
+            }),
+            Some(false) => list.retain(|name| !given.contains(name)),
+        }
+    }
+
+    fn number(&self) -> Result<u64, String> {
+        self.value.parse().map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))
+    }
+
+    fn seconds(&self) -> Result<u64, String> {
+        let limit = parse_limit(&self.value).map_err(|_| format!(" Bad time value for {}: {}", self.key, self.value));
+        limit.map(|limit| limit.unwrap_or(u64::from(u32::MAX)))
+    }
+
+    /// A limit that is set or, with -1, cleared.
+    fn change_limit(&self, limits: &mut Limits, limit: Limit) -> Result<(), String> {
+        if self.value == "-1" {
+            limits.remove(&limit);
+            return Ok(());
+        }
+        let value = match limit {
+            Limit::GrpWall | Limit::MaxWall => self.seconds()?,
+            Limit::GrpMem | Limit::MaxMem | Limit::UserMem | Limit::AccountMem | Limit::MinMem => {
+                parse_memory_mb(&self.value).map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))?
+            }
+            _ => self.number()?,
+        };
+        limits.insert(limit, value);
+        Ok(())
+    }
+
+    /// `cpu=10,mem=4G,node=-1`.
+    fn change_tres(&self, limits: &mut Limits, [cpu, mem, node]: [Limit; 3]) -> Result<(), String> {
+        for part in self.value.split(',').filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let limit = match name.to_ascii_lowercase().as_str() {
+                "cpu" | "1" => cpu,
+                "mem" | "2" => mem,
+                "node" | "4" => node,
+                _ => {
+                    return Err(format!(
+                        " Bad value for {}: {name} can't be limited here: cpu, mem and node can",
+                        self.key
+                    ));
+                }
+            };
+            Self { value: value.to_owned(), ..self.clone() }.change_limit(limits, limit)?;
+        }
+        Ok(())
+    }
+
+    /// Changes the limit that the key names. False: it names none.
+    fn change_limits(&self, limits: &mut Limits, of_qos: bool) -> Result<bool, String> {
+        let singular: &[(&str, usize, Limit)] = &[
+            ("grpjobs", 4, Limit::GrpJobs),
+            ("grpsubmitjobs", 4, Limit::GrpSubmit),
+            ("grpwall", 4, Limit::GrpWall),
+            ("grpcpus", 6, Limit::GrpCpu),
+            ("grpmemory", 4, Limit::GrpMem),
+            ("grpnodes", 4, Limit::GrpNode),
+            ("maxwalldurationperjob", 4, Limit::MaxWall),
+            ("maxcpusperjob", 6, Limit::MaxCpu),
+            ("maxnodesperjob", 4, Limit::MaxNode),
+            ("maxmemperjob", 4, Limit::MaxMem),
+        ];
+        let own: &[(&str, usize, Limit)] = if of_qos {
+            &[
+                ("maxjobsperuser", 4, Limit::UserJobs),
+                ("maxjobspu", 9, Limit::UserJobs),
+                ("maxjobsperaccount", 11, Limit::AccountJobs),
+                ("maxjobspa", 9, Limit::AccountJobs),
+                ("maxsubmitjobsperuser", 4, Limit::UserSubmit),
+                ("maxsubmitperuser", 11, Limit::UserSubmit),
+                ("maxsubmitpu", 11, Limit::UserSubmit),
+                ("maxsubmitjobspu", 15, Limit::UserSubmit),
+                ("maxsubmitjobsperaccount", 17, Limit::AccountSubmit),
+                ("maxsubmitperaccount", 13, Limit::AccountSubmit),
+                ("maxsubmitpa", 11, Limit::AccountSubmit),
+                ("maxsubmitjobspa", 15, Limit::AccountSubmit),
+                ("maxcpusperuser", 11, Limit::UserCpu),
+                ("maxcpuspu", 9, Limit::UserCpu),
+                ("maxnodesperuser", 12, Limit::UserNode),
+                ("maxnodespu", 10, Limit::UserNode),
+                ("mincpusperjob", 6, Limit::MinCpu),
+                ("minnodesperjob", 6, Limit::MinNode),
+            ]
+        } else {
+            &[("maxjobs", 4, Limit::MaxJobs), ("maxsubmitjobs", 4, Limit::MaxSubmit)]
+        };
+        let tres: &[(&str, usize, [Limit; 3])] = if of_qos {
+            &[
+                ("grptres", 7, GRP),
+                ("maxtresperjob", 4, JOB),
+                ("maxtresperuser", 11, USER),
+                ("maxtrespu", 9, USER),
+                ("maxtresperaccount", 11, ACCOUNT),
+                ("maxtrespa", 9, ACCOUNT),
+                ("mintresperjob", 4, LEAST),
+            ]
+        } else {
+            &[("grptres", 7, GRP), ("maxtresperjob", 4, JOB)]
+        };
+        // Whole names first: some are beginnings of others.
+        let exact = |name: &str| name == self.key;
+        let of_tres = tres.iter().find(|t| exact(t.0)).or_else(|| tres.iter().find(|t| self.is(t.0, t.1)));
+        let singles = || own.iter().chain(singular);
+        let of_one = singles().find(|s| exact(s.0)).or_else(|| singles().find(|s| self.is(s.0, s.1)));
+        match (of_one, of_tres) {
+            (Some(one), _) => self.change_limit(limits, one.2)?,
+            (None, Some(tres)) => self.change_tres(limits, tres.2)?,
+            (None, None) => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Changes an association. False: the key is none of its.
+    pub(super) fn change_association(&self, own: &mut Association) -> Result<bool, String> {
+        if self.is("fairshare", 1) || self.is("shares", 1) {
+            own.shares = match self.value.as_str() {
+                "parent" => None,
+                "-1" => Some(1),
+                _ => Some(self.number()?.min(u64::from(u32::MAX)) as u32),
+            };
+        } else if self.is("qoslevel", 1) {
+            self.change_list(&mut own.qos);
+        } else if self.is("defaultqos", 8) {
+            own.default_qos = if self.value == "-1" { String::new() } else { self.value.clone() };
+        } else if self.is("priority", 3) {
+            own.priority = if self.value == "-1" { None } else { Some(self.number()?.min(u64::from(u32::MAX)) as u32) };
+        } else {
+            return self.change_limits(&mut own.limits, false);
+        }
+        Ok(true)
+    }
+
+    /// Changes a QOS. False: the key is none of its.
+    pub(super) fn change_qos(&self, qos: &mut Qos) -> Result<bool, String> {
+        if self.is("description", 1) {
+            qos.description.clone_from(&self.value);
+        } else if self.is("priority", 3) {
+            qos.priority = if self.value == "-1" { 0 } else { self.number()?.min(u64::from(u32::MAX)) as u32 };
+        } else if self.key == "preempt" {
+            self.change_list(&mut qos.preempt);
+        } else if self.is("preemptmode", 8) {
+            qos.preempt_mode = match self.value.to_ascii_lowercase().as_str() {
+                "-1" | "cluster" => None,
+                "off" => Some(PreemptMode::Off),
+                "cancel" => Some(PreemptMode::Cancel),
+                "requeue" => Some(PreemptMode::Requeue),
+                _ => return Err(format!(" Bad Preempt Mode given: {}", self.value)),
+            };
+        } else if self.is("gracetime", 3) {
+            qos.grace_s = if self.value == "-1" { 0 } else { self.number()? };
+        } else if self.is("preemptexempttime", 8) {
+            qos.exempt_s = if self.value == "-1" { None } else { Some(self.seconds()?) };
+        } else if self.is("usagefactor", 6) {
+            qos.usage_factor =
+                millionths(&self.value).ok_or_else(|| format!(" Bad value for {}: {}", self.key, self.value))?;
+        } else if self.is("flags", 1) {
+            self.change_list(&mut qos.flags);
+        } else {
+            return self.change_limits(&mut qos.limits, true);
+        }
+        Ok(true)
+    }
+}
+
+/// `0.5` as 500000; `-1`: one.
+fn millionths(text: &str) -> Option<u64> {
+    if text == "-1" {
+        return Some(1_000_000);
+    }
+    let value: f64 = text.parse().ok()?;
+    (0.0..=1e6).contains(&value).then(|| (value * 1e6).round() as u64)
+}
+
+/// The level that a word means.
+pub(super) fn admin_level(word: &str) -> Option<AdminLevel> {
+    let word = word.to_ascii_lowercase();
+    let level = match word.as_bytes().first()? {
+        b'n' | b'-' => AdminLevel::None,
+        b'o' => AdminLevel::Operator,
+        b'a' => AdminLevel::Administrator,
+        _ => return None,
+    };
+    Some(level)
+}

@@ -1,0 +1,472 @@
+//! Who may run what, and who goes first: accounts, users, their associations, levels of service (QOS) and limits.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::duration::parse_limit;
+
+/// The account above all others. It is always there.
+pub const ROOT: &str = "root";
+
+/// The level of service that is always there.
+pub const NORMAL: &str = "normal";
+
+/// What can be limited. Append-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Limit {
+    /// Running jobs of all together.
+    GrpJobs,
+    /// Jobs in the queue or running, of all together.
+    GrpSubmit,
+    /// Seconds that jobs ran, of all together.
+    GrpWall,
+    /// CPUs of all together.
+    GrpCpu,
+    /// Memory of all together, MiB.
+    GrpMem,
+    /// Nodes of all jobs together.
+    GrpNode,
+    /// Running jobs of each user in an association.
+    MaxJobs,
+    /// Jobs of each user in an association, in the queue or running.
+    MaxSubmit,
+    /// Time limit of a job, seconds.
+    MaxWall,
+    /// CPUs of a job.
+    MaxCpu,
+    /// Memory of a job, MiB.
+    MaxMem,
+    /// Nodes of a job.
+    MaxNode,
+    /// Running jobs of each user in a QOS.
+    UserJobs,
+    /// Jobs of each user in a QOS, in the queue or running.
+    UserSubmit,
+    /// CPUs of each user in a QOS.
+    UserCpu,
+    /// Memory of each user in a QOS, MiB.
+    UserMem,
+    /// Nodes of each user in a QOS.
+    UserNode,
+    /// Running jobs of each account in a QOS.
+    AccountJobs,
+    /// Jobs of each account in a QOS, in the queue or running.
+    AccountSubmit,
+    /// CPUs of each account in a QOS.
+    AccountCpu,
+    /// Memory of each account in a QOS, MiB.
+    AccountMem,
+    /// Nodes of each account in a QOS.
+    AccountNode,
+    /// Least CPUs of a job.
+    MinCpu,
+    /// Least memory of a job, MiB.
+    MinMem,
+    /// Least nodes of a job.
+    MinNode,
+}
+
+/// Whose limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Whose {
+    /// An association's.
+    Association,
+    /// A QOS's.
+    Qos,
+}
+
+/// Limits that are set; what is not in it is not limited.
+pub type Limits = BTreeMap<Limit, u64>;
+
+/// An account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// What it is for.
+    pub description: String,
+    /// Whose it is.
+    pub organization: String,
+    /// Users who may add users to it and change them.
+    pub coordinators: Vec<String>,
+}
+
+/// What a user may change of accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AdminLevel {
+    /// Nothing.
+    #[default]
+    None,
+    /// As an administrator, here.
+    Operator,
+    /// Everything.
+    Administrator,
+}
+
+/// A user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Account of jobs that name none.
+    pub default_account: String,
+    /// What may be changed.
+    pub admin: AdminLevel,
+}
+
+/// Which association: of an account itself, of a user in it, or of a user in it for one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AssocKey {
+    /// The account.
+    pub account: String,
+    /// The user; empty: the account itself.
+    pub user: String,
+    /// The partition; empty: any.
+    pub partition: String,
+}
+
+impl AssocKey {
+    /// The account's own.
+    pub fn account(account: &str) -> Self {
+        Self { account: account.to_owned(), ..Self::default() }
+    }
+    /// A user's in an account.
+    pub fn user(account: &str, user: &str) -> Self {
+        Self { user: user.to_owned(), ..Self::account(account) }
+    }
+}
+
+/// A place in the tree of accounts, with shares and limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Association {
+    /// Its number, given by the controller.
+    pub id: u32,
+    /// Of an account's own: the account above it.
+    pub parent: String,
+    /// Shares; None: those of its parent (`fairshare=parent`).
+    pub shares: Option<u32>,
+    /// Limits.
+    pub limits: Limits,
+    /// Levels of service that may be used; empty: as above it.
+    pub qos: Vec<String>,
+    /// The one of jobs that name none; empty: as above it.
+    pub default_qos: String,
+    /// Its priority, where associations have weight.
+    pub priority: Option<u32>,
+}
+
+impl Default for Association {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            parent: String::new(),
+            shares: Some(1),
+            limits: Limits::new(),
+            qos: Vec::new(),
+            default_qos: String::new(),
+            priority: None,
+        }
+    }
+}
+
+/// What happens to jobs that make room for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PreemptMode {
+    /// Nothing: they are left alone.
+    #[default]
+    Off,
+    /// They end.
+    Cancel,
+    /// They go back into the queue, or end where they may not.
+    Requeue,
+}
+
+/// A level of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Qos {
+    /// Its number, given by the controller.
+    pub id: u32,
+    /// What it is for.
+    pub description: String,
+    /// Its priority.
+    pub priority: u32,
+    /// Levels whose jobs make room for its jobs.
+    pub preempt: Vec<String>,
+    /// How its jobs make room; None: as the cluster says.
+    pub preempt_mode: Option<PreemptMode>,
+    /// Seconds between notice and end of its jobs that make room.
+    pub grace_s: u64,
+    /// Seconds that its jobs run before they have to make room; None: as the cluster says.
+    pub exempt_s: Option<u64>,
+    /// What a second counts, in millionths.
+    pub usage_factor: u64,
+    /// Flags, by Slurm's names.
+    pub flags: Vec<String>,
+    /// Limits.
+    pub limits: Limits,
+}
+
+impl Default for Qos {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            description: String::new(),
+            priority: 0,
+            preempt: Vec::new(),
+            preempt_mode: None,
+            grace_s: 0,
+            exempt_s: None,
+            usage_factor: 1_000_000,
+            flags: Vec::new(),
+            limits: Limits::new(),
+        }
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// How often it was changed.
+    pub version: u64,
+    /// The last number given to an association.
+    pub last_assoc: u32,
+    /// The last number given to a QOS.
+    pub last_qos: u32,
+    /// Accounts, by name.
+    pub accounts: BTreeMap<String, Account>,
+    /// Users, by name.
+    pub users: BTreeMap<String, User>,
+    /// Associations.
+    pub associations: BTreeMap<AssocKey, Association>,
+    /// Levels of service, by name.
+    pub qos: BTreeMap<String, Qos>,
+}
+
+/// A change: the whole new value, or None: removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PolicyChange {
+    /// Of an account.
+    Account(String, Option<Account>),
+    /// Of a user.
+    User(String, Option<User>),
+    /// Of an association. Its number is kept, or given.
+    Association(AssocKey, Option<Association>),
+    /// Of a QOS. Its number is kept, or given.
+    Qos(String, Option<Qos>),
+    /// What an association used, or all below an account: it is forgotten.
+    Forget(AssocKey),
+}
+
+impl Policy {
+    /// Whether nothing was ever set up.
+    pub fn is_empty(&self) -> bool {
+        self.associations.is_empty() && self.qos.is_empty()
+    }
+
+    /// Makes a change.
+    pub fn change(&mut self, change: &PolicyChange) {
+        match change {
+            PolicyChange::Account(name, value) => set(&mut self.accounts, name, value.as_ref()),
+            PolicyChange::User(name, value) => set(&mut self.users, name, value.as_ref()),
+            PolicyChange::Association(key, value) => {
+                let known = self.associations.get(key).map(|known| known.id);
+                let id = known.unwrap_or(self.last_assoc + 1);
+                self.last_assoc = self.last_assoc.max(id);
+                let value = value.as_ref().map(|value| Association { id, ..value.clone() });
+                set(&mut self.associations, key, value.as_ref());
+            }
+            PolicyChange::Qos(name, value) => {
+                let id = self.qos.get(name).map_or(self.last_qos + 1, |known| known.id);
+                self.last_qos = self.last_qos.max(id);
+                let value = value.as_ref().map(|value| Qos { id, ..value.clone() });
+                set(&mut self.qos, name, value.as_ref());
+            }
+            PolicyChange::Forget(_) => {}
+        }
+    }
+
+    /// The association of a user's jobs in an account: the partition's own, or the one for any.
+    pub fn association(&self, account: &str, user: &str, partition: &str) -> Option<&Association> {
+        let mut key = AssocKey { partition: partition.to_owned(), ..AssocKey::user(account, user) };
+        if let Some(own) = self.associations.get(&key).filter(|_| !partition.is_empty()) {
+            return Some(own);
+        }
+        key.partition.clear();
+        self.associations.get(&key)
+    }
+
+    /// The associations of an account and of those above it, the nearest first.
+    pub fn above<'a>(&'a self, account: &str) -> impl Iterator<Item = (&'a str, &'a Association)> + use<'a> {
+        let at = |name: &str| self.associations.get_key_value(&AssocKey::account(name));
+        let next = move |(_, own): &(&'a AssocKey, &'a Association)| at(&own.parent).filter(|_| !own.parent.is_empty());
+        // No longer than there are accounts, whatever stands in them.
+        std::iter::successors(at(account), next)
+            .take(self.accounts.len() + 1)
+            .map(|(key, own)| (key.account.as_str(), own))
+    }
+
+    /// Levels of service that an association may use.
+    pub fn allowed_qos<'a>(&'a self, account: &str, own: &'a Association) -> Vec<&'a str> {
+        let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
+        let set = all.map(|association| &association.qos).find(|qos| !qos.is_empty());
+        set.map_or_else(|| vec![NORMAL], |qos| qos.iter().map(String::as_str).collect())
+    }
+
+    /// The level of service of an association's jobs that name none.
+    pub fn default_qos<'a>(&'a self, account: &str, own: &'a Association) -> Option<&'a str> {
+        let all = std::iter::once(own).chain(self.above(account).map(|(_, above)| above));
+        all.map(|association| association.default_qos.as_str()).find(|qos| !qos.is_empty())
+    }
+
+    /// A limit of an association: its own, or for limits of each user and job, the nearest above it.
+    pub fn limit(&self, account: &str, own: &Association, limit: Limit) -> Option<u64> {
+        let grp = limit <= Limit::GrpNode;
+        let above = self.above(account).filter(|_| !grp).find_map(|(_, above)| above.limits.get(&limit));
+        own.limits.get(&limit).or(above).copied()
+    }
+}
+
+fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: Option<&V>) {
+    match value {
+        Some(value) => map.insert(key.clone(), value.clone()),
+        None => map.remove(key),
+    };
+}
+
+/// `AccountingStorageEnforce`: what a job must have to be accepted. Limits that are set hold unless it says `none`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Enforce {
+    /// Nothing is enforced, not even limits.
+    pub none: bool,
+    /// An association of its user and account.
+    pub associations: bool,
+    /// A QOS that the association may use.
+    pub qos: bool,
+    /// Room for its whole time limit within limits on time.
+    pub safe: bool,
+    /// Said to be enforced.
+    pub limits: bool,
+}
+
+impl TryFrom<String> for Enforce {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut enforce = Self::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.to_ascii_lowercase().as_str() {
+                "none" | "0" => enforce.none = true,
+                "associations" | "1" => enforce.associations = true,
+                "limits" | "2" => (enforce.associations, enforce.limits) = (true, true),
+                "safe" => (enforce.associations, enforce.limits, enforce.safe) = (true, true, true),
+                "qos" => (enforce.associations, enforce.qos) = (true, true),
+                "all" => {
+                    (enforce.associations, enforce.limits, enforce.qos, enforce.safe) = (true, true, true, true);
+                }
+                // What needs nothing to be enforced here.
+                "nojobs" | "nosteps" | "wckeys" => {}
+                _ => return Err(format!("`{word}`: associations, limits, qos, safe, all or none is meant")),
+            }
+        }
+        Ok(enforce)
+    }
+}
+
+impl From<Enforce> for String {
+    fn from(enforce: Enforce) -> Self {
+        let words = [
+            (enforce.none, "none"),
+            (enforce.associations, "associations"),
+            (enforce.limits, "limits"),
+            (enforce.qos, "qos"),
+            (enforce.safe, "safe"),
+        ];
+        words.into_iter().filter_map(|(on, word)| on.then_some(word)).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// `PriorityType`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PriorityType {
+    /// Who came first goes first.
+    #[default]
+    #[serde(rename = "priority/basic", alias = "basic")]
+    Basic,
+    /// By age, shares, size, partition, QOS.
+    #[serde(rename = "priority/multifactor", alias = "multifactor")]
+    Multifactor,
+}
+
+/// `PreemptType`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PreemptType {
+    /// Nobody makes room.
+    #[default]
+    #[serde(rename = "preempt/none", alias = "none")]
+    None,
+    /// Jobs of a QOS for those of a QOS that names it.
+    #[serde(rename = "preempt/qos", alias = "qos")]
+    Qos,
+    /// Jobs of a partition for those of a higher tier.
+    #[serde(rename = "preempt/partition_prio", alias = "partition_prio")]
+    Partition,
+}
+
+/// `PriorityUsageResetPeriod`: when all usage is forgotten, by the calendar in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ResetPeriod {
+    #[default]
+    #[serde(alias = "none")]
+    None,
+    #[serde(alias = "daily")]
+    Daily,
+    #[serde(alias = "weekly")]
+    Weekly,
+    #[serde(alias = "monthly")]
+    Monthly,
+    #[serde(alias = "quarterly")]
+    Quarterly,
+    #[serde(alias = "yearly")]
+    Yearly,
+}
+
+/// Seconds: in a file a number of them, or a text as Slurm writes times (`7-0`, `30`: minutes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seconds(pub u64);
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "seconds as a number, or a text such as \"7-0\" is needed")]
+        enum Either {
+            Number(u64),
+            Text(String),
+        }
+        match Either::deserialize(deserializer)? {
+            Either::Number(seconds) => Ok(Self(seconds)),
+            Either::Text(text) => match parse_limit(&text) {
+                Ok(Some(seconds)) => Ok(Self(seconds)),
+                _ => Err(serde::de::Error::custom(format!("`{text}` is not a length of time such as \"7-0\""))),
+            },
+        }
+    }
+}
+
+/// A number that is not whole. Equal if its bits are.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Real(pub f64);
+
+impl PartialEq for Real {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Real {}

@@ -1,0 +1,95 @@
+//! Limits that jobs share, as a plan uses them up.
+
+use std::collections::BTreeMap;
+
+use squall_model::job::{Need, PendingReason};
+use squall_model::policy::{Limit, Whose};
+use squall_model::resource::{Alloc, Memory};
+
+use crate::view::View;
+
+/// What limits jobs together. The numbers mean something to the view only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Gate {
+    /// An association: a user in an account, or an account with all below it.
+    Association(u32),
+    /// A QOS.
+    Qos(u32),
+    /// A user in a QOS.
+    QosUser(u32, u32),
+    /// An account in a QOS.
+    QosAccount(u32, u32),
+}
+
+impl Gate {
+    /// Whose limits are behind it.
+    pub fn whose(self) -> Whose {
+        match self {
+            Self::Association(_) => Whose::Association,
+            Self::Qos(_) | Self::QosUser(..) | Self::QosAccount(..) => Whose::Qos,
+        }
+    }
+}
+
+/// What one more job takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    cpus: u64,
+    memory_mb: u64,
+    nodes: u64,
+}
+
+impl Share {
+    /// What it takes at least.
+    pub(crate) fn least(need: &Need) -> Self {
+        let nodes = need.nodes_min.unwrap_or(1).max(1);
+        let cpus = u64::from(need.tasks_on(nodes)) * u64::from(need.task_cpus());
+        let cpus = if need.overcommit { 1 } else { cpus };
+        let memory_mb = match need.memory {
+            Memory::PerNodeMb(mb) => mb.saturating_mul(u64::from(nodes)),
+            Memory::PerCpuMb(mb) => mb.saturating_mul(cpus),
+            Memory::Unset => 0,
+        };
+        Self { cpus, memory_mb, nodes: u64::from(nodes) }
+    }
+    /// What it got.
+    pub(crate) fn of(alloc: &Alloc) -> Self {
+        Self { cpus: u64::from(alloc.cpus()), memory_mb: alloc.memory_mb(), nodes: alloc.nodes().len() as u64 }
+    }
+
+    fn of_limit(self, limit: Limit) -> u64 {
+        match limit {
+            Limit::GrpCpu | Limit::UserCpu | Limit::AccountCpu => self.cpus,
+            Limit::GrpMem | Limit::UserMem | Limit::AccountMem => self.memory_mb,
+            Limit::GrpNode | Limit::UserNode | Limit::AccountNode => self.nodes,
+            // A job; of time, any at all.
+            _ => 1,
+        }
+    }
+}
+
+/// What is left behind the gates that were looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms(BTreeMap<Gate, Vec<(Limit, u64)>>);
+
+impl Rooms {
+    /// The limit that a job would break.
+    pub(crate) fn closed(&mut self, view: &impl View, gates: &[Gate], share: Share) -> Option<PendingReason> {
+        gates.iter().find_map(|&gate| {
+            let room = self.0.entry(gate).or_insert_with(|| view.room(gate));
+            let broken = room.iter().find(|(limit, left)| share.of_limit(*limit) > *left);
+            broken.map(|(limit, _)| PendingReason::Limit(gate.whose(), *limit))
+        })
+    }
+
+    /// A job starts.
+    pub(crate) fn take(&mut self, gates: &[Gate], share: Share) {
+        for gate in gates {
+            for (limit, left) in self.0.get_mut(gate).into_iter().flatten() {
+                if *limit != Limit::GrpWall {
+                    *left = left.saturating_sub(share.of_limit(*limit));
+                }
+            }
+        }
+    }
+}
