@@ -10,7 +10,7 @@ use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{BitSet, NodeSet};
-use squall_model::step::{BatchStart, Distribution, JobFacts, Layout, Program, StepSpec, StepStart};
+use squall_model::step::{Addresses, BatchStart, Distribution, JobFacts, Layout, Program, StepSpec, StepStart};
 use squall_model::time::Time;
 use squall_model::wire::node::Down;
 
@@ -55,6 +55,7 @@ fn facts() -> JobFacts {
         start: Time::from_secs(1_800_000_000),
         end: None,
         restarts: 0,
+        addresses: Addresses::default(),
     }
 }
 

@@ -85,15 +85,13 @@ fn parts<'a>(
 }
 
 fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, Fail> {
-    match entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
-        Some(entity) => Ok(entity),
-        None => {
-            call.say(&format!(
-                "No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""
-            ));
-            Err(Fail(1))
-        }
+    if let Some(entity) = entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
+        return Ok(entity);
     }
+    refuse(
+        call,
+        &format!("No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""),
+    )
 }
 
 fn refuse<T>(call: &mut Call<'_>, text: &str) -> Result<T, Fail> {
@@ -112,7 +110,7 @@ fn nothing_new(call: &mut Call<'_>) -> Result<(), Fail> {
 
 /// Who and what is meant.
 #[derive(Default)]
-struct Names {
+struct Meant {
     names: Vec<String>,
     accounts: Vec<String>,
     users: Vec<String>,
@@ -120,7 +118,7 @@ struct Names {
     parents: Vec<String>,
 }
 
-impl Names {
+impl Meant {
     /// Takes a setting that names something. False: it names nothing.
     fn take(&mut self, call: &mut Call<'_>, setting: &Setting) -> Result<bool, Fail> {
         if setting.is("names", 1) {
@@ -162,24 +160,22 @@ pub(super) fn add(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> R
         "user" => add_users(call, given, &settings),
         "qos" => add_levels(call, given, &settings),
         _ => {
-            let mut names = Names::default();
+            let mut names = Meant::default();
             for setting in &settings {
                 names.take(call, setting)?;
             }
             let here = call.cluster("sacctmgr: error: Problem with the query")?;
-            match names.names.iter().find(|name| **name != *here) {
-                Some(other) => refuse(call, &format!(" The cluster here is '{here}': '{other}' can't be added to it.")),
-                None => {
-                    call.print(&format!(" This cluster {here} already exists.  Not adding.\n"));
-                    Err(Fail(1))
-                }
+            if let Some(other) = names.names.iter().find(|name| **name != *here) {
+                return refuse(call, &format!(" The cluster here is '{here}': '{other}' can't be added to it."));
             }
+            call.print(&format!(" This cluster {here} already exists.  Not adding.\n"));
+            Err(Fail(1))
         }
     }
 }
 
 fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut own, mut account) = (Names::default(), Association::default(), Account::default());
+    let (mut names, mut own, mut account) = (Meant::default(), Association::default(), Account::default());
     let mut limits = String::new();
     for setting in settings {
         if setting.is("description", 1) {
@@ -241,7 +237,7 @@ fn add_accounts(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) ->
 }
 
 fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut own, mut user) = (Names::default(), Association::default(), User::default());
+    let (mut names, mut own, mut user) = (Meant::default(), Association::default(), User::default());
     let mut limits = String::new();
     for setting in settings {
         if setting.is("defaultaccount", 8) {
@@ -284,6 +280,25 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
         names.partitions.push(String::new());
     }
     let cluster = call.cluster("sacctmgr: error: Problem with the query")?;
+    let text = enter_users(&mut draft, &names, &known, &mut user, (&own, &cluster));
+    if draft.changes.is_empty() {
+        return nothing_new(call);
+    }
+    call.print(&text);
+    if !limits.is_empty() {
+        call.print(&format!(" Non Default Settings\n{limits}"));
+    }
+    draft.commit(call, given)
+}
+
+/// Notes users and their associations in known accounts; returns what is said of it.
+fn enter_users(
+    draft: &mut Draft,
+    names: &Meant,
+    known: &[String],
+    user: &mut User,
+    (own, cluster): (&Association, &str),
+) -> String {
     let (mut fresh, mut associations) = (String::new(), String::new());
     for name in names.names.iter().filter(|_| !known.is_empty()) {
         if !draft.policy.users.contains_key(name) {
@@ -306,27 +321,21 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
             draft.change(PolicyChange::Association(key, Some(own.clone())));
         }
     }
-    if draft.changes.is_empty() {
-        return nothing_new(call);
-    }
+    let mut text = String::new();
     if !fresh.is_empty() {
-        let mut text = format!(" Adding User(s)\n{fresh} Settings =\n  Default Account = {}\n", user.default_account);
+        let _ = write!(text, " Adding User(s)\n{fresh} Settings =\n  Default Account = {}\n", user.default_account);
         if user.admin != AdminLevel::None {
             let _ = writeln!(text, "  Admin Level     = {:?}", user.admin);
         }
-        call.print(&text);
     }
     if !associations.is_empty() {
-        call.print(&format!(" Associations =\n{associations}"));
+        let _ = write!(text, " Associations =\n{associations}");
     }
-    if !limits.is_empty() {
-        call.print(&format!(" Non Default Settings\n{limits}"));
-    }
-    draft.commit(call, given)
+    text
 }
 
 fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Result<(), Fail> {
-    let (mut names, mut qos, mut limits) = (Names::default(), Qos::default(), String::new());
+    let (mut names, mut qos, mut limits) = (Meant::default(), Qos::default(), String::new());
     for setting in settings {
         if setting.is("names", 1) {
             names.take(call, setting)?;
@@ -362,7 +371,7 @@ fn add_levels(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> R
 
 /// Users who may change others of an account.
 fn coordinators(call: &mut Call<'_>, given: &Arguments, settings: &[Setting], add: bool) -> Result<(), Fail> {
-    let mut names = Names::default();
+    let mut names = Meant::default();
     for setting in settings {
         if !names.take(call, setting)? {
             return unknown(call, setting);
@@ -414,7 +423,7 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
     if settings.is_empty() {
         return refuse(call, " You didn't give me anything to set");
     }
-    let mut names = Names::default();
+    let mut names = Meant::default();
     for condition in &conditions {
         if !names.take(call, condition)? {
             return unknown(call, condition);
@@ -449,7 +458,7 @@ fn chosen(list: &[String], name: &str) -> bool {
 fn modify_levels(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Names,
+    names: &Meant,
     settings: &[Setting],
     text: &mut String,
 ) -> Result<(), Fail> {
@@ -500,7 +509,7 @@ fn forgets(setting: &Setting) -> bool {
 fn modify_users(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Names,
+    names: &Meant,
     settings: &[Setting],
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
@@ -555,7 +564,7 @@ fn modify_users(
 fn modify_accounts(
     call: &mut Call<'_>,
     draft: &mut Draft,
-    names: &Names,
+    names: &Meant,
     settings: &[Setting],
     (text, associations): (&mut String, &mut String),
 ) -> Result<(), Fail> {
@@ -606,7 +615,7 @@ pub(super) fn delete(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         return coordinators(call, given, &conditions, false);
     }
     let entity = kind(call, "delete", word)?;
-    let mut names = Names::default();
+    let mut names = Meant::default();
     for condition in &conditions {
         if !names.take(call, condition)? {
             return unknown(call, condition);

@@ -80,7 +80,8 @@ fn associated(config: &Config, policy: &Policy, key: &AssocKey, own: &Associatio
         }
     }
     if own.default_qos.is_empty() {
-        own.default_qos = policy.default_qos(&key.account, &own).unwrap_or_default().to_owned();
+        let above = policy.default_qos(&key.account, &own).unwrap_or_default();
+        own.default_qos = String::from(above);
     }
     let user = policy.users.get(&key.user);
     let account = policy.accounts.get(&key.account);

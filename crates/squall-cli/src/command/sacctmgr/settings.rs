@@ -52,7 +52,9 @@ impl Setting {
             Some(b'-') if self.value != "-1" => Some(false),
             _ => None,
         });
-        given.iter_mut().for_each(|name| *name = name.trim_start_matches(['+', '-']).to_owned());
+        for name in &mut given {
+            *name = name.trim_start_matches(['+', '-']).to_owned();
+        }
         match sign {
             None if self.value == "-1" || self.value.is_empty() => list.clear(),
             None => *list = given,

@@ -1,7 +1,9 @@
 //! Tests of sacctmgr.
 
+use std::fmt::Write;
+
 use super::sacctmgr;
-use crate::command::listing::fake::{check, run, transcript};
+use crate::command::listing::fake::{Fake, check, fake, run, run_with, transcript};
 
 #[test]
 fn what_clients_ask() {
@@ -42,10 +44,82 @@ fn what_fails_and_how() {
         &["show", "bogus"],
         &["show", "user", "format=bogus"],
         &["show", "user", "where", "colour=blue"],
-        &["-i", "add", "account", "x"],
+        &["-i", "add", "account", "x", "colour=blue"],
+        &["-i", "add", "user", "ann"],
+        &["-i", "modify", "user", "ann"],
+        &["-i", "delete", "account", "nosuch"],
         &["--bad"],
     ];
     check("sacctmgr_what_fails_and_how", &transcript("sacctmgr", sacctmgr, calls));
+}
+
+#[test]
+fn what_is_set_up_and_shown() {
+    let mut fake = fake();
+    let calls: &[&[&str]] = &[
+        &["-i", "add", "account", "phys", "description=Physics", "organization=uni", "fairshare=10"],
+        &["-i", "add", "account", "optics", "parent=phys", "GrpTRES=cpu=20,mem=4G", "GrpJobs=5"],
+        &["-i", "add", "account", "phys"],
+        &[
+            "-i",
+            "add",
+            "qos",
+            "high",
+            "priority=100",
+            "MaxJobsPU=2",
+            "MaxTRESPU=cpu=8",
+            "MaxWall=1-0",
+            "preempt=normal",
+        ],
+        &["-i", "add", "user", "ann", "account=optics", "defaultaccount=optics", "MaxJobs=3"],
+        &["-i", "add", "user", "ann", "account=optics"],
+        &["-i", "add", "user", "bob", "account=nosuch"],
+        &["-i", "modify", "user", "where", "name=ann", "account=optics", "set", "qos+=high,normal", "fairshare=parent"],
+        &["-i", "modify", "account", "phys", "set", "MaxSubmitJobs=9", "Description=All"],
+        &["-i", "modify", "qos", "high", "set", "GraceTime=30", "PreemptMode=requeue", "MaxJobsPU=-1"],
+        &["-i", "modify", "user", "nobody", "set", "fairshare=2"],
+        &["-i", "modify", "user", "ann", "set", "GrpTRES=gres/gpu=1"],
+        &["-i", "add", "coordinator", "account=optics", "names=ann"],
+        &["show", "assoc", "-P", "format=account,user,share,grptres,grpjobs,maxjobs,maxsubmit,qos,defaultqos,parent"],
+        &["show", "account", "-P"],
+        &["show", "user", "-P", "withassoc", "format=user,account,defaultaccount,coordinators,maxjobs"],
+        &["show", "qos", "-P", "format=name,priority,gracetime,preempt,preemptmode,maxjobspu,maxtrespu,maxwall"],
+        &["-i", "delete", "user", "ann", "account=optics"],
+        &["-i", "delete", "qos", "high"],
+        &["-i", "delete", "account", "phys"],
+        &["-i", "delete", "account", "phys"],
+        &["show", "assoc", "-nP", "format=account,user"],
+    ];
+    let mut text = String::new();
+    for args in calls {
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
+    }
+    check("sacctmgr_what_is_set_up", &text);
+}
+
+#[test]
+fn what_was_dumped_is_loaded_again() {
+    let path = std::env::temp_dir().join(format!("squall-dump-{}", std::process::id()));
+    let file = format!("file={}", path.display());
+    let mut one = fake();
+    for args in [
+        &["-i", "add", "account", "a", "description=x y", "MaxWall=2-0"][..],
+        &["-i", "add", "account", "b", "parent=a", "GrpJobs=4"],
+        &["-i", "add", "user", "ann", "account=b", "fairshare=7"],
+        &["dump", "squall", &file],
+    ] {
+        assert_eq!(run_with(&mut one, "sacctmgr", sacctmgr, args, &[]).code, 0, "{args:?}");
+    }
+    let mut other = fake();
+    assert_eq!(run_with(&mut other, "sacctmgr", sacctmgr, &["-i", "load", &file], &[]).code, 0);
+    drop(std::fs::remove_file(path));
+    assert_eq!((&one.policy.accounts, &one.policy.users), (&other.policy.accounts, &other.policy.users));
+    let plain = |fake: &Fake| {
+        let all = fake.policy.associations.iter().map(|(key, own)| (key.clone(), own.limits.clone(), own.shares));
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(plain(&one), plain(&other));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use squall_model::id::{Attempt, JobId};
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::{AssocKey, PolicyChange};
 use squall_model::time::Time;
+use squall_sched::Gate;
 
 use crate::control::limits::{self, Tallies, Tally};
 use crate::control::state::State;
@@ -102,22 +103,32 @@ impl State {
         (self.jobs, self.arrays) = (jobs, arrays);
     }
 
+    /// Changes a tally; there is none of nothing.
+    fn count(&mut self, gate: Gate, change: impl FnOnce(&mut Tally)) {
+        let tally = self.index.tallies.by_gate.entry(gate).or_default();
+        change(tally);
+        if *tally == Tally::default() {
+            self.index.tallies.by_gate.remove(&gate);
+        }
+    }
+
     /// Jobs come into the queue, or have ended.
     pub(super) fn count_submitted(&mut self, owner: &Owner, spec: &JobSpec, count: u64, sign: Sign) {
         let partition = limits::first_partition(self, spec).to_owned();
         for gate in limits::gates(self, owner, spec, &partition) {
-            sign.to(&mut self.index.tallies.by_gate.entry(gate).or_default().submitted, count);
+            self.count(gate, |tally| sign.to(&mut tally.submitted, count));
         }
     }
 
     /// A job gets resources, or all of them are free again.
     pub(super) fn count_run(&mut self, owner: &Owner, spec: &JobSpec, run: &Run, sign: Sign) {
         for gate in limits::gates(self, owner, spec, &run.partition) {
-            let Tally { jobs, cpus, memory_mb, nodes, .. } = self.index.tallies.by_gate.entry(gate).or_default();
-            sign.to(jobs, 1);
-            sign.to(cpus, u64::from(run.alloc.cpus()));
-            sign.to(memory_mb, run.alloc.memory_mb());
-            sign.to(nodes, run.alloc.nodes().len() as u64);
+            self.count(gate, |tally| {
+                sign.to(&mut tally.jobs, 1);
+                sign.to(&mut tally.cpus, u64::from(run.alloc.cpus()));
+                sign.to(&mut tally.memory_mb, run.alloc.memory_mb());
+                sign.to(&mut tally.nodes, run.alloc.nodes().len() as u64);
+            });
         }
     }
 

@@ -10,3 +10,4 @@ mod life;
 mod limits;
 mod nodes;
 mod partitions;
+mod policy;
