@@ -1,6 +1,6 @@
 //! What sacctmgr lists, and the fields of each entity.
 
-use squall_model::duration::{format_limit, format_memory_mb};
+use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos};
 
 use crate::format::sheet::Column;
@@ -299,7 +299,7 @@ pub(super) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
 static QOS_COLUMNS: &[C] = &[
     C::titled("Description", "Descr", 20, |r| r.level.description.clone()),
     C::new("Flags", 40, |r| r.level.flags.join(",")),
-    C::new("GraceTime", 10, |r| format_limit(Some(r.level.grace_s))),
+    C::new("GraceTime", 10, |r| format_elapsed(r.level.grace_s)),
     C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
     C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
     C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
