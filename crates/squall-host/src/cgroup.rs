@@ -284,7 +284,8 @@ impl StepGroups {
         join.chain(memory).collect()
     }
 
-    fn from_text(text: &str) -> Self {
+    /// The reverse of `to_text`.
+    pub(crate) fn from_text(text: &str) -> Self {
         let mut groups = Self::default();
         for line in text.lines() {
             match line.split_once(' ') {
@@ -318,6 +319,11 @@ impl StepGroups {
     fn left_to_join(&self, born: &str) -> impl Iterator<Item = &PathBuf> {
         let v1 = self.memory.as_ref().filter(|(_, version)| *version == Version::V1).map(|(dir, _)| dir);
         self.join.iter().filter(move |dir| born.is_empty() || !dir.ends_with(born) || v1 == Some(dir))
+    }
+
+    /// Whether there are groups that one can't be born in: all but one of v2.
+    pub(crate) fn has_to_join(&self) -> bool {
+        self.join.len() > 1 || self.memory.as_ref().is_some_and(|(_, version)| *version == Version::V1)
     }
 
     /// The folder of the group whose memory the kernel limits and counts.
@@ -378,7 +384,8 @@ fn cpu_list(cpus: &CoreSet) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-fn members(dir: &Path) -> Vec<u32> {
+/// Processes in a group, without those of groups within it.
+pub(crate) fn members(dir: &Path) -> Vec<u32> {
     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }

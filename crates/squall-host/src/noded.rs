@@ -35,6 +35,7 @@ use crate::trust::Trust;
 mod adopt;
 mod beside;
 pub mod errands;
+mod foster;
 mod laydown;
 mod net;
 mod reach;
@@ -43,6 +44,7 @@ mod sweep;
 mod voucher;
 
 use adopt::Orphan;
+use foster::{Foster, FosterEvent};
 use net::{Net, NetEvent};
 use reach::Reach;
 use steps::Served;
@@ -124,6 +126,8 @@ enum Event {
     Net(NetEvent),
     /// A step daemon that we did not execute has ended.
     DaemonDied(StepKey),
+    /// The foster.
+    Foster(FosterEvent),
     /// A task in our charge has ended, that way if it could be learnt.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
     /// A file was laid down by that order, or could not be: the error number.
@@ -144,6 +148,8 @@ struct Daemon {
     program: CString,
     /// Makes step daemons; none before the first, and after a failure.
     nursery: Option<Nursery>,
+    /// Serves steps that need no daemon of their own, once there was one.
+    foster: Option<Foster>,
     null: File,
     events: UnboundedSender<Event>,
     net: Net,
@@ -260,6 +266,7 @@ impl Daemon {
             binds: sys::host::is_name_of_host(&args.name),
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
+            foster: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
             net: Net::open((reach, far), config, events.clone())?,
             events,
@@ -308,6 +315,7 @@ impl Daemon {
                 self.inputs.extend(input.map(NodeInput::Net));
             }
             Event::DaemonDied(key) => self.daemon_died(key),
+            Event::Foster(event) => self.hear_foster(event),
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
         }

@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::spool::TASK_MARK;
+use crate::sys::host::tick_us;
 use crate::sys::pidfd;
 
 const SIGKILL: i32 = 9;
@@ -45,6 +47,28 @@ impl Stat {
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
+}
+
+/// CPU time of a process, of its descendants that live, and of those that they have waited for.
+pub fn cpu_time(pid: u32) -> Duration {
+    let lines: Vec<(u32, Vec<u64>)> = all().into_iter().filter_map(|pid| Some((pid, fields_of(pid)?))).collect();
+    let mut family = vec![pid];
+    let mut ticks = 0;
+    while let Some(member) = family.pop() {
+        // Counted from state, which is field 3: parent, and user, system and the waited for's times.
+        let own = lines.iter().find(|(pid, _)| *pid == member).map_or(0, |(_, fields)| fields[11..15].iter().sum());
+        ticks += own;
+        family.extend(lines.iter().filter(|(_, fields)| fields[1] == u64::from(member)).map(|(pid, _)| *pid));
+    }
+    Duration::from_micros(ticks * tick_us())
+}
+
+/// Numbers in a process's line, from its state on (which counts as 0).
+fn fields_of(pid: u32) -> Option<Vec<u64>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let fields: Vec<u64> = fields.map(|field| field.parse().unwrap_or(0)).collect();
+    (fields.len() > 15).then_some(fields)
 }
 
 /// The ids of all processes.

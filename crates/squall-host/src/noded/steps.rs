@@ -11,11 +11,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_bytes::ByteBuf;
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
 use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::step::{JobFacts, Program, StepLaunch};
+use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::UnixStream;
@@ -29,6 +31,7 @@ use crate::place::SocketPath;
 use crate::processes;
 use crate::spool::{BatchFiles, file};
 use crate::stepd::Nursery;
+use crate::stepd::foster::{Order, ToFoster};
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -39,21 +42,37 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 
 /// A step with a living daemon.
 pub(super) struct Served {
-    /// The daemon's process.
-    pub(super) pid: u32,
-    /// Its descriptor, where it is not our child: as a child its id is its own until we reap it.
-    watched: Option<Rc<Watched>>,
-    /// Messages for it, once there was one.
-    tells: Option<UnboundedSender<ToStepd>>,
+    /// Which daemon.
+    pub(super) by: By,
+    /// Messages for a daemon of its own, once there was one.
+    pub(super) tells: Option<UnboundedSender<ToStepd>>,
+}
+
+/// Who serves a step.
+pub(super) enum By {
+    /// A daemon of its own that is our child: its id is its own until we reap it.
+    Child(u32),
+    /// A daemon of its own, with its descriptor.
+    Watched(u32, Rc<Watched>),
+    /// The foster.
+    Foster,
 }
 
 impl Served {
-    fn kill(&self) {
-        // It may have ended by itself.
-        let _ = match &self.watched {
-            Some(watched) => pidfd::signal(watched.as_fd(), libc::SIGKILL),
-            None => signals::kill(self.pid, libc::SIGKILL),
-        };
+    pub(super) fn by(by: By) -> Self {
+        Self { by, tells: None }
+    }
+
+    pub(super) fn is_fostered(&self) -> bool {
+        matches!(self.by, By::Foster)
+    }
+
+    /// The process that is there for this step alone.
+    pub(super) fn own_daemon(&self) -> Option<u32> {
+        match &self.by {
+            By::Child(pid) | By::Watched(pid, _) => Some(*pid),
+            By::Foster => None,
+        }
     }
 }
 
@@ -64,10 +83,16 @@ impl Daemon {
         for facts in self.spool.jobs() {
             self.inputs.push_back(NodeInput::FoundJob { facts: Arc::new(facts) });
         }
+        let fostered = self.find_foster();
         let daemons = self.daemons();
         let mut undecided = Vec::new();
         for launch in self.spool.steps() {
             self.folders.insert(launch.key);
+            if fostered.contains(&launch.key) {
+                self.served.insert(launch.key, Served::by(By::Foster));
+                self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Alive });
+                continue;
+            }
             match self.look(&launch, &daemons) {
                 Some(state) => self.inputs.push_back(NodeInput::FoundStep { launch, state }),
                 None if self.spool.was_taken(launch.key) => undecided.push(launch),
@@ -137,7 +162,7 @@ impl Daemon {
     /// Hears of the end of a step's daemon by its descriptor.
     fn follow(&mut self, key: StepKey, pid: u32, fd: OwnedFd) -> io::Result<()> {
         let watched = Rc::new(Watched::new(fd)?);
-        self.served.insert(key, Served { pid, watched: Some(watched.clone()), tells: None });
+        self.served.insert(key, Served::by(By::Watched(pid, watched.clone())));
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             watched.readable().await;
@@ -190,12 +215,20 @@ impl Daemon {
     }
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
-        self.add_folder(&mut launch)?;
-        self.start_daemon(&launch)
+        let groups = self.add_folder(&mut launch)?;
+        let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
+        if !self.is_for_foster(&launch, &groups) {
+            return self.start_daemon(&launch, &cpus);
+        }
+        let environment = self.blob(launch.facts.spec.env).unwrap_or_default().to_vec();
+        let birthplace = self.cgroups.birthplace(launch.key).unwrap_or_default().into_os_string().into_encoded_bytes();
+        let (environment, birthplace) = (ByteBuf::from(environment), ByteBuf::from(birthplace));
+        let order = Order { launch, environment, groups: groups.to_text(), birthplace, cpus };
+        self.give_to_foster(order).or_else(|order| self.start_daemon(&order.launch, &order.cpus))
     }
 
     /// Makes the groups and the folder of a step.
-    fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<()> {
+    fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<StepGroups> {
         let key = launch.key;
         // From here on cores have the kernel's numbers, where that matters.
         let limits = self.limits(launch.memory_mb, launch.cores.iter());
@@ -218,23 +251,22 @@ impl Daemon {
         let added = self.spool.add_step(launch, batch, &groups.to_text());
         added.map_err(|e| io::Error::new(e.kind(), format!("spool: {e}")))?;
         self.folders.insert(key);
-        Ok(())
+        Ok(groups)
     }
 
     /// Starts the daemon of a step whose folder is ready, on the CPUs of the step.
-    fn start_daemon(&mut self, launch: &StepLaunch) -> io::Result<()> {
+    fn start_daemon(&mut self, launch: &StepLaunch, cpus: &[usize]) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
-        let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
         let group = self.cgroups.birthplace(key);
-        if let Some(pid) = self.copy_daemon(&folder, &cpus, group.as_deref()) {
+        if let Some(pid) = self.copy_daemon(&folder, cpus, group.as_deref()) {
             if let Err(e) = pidfd::open(pid).and_then(|fd| self.follow(key, pid, fd)) {
                 // It has ended already, or can't be followed for want of descriptors, and then it may not go on.
                 if e.raw_os_error() != Some(libc::ESRCH) {
                     say(&format!("step {key}: its daemon can't be followed: {e}"));
                     let _ = signals::kill(pid, libc::SIGKILL);
                 }
-                self.served.insert(key, Served { pid, watched: None, tells: None });
+                self.served.insert(key, Served::by(By::Child(pid)));
                 let _ = self.events.send(Event::DaemonDied(key));
             }
             return Ok(());
@@ -254,7 +286,7 @@ impl Daemon {
             session: Session::New,
             umask: None,
             rlimits: &[],
-            cpus: &cpus,
+            cpus,
             further: None,
             identity: None,
         };
@@ -263,7 +295,7 @@ impl Daemon {
         match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {
                 self.children.insert(child.pid, key);
-                self.served.insert(key, Served { pid: child.pid, watched: None, tells: None });
+                self.served.insert(key, Served::by(By::Child(child.pid)));
                 Ok(())
             }
             Err(e) => {
@@ -280,12 +312,16 @@ impl Daemon {
 
     /// Has a step daemon made by copying, which is cheaper than executing one. None: it has to be executed.
     fn copy_daemon(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> Option<u32> {
+        self.with_nursery(|nursery| nursery.birth(folder, cpus, group))
+    }
+
+    /// After an error another one is started for the next step.
+    pub(super) fn with_nursery(&mut self, work: impl FnOnce(&mut Nursery) -> io::Result<u32>) -> Option<u32> {
         let mut nursery = match self.nursery.take() {
             Some(nursery) => nursery,
             None => Nursery::start(&self.program).ok()?,
         };
-        // After an error another one is started for the next step.
-        let pid = nursery.birth(folder, cpus, group).ok()?;
+        let pid = work(&mut nursery).ok()?;
         self.nursery = Some(nursery);
         Some(pid)
     }
@@ -295,6 +331,12 @@ impl Daemon {
             return self.tell_orphan(key, &message);
         }
         let Some(served) = self.served.get_mut(&key) else { return };
+        if served.is_fostered() {
+            return self
+                .foster
+                .iter()
+                .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
+        }
         let path = self.spool.step(key).join(file::SOCK);
         let tells = served.tells.get_or_insert_with(|| {
             let (tells, queue) = unbounded_channel();
@@ -309,9 +351,7 @@ impl Daemon {
         say(&format!("step {key} did not end in its time: killing it"));
         self.clean.remove(&attempt_of(key));
         self.spool.spoil(key);
-        if let Some(served) = self.served.get(&key) {
-            served.kill();
-        }
+        self.kill_daemons(&[key]);
         self.kill_orphan(key);
     }
 
@@ -345,9 +385,22 @@ impl Daemon {
         self.steps_of(job).into_iter().filter(busy).collect()
     }
 
-    /// Kills the daemons of these steps.
+    /// Kills the daemons of these steps. The foster, which serves others too, is told to kill them.
     pub(super) fn kill_daemons(&self, steps: &[StepKey]) {
-        steps.iter().filter_map(|key| self.served.get(key)).for_each(Served::kill);
+        for (key, served) in steps.iter().filter_map(|key| Some((*key, self.served.get(key)?))) {
+            // It may have ended by itself.
+            let _ = match &served.by {
+                By::Child(pid) => signals::kill(*pid, libc::SIGKILL),
+                By::Watched(_, watched) => pidfd::signal(watched.as_fd(), libc::SIGKILL),
+                By::Foster => {
+                    let message = ToStepd::End { kill_wait_s: 0, why: EndReason::None };
+                    self.foster
+                        .iter()
+                        .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
+                    Ok(())
+                }
+            };
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl Daemon {
     /// Kills what is there; true if nothing was and the job's groups are gone.
     fn clear(&mut self, job: JobAttempt, age: Span) -> bool {
         let busy = self.busy_steps(job);
-        let daemons: Vec<u32> = busy.iter().filter_map(|key| self.served.get(key)).map(|served| served.pid).collect();
+        let daemons: Vec<u32> = busy.iter().filter_map(|key| self.served.get(key)?.own_daemon()).collect();
         if age >= DAEMON_WAIT {
             self.kill_daemons(&busy);
             self.cgroups.kill_job(job);

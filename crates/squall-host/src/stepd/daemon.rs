@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
-use squall_model::step::{FromStep, Program, ToStep};
+use squall_model::step::{FromStep, Program, StepLaunch, ToStep};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
@@ -274,22 +274,7 @@ impl Daemon {
     }
 
     fn notice_end(&mut self, why: EndReason) {
-        let launch = &self.folder.launch;
-        let due = match why {
-            EndReason::None | EndReason::Cancelled => "",
-            EndReason::TimeLimit => " DUE TO TIME LIMIT",
-            EndReason::NodeFail => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
-            EndReason::Preempted => " DUE TO PREEMPTION",
-            EndReason::Requeued => " DUE TO JOB REQUEUE",
-        };
-        let key = launch.key;
-        let what = if key.step == StepNo::BATCH {
-            format!("JOB {}", key.job)
-        } else {
-            format!("STEP {}.{}", key.job, key.step)
-        };
-        let node = &launch.node;
-        let text = format!("*** {what} ON {node} CANCELLED AT {}{due} ***", local_text(now()));
+        let text = end_notice(&self.folder.launch, why);
         self.notice(&text);
     }
 
@@ -473,4 +458,19 @@ impl Daemon {
         self.tell_srun(&frame);
         !matches!(&frame, FromStep::Output { bytes, .. } if bytes.is_empty())
     }
+}
+
+/// What the user is told when somebody ends a step.
+pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
+    let due = match why {
+        EndReason::None | EndReason::Cancelled => "",
+        EndReason::TimeLimit => " DUE TO TIME LIMIT",
+        EndReason::NodeFail => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
+        EndReason::Preempted => " DUE TO PREEMPTION",
+        EndReason::Requeued => " DUE TO JOB REQUEUE",
+    };
+    let key = launch.key;
+    let what =
+        if key.step == StepNo::BATCH { format!("JOB {}", key.job) } else { format!("STEP {}.{}", key.job, key.step) };
+    format!("*** {what} ON {} CANCELLED AT {}{due} ***", launch.node, local_text(now()))
 }

@@ -30,7 +30,13 @@ fn enter(dir: &Path) -> io::Result<()> {
     if !fs::metadata(dir)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
-    Ok(rustix::fs::access(dir, rustix::fs::Access::EXEC_OK)?)
+    // By the rights over files that the thread has, which may not be the process's.
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::AtFlags::EACCESS);
+    match rustix::fs::accessat(here, dir, rustix::fs::Access::EXEC_OK, flags) {
+        // Kernels before 5.8 can't say; then the child finds out.
+        Err(rustix::io::Errno::NOSYS) => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Opens a file for output, each write at its end; missing directories above it are created.

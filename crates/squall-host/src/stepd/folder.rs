@@ -48,15 +48,9 @@ pub(super) struct Folder {
 impl Folder {
     /// Takes the folder over, with the socket on which node daemons connect. `Taken`: nothing was touched.
     pub(super) fn take(path: &Path) -> Result<(Self, UnixListener), FolderError> {
-        let broken = |what| move |e: io::Error| FolderError::Broken(what, e.to_string());
         let path = std::path::absolute(path).map_err(broken("spool folder"))?;
         std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
-        fs::rename(file::UNTAKEN, file::PIDS).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => FolderError::Taken,
-            _ => FolderError::Broken(file::PIDS, e.to_string()),
-        })?;
-        let pids = OpenOptions::new().write(true).open(file::PIDS).map_err(broken(file::PIDS))?;
-        let result = OpenOptions::new().write(true).open(file::RESULT).map_err(broken(file::RESULT))?;
+        let (pids, result) = open(Path::new(""))?;
         let listener = listen().map_err(broken(file::SOCK))?;
         let bytes = fs::read(file::LAUNCH).map_err(broken(file::LAUNCH))?;
         let launch = match codec::take::<StepLaunch>(&bytes) {
@@ -69,6 +63,12 @@ impl Folder {
             _ => Vec::new(),
         };
         Ok((Self { path, launch, environment, result, pids, noted: 0 }, listener))
+    }
+
+    /// Takes over the folder of a launch that has come another way, without going there. `Taken`: nothing was touched.
+    pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
+        let (pids, result) = open(&path)?;
+        Ok(Self { path, launch, environment, result, pids, noted: 0 })
     }
 
     /// The path of the batch script.
@@ -110,6 +110,21 @@ impl Folder {
     pub(super) fn write_result(&mut self, last: &FromStepd) -> io::Result<()> {
         write_result(&mut self.result, last)
     }
+}
+
+fn broken(what: &'static str) -> impl FnOnce(io::Error) -> FolderError {
+    move |e| FolderError::Broken(what, e.to_string())
+}
+
+/// Takes a folder; its files of tasks and of the result.
+fn open(folder: &Path) -> Result<(File, File), FolderError> {
+    let pids = folder.join(file::PIDS);
+    fs::rename(folder.join(file::UNTAKEN), &pids).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => FolderError::Taken,
+        _ => FolderError::Broken(file::PIDS, e.to_string()),
+    })?;
+    let open = |path: &Path| OpenOptions::new().write(true).open(path);
+    Ok((open(&pids).map_err(broken(file::PIDS))?, open(&folder.join(file::RESULT)).map_err(broken(file::RESULT))?))
 }
 
 /// The socket on which the node daemon finds us: the one it gave us as standard input, else a new one in the folder.

@@ -39,6 +39,12 @@ impl Frames {
         Self { stream, unread: Vec::new(), unsent: Vec::new(), sent: 0 }
     }
 
+    /// Queues a message, to be sent with others by `flush`.
+    pub(super) fn queue<T: Serialize>(&mut self, message: &T) {
+        // What can't be made is said by nobody.
+        drop(codec::encode(message, &mut self.unsent));
+    }
+
     /// Queues a message and sends what the link takes. A broken link shows when it is read.
     pub(super) fn send<T: Serialize>(&mut self, message: &T) {
         if codec::encode(message, &mut self.unsent).is_ok() {

@@ -8,14 +8,15 @@ use std::rc::Rc;
 
 use squall_model::job::ExitCode;
 
-use crate::spool::{Spool, file, note_exit, parse_key};
+use crate::processes::Stat;
+use crate::spool::{Spool, TaskPid, file, note_exit, parse_key};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 use crate::traces::Traces;
 
 /// A nursery's children.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
-    /// Folders of step daemons that live.
+    /// Folders of step daemons that live; a foster's is that of all steps.
     daemons: BTreeMap<u32, PathBuf>,
     /// Tasks whose daemon died: the result file, and their place in it.
     tasks: BTreeMap<u32, (Rc<File>, usize)>,
@@ -56,8 +57,19 @@ impl Keeper {
         }
     }
 
-    /// Takes charge of what the step daemon of that folder left.
-    fn inherit(&mut self, folder: &Path) -> Option<()> {
+    /// Takes charge of what the daemon of that folder left.
+    fn inherit(&mut self, folder: &Path) {
+        if folder.file_name().and_then(|name| parse_key(name.to_str()?)).is_some() {
+            self.inherit_step(folder);
+            return;
+        }
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            self.inherit_step(&entry.path());
+        }
+    }
+
+    /// Takes charge of those tasks of a step that are this process's children now.
+    fn inherit_step(&mut self, folder: &Path) -> Option<()> {
         let key = parse_key(folder.file_name()?.to_str()?)?;
         let root = folder.parent()?.parent()?;
         let spool = folder.exists().then(|| Spool::open(root).ok())??;
@@ -66,7 +78,8 @@ impl Keeper {
         }
         let result = Rc::new(spool.open_file(key, file::RESULT).ok()?);
         let traces = Traces::of(&spool, key)?;
-        for task in traces.started.values() {
+        let own = |task: &&TaskPid| Stat::of(task.pid).is_some_and(|stat| stat.parent == std::process::id());
+        for task in traces.started.values().filter(own) {
             if let Some(place) = traces.ranks.iter().position(|rank| *rank == task.rank) {
                 self.tasks.insert(task.pid, (result.clone(), place));
             }

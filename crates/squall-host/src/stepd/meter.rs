@@ -62,7 +62,8 @@ impl Meter {
             peak.write_bytes = peak.write_bytes.max(now.write_bytes);
         }
         // What has lost its parent counts against the limit all the same.
-        for orphan in descendants(std::process::id()) {
+        let orphans = if self.limit_mb > 0 { descendants(std::process::id()) } else { Vec::new() };
+        for orphan in orphans {
             if seen.insert(orphan) {
                 total_kb += memory_kb(orphan).1;
             }

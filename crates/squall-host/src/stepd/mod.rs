@@ -17,6 +17,7 @@ mod daemon;
 mod environment;
 mod files;
 mod folder;
+pub(crate) mod foster;
 mod frames;
 mod keeper;
 mod login;
@@ -90,9 +91,7 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();
     if root {
-        // In a container even root may not; then the daemon takes its chance with the others.
-        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-        name_host(launch);
+        stand_out(&launch.node);
     }
     let owner = &launch.facts.owner;
     let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
@@ -109,9 +108,35 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     Ok(())
 }
 
+/// Runs the foster of the node whose folder of steps that is; its exit status.
+fn run_foster(steps: &Path) -> i32 {
+    let ready = || {
+        set_child_subreaper()?;
+        if rustix::process::geteuid().is_root() {
+            let node = steps.parent().and_then(Path::file_name).unwrap_or_default();
+            stand_out(&node.to_string_lossy());
+            rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+        }
+        foster::Foster::new(steps)
+    };
+    match ready() {
+        Ok(foster) => foster.run(),
+        Err(e) => {
+            say(&format!("{}: {e}", steps.display()));
+            1
+        }
+    }
+}
+
+/// What root does for the process of a step daemon.
+fn stand_out(node: &str) {
+    // In a container even root may not; then the daemon takes its chance with the others.
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+    name_host(node);
+}
+
 /// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.
-fn name_host(launch: &StepLaunch) {
-    let node = &launch.node;
+fn name_host(node: &str) {
     if is_name_of_host(node) {
         return;
     }

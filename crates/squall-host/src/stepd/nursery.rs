@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,9 @@ use crate::sys::spawn::{Session, Spawn};
 /// Room in the nursery's command line for those of its copies: the longest path and the words before it.
 const TITLE_BYTES: usize = 4096 + 64;
 
+/// The foster's standard error, in the node's spool.
+const FOSTER_LOG: &str = "foster.log";
+
 /// How long a copy may take to be made before the nursery counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -38,6 +42,8 @@ struct Order {
     cpus: Vec<usize>,
     /// Bytes of the path of the v2 cgroup to be born in; none: the nursery's own.
     group: Vec<u8>,
+    /// The folder is that of all steps, for a foster.
+    foster: bool,
 }
 
 impl Order {
@@ -95,8 +101,17 @@ impl Nursery {
     pub fn birth(&mut self, folder: &Path, cpus: &[usize], group: Option<&Path>) -> io::Result<u32> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let group = group.map(bytes).unwrap_or_default();
-        let order = Order { folder: bytes(folder), cpus: cpus.to_vec(), group };
-        let answer = send(&mut self.link, &order).and_then(|()| receive(&mut self.link));
+        self.obtain(&Order { folder: bytes(folder), cpus: cpus.to_vec(), group, foster: false })
+    }
+
+    /// Makes a foster for the steps in that folder; its process.
+    pub(crate) fn birth_foster(&mut self, steps: &Path) -> io::Result<u32> {
+        let folder = steps.as_os_str().as_bytes().to_vec();
+        self.obtain(&Order { folder, cpus: Vec::new(), group: Vec::new(), foster: true })
+    }
+
+    fn obtain(&mut self, order: &Order) -> io::Result<u32> {
+        let answer = send(&mut self.link, order).and_then(|()| receive(&mut self.link));
         let error = match answer {
             Ok(Some(Answer::Born(pid))) => return Ok(pid),
             Ok(Some(Answer::Failed(errno))) => io::Error::from_raw_os_error(errno),
@@ -168,8 +183,10 @@ fn grow_up(order: &Order) -> i32 {
     let folder = order.folder();
     let ready = || -> io::Result<()> {
         rustix::process::setsid()?;
-        set_command_line(&[b"squall", b"step", b"--spool", &order.folder])?;
-        let log = OpenOptions::new().append(true).open(folder.join(file::LOG))?;
+        let option = if order.foster { &b"--foster"[..] } else { b"--spool" };
+        set_command_line(&[b"squall", b"step", option, &order.folder])?;
+        let log = if order.foster { folder.with_file_name(FOSTER_LOG) } else { folder.join(file::LOG) };
+        let log = OpenOptions::new().append(true).create(order.foster).mode(0o600).open(log)?;
         rustix::stdio::dup2_stderr(&log)?;
         if !order.cpus.is_empty() {
             bind(&order.cpus)?;
@@ -177,6 +194,7 @@ fn grow_up(order: &Order) -> i32 {
         Ok(())
     };
     match ready() {
+        Ok(()) if order.foster => super::run_foster(&folder),
         Ok(()) => super::run(&folder),
         // Nothing was touched: the node daemon sees that it has not started.
         Err(_) => 1,

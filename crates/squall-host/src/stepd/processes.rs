@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use squall_engine::step::StepInput;
@@ -19,7 +19,7 @@ use crate::sys::spawn::{Child, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
-const KILL_AGAIN: Duration = Duration::from_millis(100);
+pub(super) const KILL_AGAIN: Duration = Duration::from_millis(100);
 
 /// How often, and how long apart, a program that somebody still writes is tried.
 const BUSY_TRIES: u32 = 100;
@@ -157,17 +157,29 @@ impl Processes {
 
 /// A file that was just written can't be executed as long as some process has it open for writing, even if that is only a
 /// copy made by a fork elsewhere, on its way to exec: that passes.
-fn start_patiently(spawn: &Spawn<'_>) -> Result<Child, SpawnError> {
+fn start_patiently(start: impl Fn() -> Result<Child, SpawnError>) -> Result<Child, SpawnError> {
     for _ in 0..BUSY_TRIES {
-        match spawn.start() {
+        match start() {
             Err(e) if e.errno() == libc::ETXTBSY => std::thread::sleep(BUSY_PAUSE),
             result => return result,
         }
     }
-    spawn.start()
+    start()
 }
 
-fn start(task: &Prepared, ready: &Ready, identity: Option<&Identity>) -> Result<u32, NotFound> {
+/// How a task starts that is not the child of a daemon of its own.
+#[derive(Debug)]
+pub(super) struct Birth<'a> {
+    /// Who it becomes.
+    pub(super) identity: &'a Identity,
+    /// Its file mode mask.
+    pub(super) umask: u32,
+    /// The v2 cgroup that it is born in.
+    pub(super) group: BorrowedFd<'a>,
+}
+
+/// Starts a task; its process.
+pub(super) fn start(task: &Prepared, ready: &Ready, birth: Option<&Birth<'_>>) -> Result<u32, NotFound> {
     let program = task.program.as_ref().map_err(Clone::clone)?;
     let spawn = Spawn {
         program,
@@ -177,13 +189,15 @@ fn start(task: &Prepared, ready: &Ready, identity: Option<&Identity>) -> Result<
         dir: Some(&ready.dir),
         stdio: [task.stdio[0].as_fd(), task.stdio[1].as_fd(), task.stdio[2].as_fd()],
         session: task.session,
-        umask: None,
+        umask: birth.map(|birth| birth.umask),
         rlimits: &ready.rlimits,
         cpus: &task.cpus,
         further: task.further.as_ref().map(AsFd::as_fd),
-        identity,
+        // Without root it is that user already.
+        identity: birth.map(|birth| birth.identity).filter(|_| rustix::process::geteuid().is_root()),
     };
-    let child = start_patiently(&spawn).map_err(|e| {
+    let start = || birth.map_or_else(|| spawn.start(), |birth| spawn.start_in(birth.group));
+    let child = start_patiently(start).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
         NotFound::of(&e, name, program)
     })?;
@@ -194,7 +208,7 @@ fn start(task: &Prepared, ready: &Ready, identity: Option<&Identity>) -> Result<
 }
 
 /// The daemon's own score was inherited; without root it was never changed.
-fn reset_score(pid: u32) {
+pub(super) fn reset_score(pid: u32) {
     if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
         let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
     }

@@ -7,6 +7,24 @@ use std::io;
 
 use super::identity::Identity;
 
+/// Does something with files as that user, in the calling thread. Without root only as the user that this process is.
+/// Where root's own rights can't be had back the process ends: nothing that it does afterwards would be right.
+pub(crate) fn with_files_of<T>(identity: &Identity, work: impl FnOnce() -> T) -> io::Result<T> {
+    if !rustix::process::geteuid().is_root() {
+        return use_files_as(identity).map(|()| work());
+    }
+    let groups = rustix::process::getgroups()?.into_iter().map(rustix::process::Gid::as_raw).collect();
+    let own = Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups };
+    if own == *identity {
+        return Ok(work());
+    }
+    let done = use_files_as(identity).map(|()| work());
+    if switch(&own).is_err() {
+        std::process::abort();
+    }
+    done
+}
+
 /// Makes the calling thread use files as that user, for good: it should end afterwards. Without root it only checks
 /// that this process is that user already.
 pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
@@ -14,6 +32,10 @@ pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return if rustix::process::geteuid().as_raw() == identity.uid { Ok(()) } else { Err(denied()) };
     }
+    switch(identity)
+}
+
+fn switch(identity: &Identity) -> io::Result<()> {
     // libc's own setgroups would change all threads.
     // SAFETY: pointer and length are of one slice, which the kernel only reads.
     if unsafe { libc::syscall(libc::SYS_setgroups, identity.groups.len(), identity.groups.as_ptr()) } != 0 {
@@ -25,14 +47,15 @@ pub(crate) fn use_files_as(identity: &Identity) -> io::Result<()> {
         libc::setfsuid(identity.uid);
         (libc::setfsgid(u32::MAX), libc::setfsuid(u32::MAX))
     };
-    if (uid as u32, gid as u32) == (identity.uid, identity.gid) { Ok(()) } else { Err(denied()) }
+    let done = (uid as u32, gid as u32) == (identity.uid, identity.gid);
+    if done { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use super::{Identity, use_files_as};
+    use super::{Identity, use_files_as, with_files_of};
 
     #[test]
     fn what_the_thread_makes_is_the_users_and_what_is_roots_is_not_touched() {
@@ -49,13 +72,15 @@ mod tests {
         }
         let inside = folder.clone();
         std::thread::spawn(move || {
+            with_files_of(&identity, || std::fs::write(inside.join("once"), "x").unwrap()).unwrap();
+            assert!(!root || std::fs::read(inside.join("roots")).is_ok(), "root's rights are back");
             use_files_as(&identity).unwrap();
             std::fs::write(inside.join("own"), "x").unwrap();
             assert!(!root || std::fs::read(inside.join("roots")).is_err());
         })
         .join()
         .unwrap();
-        assert_eq!(std::fs::metadata(folder.join("own")).unwrap().uid(), me);
+        assert_eq!(["own", "once"].map(|name| std::fs::metadata(folder.join(name)).unwrap().uid()), [me; 2]);
         assert!(!root || std::fs::read(folder.join("roots")).is_ok(), "other threads are as before");
         assert!(root || use_files_as(&Identity { uid: me + 1, gid: 1, groups: Vec::new() }).is_err());
         std::fs::remove_dir_all(folder).unwrap();

@@ -82,6 +82,18 @@ impl Cluster {
         }
     }
 
+    /// CPU time of the controller, and of the node daemons with all that they have started.
+    pub(crate) fn cpu(&self) -> (Duration, Duration) {
+        let pid = |path: PathBuf| std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok();
+        let used = |path| pid(path).map_or(Duration::ZERO, squall_host::processes::cpu_time);
+        let files = std::fs::read_dir(self.place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
+        let nodes = files.filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            name.starts_with("node-") && name.ends_with(".pid")
+        });
+        (used(self.place.controller_pid()), nodes.map(used).sum())
+    }
+
     fn squall(&self, args: &[&str]) -> Result<(), String> {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         let output = Command::new(me)

@@ -36,6 +36,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         std::thread::sleep(Duration::from_millis(5));
     };
     let seconds = start.elapsed().as_secs_f64();
+    let (controller, nodes) = cluster.cpu();
+    let each = |time: Duration| super::round(time.as_secs_f64() * 1e3 / jobs as f64);
     drop(cluster);
     if diag.jobs_completed != jobs {
         return Err(format!("{} of {jobs} jobs failed", jobs - diag.jobs_completed));
@@ -48,6 +50,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         ("slots", json!(slots)),
         ("seconds", json!(seconds)),
         ("submitted_per_s", json!(jobs as f64 / submitted)),
+        ("controller_ms_per_job", json!(each(controller))),
+        ("node_ms_per_job", json!(each(nodes))),
         ("journal_flushes", json!(diag.journal_flushes)),
         ("flush_mean_us", json!(diag.flush_total_us.checked_div(diag.journal_flushes))),
     ];

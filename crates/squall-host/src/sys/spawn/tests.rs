@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 
 use super::{PID_ROOM, Session, Spawn};
+use crate::sys::identity::Identity;
 use crate::sys::wait::{Waited, reap_pid};
 
 fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
@@ -103,4 +104,40 @@ fn what_fails_is_named_and_nothing_runs() {
     spawn.dir = Some(c"/nonexistent");
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("chdir", libc::ENOENT));
+}
+
+#[test]
+fn it_is_the_user_before_it_goes_anywhere() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let nobody = Identity { uid: 4321, gid: 4322, groups: vec![4322, 4323] };
+    let script = "id -u; id -g; id -G";
+    let (text, _) = run(script, |s| s.identity = Some(&nobody));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..3], ["4321", "4322", "4322 4323"]);
+    assert!(rustix::process::geteuid().is_root(), "the parent is who it was");
+    let folder = std::env::temp_dir().join(format!("squall-private-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let dir = CString::new(folder.to_str().unwrap()).unwrap();
+    let null = File::open("/dev/null").unwrap();
+    let argv = [c"true".to_owned()];
+    let spawn = Spawn {
+        program: c"/bin/true",
+        argv: &argv,
+        env: &[],
+        env_pid: None,
+        dir: Some(&dir),
+        stdio: [null.as_fd(); 3],
+        session: Session::Group,
+        umask: None,
+        rlimits: &[],
+        cpus: &[],
+        further: None,
+        identity: Some(&nobody),
+    };
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.call, error.errno()), ("chdir", libc::EACCES));
+    std::fs::remove_dir(&folder).unwrap();
 }

@@ -1,0 +1,222 @@
+//! The foster of this node (`stepd::foster`): met, told, heard, mourned.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use squall_engine::node::NodeInput;
+use squall_model::codec::{self, PROTOCOL_VERSION};
+use squall_model::id::StepKey;
+use squall_model::step::{Program, StepLaunch};
+use squall_model::wire::stepd::FromStepd;
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::steps::{By, Served};
+use super::{Daemon, Event};
+use crate::cgroup::StepGroups;
+use crate::link::read;
+use crate::logging::say;
+use crate::place::SocketPath;
+use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
+use crate::sys::pidfd;
+use crate::sys::watch::Watched;
+
+/// How long it may take to greet, and how often it is looked for meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The node daemon's end of the link. Dropped: what was said is still sent.
+pub(super) struct Foster {
+    words: UnboundedSender<Vec<u8>>,
+}
+
+impl Foster {
+    pub(super) fn tell(&self, word: &ToFoster) {
+        let mut bytes = Vec::new();
+        match codec::encode(word, &mut bytes) {
+            // If the link has ended, that is told.
+            Ok(()) => drop(self.words.send(bytes)),
+            Err(e) => say(&format!("a word for the foster could not be made: {e}")),
+        }
+    }
+}
+
+/// What happened to it.
+pub(super) enum FosterEvent {
+    /// It said something.
+    Said(FromFoster),
+    /// It is dead.
+    Gone,
+}
+
+impl Daemon {
+    /// Whether a step needs nothing but a parent, and can be known by its group.
+    pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
+        let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
+        launch.program == Program::Batch
+            && !launch.facts.spec.get_user_env
+            && memory
+            && !groups.has_to_join()
+            && self.cgroups.birthplace(launch.key).is_some()
+    }
+
+    /// Has the foster serve a step whose folder lies ready; there is none as long as no step needs it. An error: it
+    /// can't.
+    pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
+        if self.foster.is_none() {
+            let steps = self.spool.steps_dir();
+            let born = self.with_nursery(|nursery| nursery.birth_foster(&steps));
+            let met = born.map(|_| meet(&steps, Instant::now() + PATIENCE));
+            match met {
+                Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
+                Some(Err(e)) => say(&format!("no foster: {e}")),
+                None => {}
+            }
+        }
+        let Some(foster) = &self.foster else { return Err(Box::new(order)) };
+        let key = order.launch.key;
+        foster.tell(&ToFoster::Serve(Box::new(order)));
+        self.served.insert(key, Served::by(By::Foster));
+        Ok(())
+    }
+
+    /// At the start: the foster of an earlier life; the steps that it serves.
+    pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
+        match meet(&self.spool.steps_dir(), Instant::now()) {
+            Ok((stream, pid, keys)) => {
+                self.follow_foster(stream, pid);
+                keys.into_iter().collect()
+            }
+            Err(_) => BTreeSet::new(),
+        }
+    }
+
+    fn follow_foster(&mut self, stream: UnixStream, pid: u32) {
+        let followed = || -> io::Result<_> {
+            stream.set_read_timeout(None)?;
+            stream.set_nonblocking(true)?;
+            Ok((tokio::net::UnixStream::from_std(stream)?, Watched::new(pidfd::open(pid)?)?))
+        };
+        match followed() {
+            Ok((stream, process)) => {
+                let (words, queue) = unbounded_channel();
+                let events = self.events.clone();
+                tokio::task::spawn_local(async move {
+                    converse(stream, queue, &events).await;
+                    // Who does not talk to us any more must not go on.
+                    let _ = pidfd::signal(process.as_fd(), libc::SIGKILL);
+                    process.readable().await;
+                    let _ = events.send(Event::Foster(FosterEvent::Gone));
+                });
+                self.foster = Some(Foster { words });
+            }
+            Err(e) => say(&format!("the foster can't be followed: {e}")),
+        }
+    }
+
+    pub(super) fn hear_foster(&mut self, event: FosterEvent) {
+        match event {
+            FosterEvent::Said(FromFoster::Over(key, word)) => {
+                if self.served.get(&key).is_none_or(|served| !served.is_fostered()) {
+                    return;
+                }
+                self.served.remove(&key);
+                self.inputs.extend(match word {
+                    FromStepd::Ended(end) => Some(NodeInput::Ended { key, end }),
+                    FromStepd::Failed { error, node_fault } => Some(NodeInput::Failed { key, error, node_fault }),
+                    _ => None,
+                });
+            }
+            FosterEvent::Said(FromFoster::Lost(key)) => self.daemon_died(key),
+            FosterEvent::Said(FromFoster::Serves(_)) => {}
+            FosterEvent::Gone => {
+                self.foster = None;
+                let left = self.served.iter().filter(|(_, served)| served.is_fostered());
+                for key in left.map(|(key, _)| *key).collect::<Vec<_>>() {
+                    self.daemon_died(key);
+                }
+            }
+        }
+    }
+}
+
+/// Connects to the foster and hears what it serves; its process. Tries until then.
+fn meet(steps: &Path, until: Instant) -> io::Result<(UnixStream, u32, Vec<StepKey>)> {
+    let path = steps.parent().unwrap_or(steps).join(SOCK);
+    let socket = SocketPath::new(&path)?;
+    let mut stream = loop {
+        match UnixStream::connect(socket.as_path()) {
+            Ok(stream) => break stream,
+            Err(e) if Instant::now() >= until => return Err(e),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    };
+    let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+    if peer.uid != rustix::process::geteuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut hello = Vec::new();
+    let greeting = Hello {
+        protocol: PROTOCOL_VERSION,
+        cluster: String::new(),
+        role: Role::Node(String::new()),
+        proof: Proof::Peer,
+    };
+    codec::encode(&greeting, &mut hello).map_err(io::Error::other)?;
+    stream.write_all(&hello)?;
+    let answer: Hello = take(&mut stream)?;
+    let pid = peer.pid.as_raw_nonzero().get() as u32;
+    match take(&mut stream)? {
+        FromFoster::Serves(keys) if answer.protocol == PROTOCOL_VERSION => Ok((stream, pid, keys)),
+        _ => Err(io::Error::other(format!("it speaks protocol {}", answer.protocol))),
+    }
+}
+
+fn take<T: DeserializeOwned>(stream: &mut UnixStream) -> io::Result<T> {
+    let mut head = [0; codec::HEADER_BYTES];
+    stream.read_exact(&mut head)?;
+    let (length, crc) = codec::header(head).map_err(io::Error::other)?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    codec::decode(&body, crc).map_err(io::Error::other)
+}
+
+/// Hears and says until the link ends or the daemon does.
+async fn converse(
+    mut stream: tokio::net::UnixStream,
+    mut queue: UnboundedReceiver<Vec<u8>>,
+    events: &UnboundedSender<Event>,
+) {
+    let (reader, mut writer) = stream.split();
+    let mut reader = tokio::io::BufReader::new(reader);
+    let listen = async {
+        while let Ok(Some(word)) = read::<FromFoster>(&mut reader).await {
+            if events.send(Event::Foster(FosterEvent::Said(word))).is_err() {
+                return;
+            }
+        }
+    };
+    let speak = async {
+        while let Some(mut bytes) = queue.recv().await {
+            while let Ok(more) = queue.try_recv() {
+                bytes.extend(more);
+            }
+            if writer.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+        // The daemon ends; the foster stays.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = listen => {}
+        () = speak => {}
+    }
+}

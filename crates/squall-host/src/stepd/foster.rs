@@ -1,0 +1,528 @@
+//! A step daemon for many: the parent of those batch scripts of a node that need nothing but a parent.
+//!
+//! A process for each job that does nothing but wait for another costs as much as the job. So the nursery makes one copy
+//! of itself that stays, keeps root's rights, and starts scripts as their users: it opens their files with the user's
+//! rights over files, and the child becomes the user before it looks at anything. Each script is born in its step's v2
+//! cgroup, by which its processes are known apart; without one a step has a daemon of its own. The step's folder is the
+//! same as for other step daemons, and so is what is done if this one dies: the nursery notes how the scripts end.
+//!
+//! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and leaves when it has neither a
+//! node daemon nor a script.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use squall_engine::machine::Machine;
+use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::id::StepKey;
+use squall_model::step::StepLaunch;
+use squall_model::wire::node::EndReason;
+use squall_model::wire::stepd::{FromStepd, ToStepd};
+use squall_model::wire::{Hello, Proof, Role};
+
+use super::daemon::end_notice;
+use super::folder::{Folder, FolderError};
+use super::frames::{Filled, Frames};
+use super::meter::{Meter, io_bytes};
+use super::prepare::{Ready, prepare};
+use super::processes::{Birth, KILL_AGAIN, reset_score, start};
+use super::search::NotFound;
+use crate::cgroup::{StepGroups, members};
+use crate::logging::say;
+use crate::place::SocketPath;
+use crate::sys::clock::now;
+use crate::sys::fsuser::with_files_of;
+use crate::sys::identity::{Identity, become_user};
+use crate::sys::pidfd;
+use crate::sys::signals::{SignalFd, kill};
+use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
+
+/// Name of its socket in the node's spool.
+pub(crate) const SOCK: &str = "foster.sock";
+
+/// How long it waits for its first node daemon.
+const FIRST_WAIT: Duration = Duration::from_secs(10);
+
+/// How often memory of what runs is looked at.
+const SAMPLE: Duration = Duration::from_secs(1);
+
+/// What a node daemon says, after its greeting.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToFoster {
+    /// Serve this step, whose folder lies ready.
+    Serve(Box<Order>),
+    /// A word for a step.
+    Tell {
+        /// Which.
+        key: StepKey,
+        /// What.
+        message: ToStepd,
+    },
+}
+
+/// A step to be served.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// As in its folder.
+    pub(crate) launch: StepLaunch,
+    /// As in its folder.
+    pub(crate) environment: ByteBuf,
+    /// As in its folder.
+    pub(crate) groups: String,
+    /// Bytes of the path of its v2 cgroup.
+    pub(crate) birthplace: ByteBuf,
+    /// CPUs that it may use; none: all.
+    pub(crate) cpus: Vec<usize>,
+}
+
+/// What it says, after its greeting.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromFoster {
+    /// First: the steps that it serves.
+    Serves(Vec<StepKey>),
+    /// The last word of a step; it lies in its folder too.
+    Over(StepKey, FromStepd),
+    /// It does not serve that step: its folder is not as it should be, or somebody else's.
+    Lost(StepKey),
+}
+
+/// A step in its charge.
+struct Ward {
+    machine: StepMachine,
+    folder: Folder,
+    order: Order,
+    meter: Meter,
+    /// What the script starts with, until then.
+    ready: Option<Ready>,
+    /// The script's process, until it is reaped.
+    pid: Option<u32>,
+    /// For notices.
+    stderr: Option<File>,
+    next_sample: Instant,
+    /// Everything is to be killed until nothing is left; the time of the next look.
+    killing: Option<Instant>,
+}
+
+impl Ward {
+    fn group(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.order.birthplace))
+    }
+
+    fn identity(&self) -> Identity {
+        let owner = &self.order.launch.facts.owner;
+        Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() }
+    }
+
+    fn notice(&mut self, text: &str) {
+        match &mut self.stderr {
+            Some(file) => drop(file.write_all(format!("slurmstepd: error: {text}\n").as_bytes())),
+            None => say(text),
+        }
+    }
+
+    /// Signals all processes of the step.
+    fn signal_all(&self, signal: i32) {
+        let found = members(self.group()).into_iter().filter_map(|pid| Some((pid, pidfd::open(pid).ok()?)));
+        let found: Vec<_> = found.collect();
+        // Those that still are what they were when their descriptor was opened.
+        let still = members(self.group());
+        for (_, fd) in found.iter().filter(|(pid, _)| still.contains(pid)) {
+            // It may have ended by itself.
+            let _ = pidfd::signal(fd.as_fd(), signal);
+        }
+    }
+
+    /// Whether nothing of the step lives any more; else it is being killed.
+    fn is_cleared(&mut self) -> bool {
+        let gone = match fs::remove_dir(self.group()) {
+            Ok(()) => true,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+            // Steps may have groups within it.
+            Err(_) => members(self.group()).is_empty(),
+        } && self.pid.is_none();
+        self.killing = (!gone).then(|| Instant::now() + KILL_AGAIN);
+        if !gone {
+            self.signal_all(libc::SIGKILL);
+        }
+        gone
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let machine = self.machine.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
+        [machine, self.killing, Some(self.next_sample)].into_iter().flatten().min()
+    }
+}
+
+/// A node daemon.
+struct Link {
+    frames: Frames,
+    greeted: bool,
+    broken: bool,
+}
+
+/// The running daemon.
+pub(super) struct Foster {
+    steps: PathBuf,
+    signals: SignalFd,
+    listener: UnixListener,
+    links: Vec<Link>,
+    wards: BTreeMap<StepKey, Ward>,
+    /// Whose script a process is.
+    scripts: HashMap<u32, StepKey>,
+    /// What is to be said in this turn.
+    words: Vec<FromFoster>,
+    /// With nothing to do: when to leave.
+    until: Instant,
+}
+
+impl Foster {
+    /// For the node whose folder of steps that is.
+    pub(super) fn new(steps: &Path) -> io::Result<Self> {
+        let signals = SignalFd::new(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP])?;
+        let path = steps.parent().unwrap_or(steps).join(SOCK);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(SocketPath::new(&path)?.as_path())?;
+        listener.set_nonblocking(true)?;
+        let (links, wards, scripts, words) = Default::default();
+        let until = Instant::now() + FIRST_WAIT;
+        Ok(Self { steps: steps.to_owned(), signals, listener, links, wards, scripts, words, until })
+    }
+
+    /// Runs until there is nothing to do.
+    pub(super) fn run(mut self) -> i32 {
+        while !(self.wards.is_empty() && self.links.is_empty() && Instant::now() >= self.until) {
+            self.turn();
+        }
+        0
+    }
+
+    fn turn(&mut self) {
+        let (signal, caller, speaking) = self.wait();
+        if caller {
+            self.accept();
+        }
+        for at in speaking {
+            self.listen(at);
+        }
+        if signal {
+            self.take_signals();
+        }
+        self.look_after();
+        self.speak();
+    }
+
+    /// Waits for something to happen: a signal, a caller, links by their places.
+    fn wait(&self) -> (bool, bool, Vec<usize>) {
+        let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        let fixed: [(BorrowedFd<'_>, PollFlags); 2] =
+            [(self.signals.as_fd(), PollFlags::IN), (self.listener.as_fd(), PollFlags::IN)];
+        let links = self.links.iter().map(|link| (link.frames.as_fd(), PollFlags::IN | sending(&link.frames)));
+        let fds = fixed.into_iter().chain(links).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        let idle = (self.wards.is_empty() && self.links.is_empty()).then_some(self.until);
+        let next = self.wards.values().filter_map(Ward::deadline).chain(idle).min();
+        let timeout = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
+        let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return (false, false, Vec::new());
+        }
+        let hit: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let links = hit.iter().skip(2).enumerate().filter(|(_, hit)| **hit).map(|(at, _)| at);
+        (hit[0], hit[1], links.collect())
+    }
+
+    fn accept(&mut self) {
+        let own = rustix::process::geteuid().as_raw();
+        while let Ok((stream, _)) = self.listener.accept() {
+            let peer = rustix::net::sockopt::socket_peercred(&stream).map(|c| c.uid.as_raw());
+            let Ok(mut frames) = Frames::new(stream) else { continue };
+            if peer.is_ok_and(|uid| uid == 0 || uid == own) {
+                let (protocol, role, proof) = (PROTOCOL_VERSION, Role::Step, Proof::Peer);
+                frames.send(&Hello { protocol, cluster: String::new(), role, proof });
+                frames.send(&FromFoster::Serves(self.wards.keys().copied().collect()));
+                self.links.push(Link { frames, greeted: false, broken: false });
+            }
+        }
+    }
+
+    fn listen(&mut self, at: usize) {
+        let link = &mut self.links[at];
+        link.frames.flush();
+        link.broken = link.frames.fill() == Filled::Closed;
+        loop {
+            let link = &mut self.links[at];
+            let word = if link.greeted {
+                link.frames.take::<ToFoster>()
+            } else {
+                match link.frames.take::<Hello>() {
+                    Ok(Some(hello)) if hello.protocol == PROTOCOL_VERSION => {
+                        link.greeted = true;
+                        continue;
+                    }
+                    Ok(None) => Ok(None),
+                    Ok(Some(_)) | Err(_) => return link.broken = true,
+                }
+            };
+            match word {
+                Ok(Some(ToFoster::Serve(order))) => self.serve(*order),
+                Ok(Some(ToFoster::Tell { key, message })) => match message {
+                    ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
+                    ToStepd::End { kill_wait_s, why } => self.feed(key, StepInput::End { kill_wait_s, why }),
+                    ToStepd::Usage => {}
+                },
+                Ok(None) => return,
+                Err(e) => {
+                    say(&format!("node daemon: {e}"));
+                    return link.broken = true;
+                }
+            }
+        }
+    }
+
+    /// Says what this turn has brought, and forgets those who have gone.
+    fn speak(&mut self) {
+        for word in self.words.drain(..) {
+            self.links.iter_mut().for_each(|link| link.frames.queue(&word));
+        }
+        self.links.iter_mut().filter(|link| link.frames.backlog() > 0).for_each(|link| link.frames.flush());
+        if self.links.iter().any(|link| link.broken) {
+            self.links.retain(|link| !link.broken);
+            self.until = Instant::now();
+        }
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(signal) = self.signals.take() {
+            if signal != libc::SIGCHLD {
+                for key in self.wards.keys().copied().collect::<Vec<_>>() {
+                    let kill_wait_s = self.wards.get(&key).map_or(0, |ward| ward.order.launch.kill_wait_s);
+                    self.feed(key, StepInput::End { kill_wait_s, why: EndReason::None });
+                }
+            }
+        }
+        self.reap();
+    }
+}
+
+/// Scripts: begun and ended.
+impl Foster {
+    fn serve(&mut self, mut order: Order) {
+        let key = order.launch.key;
+        let environment = std::mem::take(&mut order.environment).into_vec();
+        let folder = Folder::adopt(self.steps.join(key.to_string()), order.launch.clone(), environment);
+        let folder = match folder {
+            Ok(folder) => folder,
+            Err(e) => {
+                if !matches!(e, FolderError::Taken) {
+                    say(&format!("step {key}: {e}"));
+                }
+                return self.words.push(FromFoster::Lost(key));
+            }
+        };
+        let ward = Ward {
+            machine: StepMachine::new(StepSetup::of(&order.launch)),
+            meter: Meter::new(order.launch.memory_mb, StepGroups::from_text(&order.groups)),
+            folder,
+            order,
+            ready: None,
+            pid: None,
+            stderr: None,
+            next_sample: Instant::now() + SAMPLE,
+            killing: None,
+        };
+        let ward = self.wards.entry(key).or_insert(ward);
+        let first = ward.begin();
+        self.feed(key, first);
+    }
+
+    /// Hands an input to a step's machine and does what it wants, until it wants nothing more.
+    fn feed(&mut self, key: StepKey, input: StepInput) {
+        let mut queue = VecDeque::from([input]);
+        while let Some(input) = queue.pop_front() {
+            let Some(ward) = self.wards.get_mut(&key) else { return };
+            let mut acts = Vec::new();
+            ward.machine.step(now(), input, &mut acts);
+            for act in acts {
+                self.act(key, act, &mut queue);
+            }
+        }
+    }
+
+    fn act(&mut self, key: StepKey, act: StepAct, answers: &mut VecDeque<StepInput>) {
+        let Some(ward) = self.wards.get_mut(&key) else { return };
+        match act {
+            StepAct::Spawn => {
+                let answer = ward.spawn();
+                if let StepInput::Spawned { pid, .. } = answer {
+                    self.scripts.insert(pid, key);
+                }
+                answers.push_back(answer);
+            }
+            StepAct::Signal { signal, all: true } => ward.signal_all(signal),
+            StepAct::Signal { signal, all: false } => {
+                // As our child its id is its own until we reap it.
+                drop(ward.pid.map(|pid| kill(pid, signal)));
+            }
+            StepAct::KillLeft => answers.extend(ward.is_cleared().then_some(StepInput::Gone)),
+            StepAct::Drain => answers.push_back(StepInput::Drained),
+            StepAct::NoticeEnd(why) => ward.notice(&end_notice(&ward.order.launch, why)),
+            StepAct::Notice(text) => ward.notice(&text),
+            StepAct::WriteResult(last) => {
+                if let Err(e) = ward.folder.write_result(&last) {
+                    say(&format!("step {key}: cannot write the result: {e}"));
+                }
+            }
+            StepAct::Node(word @ (FromStepd::Ended(_) | FromStepd::Failed { .. })) => {
+                self.words.push(FromFoster::Over(key, word));
+            }
+            StepAct::Node(_) | StepAct::Client(_) => {}
+            StepAct::Exit => drop(self.wards.remove(&key)),
+        }
+    }
+
+    /// Takes children that have ended.
+    fn reap(&mut self) {
+        while let Peeked::Ended(Reaped { pid, exit, usage }) = peek() {
+            let Some(key) = self.scripts.remove(&pid) else {
+                self.reap_orphan(pid);
+                continue;
+            };
+            let io = io_bytes(pid);
+            if let Some(ward) = self.wards.get(&key) {
+                // Once it is reaped nobody else can learn it any more.
+                ward.folder.note_exit(0, exit, &usage);
+            }
+            let Ok(Waited::Reaped(mut reaped)) = reap_pid(pid) else { return };
+            let Some(ward) = self.wards.get_mut(&key) else { continue };
+            ward.pid = None;
+            ward.meter.complete(0, &mut reaped.usage, io);
+            let kills = (exit.signal == libc::SIGKILL as u8).then(|| ward.meter.kernel_kills()).flatten();
+            if let Some(kills) = kills {
+                self.feed(key, kills);
+            }
+            self.feed(key, StepInput::Exited { rank: 0, exit: reaped.exit, usage: reaped.usage });
+        }
+        // What the dead leave behind is ours now.
+        self.kill_on(|_| true);
+    }
+
+    /// A process that lost its parent has ended: it counts for the step in whose group it was.
+    fn reap_orphan(&mut self, pid: u32) {
+        let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let group = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+        let io = io_bytes(pid);
+        let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };
+        let usage = squall_model::job::Usage { read_bytes: io.0, write_bytes: io.1, ..reaped.usage };
+        let of = self.wards.iter().find(|(_, ward)| !group.is_empty() && ward.group().ends_with(&group));
+        if let Some(key) = of.map(|(key, _)| *key) {
+            self.feed(key, StepInput::Orphan { usage });
+        }
+    }
+
+    /// Goes on clearing steps that are being cleared, of which that is true.
+    fn kill_on(&mut self, due: impl Fn(Instant) -> bool) {
+        let clearing = self.wards.iter_mut().filter(|(_, ward)| ward.killing.is_some_and(&due));
+        let cleared = clearing.filter_map(|(key, ward)| ward.is_cleared().then_some(*key));
+        for key in cleared.collect::<Vec<_>>() {
+            if let Some(ward) = self.wards.get_mut(&key)
+                && let Some(kills) = ward.meter.kernel_kills()
+            {
+                self.feed(key, kills);
+            }
+            self.feed(key, StepInput::Gone);
+        }
+    }
+
+    /// What is due by the clock.
+    fn look_after(&mut self) {
+        let (clock, time) = (Instant::now(), now());
+        self.kill_on(|at| at <= clock);
+        let mut inputs = Vec::new();
+        for (key, ward) in &mut self.wards {
+            if ward.machine.deadline().is_some_and(|at| time >= at) {
+                inputs.push((*key, StepInput::Tick));
+            }
+            if ward.next_sample <= clock {
+                ward.next_sample = clock + SAMPLE;
+                let task: Vec<(u32, u32)> = ward.pid.map(|pid| (0, pid)).into_iter().collect();
+                inputs.extend(ward.meter.sample(&task).map(|input| (*key, input)));
+            }
+        }
+        for (key, input) in inputs {
+            self.feed(key, input);
+        }
+    }
+}
+
+impl Ward {
+    /// Opens the script's files.
+    fn begin(&mut self) -> StepInput {
+        let identity = self.identity();
+        if !rustix::process::geteuid().is_root()
+            && let Err(e) = become_user(&identity)
+        {
+            return StepInput::Fail { error: e.to_string(), node_fault: true };
+        }
+        let own = rustix::process::umask(self.umask());
+        let ready = with_files_of(&identity, || prepare(&self.folder, None));
+        rustix::process::umask(own);
+        match ready {
+            Ok(Ok(mut ready)) => {
+                self.stderr = ready.stderr.take();
+                for note in std::mem::take(&mut ready.notes) {
+                    self.notice(&note);
+                }
+                self.ready = Some(ready);
+                StepInput::Start
+            }
+            Ok(Err(refusal)) => StepInput::Refuse { exit: refusal.exit, note: refusal.note },
+            Err(e) => StepInput::Fail { error: format!("cannot use files as the user: {e}"), node_fault: true },
+        }
+    }
+
+    fn umask(&self) -> Mode {
+        Mode::from_raw_mode(self.order.launch.facts.spec.umask & 0o777)
+    }
+
+    /// Starts the script.
+    fn spawn(&mut self) -> StepInput {
+        let failed = |e: &io::Error| StepInput::SpawnFailed {
+            rank: 0,
+            code: e.raw_os_error().unwrap_or(libc::EIO) as u8,
+            error: format!("the script can't be started here: {e}"),
+        };
+        let group = match File::open(self.group()).and_then(|group| self.folder.note_begun().map(|()| group)) {
+            Ok(group) => group,
+            Err(e) => return failed(&e),
+        };
+        let task = self.ready.take().and_then(|mut ready| Some((ready.tasks.pop()?, ready)));
+        let Some((mut task, ready)) = task else { return failed(&io::ErrorKind::NotFound.into()) };
+        task.cpus.clone_from(&self.order.cpus);
+        let identity = self.identity();
+        let birth = Birth { identity: &identity, umask: self.umask().as_raw_mode(), group: group.as_fd() };
+        match start(&task, &ready, Some(&birth)) {
+            Ok(pid) => {
+                self.folder.note_task(0, pid);
+                reset_score(pid);
+                self.pid = Some(pid);
+                StepInput::Spawned { rank: 0, pid }
+            }
+            Err(NotFound { code, error }) => StepInput::SpawnFailed { rank: 0, code, error },
+        }
+    }
+}
