@@ -5,7 +5,7 @@ SEEDS ?= 1..500
 KILLS ?= 200
 SCALE ?= 0.1
 
-.PHONY: help build demo test check sim crash bench bench-fabric bench-mpi deny clean
+.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-mpi deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,6 +35,12 @@ bench: build ## the figures of this machine: spawn, throughput, submit, restart
 	$(SQUALL) bench throughput --jobs 5000
 	$(SQUALL) bench submit
 	$(SQUALL) bench restart
+
+bench-throughput: build ## jobs per second: the ladder, the share of bare spawn, and Debian's Slurm beside it where that is installed (as root)
+	$(SQUALL) bench throughput --ladder
+	@if command -v slurmctld >/dev/null && command -v munged >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  bench/peers/slurm-throughput $(SQUALL); \
+	else echo "no Slurm to compare with: bench/peers/slurm-throughput wants root and Debian's slurmctld, slurmd, slurm-client, munge"; fi
 
 LOADS := --load unloaded --load cpu --load network
 # What nodes keep lies in memory where there is such a disk, as the talk's did.

@@ -145,6 +145,8 @@ struct Daemon {
     /// Whether steps are bound to their CPUs: not where several nodes share the machine, whose steps would all crowd on
     /// the first ones.
     binds: bool,
+    /// Whether each step has a daemon of its own.
+    own_step_daemons: bool,
     program: CString,
     /// Makes step daemons; none before the first, and after a failure.
     nursery: Option<Nursery>,
@@ -263,6 +265,7 @@ impl Daemon {
             keeping: Keeping::open(&args.place, &args.name)?,
             cgroups,
             hardware,
+            own_step_daemons: config.own_step_daemons.0,
             binds: sys::host::is_name_of_host(&args.name),
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,

@@ -108,7 +108,9 @@ pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
 pub(crate) fn step_daemons(steps: &Path) -> Vec<(u32, String)> {
     let found = all().into_iter().filter_map(|pid| {
         let folder = served_folder(&fs::read(format!("/proc/{pid}/cmdline")).ok()?)?;
-        Some((pid, folder.strip_prefix(steps).ok()?.to_str()?.to_owned()))
+        let name = folder.strip_prefix(steps).ok()?.to_str()?.to_owned();
+        // A foster serves the folder of all steps.
+        (!name.is_empty()).then_some((pid, name))
     });
     found.collect()
 }

@@ -11,7 +11,7 @@
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
 //! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
 //! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; who finds nothing to rename exits without a trace, so that no step starts twice |
-//! | `pids` | step daemon | a line `RANK PID START` for each task (start: field 22 of /proc/PID/stat), up to an empty line |
+//! | `pids` | task | a line `RANK PID START`, before it executes its program (start: field 22 of /proc/PID/stat, or some ticks less), up to an empty line |
 //! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
 //!
@@ -43,6 +43,8 @@ use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Span;
 use squall_model::wire::stepd::FromStepd;
+
+use crate::processes::Stat;
 
 /// Name of the variable in each task's environment that holds the absolute path of its step's spool folder:
 /// how processes that hid from cgroup, session and parent are found.
@@ -154,8 +156,18 @@ pub struct TaskPid {
     pub rank: u32,
     /// Its process.
     pub pid: u32,
-    /// When that was started, in the kernel's ticks since boot: together with the id it names one process.
+    /// When that was about to be started, in the kernel's ticks since boot: together with the id it names one process.
     pub start: u64,
+}
+
+/// Ticks that may pass between the note of a start and the start; no id is given again so soon.
+const START_TICKS: u64 = 100;
+
+impl TaskPid {
+    /// Whether a process with this id is the task.
+    pub(crate) fn is(&self, stat: &Stat) -> bool {
+        (self.start..=self.start + START_TICKS).contains(&stat.start)
+    }
 }
 
 impl Spool {
@@ -325,6 +337,11 @@ impl Spool {
         };
         // On doubt it counts as taken.
         fence().is_err()
+    }
+
+    /// Whether no step daemon has taken the folder over yet; one that lives may do so at any moment.
+    pub(crate) fn is_untaken(&self, key: StepKey) -> bool {
+        self.step(key).join(file::UNTAKEN).exists()
     }
 
     /// The launch of a step.
@@ -503,7 +520,7 @@ pub(crate) fn parse_key(text: &str) -> Option<StepKey> {
 fn parse_tasks(text: &str) -> Vec<TaskPid> {
     let lines = text.split_inclusive('\n').take_while(|line| *line != "\n").filter_map(|line| line.strip_suffix('\n'));
     let tasks = lines.filter_map(|line| {
-        let mut fields = line.split(' ');
+        let mut fields = line.split_ascii_whitespace();
         let mut next = || fields.next()?.parse::<u64>().ok();
         Some(TaskPid { rank: next()? as u32, pid: next()? as u32, start: next()? })
     });

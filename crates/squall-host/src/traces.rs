@@ -11,8 +11,9 @@ use squall_model::job::{ExitCode, Usage};
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
-/// How often, and how long apart, processes are looked for that were not noted: one in the midst of exec is not seen.
-const LOOKS: u32 = 2;
+/// How often, and how long apart, it is looked for tasks that have not noted themselves: one whose parent died in the
+/// moment of its start is about to do so, and goes on whatever became of its parent.
+const LOOKS: u32 = 100;
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Traces of the tasks of a step on this node.
@@ -42,7 +43,11 @@ impl Traces {
             if look > 0 {
                 std::thread::sleep(LOOK_PAUSE);
             }
-            traces.started.extend(unnoted(&spool.steps_dir(), key, launch.facts.owner.uid));
+            let noted = spool.tasks(key).into_iter().filter(|task| !traces.ended.contains_key(&task.rank));
+            traces.started.extend(noted.map(|task| (task.rank, task)));
+            if look == LOOKS - 1 {
+                traces.started.extend(unnoted(&spool.steps_dir(), key, launch.facts.owner.uid));
+            }
         }
         Some(traces)
     }

@@ -122,6 +122,9 @@ pub struct Config {
     /// Port on which node daemons listen for each other where nodes are on several machines; 0: any.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
+    /// Whether each batch script has a step daemon of its own, where otherwise one process of a node is the parent of all.
+    /// Costs as much as a short job; for sites whose users' files may hang.
+    pub own_step_daemons: Here<bool>,
 }
 
 /// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
@@ -198,6 +201,7 @@ impl Default for Config {
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
+            own_step_daemons: Here::default(),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Daemon {
             return self.task_died(key, task.rank, Some((exit, usage)));
         }
         let fd = pidfd::open(task.pid).ok();
-        let same = Stat::of(task.pid).is_some_and(|stat| stat.start == task.start);
+        let same = Stat::of(task.pid).is_some_and(|stat| task.is(&stat));
         let watched = fd.filter(|_| same).and_then(|fd| Watched::new(fd).ok());
         let Some(watched) = watched else { return self.task_died(key, task.rank, None) };
         let events = self.events.clone();
@@ -220,7 +220,7 @@ impl Daemon {
 /// A descriptor of the process that was noted, not of another with the same id.
 fn open_same(task: TaskPid) -> Option<OwnedFd> {
     let fd = pidfd::open(task.pid).ok()?;
-    Stat::of(task.pid).is_some_and(|stat| stat.start == task.start).then_some(fd)
+    Stat::of(task.pid).is_some_and(|stat| task.is(&stat)).then_some(fd)
 }
 
 /// How a process ended that may be our child (and reaped with the others already) or somebody else's; what it used is not
@@ -238,7 +238,7 @@ async fn learn_exit(task: TaskPid, watched: &Watched) -> Option<(ExitCode, Usage
             return exit.map(known);
         }
         // Its parent has yet to reap it, which the first process of a container may never do.
-        let dead = Stat::of(task.pid).filter(|stat| stat.is_dead() && stat.start == task.start);
+        let dead = Stat::of(task.pid).filter(|stat| stat.is_dead() && task.is(stat));
         if let Some(stat) = dead.filter(|_| unreaped == REAP_TRIES - 1) {
             return Some(known(exit_of(stat.status)));
         }

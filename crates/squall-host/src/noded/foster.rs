@@ -59,7 +59,9 @@ impl Daemon {
     /// Whether a step needs nothing but a parent, and can be known by its group.
     pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
         let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
-        launch.program == Program::Batch
+        cfg!(target_arch = "x86_64")
+            && !self.own_step_daemons
+            && launch.program == Program::Batch
             && !launch.facts.spec.get_user_env
             && memory
             && !groups.has_to_join()
@@ -95,6 +97,12 @@ impl Daemon {
             }
             Err(_) => BTreeSet::new(),
         }
+    }
+
+    /// What it serves by now.
+    pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
+        let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), Instant::now()).ok());
+        again.map(|(_, _, keys)| keys.into_iter().collect()).unwrap_or_default()
     }
 
     fn follow_foster(&mut self, stream: UnixStream, pid: u32) {
@@ -139,9 +147,22 @@ impl Daemon {
                 self.foster = None;
                 let left = self.served.iter().filter(|(_, served)| served.is_fostered());
                 for key in left.map(|(key, _)| *key).collect::<Vec<_>>() {
-                    self.daemon_died(key);
+                    self.after_foster(key);
                 }
             }
+        }
+    }
+}
+
+impl Daemon {
+    /// The foster that served this step, or was to, is dead.
+    fn after_foster(&mut self, key: StepKey) {
+        let untaken = self.spool.launch(key).filter(|_| self.spool.is_untaken(key));
+        let Some(launch) = untaken else { return self.daemon_died(key) };
+        self.served.remove(&key);
+        let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
+        if let Err(e) = self.start_daemon(&launch, &cpus) {
+            self.spawn_failed(key, &e);
         }
     }
 }

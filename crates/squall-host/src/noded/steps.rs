@@ -100,9 +100,18 @@ impl Daemon {
             }
         }
         // A folder that was taken had a daemon by then: one that is not seen now has ended.
-        let daemons = if undecided.is_empty() { HashMap::new() } else { self.daemons() };
+        let (daemons, fostered) = if undecided.is_empty() {
+            (HashMap::new(), BTreeSet::new())
+        } else {
+            (self.daemons(), self.served_by_foster())
+        };
         let mut orphans = Vec::new();
         for launch in undecided {
+            if fostered.contains(&launch.key) {
+                self.served.insert(launch.key, Served::by(By::Foster));
+                self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Alive });
+                continue;
+            }
             let state = self.look(&launch, &daemons).unwrap_or_else(|| {
                 if self.spool.has_begun(launch.key) { FoundStep::Orphaned } else { FoundStep::Unstarted }
             });
@@ -207,11 +216,15 @@ impl Daemon {
     pub(super) fn spawn(&mut self, launch: Box<StepLaunch>) {
         let key = launch.key;
         if let Err(e) = self.try_spawn(*launch) {
-            say(&format!("step {key} could not be started: {e}"));
-            self.folders.remove(&key);
-            self.cgroups.close_step(key);
-            self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
+            self.spawn_failed(key, &e);
         }
+    }
+
+    pub(super) fn spawn_failed(&mut self, key: StepKey, e: &io::Error) {
+        say(&format!("step {key} could not be started: {e}"));
+        self.folders.remove(&key);
+        self.cgroups.close_step(key);
+        self.inputs.push_back(NodeInput::Failed { key, error: e.to_string(), node_fault: true });
     }
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
@@ -255,7 +268,7 @@ impl Daemon {
     }
 
     /// Starts the daemon of a step whose folder is ready, on the CPUs of the step.
-    fn start_daemon(&mut self, launch: &StepLaunch, cpus: &[usize]) -> io::Result<()> {
+    pub(super) fn start_daemon(&mut self, launch: &StepLaunch, cpus: &[usize]) -> io::Result<()> {
         let key = launch.key;
         let folder = self.spool.step(key);
         let group = self.cgroups.birthplace(key);
@@ -289,6 +302,7 @@ impl Daemon {
             cpus,
             further: None,
             identity: None,
+            note: None,
         };
         let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());

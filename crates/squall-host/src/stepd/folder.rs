@@ -4,7 +4,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -15,9 +14,10 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::fabric::ContentId;
 use squall_model::wire::stepd::FromStepd;
 
-use super::tree::stat_field;
 use crate::logging::say;
 use crate::spool::{file, mark_begun, note_exit, write_result};
+use crate::sys::clock::boot_ticks;
+use crate::sys::spawn::{Note, PID_ROOM};
 
 /// Why there is nothing to be done.
 #[derive(Debug, thiserror::Error)]
@@ -87,15 +87,17 @@ impl Folder {
         mark_begun(&self.result)
     }
 
-    /// Notes a task's process, so that it is found when this daemon is gone.
-    pub(super) fn note_task(&mut self, rank: u32, pid: u32) {
-        let start = stat_field(pid, 22).unwrap_or(0);
-        let line = format!("{rank} {pid} {start}\n");
+    /// What a task that starts now notes of itself, so that it is found when this daemon is gone.
+    pub(super) fn note_for(&self, rank: u32) -> Note<'_> {
+        let head = format!("{rank} ");
         // What comes after may be of an earlier step: it ends at an empty line, which the next one overwrites.
-        match self.pids.write_all_at(format!("{line}\n").as_bytes(), self.noted) {
-            Ok(()) => self.noted += line.len() as u64,
-            Err(e) => say(&format!("cannot note the process of task {rank}: {e}")),
-        }
+        let line = format!("{head}{PID_ROOM} {}\n\n", boot_ticks());
+        Note { file: self.pids.as_fd(), offset: self.noted, line: line.into_bytes(), room: head.len() }
+    }
+
+    /// The task has started.
+    pub(super) fn noted(&mut self, rank: u32) {
+        self.noted += self.note_for(rank).line.len() as u64 - 1;
     }
 
     /// Notes how a task ended, before anybody reaps it.

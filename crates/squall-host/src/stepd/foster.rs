@@ -37,7 +37,7 @@ use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
 use super::meter::{Meter, io_bytes};
 use super::prepare::{Ready, prepare};
-use super::processes::{Birth, KILL_AGAIN, reset_score, start};
+use super::processes::{Birth, KILL_AGAIN, start};
 use super::search::NotFound;
 use crate::cgroup::{StepGroups, members};
 use crate::logging::say;
@@ -45,12 +45,16 @@ use crate::place::SocketPath;
 use crate::sys::clock::now;
 use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
+use crate::sys::offspring::set_command_line;
 use crate::sys::pidfd;
 use crate::sys::signals::{SignalFd, kill};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// Name of its socket in the node's spool.
 pub(crate) const SOCK: &str = "foster.sock";
+
+/// Its command line when it serves nothing; else it looks like a step daemon whose folder is that of all steps.
+pub(super) const IDLE_TITLE: [&[u8]; 3] = [b"squall", b"step", b"--foster"];
 
 /// How long it waits for its first node daemon.
 const FIRST_WAIT: Duration = Duration::from_secs(10);
@@ -183,6 +187,8 @@ pub(super) struct Foster {
     scripts: HashMap<u32, StepKey>,
     /// What is to be said in this turn.
     words: Vec<FromFoster>,
+    /// Its command line says that it serves something.
+    busy: bool,
     /// With nothing to do: when to leave.
     until: Instant,
 }
@@ -200,7 +206,7 @@ impl Foster {
         listener.set_nonblocking(true)?;
         let (links, wards, scripts, words) = Default::default();
         let until = Instant::now() + FIRST_WAIT;
-        Ok(Self { steps: steps.to_owned(), signals, listener, links, wards, scripts, words, until })
+        Ok(Self { steps: steps.to_owned(), signals, listener, links, wards, scripts, words, busy: false, until })
     }
 
     /// Runs until there is nothing to do.
@@ -223,7 +229,22 @@ impl Foster {
             self.take_signals();
         }
         self.look_after();
+        self.show();
         self.speak();
+    }
+
+    /// Shows by the command line whether it serves something.
+    fn show(&mut self) {
+        if self.busy == self.wards.is_empty() {
+            self.busy = !self.busy;
+            let steps = self.steps.as_os_str().as_bytes();
+            // It is for people.
+            drop(if self.busy {
+                set_command_line(&[b"squall", b"step", b"--spool", steps])
+            } else {
+                set_command_line(&IDLE_TITLE)
+            });
+        }
     }
 
     /// Waits for something to happen: a signal, a caller, links by their places.
@@ -515,10 +536,8 @@ impl Ward {
         task.cpus.clone_from(&self.order.cpus);
         let identity = self.identity();
         let birth = Birth { identity: &identity, umask: self.umask().as_raw_mode(), group: group.as_fd() };
-        match start(&task, &ready, Some(&birth)) {
+        match start(&task, &ready, self.folder.note_for(0), Some(&birth)) {
             Ok(pid) => {
-                self.folder.note_task(0, pid);
-                reset_score(pid);
                 self.pid = Some(pid);
                 StepInput::Spawned { rank: 0, pid }
             }

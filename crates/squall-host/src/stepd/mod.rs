@@ -91,7 +91,9 @@ fn make_ready(launch: &StepLaunch, groups: &StepGroups) -> Result<(), String> {
     groups.join().map_err(|e| format!("cannot join the cgroups of the step: {e}"))?;
     let root = rustix::process::geteuid().is_root();
     if root {
-        stand_out(&launch.node);
+        // In a container even root may not; then the daemon takes its chance with the others.
+        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+        name_host(&launch.node);
     }
     let owner = &launch.facts.owner;
     let identity = Identity { uid: owner.uid, gid: owner.gid, groups: owner.groups.clone() };
@@ -113,8 +115,9 @@ fn run_foster(steps: &Path) -> i32 {
     let ready = || {
         set_child_subreaper()?;
         if rustix::process::geteuid().is_root() {
+            // It is not protected from the kernel's want of memory: scripts would inherit that, and it has next to none.
             let node = steps.parent().and_then(Path::file_name).unwrap_or_default();
-            stand_out(&node.to_string_lossy());
+            name_host(&node.to_string_lossy());
             rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         }
         foster::Foster::new(steps)
@@ -126,13 +129,6 @@ fn run_foster(steps: &Path) -> i32 {
             1
         }
     }
-}
-
-/// What root does for the process of a step daemon.
-fn stand_out(node: &str) {
-    // In a container even root may not; then the daemon takes its chance with the others.
-    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    name_host(node);
 }
 
 /// Where the node is not named after the host, several share the machine: tasks see the node's name as the host's.

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 use squall_model::codec;
 
+use super::foster;
 use super::keeper::Keeper;
 use crate::spool::file;
 use crate::sys::offspring::{Born, bear, bind, set_command_line};
@@ -91,6 +92,7 @@ impl Nursery {
             cpus: &[],
             further: None,
             identity: None,
+            note: None,
         };
         let child = spawn.start().map_err(|e| e.error)?;
         Ok(Self { link, process: child.pidfd })
@@ -183,8 +185,11 @@ fn grow_up(order: &Order) -> i32 {
     let folder = order.folder();
     let ready = || -> io::Result<()> {
         rustix::process::setsid()?;
-        let option = if order.foster { &b"--foster"[..] } else { b"--spool" };
-        set_command_line(&[b"squall", b"step", option, &order.folder])?;
+        if order.foster {
+            set_command_line(&foster::IDLE_TITLE)?;
+        } else {
+            set_command_line(&[b"squall", b"step", b"--spool", &order.folder])?;
+        }
         let log = if order.foster { folder.with_file_name(FOSTER_LOG) } else { folder.join(file::LOG) };
         let log = OpenOptions::new().append(true).create(order.foster).mode(0o600).open(log)?;
         rustix::stdio::dup2_stderr(&log)?;

@@ -15,7 +15,7 @@ use super::search::NotFound;
 use super::tree::{descendants, signal_all};
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
-use crate::sys::spawn::{Child, Spawn, SpawnError};
+use crate::sys::spawn::{Child, Note, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
@@ -50,9 +50,9 @@ impl Processes {
                 inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
                 continue;
             }
-            inputs.push(match start(&task, ready, None) {
+            inputs.push(match start(&task, ready, folder.note_for(rank), None) {
                 Ok(pid) => {
-                    folder.note_task(rank, pid);
+                    folder.noted(rank);
                     reset_score(pid);
                     self.ranks.insert(pid, rank);
                     StepInput::Spawned { rank, pid }
@@ -179,7 +179,12 @@ pub(super) struct Birth<'a> {
 }
 
 /// Starts a task; its process.
-pub(super) fn start(task: &Prepared, ready: &Ready, birth: Option<&Birth<'_>>) -> Result<u32, NotFound> {
+pub(super) fn start(
+    task: &Prepared,
+    ready: &Ready,
+    note: Note<'_>,
+    birth: Option<&Birth<'_>>,
+) -> Result<u32, NotFound> {
     let program = task.program.as_ref().map_err(Clone::clone)?;
     let spawn = Spawn {
         program,
@@ -195,6 +200,7 @@ pub(super) fn start(task: &Prepared, ready: &Ready, birth: Option<&Birth<'_>>) -
         further: task.further.as_ref().map(AsFd::as_fd),
         // Without root it is that user already.
         identity: birth.map(|birth| birth.identity).filter(|_| rustix::process::geteuid().is_root()),
+        note: Some(note),
     };
     let start = || birth.map_or_else(|| spawn.start(), |birth| spawn.start_in(birth.group));
     let child = start_patiently(start).map_err(|e| {
@@ -208,7 +214,7 @@ pub(super) fn start(task: &Prepared, ready: &Ready, birth: Option<&Birth<'_>>) -
 }
 
 /// The daemon's own score was inherited; without root it was never changed.
-pub(super) fn reset_score(pid: u32) {
+fn reset_score(pid: u32) {
     if fs::read("/proc/self/oom_score_adj").is_ok_and(|s| s.starts_with(b"-")) {
         let _ = fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
     }

@@ -10,6 +10,13 @@ pub(crate) fn now() -> Time {
     Time(since.as_micros() as u64)
 }
 
+/// Ticks since boot, in which /proc says when a process was started.
+pub(crate) fn boot_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let us = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
+    us / super::host::tick_us()
+}
+
 /// `2026-11-21T08:00:00` in the machine's time zone, as Slurm writes times.
 pub(crate) fn local_text(time: Time) -> String {
     let secs = time.secs() as libc::time_t;
@@ -29,7 +36,16 @@ pub(crate) fn local_text(time: Time) -> String {
 mod tests {
     use squall_model::time::Time;
 
-    use super::local_text;
+    use super::{boot_ticks, local_text};
+
+    #[test]
+    fn processes_start_at_ticks_since_boot() {
+        let before = boot_ticks();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let start = crate::processes::Stat::of(child.id()).unwrap().start;
+        assert!((before..=boot_ticks()).contains(&start), "{start} is not since {before}");
+        child.wait().unwrap();
+    }
 
     #[test]
     fn has_the_shape_of_a_time() {

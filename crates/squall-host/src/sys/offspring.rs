@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::OnceLock;
 
 use super::spawn::CLONE_INTO_CGROUP;
 
@@ -43,12 +44,9 @@ pub(crate) fn bear(cgroup: Option<BorrowedFd<'_>>) -> io::Result<(Born, u32)> {
 
 /// Overwrites this process's command line as others see it. Fails if it has less room than `words` need.
 pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let field = |number: usize| {
-        let (_, fields) = stat.rsplit_once(')')?;
-        fields.split_ascii_whitespace().nth(number - 3)?.parse::<usize>().ok()
-    };
-    let (Some(start), Some(end)) = (field(48), field(49)) else { return Err(io::ErrorKind::InvalidData.into()) };
+    // The same in all copies of a process.
+    static PLACE: OnceLock<Option<(usize, usize)>> = OnceLock::new();
+    let Some((start, end)) = *PLACE.get_or_init(command_line) else { return Err(io::ErrorKind::InvalidData.into()) };
     let line: Vec<u8> = words.iter().flat_map(|w| w.iter().copied().chain([0])).collect();
     let room = end.saturating_sub(start);
     if start == 0 || line.len() > room {
@@ -62,6 +60,16 @@ pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
         std::ptr::write_bytes(at.add(line.len()), 0, room - line.len());
     }
     Ok(())
+}
+
+/// Where this process's command line begins and ends in its memory.
+fn command_line() -> Option<(usize, usize)> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let field = |number: usize| {
+        let (_, fields) = stat.rsplit_once(')')?;
+        fields.split_ascii_whitespace().nth(number - 3)?.parse::<usize>().ok()
+    };
+    Some((field(48)?, field(49)?))
 }
 
 /// Lets this process run on these CPUs only.

@@ -56,6 +56,21 @@ pub(crate) struct Spawn<'a> {
     pub(crate) further: Option<BorrowedFd<'a>>,
     /// Who it becomes before it looks at anything; None: who the parent is.
     pub(crate) identity: Option<&'a Identity>,
+    /// Where the child notes its id before anything else: whenever the parent dies, who runs is known.
+    pub(crate) note: Option<Note<'a>>,
+}
+
+/// A line for a file, with room for a process id.
+#[derive(Clone, Debug)]
+pub(crate) struct Note<'a> {
+    /// The file.
+    pub(crate) file: BorrowedFd<'a>,
+    /// Where in the file.
+    pub(crate) offset: u64,
+    /// The line.
+    pub(crate) line: Vec<u8>,
+    /// Where in the line [`PID_ROOM`] lies.
+    pub(crate) room: usize,
 }
 
 /// Blanks at the end of an environment entry that make room for a process id.
@@ -103,9 +118,19 @@ struct Plan {
     /// -1: none.
     further: RawFd,
     identity: Option<Person>,
+    note: Option<Line>,
     /// Signals that this process ignores, a bit for each.
     ignored: u64,
     report: *mut Report,
+}
+
+/// A [`Note`] as the child writes it.
+struct Line {
+    file: RawFd,
+    offset: libc::off_t,
+    text: *mut c_char,
+    length: usize,
+    room: *mut c_char,
 }
 
 /// An [`Identity`] as the child reads it.
@@ -134,7 +159,8 @@ impl Spawn<'_> {
     }
 
     /// Starts it as a member of the v2 cgroup with that folder. To be born there is much cheaper for the whole machine than to
-    /// move there. Fails with `clone` if the kernel (before 5.7) or the cgroup does not allow it.
+    /// move there. Fails with `clone` if the kernel (before 5.7) or the cgroup does not allow it, or the processor is none for
+    /// which it is written.
     pub(crate) fn start_in(&self, cgroup: BorrowedFd<'_>) -> Result<Child, SpawnError> {
         self.start_by(|plan| clone_into(plan, cgroup))
     }
@@ -165,8 +191,9 @@ impl Spawn<'_> {
             env[at] = entry.as_ptr().cast();
             pid_at = entry[room..].as_mut_ptr().cast();
         }
+        let mut note = self.note.clone().filter(|note| note.line[note.room..].starts_with(PID_ROOM.as_bytes()));
         let cpus = (!self.cpus.is_empty()).then(|| cpu_set(self.cpus));
-        let report = SharedReport::new().map_err(failed("mmap"))?;
+        let mut report = Report { failed: 0, errno: 0 };
         let mut plan = Plan {
             program: self.program.as_ptr(),
             argv: argv.as_ptr(),
@@ -186,11 +213,20 @@ impl Spawn<'_> {
                 groups: identity.groups.as_ptr(),
                 group_count: identity.groups.len(),
             }),
+            note: note.as_mut().map(|note| Line {
+                file: note.file.as_raw_fd(),
+                offset: note.offset as libc::off_t,
+                length: note.line.len(),
+                text: note.line.as_mut_ptr().cast(),
+                room: note.line[note.room..].as_mut_ptr().cast(),
+            }),
             ignored: ignored_signals(),
-            report: report.0,
+            report: &raw mut report,
         };
         let child = clone(&mut plan).map_err(failed("clone"))?;
-        let report = report.read();
+        // SAFETY: a valid pointer to a local; the child, which shares this memory, has written what it will, where the
+        // compiler can't see it.
+        let report = unsafe { ptr::read_volatile(plan.report) };
         if report.failed == 0 {
             return Ok(child);
         }
@@ -255,28 +291,28 @@ fn ignored_signals() -> u64 {
     })
 }
 
+/// Not written for this processor.
+#[cfg(not(target_arch = "x86_64"))]
+fn clone_into(_: &mut Plan, _: BorrowedFd<'_>) -> io::Result<Child> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Like `clone_vfork`, but the child is born in a cgroup. What the C library offers can't name one, so the call is made
-/// here; where that is not written for the processor, on a copy of the parent's memory.
+/// here.
+#[cfg(target_arch = "x86_64")]
 fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
     let mut pidfd: c_int = -1;
+    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK_BYTES / 16];
     // SAFETY: a clone_args is plain integers; all zero is valid.
     let mut args = unsafe { MaybeUninit::<libc::clone_args>::zeroed().assume_init() };
-    args.flags = (libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
+    args.flags = (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64 | CLONE_INTO_CGROUP;
     args.pidfd = (&raw mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
+    args.stack = stack.as_mut_ptr() as u64;
+    args.stack_size = STACK_BYTES as u64;
     args.cgroup = cgroup.as_raw_fd() as u64;
-    #[cfg(target_arch = "x86_64")]
-    let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK_BYTES / 16];
-    #[cfg(target_arch = "x86_64")]
-    {
-        args.flags |= libc::CLONE_VM as u64;
-        args.stack = stack.as_mut_ptr() as u64;
-        args.stack_size = STACK_BYTES as u64;
-    }
-    // SAFETY: with CLONE_VM as for `clone_vfork`, on a stack of the child's own, which it leaves by exec or _exit only.
-    // Without a stack and CLONE_VM this is a fork: the child goes on with its own copy of everything, and makes
-    // nothing but system calls until it execs or exits. `args` and `pidfd` are valid for the call. All signals are blocked
-    // meanwhile, so no handler runs in the child.
+    // SAFETY: as for `clone_vfork`, on a stack of the child's own, which it leaves by exec or _exit only. All signals are
+    // blocked meanwhile, so no handler runs in the child.
     let pid = unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
@@ -296,7 +332,7 @@ fn clone_into(plan: &mut Plan, cgroup: BorrowedFd<'_>) -> io::Result<Child> {
 /// Calls clone3 for a child that runs `child`; its id, or the error.
 ///
 /// # Safety
-/// As `clone_into` says: the child shares this memory, and has the stack in `args`.
+/// As for `clone_into`: the child shares this memory, and has the stack in `args`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Error) {
     let pid: i64;
@@ -325,49 +361,7 @@ unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Erro
     (pid, io::Error::from_raw_os_error(-pid.min(0) as i32))
 }
 
-/// Calls clone3 for a child that runs `child`; its id, or the error.
-///
-/// # Safety
-/// As `clone_into` says: the child has a copy of this memory.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn clone3(args: &mut libc::clone_args, plan: &mut Plan) -> (i64, io::Error) {
-    // SAFETY: `args` is valid for the call, and the child does not return from `child`.
-    unsafe {
-        let pid = libc::syscall(libc::SYS_clone3, ptr::from_mut(args), size_of::<libc::clone_args>());
-        if pid == 0 {
-            child(ptr::from_mut(plan).cast());
-        }
-        (pid, io::Error::last_os_error())
-    }
-}
-
-/// A page that a child sees whether it shares the parent's memory or has a copy.
-struct SharedReport(*mut Report);
-
-impl SharedReport {
-    fn new() -> io::Result<Self> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let page = unsafe { libc::mmap(ptr::null_mut(), size_of::<Report>(), protection, flags, -1, 0) };
-        if page == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(page.cast())) }
-    }
-
-    /// To be called when the child has executed or exited.
-    fn read(&self) -> Report {
-        // SAFETY: the page is mapped until drop, aligned, zeroed (a valid Report) or written by the child, which
-        // writes no more.
-        unsafe { ptr::read_volatile(self.0) }
-    }
-}
-
-impl Drop for SharedReport {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this size, and no pointer to it is used after the spawn.
-        unsafe { libc::munmap(self.0.cast(), size_of::<Report>()) };
-    }
-}
-
-/// Runs in the child, on the parent's memory or a copy of it: system calls only.
+/// Runs in the child, on the parent's memory: system calls only.
 extern "C" fn child(plan: *mut c_void) -> c_int {
     let plan = plan.cast::<Plan>();
     // SAFETY: the parent is stopped and keeps all that the plan points to alive; see `clone_vfork`.
@@ -391,6 +385,11 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
 unsafe fn prepare(plan: &Plan) -> usize {
     // SAFETY: system calls on integers and on the plan's valid pointers.
     unsafe {
+        if let Some(line) = &plan.note {
+            write_digits(line.room, libc::getpid());
+            // If it can't be noted the task can still run.
+            libc::pwrite(line.file, line.text.cast(), line.length, line.offset);
+        }
         let session = match plan.session {
             Session::Group => libc::setpgid(0, 0),
             Session::New | Session::Terminal => libc::setsid(),
@@ -515,6 +514,18 @@ fn close_from(first: c_int) -> bool {
 /// # Safety
 /// `at` must point to `PID_ROOM` bytes and a NUL.
 unsafe fn write_pid(at: *mut c_char, pid: libc::pid_t) {
+    // SAFETY: the digits are at most as many as the room; one behind it is the NUL.
+    unsafe {
+        let count = write_digits(at, pid);
+        *at.add(count) = 0;
+    }
+}
+
+/// Writes a number in decimal; how many digits it has.
+///
+/// # Safety
+/// `at` must point to `PID_ROOM` bytes.
+unsafe fn write_digits(at: *mut c_char, pid: libc::pid_t) -> usize {
     let mut digits = [0_u8; 10];
     let (mut rest, mut count) = (pid, 0);
     while count == 0 || rest > 0 {
@@ -526,8 +537,7 @@ unsafe fn write_pid(at: *mut c_char, pid: libc::pid_t) {
         // SAFETY: `count` is at most 10, the length of the room.
         unsafe { *at.add(place) = digits[count - 1 - place] as c_char };
     }
-    // SAFETY: at most one behind the room, where the NUL is.
-    unsafe { *at.add(count) = 0 };
+    count
 }
 
 #[cfg(test)]

@@ -25,7 +25,12 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts it with a node that claims `slots` CPUs.
     pub(crate) fn start(slots: u32) -> Result<Self, String> {
-        Self::with(&format!("[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n"), &[])
+        Self::configured(slots, "")
+    }
+
+    /// Starts it with a node that claims `slots` CPUs and that configuration of everything else.
+    pub(crate) fn configured(slots: u32, config: &str) -> Result<Self, String> {
+        Self::with(&format!("{config}\n[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n"), &[])
     }
 
     /// Starts it with so many real node daemons, each with this machine's CPUs.
@@ -88,8 +93,8 @@ impl Cluster {
         let used = |path| pid(path).map_or(Duration::ZERO, squall_host::processes::cpu_time);
         let files = std::fs::read_dir(self.place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
         let nodes = files.filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            name.starts_with("node-") && name.ends_with(".pid")
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            name.starts_with("node-") && path.extension().is_some_and(|kind| kind == "pid")
         });
         (used(self.place.controller_pid()), nodes.map(used).sum())
     }

@@ -30,7 +30,7 @@ const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
 const USAGE: &str = "\
 usage: squall bench spawn      [--workers N] [--seconds S] [--json]
-       squall bench throughput [--jobs N] [--clients C] [--slots N] [--json]
+       squall bench throughput [--jobs N] [--clients C] [--slots N] [--ladder] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
        squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...
@@ -60,6 +60,8 @@ struct Options {
     size: Option<u64>,
     /// Programs of several sizes are sent, too.
     sizes: bool,
+    /// What each optimisation brings is measured, too.
+    ladder: bool,
     emulated: Option<u32>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
@@ -138,6 +140,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("real") => options.real = Some(number(&mut parser)?),
             Arg::Long("size") => options.size = Some(number(&mut parser)?),
             Arg::Long("sizes") => options.sizes = true,
+            Arg::Long("ladder") => options.ladder = true,
             Arg::Long("emulated") => options.emulated = Some(number(&mut parser)?),
             Arg::Long("load") => {
                 let name = parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned();

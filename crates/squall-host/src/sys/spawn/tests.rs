@@ -28,6 +28,7 @@ fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
         cpus: &[],
         further: None,
         identity: None,
+        note: None,
     };
     change(&mut spawn);
     let child = spawn.start().unwrap();
@@ -95,6 +96,7 @@ fn what_fails_is_named_and_nothing_runs() {
         cpus: &[],
         further: None,
         identity: None,
+        note: None,
     };
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
@@ -111,9 +113,9 @@ fn it_is_the_user_before_it_goes_anywhere() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let nobody = Identity { uid: 4321, gid: 4322, groups: vec![4322, 4323] };
+    let nobody: &Identity = Box::leak(Box::new(Identity { uid: 4321, gid: 4322, groups: vec![4322, 4323] }));
     let script = "id -u; id -g; id -G";
-    let (text, _) = run(script, |s| s.identity = Some(&nobody));
+    let (text, _) = run(script, |s| s.identity = Some(nobody));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[..3], ["4321", "4322", "4322 4323"]);
     assert!(rustix::process::geteuid().is_root(), "the parent is who it was");
@@ -135,7 +137,8 @@ fn it_is_the_user_before_it_goes_anywhere() {
         rlimits: &[],
         cpus: &[],
         further: None,
-        identity: Some(&nobody),
+        identity: Some(nobody),
+        note: None,
     };
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("chdir", libc::EACCES));
