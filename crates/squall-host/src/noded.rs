@@ -152,6 +152,8 @@ struct Daemon {
     nursery: Option<Nursery>,
     /// Serves steps that need no daemon of their own, once there was one.
     foster: Option<Foster>,
+    /// When there was none to be had.
+    fosterless: Option<Instant>,
     null: File,
     events: UnboundedSender<Event>,
     net: Net,
@@ -270,6 +272,7 @@ impl Daemon {
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
             foster: None,
+            fosterless: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
             net: Net::open((reach, far), config, events.clone())?,
             events,

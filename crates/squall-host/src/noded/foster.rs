@@ -23,6 +23,7 @@ use crate::cgroup::StepGroups;
 use crate::link::read;
 use crate::logging::say;
 use crate::place::SocketPath;
+use crate::processes::Stat;
 use crate::stepd::foster::{FromFoster, Order, SOCK, ToFoster};
 use crate::sys::pidfd;
 use crate::sys::watch::Watched;
@@ -30,6 +31,9 @@ use crate::sys::watch::Watched;
 /// How long it may take to greet, and how often it is looked for meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long steps get daemons of their own when there was none to be had.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The node daemon's end of the link. Dropped: what was said is still sent.
 pub(super) struct Foster {
@@ -71,10 +75,11 @@ impl Daemon {
     /// Has the foster serve a step whose folder lies ready; there is none as long as no step needs it. An error: it
     /// can't.
     pub(super) fn give_to_foster(&mut self, order: Order) -> Result<(), Box<Order>> {
-        if self.foster.is_none() {
+        if self.foster.is_none() && self.fosterless.is_none_or(|since| since.elapsed() > AGAIN) {
             let steps = self.spool.steps_dir();
             let born = self.with_nursery(|nursery| nursery.birth_foster(&steps));
-            let met = born.map(|_| meet(&steps, Instant::now() + PATIENCE));
+            let met = born.map(|pid| meet(&steps, || Stat::of(pid).is_some_and(|stat| !stat.is_dead())));
+            self.fosterless = Some(Instant::now());
             match met {
                 Some(Ok((stream, pid, _))) => self.follow_foster(stream, pid),
                 Some(Err(e)) => say(&format!("no foster: {e}")),
@@ -90,7 +95,7 @@ impl Daemon {
 
     /// At the start: the foster of an earlier life; the steps that it serves.
     pub(super) fn find_foster(&mut self) -> BTreeSet<StepKey> {
-        match meet(&self.spool.steps_dir(), Instant::now()) {
+        match meet(&self.spool.steps_dir(), || false) {
             Ok((stream, pid, keys)) => {
                 self.follow_foster(stream, pid);
                 keys.into_iter().collect()
@@ -101,7 +106,7 @@ impl Daemon {
 
     /// What it serves by now.
     pub(super) fn served_by_foster(&self) -> BTreeSet<StepKey> {
-        let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), Instant::now()).ok());
+        let again = self.foster.as_ref().and_then(|_| meet(&self.spool.steps_dir(), || false).ok());
         again.map(|(_, _, keys)| keys.into_iter().collect()).unwrap_or_default()
     }
 
@@ -123,6 +128,7 @@ impl Daemon {
                     let _ = events.send(Event::Foster(FosterEvent::Gone));
                 });
                 self.foster = Some(Foster { words });
+                self.fosterless = None;
             }
             Err(e) => say(&format!("the foster can't be followed: {e}")),
         }
@@ -167,14 +173,15 @@ impl Daemon {
     }
 }
 
-/// Connects to the foster and hears what it serves; its process. Tries until then.
-fn meet(steps: &Path, until: Instant) -> io::Result<(UnixStream, u32, Vec<StepKey>)> {
+/// Connects to the foster and hears what it serves; its process. Tries as long as that is hoped for.
+fn meet(steps: &Path, hope: impl Fn() -> bool) -> io::Result<(UnixStream, u32, Vec<StepKey>)> {
     let path = steps.parent().unwrap_or(steps).join(SOCK);
     let socket = SocketPath::new(&path)?;
+    let until = Instant::now() + PATIENCE;
     let mut stream = loop {
         match UnixStream::connect(socket.as_path()) {
             Ok(stream) => break stream,
-            Err(e) if Instant::now() >= until => return Err(e),
+            Err(e) if Instant::now() >= until || !hope() => return Err(e),
             Err(_) => std::thread::sleep(PAUSE),
         }
     };
