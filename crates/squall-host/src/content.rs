@@ -107,7 +107,7 @@ impl Keeping {
                 self.drop_shadow(content);
                 return inputs;
             }
-            ContentAct::Place(_) => return inputs,
+            ContentAct::Place(_) | ContentAct::Hear { .. } => return inputs,
         };
         let holding = result.unwrap_or_else(|e| {
             self.drop_shadow(content);

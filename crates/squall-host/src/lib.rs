@@ -12,6 +12,7 @@ pub mod life;
 mod link;
 mod local;
 mod logging;
+mod multicast;
 pub mod noded;
 pub mod noise;
 pub mod pidfile;

@@ -26,6 +26,7 @@ use crate::content::Keeping;
 use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging::say;
+use crate::multicast::{Ears, Group};
 use crate::place::Place;
 use crate::spool::Spool;
 use crate::stepd::Nursery;
@@ -157,6 +158,7 @@ struct Daemon {
     null: File,
     events: UnboundedSender<Event>,
     net: Net,
+    ears: Ears,
     inputs: VecDeque<NodeInput>,
     /// Steps with a living daemon.
     served: BTreeMap<StepKey, Served>,
@@ -274,6 +276,7 @@ impl Daemon {
             foster: None,
             fosterless: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
+            ears: ears(&reach, &config, events.clone()),
             net: Net::open((reach, far), config, events.clone())?,
             events,
             inputs: VecDeque::new(),
@@ -385,7 +388,14 @@ impl Daemon {
                 let source = self.keeping.path(placement.content);
                 laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
             }
-            NodeAct::Content(act) => self.inputs.extend(self.keeping.act(act)),
+            NodeAct::Content(act) => {
+                match &act {
+                    ContentAct::Hear { content, stream, key } => self.ears.hear(*content, *stream, key),
+                    ContentAct::Commit { content } | ContentAct::Abort { content } => self.ears.forget(*content),
+                    _ => {}
+                }
+                self.inputs.extend(self.keeping.act(act));
+            }
         }
     }
 
@@ -399,6 +409,19 @@ impl Daemon {
         let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
         Limits { memory_mb, cpus: cpus.collect() }
     }
+}
+
+/// Listens to multicast where that is configured. Who can't goes without.
+fn ears(reach: &Reach, config: &Config, events: UnboundedSender<Event>) -> Ears {
+    let towards = reach.controller_address();
+    let heard = move |chunk| events.send(Event::Net(NetEvent::Heard(chunk))).is_ok();
+    let ears = Group::of(config, towards.as_deref())
+        .and_then(|group| group.map(|group| Ears::open(group, heard)).transpose().map_err(|e| e.to_string()));
+    ears.unwrap_or_else(|problem| {
+        say(&format!("no multicast here: {problem}"));
+        None
+    })
+    .unwrap_or_default()
 }
 
 fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {

@@ -125,6 +125,11 @@ pub struct Config {
     /// Whether each batch script has a step daemon of its own, where otherwise one process of a node is the parent of all.
     /// Costs as much as a short job; for sites whose users' files may hang.
     pub own_step_daemons: Here<bool>,
+    /// IPv4 group and port for files by UDP multicast, as in `239.255.77.1:6819`; empty: files go by TCP only.
+    pub multicast: Here<String>,
+    /// Address of the controller's interface for multicast; empty: `slurmctld_host` if that is an address, else the
+    /// kernel's choice. Other machines use the interface by which they reach the controller.
+    pub multicast_interface: Here<String>,
 }
 
 /// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
@@ -202,6 +207,8 @@ impl Default for Config {
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
             own_step_daemons: Here::default(),
+            multicast: Here::default(),
+            multicast_interface: Here::default(),
         }
     }
 }

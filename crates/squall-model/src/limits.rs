@@ -57,6 +57,10 @@ pub const CHUNK_BYTES: u32 = 128 << 10;
 pub const CASCADE_BYTES_MAX: usize = 4 << 10;
 /// Bytes of a file that may be under way to nodes: what a relay holds for a child that is slow.
 pub const CHUNK_WINDOW_BYTES: u64 = 4 << 20;
+/// Bytes of a block of a file that is sent by multicast: what nodes say of it they say of blocks.
+pub const CAST_BLOCK_BYTES: u64 = 64 << 10;
+/// Blocks that may be under way: as many as there are bits in a variable's value that is not negative.
+pub const CAST_BLOCKS: u64 = 63;
 /// Files whose digests the controller remembers for those who bring them again.
 pub const RECALLED_MAX: usize = 4096;
 /// Bytes of files that a node keeps.

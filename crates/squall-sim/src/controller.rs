@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use squall_engine::control::cast::Cast;
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
 use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
@@ -63,6 +64,7 @@ impl CrashPoint {
 struct Release {
     sends: Vec<(LinkId, DownFrame)>,
     drops: Vec<LinkId>,
+    casts: Vec<Cast>,
     answers: Vec<(CallerId, Answer)>,
     record: Option<Record>,
     /// The daemon ends afterwards.
@@ -191,6 +193,10 @@ impl World {
         self.controller.machine = Some(Box::new(Controller::new(state)));
         let config = Box::new(self.setup.config.clone());
         self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
+        if self.setup.multicast.is_some() {
+            let secret = std::array::from_fn(|_| self.seed.next() as u8);
+            self.tell_controller(Input::Multicast { secret });
+        }
         if self.controller.disk_full {
             self.tell_controller(Input::Disk { full: true });
         }
@@ -291,8 +297,8 @@ impl World {
     }
 
     fn append(&mut self, out: Out) {
-        let Out { blobs, events, sends, drops, answers, exit } = out;
-        let mut release = Release { sends, drops, answers, record: None, exit };
+        let Out { blobs, events, sends, drops, casts, answers, exit } = out;
+        let mut release = Release { sends, drops, casts, answers, record: None, exit };
         if events.is_empty() && blobs.is_empty() {
             return self.release(release);
         }
@@ -404,6 +410,7 @@ impl World {
         for LinkId(link) in release.drops {
             self.close(link, Side::Parent);
         }
+        self.cast(release.casts);
         self.release_answers(release.answers);
         if crash {
             self.crash_controller(CrashPoint::MidRelease);

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use squall_engine::control::Input;
+use squall_engine::control::cast::Cast;
 use squall_model::hostlist;
 use squall_model::job::Digest;
-use squall_model::time::Span;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, Request};
-use squall_model::wire::fabric::{Bytes, ContentId};
+use squall_model::wire::fabric::{Bytes, Chunk, ContentId};
 
 use crate::world::{Happening, World};
 
@@ -58,6 +61,31 @@ impl Parcel {
 }
 
 impl World {
+    /// Pieces go out to all who listen, and get lost at each on their own.
+    pub(crate) fn cast(&mut self, casts: Vec<Cast>) {
+        let (from, lost) = (self.network.controller(), self.setup.multicast.unwrap_or_default());
+        for Cast { stream, key, at, bytes, last, .. } in casts {
+            for node in 0..self.nodes.len() {
+                let host = &self.nodes[node];
+                let Some(&(content, known)) = host.hears.get(&stream).filter(|_| !host.deaf) else { continue };
+                if known != key || self.seed.chance(lost) {
+                    continue;
+                }
+                // Others may overtake it.
+                let fate = self.network.fate(self.now, (from, node), &mut Time(0), &mut self.seed);
+                let life = self.nodes[node].life;
+                for arrival in fate.first.into_iter().chain(fate.second) {
+                    let (to, bytes) = (NodeSet::new(), bytes.clone());
+                    let chunk = Box::new(Chunk { to, cascade: None, content, at, bytes });
+                    self.agenda.at(arrival, Happening::Beside { node, life, chunk });
+                }
+            }
+            if last {
+                self.tell_controller(Input::CastOut { stream });
+            }
+        }
+    }
+
     /// What its client is told. True: that was the last.
     pub(crate) fn parcel_answered(&mut self, caller: u64, parcel: &Parcel, answer: &Answer) -> bool {
         match answer {

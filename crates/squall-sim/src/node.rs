@@ -6,14 +6,14 @@ use std::sync::Arc;
 use squall_engine::fabric::NetInput;
 use squall_engine::machine::Machine;
 use squall_engine::node::{
-    Boot, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of,
+    Boot, ContentAct, Counted, FoundStep, Health, Neighbours, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of,
 };
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Downward, Parcel};
+use squall_model::wire::fabric::{ContentId, Downward, Parcel, StreamKey};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::FromStepd;
@@ -62,6 +62,10 @@ pub(crate) struct NodeHost {
     pub(crate) restart: Option<Span>,
     /// The files that it keeps.
     pub(crate) files: Counted,
+    /// Streams of multicast that its daemon listens to.
+    pub(crate) hears: BTreeMap<u64, (ContentId, StreamKey)>,
+    /// No datagram of multicast reaches it.
+    pub(crate) deaf: bool,
 }
 
 /// The node daemon.
@@ -118,6 +122,8 @@ impl NodeHost {
             stale: None,
             restart: None,
             files: Counted::default(),
+            hears: BTreeMap::new(),
+            deaf: false,
         }
     }
     /// Whether its daemon lives, and it is that life of it.
@@ -169,6 +175,7 @@ impl World {
             hardware: host.hardware.clone(),
             version: "sim".into(),
         };
+        host.hears.clear();
         host.daemon = Some(Daemon { machine: NodeMachine::new(boot), parent: None, shut_down: false, tick_at: None });
         self.say(Who::Node(node as u32), "daemon starts", 0, life);
         if self.is_planted(Mutation::SpoolForgotten) {
@@ -401,6 +408,9 @@ impl World {
                 self.judge.forgotten(node, job, host);
             }
             NodeAct::Say(_) => {}
+            NodeAct::Content(ContentAct::Hear { content, stream, key }) => {
+                self.nodes[node].hears.insert(stream, (content, key));
+            }
             NodeAct::Content(act) => {
                 // Nodes of the simulator share no disks.
                 if let Some(input) = self.nodes[node].files.act(0, act, &mut Neighbours::default()) {

@@ -94,6 +94,7 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     let cores = seed.spread(1, 16) as u32;
     let mut setup = Setup::of(names, cores, u64::from(cores) * seed.between(500, 4000));
     setup.tree_width = [0, 2, 3, 4, 8][seed.below(5) as usize];
+    setup.multicast = seed.chance(400_000).then(|| [0, 20_000, 300_000][seed.below(3) as usize]);
     setup.mutation = settings.mutation;
     setup.trace = settings.trace;
     setup.config.kill_wait_s = seed.spread(1, 30);
@@ -128,6 +129,9 @@ fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
         for node in &mut world.nodes {
             node.skew = seed.span(Span(0), Span(2 * SKEW_MAX.0));
         }
+    }
+    for node in &mut world.nodes {
+        node.deaf = seed.chance(100_000);
     }
     if weights != [0; 8] {
         world.nemesis.profile = Some(Profile { until, gap, weights });

@@ -37,6 +37,8 @@ pub(crate) struct Setup {
     pub(crate) memory_mb: u64,
     /// Children of a node when all is well; 0: all nodes are the controller's.
     pub(crate) tree_width: u32,
+    /// There is multicast, and so many of a million datagrams are lost at each node.
+    pub(crate) multicast: Option<u32>,
     pub(crate) config: Config,
     pub(crate) mutation: Option<Mutation>,
     pub(crate) trace: bool,
@@ -47,7 +49,7 @@ impl Setup {
     pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
         let mut config = Config { node_lost_s: 1_000_000_000, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
-        Self { names, cores, memory_mb, tree_width: 0, config, mutation: None, trace: false }
+        Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
     }
     pub(crate) fn hardware(&self) -> Hardware {
         Hardware {

@@ -207,6 +207,7 @@ fn fabric(out: &mut String, fabric: &FabricCounts) {
     line(out, format_args!("\tReports in composites: {}", fabric.composite_reports));
     line(out, format_args!("\tRepeated reports: {}", fabric.repeats));
     line(out, format_args!("\tRetransmits: {}", fabric.retransmits));
+    line(out, format_args!("\tMulticast bytes: {}", fabric.multicast_bytes));
     let windows: Vec<String> = windows(fabric).map(|(range, count)| format!("{range}:{count}")).collect();
     let windows = if windows.is_empty() { "N/A".to_owned() } else { windows.join(" ") };
     line(out, format_args!("\tMessages by reports: {windows}"));
@@ -309,6 +310,7 @@ fn fabric_statistics(fabric: &FabricCounts) -> Json {
         "composite_reports": fabric.composite_reports,
         "repeats": fabric.repeats,
         "retransmits": fabric.retransmits,
+        "multicast_bytes": fabric.multicast_bytes,
         "windows": windows,
     })
 }

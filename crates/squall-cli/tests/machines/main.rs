@@ -13,7 +13,8 @@ use site::Site;
 #[test]
 fn a_cluster_spans_machines_that_share_nothing_but_a_network() {
     // n1, beside the controller, heads n2 and n3; n4 heads n5.
-    let mut site = Site::start("spans", "tree_width = 2\n", "n[2-5]");
+    let config = format!("tree_width = 2\n{}", site::multicast());
+    let mut site = Site::start("spans", &config, "n[2-5]");
     for name in ["n2", "n4", "n5"] {
         site.join(name);
     }
@@ -32,6 +33,7 @@ fn a_cluster_spans_machines_that_share_nothing_but_a_network() {
         assert_eq!(site.end_of(&job), "COMPLETED|0:0");
         assert_eq!(site.read(&format!("out-{name}")), format!("{name}\n"));
     }
+    site.bring_by_multicast(4);
     node_daemon_dies(&mut site);
     // The controller's machine goes and comes; the others wait.
     site.ok(&["down"]);

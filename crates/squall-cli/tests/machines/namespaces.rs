@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::site::Site;
+use crate::site::{self, Site};
 
 /// Longer than the heartbeats after which a hop counts as dead.
 const PARTITION: Duration = Duration::from_secs(33);
@@ -124,12 +124,13 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     };
     let [a, b] = link.names.clone();
     let namespaces = HashMap::from([("head".to_owned(), a), ("n2".to_owned(), b)]);
-    let mut site = Site::start_at("hosts", "", "n2", "10.93.0.1:6817", namespaces);
+    let mut site = Site::start_at("hosts", &site::multicast(), "n2", "10.93.0.1:6817", namespaces);
     site.join("n2");
     site.until_up(&["n1", "n2"]);
     steps(&site);
     commands_of_a_job(&site);
     mpi(&site);
+    site.bring_by_multicast(2);
     let (go, ran) = (site.path("go"), site.path("ran"));
     let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");
     let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);

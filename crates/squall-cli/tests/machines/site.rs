@@ -12,6 +12,15 @@ use crate::traces;
 /// Longest wait for anything that a test waits for.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Bytes of a file that is brought: several windows.
+const FILE_BYTES: u64 = 9_000_000;
+
+/// Configuration of a multicast group of its own.
+pub(crate) fn multicast() -> String {
+    let id = std::process::id();
+    format!("multicast = \"239.255.{}.{}:{}\"\n", id / 251 % 251, id % 251, 20_000 + id % 40_000)
+}
+
 /// A controller's machine and others that have joined.
 pub(crate) struct Site {
     folder: PathBuf,
@@ -50,6 +59,24 @@ impl Site {
         fs::write(site.path("squall.toml"), text).unwrap();
         site.ok(&["up", "--config", &site.path("squall.toml"), "--listen", controller]);
         site
+    }
+
+    /// Brings a program to so many machines; most of it leaves the controller once only.
+    pub(crate) fn bring_by_multicast(&self, nodes: u64) {
+        let (program, folder) = (self.path("program"), self.path("brought/"));
+        fs::create_dir(&folder).unwrap();
+        let text = format!("#!/bin/sh\necho ran\nexit\n{}", "#".repeat(FILE_BYTES as usize));
+        fs::write(&program, &text).unwrap();
+        fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let said = self.ok(&["srun", &format!("-N{nodes}"), &format!("--bcast={folder}"), &program]);
+        assert_eq!(said.lines().filter(|line| *line == "ran").count() as u64, nodes, "{said}");
+        for file in fs::read_dir(&folder).unwrap() {
+            assert!(fs::read(file.unwrap().path()).unwrap() == text.as_bytes());
+        }
+        let said = self.ok(&["sdiag"]);
+        let bytes = said.lines().find_map(|line| line.trim().strip_prefix("Multicast bytes: ")?.parse::<u64>().ok());
+        // What is lost is sent again; where nobody hears only a window is sent in vain.
+        assert!(bytes.is_some_and(|bytes| bytes >= FILE_BYTES), "{said}");
     }
 
     /// A path in the test's folder.

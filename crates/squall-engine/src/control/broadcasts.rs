@@ -19,6 +19,7 @@ use squall_model::wire::client::{Answer, PlaceAt};
 use squall_model::wire::fabric::{Bytes, Cascade, Chunk, Comparison, ContentId, Holding, Tally, Test, Variable};
 use squall_model::wire::node::{Down, Placement};
 
+use super::cast::{self, Air, Way};
 use super::queries::{self, Purpose};
 use super::state::State;
 use super::{CallerId, Controller, Out};
@@ -37,7 +38,9 @@ const PAUSE: Span = Span::from_millis(20);
 /// Broadcasts under way, by the connection of who sends.
 #[derive(Debug, Default)]
 pub(crate) struct Broadcasts {
-    all: BTreeMap<CallerId, Broadcast>,
+    pub(super) all: BTreeMap<CallerId, Broadcast>,
+    /// Multicast.
+    pub(super) air: Air,
     turns: u64,
     /// Digests of files by what their users know them as, and these in the order in which they came.
     recalled: BTreeMap<(u32, Digest), Digest>,
@@ -60,20 +63,22 @@ pub(crate) struct Broadcast {
     /// Tells answers to what was asked before a new beginning.
     turn: u64,
     /// Whom the chunks go to.
-    receivers: NodeSet,
+    pub(super) receivers: NodeSet,
     /// Their way, if it is not the tree's.
     cascade: Option<(NodeSet, Cascade)>,
+    /// Their way, if it is multicast.
+    pub(super) way: Option<Way>,
     chunk_bytes: u32,
     /// Receivers that were too slow.
-    late: NodeSet,
+    pub(super) late: NodeSet,
     /// All that ever were receivers.
     sent: NodeSet,
     /// How much has come from the client, how much of it the nodes were asked about, how much it may send.
-    come: u64,
+    pub(super) come: u64,
     asked: u64,
-    wanted: u64,
+    pub(super) wanted: u64,
     /// How much all receivers have.
-    taken: u64,
+    pub(super) taken: u64,
     rounds: u32,
     resume: Option<Time>,
     placement: (Epoch, u64),
@@ -90,6 +95,8 @@ pub(crate) enum Stage {
     Opened,
     /// Has everybody got so much?
     Window(u64),
+    /// What does anybody lack of what was sent by multicast from there on?
+    Missing(u64),
     /// Has everybody got all?
     Whole,
     /// Is it there on all that took it in?
@@ -114,6 +121,7 @@ impl Broadcast {
             turn: 0,
             receivers: NodeSet::new(),
             cascade: None,
+            way: None,
             chunk_bytes: CHUNK_BYTES,
             late: NodeSet::new(),
             sent: NodeSet::new(),
@@ -159,24 +167,28 @@ fn remember(all: &mut Broadcasts, key: (u32, Digest), digest: Digest) {
 }
 
 /// A piece of the file.
-pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, at: u64, bytes: Bytes) {
-    let Some(broadcast) = c.broadcasts.all.get_mut(&caller) else { return };
+pub(crate) fn chunk(c: &mut Controller, now: Time, caller: CallerId, (at, bytes): (u64, Bytes), out: &mut Out) {
+    let Controller { broadcasts: Broadcasts { all, air, .. }, links, diag, .. } = c;
+    let Some(broadcast) = all.get_mut(&caller) else { return };
     let end = at.saturating_add(bytes.0.len() as u64);
     if at != broadcast.come || end > broadcast.wanted {
         return;
     }
     broadcast.come = end;
+    if broadcast.way.is_some() {
+        diag.fabric.multicast_bytes += end - at;
+        return cast::piece(broadcast, air, links, (at, bytes), out);
+    }
     let (to, cascade) = match &broadcast.cascade {
         Some((head, cascade)) => (head.clone(), Some(cascade.clone())),
         None => (broadcast.receivers.clone(), None),
     };
     let chunk = Chunk { to, cascade, content: broadcast.content, at, bytes };
-    c.links.chunk(&chunk);
-    let broadcast = &c.broadcasts.all[&caller];
-    if broadcast.come == broadcast.size {
+    links.chunk(&chunk);
+    if end == broadcast.size {
         question(c, now, caller, Stage::Whole);
-    } else if broadcast.come >= broadcast.asked + CHUNK_WINDOW_BYTES / 2 {
-        question(c, now, caller, Stage::Window(broadcast.come));
+    } else if end >= broadcast.asked + CHUNK_WINDOW_BYTES / 2 {
+        question(c, now, caller, Stage::Window(end));
     }
 }
 
@@ -194,8 +206,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     c.broadcasts.all.values().filter_map(|one| one.resume).min()
 }
 
-fn question(c: &mut Controller, now: Time, caller: CallerId, stage: Stage) {
-    let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
+pub(super) fn question(c: &mut Controller, now: Time, caller: CallerId, stage: Stage) {
+    let Broadcasts { all, air, .. } = &mut c.broadcasts;
+    let Some(one) = all.get_mut(&caller) else { return };
     let is = |holding: Holding| (Comparison::Equal, holding.value());
     let (to, variable, (comparison, value), wait) = match stage {
         Stage::Known => (&one.to, Variable::Content(one.content), is(Holding::Has), false),
@@ -205,16 +218,22 @@ fn question(c: &mut Controller, now: Time, caller: CallerId, stage: Stage) {
             one.asked = bytes;
             (&one.receivers, Variable::Taken(one.content), (Comparison::AtLeast, bytes as i64), true)
         }
+        Stage::Missing(from) => (&one.receivers, Variable::Missing(one.content, from), (Comparison::Equal, 0), true),
         Stage::Whole => (&one.receivers, Variable::Content(one.content), is(Holding::Shadow), true),
         Stage::Committed => (&one.receivers, Variable::Content(one.content), is(Holding::Has), true),
         Stage::Shared => (&one.to, Variable::Content(one.content), is(Holding::Has), true),
         Stage::Placed => (&one.to, Variable::Placed(one.placement.0, one.placement.1), (Comparison::Equal, 1), true),
     };
     let beside = stage == Stage::Whole && one.cascade.is_some();
-    let limit = if beside || matches!(stage, Stage::Window(_)) { WINDOW_WAIT } else { STAGE_WAIT };
+    let limit = match stage {
+        Stage::Missing(_) => cast::patience(one, air).unwrap_or(WINDOW_WAIT),
+        Stage::Window(_) => WINDOW_WAIT,
+        _ if beside => WINDOW_WAIT,
+        _ => STAGE_WAIT,
+    };
     let left = one.until.map_or(limit, |until| until.since(now).max(Span::from_millis(1)));
     let (to, test, turn) = (to.clone(), Test { variable, comparison, value }, one.turn);
-    if !matches!(stage, Stage::Window(_)) {
+    if !matches!(stage, Stage::Window(_) | Stage::Missing(_)) {
         one.stage = stage;
     }
     queries::send(c, now, to, (test, wait), left.min(limit), Purpose::Broadcast(caller, turn, stage));
@@ -228,14 +247,18 @@ pub(crate) fn answered(
     (to, tally): (&NodeSet, &Tally),
     out: &mut Out,
 ) {
-    let Controller { broadcasts, state, .. } = c;
-    let (turns, all) = (&mut broadcasts.turns, &mut broadcasts.all);
+    let Controller { broadcasts, state, diag, .. } = c;
+    let Broadcasts { turns, all, air, .. } = broadcasts;
     let Some(one) = all.get_mut(&caller).filter(|one| one.turn == turn) else { return };
     let mut missing = to.clone();
     missing.subtract(&tally.yes);
+    if let Stage::Missing(from) = stage {
+        return cast::answered(c, now, (caller, from), (missing, tally), out);
+    }
     if matches!(stage, Stage::Window(_) | Stage::Whole) && !missing.is_empty() && one.cascade.is_some() {
         *turns += 1;
         one.turn = *turns;
+        diag.fabric.retransmits += (one.come - one.taken).div_ceil(u64::from(one.chunk_bytes.max(1)));
         return down_the_tree(one, caller, out);
     }
     if let Stage::Window(bytes) = stage {
@@ -265,7 +288,10 @@ pub(crate) fn answered(
             if one.size == 0 {
                 return question(c, now, caller, Stage::Whole);
             }
-            want(one, caller, CHUNK_WINDOW_BYTES, out);
+            let is_long = one.rounds == 0 && one.size > u64::from(CHUNK_BYTES);
+            one.way = is_long.then(|| cast::way(air, now, &one.receivers, one.turn)).flatten();
+            let first = if one.way.is_some() { cast::window(0) } else { CHUNK_WINDOW_BYTES };
+            want(one, caller, first, out);
         }
         _ if !missing.is_empty() => again(c, now, caller, (missing, tally), out),
         Stage::Expected => question(c, now, caller, Stage::Opened),
@@ -282,19 +308,24 @@ pub(crate) fn answered(
         }
         Stage::Committed | Stage::Shared => place(c, now, caller, out),
         Stage::Placed => done(c, caller, None, out),
-        Stage::Window(_) => {}
+        Stage::Window(_) | Stage::Missing(_) => {}
     }
 }
 
 /// Something was lost or slow beside the tree: from as far as all are, down the tree. Who has more does not mind.
 fn down_the_tree(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     one.cascade = None;
+    resume(one, caller, out);
+}
+
+/// On from as far as all are.
+pub(super) fn resume(one: &mut Broadcast, caller: CallerId, out: &mut Out) {
     (one.come, one.asked, one.wanted) = (one.taken, one.taken, one.taken);
     want(one, caller, one.taken + CHUNK_WINDOW_BYTES, out);
 }
 
 /// Chooses the way of the pieces and their length. What was lost or slow once goes down the tree.
-fn shape(one: &mut Broadcast, state: &State) {
+pub(super) fn shape(one: &mut Broadcast, state: &State) {
     let nodes = one.receivers.len() as u64;
     // Racks, of which there are several for so many nodes, pass each other nothing beside the tree.
     let emulated =
@@ -312,7 +343,7 @@ fn shape(one: &mut Broadcast, state: &State) {
     });
 }
 
-fn want(one: &mut Broadcast, caller: CallerId, through: u64, out: &mut Out) {
+pub(super) fn want(one: &mut Broadcast, caller: CallerId, through: u64, out: &mut Out) {
     let (from, through) = (one.wanted, through.min(one.size));
     if through > from {
         one.wanted = through;
@@ -326,6 +357,7 @@ fn expect(c: &mut Controller, now: Time, caller: CallerId) {
     one.turn = c.broadcasts.turns;
     one.resume = None;
     let order = Down::Expect { content: one.content, size: one.size, shared: one.shared };
+    cast::announce(&c.broadcasts.air, &mut c.links, &one.to, one.content, one.turn);
     c.links.put(&one.to, order);
     question(c, now, caller, Stage::Expected);
 }

@@ -6,6 +6,7 @@
 
 mod apply;
 pub(crate) mod broadcasts;
+pub mod cast;
 pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod info;
@@ -111,6 +112,16 @@ pub enum Input {
         /// Whether it is full.
         full: bool,
     },
+    /// Files may be sent by multicast: the keys of streams are made of this secret, which is of this life only.
+    Multicast {
+        /// Random bytes.
+        secret: [u8; 32],
+    },
+    /// The last of `Out::casts` that said so has left.
+    CastOut {
+        /// Of which stream.
+        stream: u64,
+    },
     /// Time has passed.
     Tick,
 }
@@ -126,6 +137,8 @@ pub struct Out {
     pub sends: Vec<(LinkId, DownFrame)>,
     /// Connections of children to be closed. They are gone for the machine.
     pub drops: Vec<LinkId>,
+    /// Pieces of files to be sent by multicast; whether they arrive is not known.
+    pub casts: Vec<cast::Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
     /// The daemon may end now (after a `ShutDown` was dealt with).
@@ -245,6 +258,8 @@ impl Machine for Controller {
                 self.disk_full = full;
                 self.queue.kick |= !full;
             }
+            Input::Multicast { secret } => self.broadcasts.air.open(secret),
+            Input::CastOut { stream } => cast::left(self, now, stream),
             Input::Tick => {}
         }
         drive::settle(self, now, out);

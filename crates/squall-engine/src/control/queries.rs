@@ -44,6 +44,7 @@ struct Asked {
     to: NodeSet,
     children: BTreeSet<LinkId>,
     tally: Tally,
+    variable: Variable,
     until: Time,
     purpose: Purpose,
 }
@@ -113,10 +114,11 @@ pub(crate) fn send(
 ) {
     let health = matches!(purpose, Purpose::Beat) && c.queries.beats.is_multiple_of(HEALTH_BEATS);
     // The nodes' time is up before ours, so that what they know by then arrives.
+    let variable = test.variable.clone();
     let query = Query { epoch: Epoch(0), number: 0, to: to.clone(), test, wait, time_us: time.0 / 8 * 7, health };
     let (number, children) = c.links.ask(query);
     let children = children.into_iter().collect();
-    let asked = Asked { to, children, tally: Tally::default(), until: now + time, purpose };
+    let asked = Asked { to, children, tally: Tally::default(), variable, until: now + time, purpose };
     c.queries.asked.insert(number, asked);
 }
 
@@ -134,7 +136,7 @@ pub(crate) fn tally(
     }
     let late = c.queries.asked.get_mut(&number).is_none_or(|asked| {
         if asked.children.remove(&link) {
-            asked.tally.merge(tally);
+            asked.tally.merge(&asked.variable, tally);
         }
         false
     });

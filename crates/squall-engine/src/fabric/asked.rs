@@ -17,6 +17,7 @@ struct One {
     /// Incarnation and number.
     key: (Epoch, u64),
     tally: Tally,
+    variable: Variable,
     /// Children that have not answered.
     children: BTreeSet<u32>,
     /// What this node itself still has to answer.
@@ -35,6 +36,7 @@ impl Asked {
         let one = One {
             key,
             tally: Tally::default(),
+            variable: query.test.variable.clone(),
             children,
             own: own.then(|| (query.test.clone(), query.wait)),
             health: query.health,
@@ -50,7 +52,7 @@ impl Asked {
         if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
             && one.children.remove(&child)
         {
-            one.tally.merge(tally);
+            one.tally.merge(&one.variable, tally);
         }
     }
 
@@ -116,7 +118,7 @@ impl One {
             self.tally.yes.insert(node);
         } else {
             self.tally.no.insert(node);
-            self.tally.witness = Some((node, value));
+            self.tally.witness = self.variable.reduce(self.tally.witness, Some((node, value)));
         }
         self.tally.health.extend(self.health.then_some((node, health)));
         self.own = None;

@@ -1,17 +1,21 @@
 //! Files on a node: taken in from chunks into the shadow, committed when every node has all of it, laid down for users.
 //!
-//! Chunks are taken in order and each once, so that they may be sent again by who does not know what was lost.
+//! Chunks are taken in order and each once, so that they may be sent again by who does not know what was lost. What
+//! comes too early, as by multicast it may, waits for what is before it.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use squall_model::id::Epoch;
-use squall_model::wire::fabric::{Bytes, Chunk, ContentId, Holding};
+use squall_model::limits::{CAST_BLOCK_BYTES, CAST_BLOCKS, CHUNK_WINDOW_BYTES};
+use squall_model::wire::fabric::{Bytes, Chunk, ContentId, Holding, StreamKey};
 use squall_model::wire::node::Placement;
 
 use super::NodeAct;
 
 /// Placements whose results are remembered.
 const PLACED_MAX: usize = 1024;
+/// Pieces of a file that may wait for what is before them.
+const EARLY_MAX: usize = 1024;
 
 /// What is to be done with a file. Results come as `NodeInput::Content` and `NodeInput::Placed`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,15 @@ pub enum ContentAct {
     },
     /// Write it where its user wants it, as that user.
     Place(Box<Placement>),
+    /// Listen: pieces of it may come by multicast, and are brought as `NetInput::Beside`.
+    Hear {
+        /// Of which file.
+        content: ContentId,
+        /// What the datagrams say to which stream they belong.
+        stream: u64,
+        /// What opens them.
+        key: StreamKey,
+    },
 }
 
 /// All files that a node knows of.
@@ -64,6 +77,8 @@ struct Held {
     holding: Holding,
     size: u64,
     taken: u64,
+    /// Pieces that have come too early, by where they begin.
+    early: BTreeMap<u64, Bytes>,
 }
 
 impl Contents {
@@ -80,6 +95,23 @@ impl Contents {
         })
     }
 
+    /// See [`Variable::Missing`].
+    ///
+    /// [`Variable::Missing`]: squall_model::wire::fabric::Variable::Missing
+    pub(super) fn missing(&self, content: &ContentId, from: u64) -> i64 {
+        let all = i64::MAX;
+        let Some(held) = self.held.get(content) else { return all };
+        match held.holding {
+            Holding::Has | Holding::Shadow => 0,
+            Holding::Open => {
+                let starts = (0..CAST_BLOCKS).map(|block| (block, from.saturating_add(block * CAST_BLOCK_BYTES)));
+                let lacked = starts.filter(|(_, start)| *start < held.size && !held.covers(*start));
+                lacked.fold(0, |bits, (block, _)| bits | 1 << block)
+            }
+            _ => all,
+        }
+    }
+
     /// What became of a placement; 0: nothing yet.
     pub(super) fn placed(&self, epoch: Epoch, number: u64) -> i64 {
         self.placed.get(&(epoch, number)).copied().unwrap_or_default()
@@ -91,7 +123,7 @@ impl Contents {
         if matches!(held.holding, Holding::Shadow | Holding::Open) && held.size == size {
             return;
         }
-        *held = Held { holding: Holding::Lacks, size, taken: 0 };
+        *held = Held { holding: Holding::Lacks, size, ..Held::default() };
         acts.push(NodeAct::Content(ContentAct::Expect { content, size, shared }));
     }
 
@@ -99,11 +131,24 @@ impl Contents {
     pub(super) fn chunk(&mut self, chunk: Chunk, acts: &mut Vec<NodeAct>) {
         let Chunk { content, at, bytes, .. } = chunk;
         let Some(held) = self.held.get_mut(&content).filter(|held| held.holding == Holding::Open) else { return };
-        if at != held.taken || bytes.0.is_empty() || bytes.0.len() as u64 > held.size - at {
+        let end = at.saturating_add(bytes.0.len() as u64);
+        if end <= held.taken || end > held.size {
             return;
         }
-        held.taken += bytes.0.len() as u64;
-        acts.push(NodeAct::Content(ContentAct::Append { content, bytes }));
+        if at > held.taken {
+            if end <= held.taken.saturating_add(CHUNK_WINDOW_BYTES) && held.early.len() < EARLY_MAX {
+                held.early.insert(at, bytes);
+            }
+            return;
+        }
+        held.take(content, at, bytes, acts);
+        while let Some((at, bytes)) = held.early.pop_first() {
+            if at > held.taken {
+                held.early.insert(at, bytes);
+                break;
+            }
+            held.take(content, at, bytes, acts);
+        }
         if held.taken == held.size {
             acts.push(NodeAct::Content(ContentAct::Finish { content }));
         }
@@ -147,5 +192,32 @@ impl Contents {
         while self.order.len() > PLACED_MAX {
             self.order.pop_front().and_then(|oldest| self.placed.remove(&oldest));
         }
+    }
+}
+
+impl Held {
+    /// Takes in what is new of a piece that begins with nothing lacking before it.
+    fn take(&mut self, content: ContentId, at: u64, bytes: Bytes, acts: &mut Vec<NodeAct>) {
+        let known = (self.taken - at) as usize;
+        let new = match bytes.0.get(known..) {
+            None | Some([]) => return,
+            Some(_) if known == 0 => bytes,
+            Some(new) => Bytes(new.into()),
+        };
+        self.taken += new.0.len() as u64;
+        acts.push(NodeAct::Content(ContentAct::Append { content, bytes: new }));
+    }
+
+    /// Whether all of the block that begins there has come.
+    fn covers(&self, start: u64) -> bool {
+        let end = (start + CAST_BLOCK_BYTES).min(self.size);
+        let mut until = self.taken.max(start);
+        for (at, bytes) in &self.early {
+            if until >= end || *at > until {
+                break;
+            }
+            until = until.max(at + bytes.0.len() as u64);
+        }
+        self.taken >= end || until >= end
     }
 }

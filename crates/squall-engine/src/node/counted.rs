@@ -151,6 +151,7 @@ impl Counted {
                 release(me, content, neighbours);
                 None
             }
+            ContentAct::Hear { .. } => None,
             ContentAct::Place(placement) => {
                 let error = if self.has.contains(&placement.content) { 0 } else { ABSENT };
                 Some(NodeInput::Placed { key: (placement.epoch, placement.number), error })

@@ -184,6 +184,9 @@ impl NodeMachine {
             Down::Expect { content, size, shared } => self.contents.expect(content, size, shared, &mut out.acts),
             Down::Commit { content } => self.contents.commit(content, &mut out.acts),
             Down::Abort { content } => self.contents.abort(content, &mut out.acts),
+            Down::Hear { content, stream, key } => {
+                out.acts.push(NodeAct::Content(ContentAct::Hear { content, stream, key }));
+            }
             Down::Place(placement) => out.acts.push(NodeAct::Content(ContentAct::Place(placement))),
             Down::Refused { reason } => {
                 out.acts.push(NodeAct::Say(format!("the controller does not accept this node: {reason}")));

@@ -320,6 +320,7 @@ impl NodeMachine {
             Variable::Content(content) => contents.holding(content),
             Variable::Taken(content) => contents.taken(content),
             Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
+            Variable::Missing(content, from) => contents.missing(content, *from),
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
         self.relay.settle(now, (value, self.health), &mut local, &mut out.net);

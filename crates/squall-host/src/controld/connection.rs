@@ -61,6 +61,10 @@ pub(super) enum Arrival {
     Closed {
         id: u64,
     },
+    /// The last piece of a window has left by multicast.
+    CastOut {
+        stream: u64,
+    },
 }
 
 /// What a peer is.
@@ -125,6 +129,13 @@ impl Door {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (authority, users, last) = (Arc::default(), Users::default(), AtomicU64::new(0));
         (Arc::new(Self { cluster: cluster.into(), last, arrivals, authority, seats, users }), inbox)
+    }
+
+    /// Tells, from any thread, that a piece has left.
+    pub(super) fn cast_out(&self) -> impl Fn(u64) + Send + 'static {
+        let arrivals = self.arrivals.clone();
+        // If nobody takes it the controller is gone.
+        move |stream| drop(arrivals.blocking_send(Arrival::CastOut { stream }))
     }
 
     /// Accepts connections of this machine for ever.

@@ -21,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::accounts::{self, Accounts};
 use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
 use crate::logging::say;
+use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::place::{Place, SocketPath};
 use connection::{Door, Gate};
@@ -118,7 +119,8 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
-    let mut daemon = Daemon::new(Controller::new(state), journal, accounts, place.clone());
+    let mouth = mouth(&place, &config, &door)?;
+    let mut daemon = Daemon::new(Controller::new(state), journal, accounts, place.clone(), mouth);
     let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;
@@ -137,6 +139,14 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         say("controller ends");
     }
     result
+}
+
+/// Opens multicast if that is configured. A configuration that can't mean anything is refused; a machine that can't do
+/// it goes without.
+fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, ControllerError> {
+    let wrong = |problem| ControllerError::Config { path: place.config(), problem };
+    let Some(group) = Group::of(config, None).map_err(wrong)? else { return Ok(None) };
+    Ok(Mouth::open(group, door.cast_out()).map_err(|e| say(&format!("no multicast here: {e}"))).ok())
 }
 
 fn make_folders(place: &Place) -> Result<(), ControllerError> {

@@ -21,6 +21,7 @@ use crate::accounts::Accounts;
 use crate::journal::{Journal, JournalError};
 use crate::link::Outgoing;
 use crate::logging::say;
+use crate::multicast::Mouth;
 use crate::place::Place;
 use crate::sys::clock;
 
@@ -46,6 +47,7 @@ pub(super) struct Daemon {
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
+    mouth: Option<Mouth>,
     now: Time,
     full: bool,
 }
@@ -68,11 +70,17 @@ struct Turn {
 }
 
 impl Daemon {
-    pub(super) fn new(machine: Controller, journal: Journal, accounts: Accounts, place: Place) -> Self {
+    pub(super) fn new(
+        machine: Controller,
+        journal: Journal,
+        accounts: Accounts,
+        place: Place,
+        mouth: Option<Mouth>,
+    ) -> Self {
         let desk = Desk::new(place, journal.blobs());
         let now = clock::now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
-        Self { machine, journal: Some(journal), accounts, desk, meter, peers, now, full: false }
+        Self { machine, journal: Some(journal), accounts, desk, meter, peers, mouth, now, full: false }
     }
 
     /// Lets the machine begin its new life, durably.
@@ -80,6 +88,10 @@ impl Daemon {
         let mut turn = Turn::default();
         self.begin(&mut turn);
         self.step(&mut turn, input);
+        if let Some(mouth) = &self.mouth {
+            let secret = mouth.secret;
+            self.step(&mut turn, Input::Multicast { secret });
+        }
         self.commit(&mut turn).await?;
         self.release(turn);
         Ok(())
@@ -166,6 +178,7 @@ impl Daemon {
                     self.step(turn, lost);
                 }
             }
+            Arrival::CastOut { stream } => self.step(turn, Input::CastOut { stream }),
             Arrival::Frame { id, frame } => {
                 let kind = meter::frame_kind(&frame);
                 let start = Instant::now();
@@ -283,6 +296,11 @@ impl Daemon {
         for link in turn.out.drops {
             if let Some(peer) = self.peers.get(&link.0) {
                 peer.out.close();
+            }
+        }
+        for cast in turn.out.casts {
+            if let Some(mouth) = &self.mouth {
+                mouth.say(cast);
             }
         }
         for (caller, answer) in turn.out.answers {

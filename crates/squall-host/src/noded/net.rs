@@ -12,7 +12,7 @@ use squall_engine::fabric::{Dial, NetInput, NetOut};
 use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::config::Config;
 use squall_model::set::NodeSet;
-use squall_model::wire::fabric::UpFrame;
+use squall_model::wire::fabric::{Chunk, UpFrame};
 use squall_model::wire::join::PublicKey;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::AsyncWriteExt;
@@ -51,6 +51,8 @@ pub(super) enum NetEvent {
     FromChild(u32, NetInput),
     /// A connection has ended.
     Ended(u32),
+    /// A piece of a file was heard by multicast.
+    Heard(Chunk),
 }
 
 /// A connection that has been greeted and is not served yet.
@@ -146,6 +148,7 @@ impl Net {
                 Some(NetInput::ChildOpened { link: number })
             }
             NetEvent::Child(_) => None,
+            NetEvent::Heard(chunk) => Some(NetInput::Beside(chunk)),
             NetEvent::Parent(number, input) => self.is_parent(number).then_some(input),
             NetEvent::FromChild(link, input) => self.children.contains_key(&link).then_some(input),
             NetEvent::Ended(number) if self.is_parent(number) => {

@@ -103,6 +103,14 @@ impl Reach {
         self.far.as_ref().is_some_and(|far| matches!(far.directory, Directory::There(..)))
     }
 
+    /// Where the controller is, if on another machine.
+    pub(super) fn controller_address(&self) -> Option<String> {
+        match &self.far.as_ref()?.directory {
+            Directory::There(joined, _) => Some(joined.controller.clone()),
+            Directory::Here(_) => None,
+        }
+    }
+
     /// A connection to the controller of another machine.
     pub(super) async fn call_controller(&self) -> io::Result<(Reader, Writer)> {
         let far = self.far.as_ref().ok_or(io::ErrorKind::NotConnected)?;

@@ -149,6 +149,16 @@ impl Holding {
     }
 }
 
+/// The secret of a file that is sent by multicast: who has it can open the datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamKey(pub [u8; 32]);
+
+impl std::fmt::Debug for StreamKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a secret")
+    }
+}
+
 /// Bytes that are passed on to several without being copied.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bytes(pub Arc<[u8]>);
@@ -281,12 +291,25 @@ pub enum Variable {
     Taken(ContentId),
     /// 1: the file of that put has been laid down, below 0: the negative error number of why it could not be.
     Placed(Epoch, u64),
+    /// Blocks of that file that the node lacks: bit `i` for the block (of [`limits::CAST_BLOCK_BYTES`]) that begins `i`
+    /// blocks after that byte. On the way up the bits of all nodes become one answer.
+    ///
+    /// [`limits::CAST_BLOCK_BYTES`]: crate::limits::CAST_BLOCK_BYTES
+    Missing(ContentId, u64),
 }
 
 impl Variable {
     /// Whether that value stays: who waits for another one waits in vain.
     pub fn is_final(&self, value: i64) -> bool {
         value < 0 && matches!(self, Self::Content(_) | Self::Placed(..))
+    }
+
+    /// Of two nodes where it does not hold, the witness.
+    pub fn reduce(&self, one: Option<(NodeId, i64)>, other: Option<(NodeId, i64)>) -> Option<(NodeId, i64)> {
+        match (self, one, other) {
+            (Self::Missing(..), Some((node, bits)), Some((_, more))) => Some((node, bits | more)),
+            _ => one.or(other),
+        }
     }
 }
 
@@ -333,7 +356,7 @@ pub struct Tally {
     pub yes: NodeSet,
     /// Where it does not.
     pub no: NodeSet,
-    /// One of those where it does not, and the value there.
+    /// One of those where it does not, and the value there ([`Variable::Missing`]: of all of those).
     pub witness: Option<(NodeId, i64)>,
     /// How nodes feel, if that was asked.
     pub health: Vec<(NodeId, Health)>,
@@ -397,11 +420,11 @@ impl Comparison {
 }
 
 impl Tally {
-    /// Adds the answers of others. Sets, not counts: an answer that came on two ways counts once.
-    pub fn merge(&mut self, other: &Self) {
+    /// Adds the answers of others about a variable. Sets, not counts: an answer that came on two ways counts once.
+    pub fn merge(&mut self, variable: &Variable, other: &Self) {
         self.yes.union_with(&other.yes);
         self.no.union_with(&other.no);
-        self.witness = self.witness.or(other.witness);
+        self.witness = variable.reduce(self.witness, other.witness);
         self.health.extend_from_slice(&other.health);
     }
     /// Those who answered.

@@ -317,8 +317,10 @@ pub struct FabricCounts {
     pub windows: Vec<u64>,
     /// Reports of single nodes that told nothing new: said again after a way was lost, or of what had been given up.
     pub repeats: u64,
-    /// Messages that were sent again because no acknowledgement came.
+    /// Pieces of files that were sent again because some node lacked them.
     pub retransmits: u64,
+    /// Bytes of files that were sent by multicast, each once for all nodes.
+    pub multicast_bytes: u64,
 }
 
 impl FabricCounts {

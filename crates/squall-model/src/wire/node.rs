@@ -8,7 +8,7 @@ use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart};
-use crate::wire::fabric::{Ask, ContentId, Health, Variable};
+use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
 /// What the controller tells a node. All are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +104,15 @@ pub enum Down {
     },
     /// Lay down a file that is there, as its user. What became of it is in `Variable::Placed`.
     Place(Box<Placement>),
+    /// Pieces of a file may come by multicast.
+    Hear {
+        /// Of which file.
+        content: ContentId,
+        /// What the datagrams say to which stream they belong.
+        stream: u64,
+        /// What opens them.
+        key: StreamKey,
+    },
 }
 
 /// A file to be laid down.

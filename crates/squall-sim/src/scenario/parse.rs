@@ -72,7 +72,7 @@ pub(crate) enum Placement {
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32 },
+    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32, multicast: Option<u32> },
     Config { key: String, value: u64 },
     Seed(u64),
     Weather(Weather),
@@ -84,6 +84,7 @@ pub(crate) enum Statement {
     CutSubtree { head: String },
     Heal { nodes: Vec<String> },
     Reset { nodes: Vec<String> },
+    Deaf { nodes: Vec<String> },
     Slow { nodes: Vec<String>, times: u64 },
     Disk { full: bool },
     SlowDisk { flush: Span },
@@ -150,6 +151,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out] }),
         ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
         ["heal", list] => Ok(Statement::Heal { nodes: names(list)? }),
+        ["deaf", list] => Ok(Statement::Deaf { nodes: names(list)? }),
         ["reset", list] => Ok(Statement::Reset { nodes: names(list)? }),
         ["slow", list, times] => {
             Ok(Statement::Slow { nodes: names(list)?, times: number(times.trim_start_matches('x'))? })
@@ -177,17 +179,22 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
 }
 
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
-    let (mut cores, mut memory_mb, mut tree_width) = (1, 0, 0);
+    let (mut cores, mut memory_mb, mut tree_width, mut multicast) = (1, 0, 0, None);
     for pair in rest {
         match pair.split_once('=') {
             Some(("cores", n)) => cores = number(n)? as u32,
             Some(("memory", n)) => memory_mb = number(n)?,
             Some(("width", n)) => tree_width = number(n)? as u32,
-            _ => return Err(format!("a cluster has cores=N, memory=MIB and width=N, not `{pair}`")),
+            Some(("multicast", lost)) => multicast = Some(number(lost.trim_end_matches('%'))? as u32 * 10_000),
+            _ => {
+                return Err(format!(
+                    "a cluster has cores=N, memory=MIB, width=N and multicast=PERCENT-LOST, not `{pair}`"
+                ));
+            }
         }
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
-    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width })
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast })
 }
 
 /// `query q v = 0 write 1 within 2s wait`.

@@ -85,8 +85,8 @@ impl Teller {
 
     fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
         match statement {
-            Statement::Cluster { nodes, cores, memory_mb, tree_width } => {
-                self.setup = Some(Setup { tree_width, ..Setup::of(nodes, cores, memory_mb) });
+            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast } => {
+                self.setup = Some(Setup { tree_width, multicast, ..Setup::of(nodes, cores, memory_mb) });
                 return Ok(());
             }
             Statement::Config { key, value } => return self.configure(&key, value),
@@ -280,6 +280,7 @@ impl World {
                 Ok(())
             }
             Statement::Heal { nodes } => self.each_node(&nodes, |world, node| world.network.heal(node)),
+            Statement::Deaf { nodes } => self.each_node(&nodes, |world, node| world.nodes[node].deaf = true),
             Statement::Reset { nodes } => self.each_node(&nodes, |world, node| {
                 if let Some(hop) = world.nodes[node].parent() {
                     world.break_hop(hop);

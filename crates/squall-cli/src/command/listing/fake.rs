@@ -426,6 +426,7 @@ pub(crate) fn fake() -> Fake {
                 windows: vec![2, 0, 0, 1, 2],
                 repeats: 1,
                 retransmits: 1,
+                multicast_bytes: 12_582_912,
             },
             ..Diag::default()
         },

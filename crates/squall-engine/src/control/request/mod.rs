@@ -97,7 +97,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         }
         Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
         Request::Chunk { at, bytes } => {
-            broadcasts::chunk(c, ask.now, ask.caller, at, bytes);
+            broadcasts::chunk(c, ask.now, ask.caller, (at, bytes), out);
             Ok(None)
         }
         Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),

@@ -339,7 +339,12 @@ impl World {
             }
             Down::Identify | Down::Write { .. } | Down::Welcome { .. } | Down::Signal { .. } | Down::Known { .. } => {}
             Down::Refused { reason } => panic!("refused: {reason}"),
-            Down::Expect { .. } | Down::Commit { .. } | Down::Abort { .. } | Down::Place(_) | Down::ShutDown { .. } => {
+            Down::Expect { .. }
+            | Down::Commit { .. }
+            | Down::Abort { .. }
+            | Down::Place(_)
+            | Down::Hear { .. }
+            | Down::ShutDown { .. } => {
                 panic!("nobody asked for that")
             }
         }

@@ -245,3 +245,68 @@ fn what_is_lost_beside_the_tree_comes_down_the_tree() {
     assert_eq!(sender.end.as_ref().map(|end| &end.2), Some(&None));
     assert_eq!(commits(&grove), [1; 9]);
 }
+
+/// What came to each node down the tree, beside the tree or by multicast, and whether all have it.
+fn by_multicast(nodes: usize, size: usize, arrives: fn(usize, u64) -> bool) -> (Grove, Vec<u64>) {
+    let mut grove = Grove::new(nodes, 3);
+    grove.open_air(arrives);
+    let bytes = content(size);
+    let mut sender = Sender::begin(&mut grove, &bytes, 64 << 10, "");
+    sender.finish(&mut grove, 60);
+    assert_eq!(sender.end, Some((nodes as u32, nodes as u32, None)));
+    assert_eq!(commits(&grove), vec![1; nodes]);
+    assert!((0..nodes).all(|node| came(&grove, node) == size as u64), "each byte is taken once");
+    let passed = grove.nodes.iter().map(|node| node.passed).collect();
+    (grove, passed)
+}
+
+#[test]
+fn by_multicast_each_byte_leaves_once_and_no_node_passes_any_on() {
+    let size = 3 * CHUNK_WINDOW_BYTES as usize + 12_345;
+    let (grove, passed) = by_multicast(20, size, |_, _| true);
+    assert_eq!(grove.cast, size as u64);
+    assert_eq!(passed, [0; 20]);
+}
+
+#[test]
+fn what_some_lack_is_sent_again_to_all_and_what_they_still_lack_goes_down_the_tree() {
+    let size = 2 * CHUNK_WINDOW_BYTES as usize;
+    // Every tenth piece is lost at one node each, for good.
+    let (grove, passed) = by_multicast(20, size, |node, at| (at >> 16) % 10 != 0 || (at >> 16) % 20 != node as u64);
+    assert!(grove.cast > size as u64 && grove.cast < 2 * size as u64, "{}", grove.cast);
+    let repaired: u64 = passed.iter().sum();
+    assert!(repaired > 0 && repaired < size as u64, "{repaired}: only what was lost, to those who lost it");
+}
+
+#[test]
+fn who_hears_nothing_gets_it_down_the_tree_and_the_others_go_on_by_multicast() {
+    let size = 3 * CHUNK_WINDOW_BYTES as usize;
+    let (mut grove, passed) = by_multicast(20, size, |node, _| node != 19);
+    assert_eq!(grove.cast, size as u64, "it is no use to send it again");
+    let to_the_deaf: u64 = passed.iter().sum();
+    let above = grove.above(19).len() as u64;
+    assert_eq!(to_the_deaf, size as u64 * above);
+    // That is remembered.
+    let mut again = Sender::begin(&mut grove, &content(size + 1), 64 << 10, "");
+    let before = grove.now;
+    again.finish(&mut grove, 60);
+    assert_eq!(again.end, Some((20, 20, None)));
+    assert_eq!(grove.now, before, "nobody waits for who does not hear");
+}
+
+#[test]
+fn where_multicast_is_filtered_a_file_takes_the_way_that_it_takes_without() {
+    let size = 3 * CHUNK_WINDOW_BYTES as usize;
+    let (grove, passed) = by_multicast(20, size, |_, _| false);
+    assert!(grove.cast <= CHUNK_WINDOW_BYTES, "one window is enough to see that");
+    let most = passed.into_iter().max().unwrap_or_default();
+    assert!(most <= 2 * size as u64 + 3 * CHUNK_WINDOW_BYTES, "{most}: by a chain or a binary tree");
+}
+
+#[test]
+fn pieces_that_come_early_wait_and_those_that_come_twice_are_taken_once() {
+    // Of each window all but the first piece arrives, at all nodes.
+    let size = CHUNK_WINDOW_BYTES as usize + 99;
+    let (grove, _) = by_multicast(4, size, |_, at| at % (63 << 16) != 0);
+    assert!(grove.cast <= size as u64 + 6 * (64 << 10), "{}: only what is lacking is sent again", grove.cast);
+}

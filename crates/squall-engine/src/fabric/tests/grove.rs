@@ -15,13 +15,14 @@ use squall_model::set::NodeSet;
 use squall_model::step::StepSpec;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::fabric::{DownFrame, Downward, UpFrame, Upward};
+use squall_model::wire::fabric::{Chunk, DownFrame, Downward, UpFrame, Upward};
 
+use crate::control::cast::Cast;
 use crate::control::{CallerId, Controller, Input, LinkId, Out, Who};
 use crate::fabric::{Dial, NetInput, NetOut, shape};
 use crate::machine::Machine;
 use crate::node::disk::{Disk, end};
-use crate::node::{Health, NodeAct, NodeInput, NodeMachine, NodeOut};
+use crate::node::{ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 
 /// How long a node waits for the greeting of one that hangs.
 const GREETING: Span = Span::from_secs(10);
@@ -87,6 +88,10 @@ pub(super) struct Grove {
     pub(super) reports: u64,
     keys: u128,
     config: Config,
+    /// Whether a datagram with what begins there in a file arrives at a node; None: there is no multicast.
+    pub(super) air: Option<fn(usize, u64) -> bool>,
+    /// Bytes that the controller sent by multicast.
+    pub(super) cast: u64,
 }
 
 fn over_the_wire<T: Serialize + DeserializeOwned>(frame: &T) -> T {
@@ -118,6 +123,8 @@ impl Grove {
             reports: 0,
             keys: 0,
             config,
+            air: None,
+            cast: 0,
         };
         grove.start_root();
         for _ in 0..count {
@@ -136,6 +143,36 @@ impl Grove {
         (self.composites, self.reports) = (0, 0);
         self.answers.clear();
         self.nodes.iter_mut().for_each(|node| node.acts.clear());
+    }
+
+    /// From now on there is multicast.
+    pub(super) fn open_air(&mut self, arrives: fn(usize, u64) -> bool) {
+        self.air = Some(arrives);
+        self.queue.push_back((None, Post::Root(Box::new(Input::Multicast { secret: [7; 32] }))));
+        self.run();
+    }
+
+    fn broadcast(&mut self, cast: &Cast) {
+        self.cast += cast.bytes.0.len() as u64;
+        let Some(arrives) = self.air else { panic!("there is no multicast") };
+        for (at, node) in self.nodes.iter().enumerate() {
+            let heard = node.acts.iter().find_map(|act| match act {
+                NodeAct::Content(ContentAct::Hear { content, stream, key }) if *stream == cast.stream => {
+                    assert_eq!(*key, cast.key);
+                    Some(*content)
+                }
+                _ => None,
+            });
+            if let Some(content) = heard.filter(|_| arrives(at, cast.at)) {
+                let (to, bytes) = (NodeSet::new(), cast.bytes.clone());
+                let chunk = Chunk { to, cascade: None, content, at: cast.at, bytes };
+                self.queue.push_back((Some(at), Post::Node(NodeInput::Net(NetInput::Beside(chunk)))));
+            }
+        }
+        if cast.last {
+            let told = Box::new(Input::CastOut { stream: cast.stream });
+            self.queue.push_back((None, Post::Root(told)));
+        }
     }
 
     pub(super) fn connected(&self) -> usize {
@@ -383,6 +420,7 @@ impl Grove {
             self.queue.push_back((Some(self.wires[&wire].child), Post::Down(wire, frame)));
         }
         out.drops.into_iter().for_each(|link| self.drop_child(link.0 as u32));
+        out.casts.iter().for_each(|cast| self.broadcast(cast));
         self.events.extend(out.events);
         self.answers.extend(out.answers);
     }

@@ -1,0 +1,258 @@
+//! Files by UDP multicast: the controller's mouth and the nodes' ears.
+//!
+//! What gets lost is the engine's matter (`engine/src/control/cast.rs`): here is no repair, only pace. Datagrams are
+//! sealed with a key that nodes learn over the tree, so that who listens on the network hears nothing; that a file is
+//! the right one is said by its digest.
+
+pub(crate) mod datagram;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+use squall_engine::control::cast::Cast;
+use squall_model::config::Config;
+use squall_model::set::NodeSet;
+use squall_model::wire::fabric::{Chunk, ContentId, StreamKey};
+
+use crate::logging::say;
+use datagram::{Assembler, BYTES_MAX, Sealed};
+
+/// Room in the kernel for what a node has not taken yet; more than a window.
+const EAR_BYTES: usize = 8 << 20;
+/// A pause shorter than this is made up for by a later one.
+const PAUSE_LEAST: Duration = Duration::from_micros(300);
+/// Routers between sender and nodes.
+const HOPS_MAX: u32 = 8;
+/// Files that a node listens to at once.
+const STREAMS_MAX: usize = 64;
+
+/// Where datagrams go, and by which interface (unspecified: the kernel's choice).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    address: SocketAddrV4,
+    interface: Ipv4Addr,
+}
+
+impl Group {
+    /// As configured; None: not at all. `towards`: an address of the controller, on machines that are not its own.
+    pub(crate) fn of(config: &Config, towards: Option<&str>) -> Result<Option<Self>, String> {
+        let text = config.multicast.0.trim();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let wrong = || {
+            format!(
+                "multicast = \"{text}\": an IPv4 multicast address with a port is needed, as in \"239.255.77.1:6819\""
+            )
+        };
+        let address: SocketAddrV4 = text.parse().map_err(|_| wrong())?;
+        if !address.ip().is_multicast() || address.port() == 0 {
+            return Err(wrong());
+        }
+        let own = match config.multicast_interface.0.trim() {
+            "" => config.slurmctld_host.0.parse().unwrap_or(Ipv4Addr::UNSPECIFIED),
+            text => text.parse().map_err(|_| {
+                format!("multicast_interface = \"{text}\": an IPv4 address of the controller's machine is needed")
+            })?,
+        };
+        let interface = towards.map_or(own, |controller| local_address(controller).unwrap_or(Ipv4Addr::UNSPECIFIED));
+        Ok(Some(Self { address, interface }))
+    }
+}
+
+/// The address by which this machine reaches another one.
+fn local_address(other: &str) -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(other).ok()?;
+    match socket.local_addr().ok()? {
+        SocketAddr::V4(address) => Some(*address.ip()),
+        SocketAddr::V6(_) => None,
+    }
+}
+
+/// What the controller speaks with.
+#[derive(Debug)]
+pub(crate) struct Mouth {
+    queue: Sender<Cast>,
+    /// What keys of streams are made of.
+    pub(crate) secret: [u8; 32],
+}
+
+impl Mouth {
+    /// Opens a socket and starts the thread that speaks; `left` is told of each stream whose last piece has left.
+    pub(crate) fn open(group: Group, left: impl Fn(u64) + Send + 'static) -> io::Result<Self> {
+        let socket = UdpSocket::bind((group.interface, 0))?;
+        if !group.interface.is_unspecified() {
+            sockopt::set_ip_multicast_if(&socket, &group.interface)?;
+        }
+        sockopt::set_ip_multicast_loop(&socket, true)?;
+        sockopt::set_ip_multicast_ttl(&socket, HOPS_MAX)?;
+        socket.connect(group.address)?;
+        let mut secret = [0; 32];
+        io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut secret)?;
+        let (queue, casts) = channel();
+        thread::Builder::new().name("multicast".into()).spawn(move || speak(&socket, &casts, left))?;
+        Ok(Self { queue, secret })
+    }
+
+    /// Sends a piece, soon.
+    pub(crate) fn say(&self, cast: Cast) {
+        // If the thread has died, nobody hears, which the engine notices.
+        drop(self.queue.send(cast));
+    }
+}
+
+fn speak(socket: &UdpSocket, casts: &Receiver<Cast>, left: impl Fn(u64)) {
+    let mut number = 0;
+    let mut due = Instant::now();
+    while let Ok(cast) = casts.recv() {
+        let sealed = Sealed::new(&cast);
+        for datagram in sealed.datagrams(&mut number) {
+            let now = Instant::now();
+            due = due.max(now);
+            let ahead = due - now;
+            if ahead > PAUSE_LEAST {
+                thread::sleep(ahead);
+            }
+            // What can't be sent is lost, like what gets lost on its way.
+            let _ = socket.send(&datagram);
+            due += Duration::from_nanos(datagram.len() as u64 * 1_000_000_000 / cast.rate.max(1));
+        }
+        if cast.last {
+            left(cast.stream);
+        }
+    }
+}
+
+/// What a node hears with. Without any (None inside) it hears nothing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ears(Option<Arc<Mutex<Streams>>>);
+
+#[derive(Debug, Default)]
+struct Streams(BTreeMap<u64, (ContentId, Assembler)>);
+
+impl Ears {
+    /// Joins the group and starts the thread that listens; `heard` gets every piece that is whole.
+    pub(crate) fn open(group: Group, heard: impl Fn(Chunk) -> bool + Send + 'static) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &group.address)?;
+        sockopt::set_ip_add_membership(&socket, group.address.ip(), &group.interface)?;
+        if sockopt::set_socket_recv_buffer_size_force(&socket, EAR_BYTES).is_err() {
+            // Without the right to more, as much as there is.
+            sockopt::set_socket_recv_buffer_size(&socket, EAR_BYTES)?;
+        }
+        let socket = UdpSocket::from(socket);
+        let streams = Arc::new(Mutex::new(Streams::default()));
+        let theirs = Arc::clone(&streams);
+        thread::Builder::new().name("multicast".into()).spawn(move || listen(&socket, &theirs, heard))?;
+        Ok(Self(Some(streams)))
+    }
+
+    /// What opens the datagrams of a stream.
+    pub(crate) fn hear(&self, content: ContentId, stream: u64, key: &StreamKey) {
+        let Some(streams) = &self.0 else { return };
+        let Streams(all) = &mut *streams.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (known, _)| *known != content);
+        all.insert(stream, (content, Assembler::new(stream, key)));
+        while all.len() > STREAMS_MAX {
+            all.pop_first();
+        }
+    }
+
+    /// Nothing more of a file is to be heard.
+    pub(crate) fn forget(&self, content: ContentId) {
+        if let Some(streams) = &self.0 {
+            streams.lock().unwrap_or_else(PoisonError::into_inner).0.retain(|_, (known, _)| *known != content);
+        }
+    }
+}
+
+fn listen(socket: &UdpSocket, streams: &Mutex<Streams>, heard: impl Fn(Chunk) -> bool) {
+    let mut datagram = [0; BYTES_MAX];
+    loop {
+        let length = match socket.recv(&mut datagram) {
+            Ok(length) => length,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => {
+                say(&format!("multicast is not heard any more: {e}"));
+                return;
+            }
+        };
+        let Some(stream) = datagram::stream_of(&datagram[..length]) else { continue };
+        let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((content, assembler)) = streams.0.get_mut(&stream) else { continue };
+        let piece = assembler.take(&mut datagram[..length]);
+        let chunk =
+            piece.map(|(at, bytes)| Chunk { to: NodeSet::new(), cascade: None, content: *content, at, bytes });
+        drop(streams);
+        if chunk.is_some_and(|chunk| !heard(chunk)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use squall_engine::control::cast::Cast;
+    use squall_model::config::Config;
+    use squall_model::job::Digest;
+    use squall_model::wire::fabric::{Bytes, ContentId, StreamKey};
+
+    use super::{Ears, Group, Mouth};
+
+    #[test]
+    fn only_a_group_is_a_group() {
+        let of = |text: &str| Group::of(&Config::from_toml(text).unwrap(), None);
+        assert_eq!(of(""), Ok(None));
+        let group = of("multicast = \"239.255.1.2:7000\"\nSlurmctldHost = \"127.0.0.1\"").unwrap().unwrap();
+        assert_eq!((group.address.port(), group.interface), (7000, Ipv4Addr::LOCALHOST));
+        for wrong in ["10.1.2.3:7000", "239.255.1.2", "239.255.1.2:0", "head:7000"] {
+            assert!(of(&format!("multicast = \"{wrong}\"")).unwrap_err().contains(wrong));
+        }
+        assert!(of("multicast = \"239.255.1.2:7000\"\nmulticast_interface = \"eth0\"").is_err());
+    }
+
+    /// On the loopback interface, where nothing is filtered.
+    #[test]
+    fn what_is_said_is_heard_by_all_who_have_the_key_and_by_nobody_else() {
+        let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("239.255.77.77:{port}").parse().unwrap();
+        let group = Group { address, interface: Ipv4Addr::LOCALHOST };
+        let content = ContentId { owner: 1, digest: Digest::of(b"x") };
+        let (key, other) = (StreamKey([1; 32]), StreamKey([2; 32]));
+        let ear = |key: &StreamKey| {
+            let (heard, chunks) = channel();
+            let ears = Ears::open(group, move |chunk| heard.send(chunk).is_ok()).unwrap();
+            ears.hear(content, 5, key);
+            chunks
+        };
+        let (one, two, without) = (ear(&key), ear(&key), ear(&other));
+        let (left, streams) = channel();
+        let mouth = Mouth::open(group, move |stream| left.send(stream).unwrap_or_default()).unwrap();
+        let bytes: Vec<u8> = (0..100_000).map(|at| (at / 3) as u8).collect();
+        let cast = Cast { stream: 5, key, at: 77, bytes: Bytes(bytes.into()), rate: 50 << 20, last: true };
+        // Nothing is promised of one datagram.
+        let heard = (0..20).find_map(|_| {
+            mouth.say(cast.clone());
+            let wait = Duration::from_millis(500);
+            Some((one.recv_timeout(wait).ok()?, two.recv_timeout(wait).ok()?))
+        });
+        let (one, two) = heard.expect("it can be heard on the loopback interface");
+        assert_eq!((one.at, &one.bytes, one.content), (77, &cast.bytes, content));
+        assert_eq!(one, two);
+        assert!(without.try_recv().is_err());
+        assert_eq!(streams.recv(), Ok(5));
+    }
+}

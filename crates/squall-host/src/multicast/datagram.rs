@@ -1,0 +1,219 @@
+//! Datagrams of pieces of files: sealed, numbered, and put together again in any order.
+//!
+//! A datagram is a mark, the stream, a number that is never used twice with a key, and then, sealed with
+//! ChaCha20-Poly1305 (RFC 8439): where the piece begins in the file, its length, where in it this part begins, the part.
+
+use std::collections::BTreeMap;
+
+use chacha20poly1305::aead::AeadInPlace;
+use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce, Tag};
+use squall_engine::control::cast::Cast;
+use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::wire::fabric::{Bytes, StreamKey};
+
+/// What a datagram of ours begins with.
+const MARK: [u8; 4] = *b"sqm1";
+/// Mark, stream, number.
+const HEAD_BYTES: usize = 20;
+/// Piece, its length, place in it.
+const PLACE_BYTES: usize = 16;
+const TAG_BYTES: usize = 16;
+/// Bytes of the file in one datagram: with all heads it fits into a packet of 1500 bytes.
+const PART_BYTES: usize = 1408;
+/// Longest datagram.
+pub(super) const BYTES_MAX: usize = HEAD_BYTES + PLACE_BYTES + PART_BYTES + TAG_BYTES;
+/// Longest piece, and how many bytes of pieces that are not whole yet are kept.
+const PIECE_BYTES_MAX: usize = CHUNK_WINDOW_BYTES as usize;
+const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
+
+/// A piece that is to be sent.
+pub(super) struct Sealed<'a> {
+    cast: &'a Cast,
+    cipher: ChaCha20Poly1305,
+}
+
+impl<'a> Sealed<'a> {
+    pub(super) fn new(cast: &'a Cast) -> Self {
+        Self { cast, cipher: ChaCha20Poly1305::new(&cast.key.0.into()) }
+    }
+
+    /// The datagrams; `number` is the last one that was used.
+    pub(super) fn datagrams(&self, number: &mut u64) -> impl Iterator<Item = Vec<u8>> {
+        let parts = self.cast.bytes.0.chunks(PART_BYTES).enumerate();
+        parts.filter_map(|(index, part)| {
+            *number += 1;
+            let mut datagram = Vec::with_capacity(BYTES_MAX);
+            datagram.extend(MARK);
+            datagram.extend(self.cast.stream.to_le_bytes());
+            datagram.extend(number.to_le_bytes());
+            datagram.extend(self.cast.at.to_le_bytes());
+            datagram.extend((self.cast.bytes.0.len() as u32).to_le_bytes());
+            datagram.extend(((index * PART_BYTES) as u32).to_le_bytes());
+            datagram.extend(part);
+            let (head, plain) = datagram.split_at_mut(HEAD_BYTES);
+            let tag = self.cipher.encrypt_in_place_detached(&nonce(*number), head, plain).ok()?;
+            datagram.extend(tag);
+            Some(datagram)
+        })
+    }
+}
+
+fn nonce(number: u64) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&number.to_le_bytes());
+    nonce.into()
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
+}
+
+/// The stream that a datagram says it belongs to; None: it is none of ours.
+pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
+    datagram.starts_with(&MARK).then(|| u64_at(datagram, MARK.len())).flatten()
+}
+
+/// Puts the pieces of a stream together.
+pub(super) struct Assembler {
+    stream: u64,
+    cipher: ChaCha20Poly1305,
+    /// By where they begin.
+    pieces: BTreeMap<u64, Piece>,
+    kept: usize,
+}
+
+struct Piece {
+    bytes: Vec<u8>,
+    /// Parts that have come.
+    come: Vec<bool>,
+    lacking: usize,
+}
+
+impl std::fmt::Debug for Assembler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Assembler").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Assembler {
+    pub(super) fn new(stream: u64, key: &StreamKey) -> Self {
+        Self { stream, cipher: ChaCha20Poly1305::new(&key.0.into()), pieces: BTreeMap::new(), kept: 0 }
+    }
+
+    /// Opens a datagram; the piece that it makes whole, and where that begins. What is not right is as if lost.
+    pub(super) fn take(&mut self, datagram: &mut [u8]) -> Option<(u64, Bytes)> {
+        let number = u64_at(datagram, 12)?;
+        let (head, sealed) = datagram.split_at_mut_checked(HEAD_BYTES)?;
+        let (plain, tag) = sealed.split_at_mut_checked(sealed.len().checked_sub(TAG_BYTES)?)?;
+        self.cipher.decrypt_in_place_detached(&nonce(number), head, plain, Tag::from_slice(tag)).ok()?;
+        let (at, length, offset) = (u64_at(plain, 0)?, u32_at(plain, 8)?, u32_at(plain, 12)?);
+        let part = plain.get(PLACE_BYTES..)?;
+        let right = length <= PIECE_BYTES_MAX
+            && offset % PART_BYTES == 0
+            && part.len() == PART_BYTES.min(length.checked_sub(offset)?)
+            && !part.is_empty();
+        if !right {
+            return None;
+        }
+        self.make_room(length, at);
+        let piece = self.pieces.entry(at).or_insert_with(|| {
+            self.kept += length;
+            let parts = length.div_ceil(PART_BYTES);
+            Piece { bytes: vec![0; length], come: vec![false; parts], lacking: parts }
+        });
+        if piece.bytes.len() != length || std::mem::replace(&mut piece.come[offset / PART_BYTES], true) {
+            return None;
+        }
+        piece.bytes[offset..offset + part.len()].copy_from_slice(part);
+        piece.lacking -= 1;
+        if piece.lacking > 0 {
+            return None;
+        }
+        let piece = self.pieces.remove(&at)?;
+        self.kept -= piece.bytes.len();
+        Some((at, Bytes(piece.bytes.into())))
+    }
+
+    /// Pieces that lost a part for good go first: the oldest.
+    fn make_room(&mut self, length: usize, at: u64) {
+        while self.kept + length > KEPT_BYTES_MAX && !self.pieces.contains_key(&at) {
+            let Some((_, piece)) = self.pieces.pop_first() else { return };
+            self.kept -= piece.bytes.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use squall_engine::control::cast::Cast;
+    use squall_model::wire::fabric::{Bytes, StreamKey};
+
+    use super::{Assembler, BYTES_MAX, KEPT_BYTES_MAX, Sealed, stream_of};
+
+    const KEY: StreamKey = StreamKey([3; 32]);
+
+    fn datagrams(at: u64, bytes: &[u8], number: &mut u64) -> Vec<Vec<u8>> {
+        let cast = Cast { stream: 9, key: KEY, at, bytes: Bytes(bytes.into()), rate: 1, last: false };
+        Sealed::new(&cast).datagrams(number).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn pieces_come_together_in_any_order(
+            length in 2..5000_usize, seed in any::<u64>(), twice in any::<bool>(),
+        ) {
+            let bytes: Vec<u8> = (0..length).map(|at| (at as u64 ^ seed) as u8).collect();
+            let mut number = 0;
+            let mut all = datagrams(40, &bytes, &mut number);
+            all.extend(datagrams(99_999, &bytes[..length / 2], &mut number));
+            if twice {
+                all.extend_from_within(..1);
+            }
+            prop_assert!(all.iter().all(|one| one.len() <= BYTES_MAX && stream_of(one) == Some(9)));
+            let mut order = seed;
+            all.sort_by_cached_key(|_| {
+                order = order.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                order
+            });
+            let mut assembler = Assembler::new(9, &KEY);
+            let whole: Vec<_> = all.iter_mut().filter_map(|one| assembler.take(one)).collect();
+            for (at, bytes) in [(40, &bytes[..]), (99_999, &bytes[..length / 2])] {
+                prop_assert!(whole.iter().any(|(begin, piece)| *begin == at && *piece.0 == *bytes));
+            }
+            prop_assert!(whole.len() <= 2 + usize::from(twice));
+        }
+
+        #[test]
+        fn what_was_tampered_with_is_as_if_lost(at in 0..1400_usize, bit in 0..8_u8) {
+            let mut number = 7;
+            let mut all = datagrams(0, &[5; 1300], &mut number);
+            let place = at % all[0].len();
+            all[0][place] ^= 1 << bit;
+            prop_assert_eq!(Assembler::new(9, &KEY).take(&mut all[0]), None);
+        }
+
+        #[test]
+        fn any_bytes_are_survived(mut bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            stream_of(&bytes);
+            prop_assert_eq!(Assembler::new(9, &KEY).take(&mut bytes), None);
+        }
+    }
+
+    #[test]
+    fn what_never_becomes_whole_takes_no_room_for_ever() {
+        let mut assembler = Assembler::new(9, &KEY);
+        let bytes = vec![1; 1 << 20];
+        for piece in 0..40_u64 {
+            let mut first = datagrams(piece << 20, &bytes, &mut (piece * 1000)).swap_remove(0);
+            assert_eq!(assembler.take(&mut first), None);
+            assert!(assembler.kept <= KEPT_BYTES_MAX);
+        }
+    }
+}
