@@ -3,7 +3,6 @@ SHELL := /bin/bash
 SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
-SCALE ?= 0.1
 
 .PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-mpi deny clean
 
@@ -42,20 +41,8 @@ bench-throughput: build ## jobs per second: the ladder, the share of bare spawn,
 	  bench/peers/slurm-throughput $(SQUALL); \
 	else echo "no Slurm to compare with: bench/peers/slurm-throughput wants root and Debian's slurmctld, slurmd, slurm-client, munge"; fi
 
-LOADS := --load unloaded --load cpu --load network
-# What nodes keep lies in memory where there is such a disk, as the talk's did.
-FABRIC = TMPDIR=$(if $(wildcard /dev/shm/.),/dev/shm,$${TMPDIR:-/tmp}) $(SQUALL)
-
-bench-fabric: build ## the fabric's figures beside the talk's, pictures in target/bench: launch, put, query, messages under Light-ESP
-	$(FABRIC) bench launch --nodes 64 --sizes --emulated 256 $(LOADS) --pictures target/bench
-	$(FABRIC) bench launch --nodes 256
-	$(FABRIC) bench put --nodes 256 --real 64 $(LOADS) --pictures target/bench
-	$(FABRIC) bench put --nodes 64 --size 12582912
-	$(FABRIC) bench query --pictures target/bench
-	$(SQUALL) bench hop
-	$(SQUALL) bench wide
-	$(SQUALL) bench aggregate --scale $(SCALE) --run on --run off --run kills --pictures target/bench
-	$(SQUALL) bench aggregate --scale $(SCALE) --run on --throughput --first long --pictures target/bench/throughput
+bench-fabric: build ## the fabric's figures in one table beside the talks', pictures in target/bench
+	$(SQUALL) bench fabric --pictures target/bench
 
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
 	$(SQUALL) bench mpi

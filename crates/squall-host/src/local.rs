@@ -33,6 +33,25 @@ pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(Reader, Write
     Ok((Reader(Arc::clone(&stream)), Writer { stream, room: None }))
 }
 
+/// Says what there is room for, without waiting; beside a [`Writer`] that has nothing to say.
+#[derive(Debug)]
+pub(crate) struct Direct(Arc<AsyncFd<OwnedFd>>);
+
+impl Writer {
+    /// To say something without waiting.
+    pub(crate) fn direct(&self) -> Direct {
+        Direct(Arc::clone(&self.stream))
+    }
+}
+
+impl Direct {
+    /// How much could be said.
+    pub(crate) fn write(&self, bytes: &[u8]) -> usize {
+        // Whatever is wrong is seen by who writes the rest.
+        send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).unwrap_or(0)
+    }
+}
+
 impl AsyncRead for Reader {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {

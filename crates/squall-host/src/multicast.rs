@@ -190,8 +190,7 @@ fn listen(socket: &UdpSocket, streams: &Mutex<Streams>, heard: impl Fn(Chunk) ->
         let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((content, assembler)) = streams.0.get_mut(&stream) else { continue };
         let piece = assembler.take(&mut datagram[..length]);
-        let chunk =
-            piece.map(|(at, bytes)| Chunk { to: NodeSet::new(), cascade: None, content: *content, at, bytes });
+        let chunk = piece.map(|(at, bytes)| Chunk { to: NodeSet::new(), cascade: None, content: *content, at, bytes });
         drop(streams);
         if chunk.is_some_and(|chunk| !heard(chunk)) {
             return;

@@ -17,8 +17,10 @@ use squall_model::config::Config;
 use squall_model::id::{Epoch, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::time::{Span, Time};
+use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::spawn_local;
 
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
@@ -86,11 +88,11 @@ const REAPED_MAX: usize = 4096;
 
 /// Runs the node daemon until it is told to end (exit code 0), or can't go on (1, said in the log).
 pub fn run(args: &NodeArgs) -> std::process::ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let result = runtime.and_then(|runtime| {
-        let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, serve(args))
-    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let args_of_it = args.clone();
+    // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.
+    let serving = async move { spawn_local(async move { serve(&args_of_it).await }).await.map_err(io::Error::other)? };
+    let result = runtime.and_then(|runtime| runtime.block_on(serving));
     match result {
         Ok(End::Told(0)) if matches!(Trust::of(&args.place).joined(), Ok(Some(_))) => begin_again(args),
         Ok(End::Told(code)) => std::process::ExitCode::from(code),

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
 use tokio::net::UnixListener;
+use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_local;
 
 use crate::accounts::{self, Accounts};
 use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
@@ -75,9 +77,12 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
-        .build()
+        .build_local(LocalOptions::default())
         .map_err(ControllerError::io("start threads for", settings.place.dir().to_owned()))?;
-    let result = runtime.block_on(serve(settings));
+    let lost = ControllerError::io("run", settings.place.dir().to_owned());
+    // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.
+    let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(std::io::Error::other(e)))? };
+    let result = runtime.block_on(serving);
     if let Err(error) = &result {
         say(&format!("controller ends: {error}"));
     }

@@ -1,7 +1,9 @@
 //! The node daemon's place in the tree: one connection to a parent, and a door for children.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use super::reach::Reach;
 use crate::auth::is_operator;
 use crate::hop::{self, Reader, Writer};
 use crate::link::{make_room, read, write};
+use crate::local::Direct;
 use crate::logging::say;
 use crate::place::SocketPath;
 
@@ -66,17 +69,29 @@ pub(super) struct Conversation {
 /// A served connection; it is closed when this is dropped, after what was sent before.
 struct Link {
     writer: UnboundedSender<Vec<u8>>,
+    /// Frames that the writer has not written yet.
+    waiting: Rc<Cell<usize>>,
+    /// On this machine: what finds room goes at once, without the writer.
+    direct: Option<Direct>,
     _alive: oneshot::Sender<()>,
 }
 
 impl Link {
     fn send(&self, frame: &impl Serialize) {
         let mut bytes = Vec::new();
-        match codec::encode(frame, &mut bytes) {
-            // If the writer has ended, the reader tells of it.
-            Ok(()) => drop(self.writer.send(bytes)),
-            Err(e) => say(&format!("a frame could not be made: {e}")),
+        if let Err(e) = codec::encode(frame, &mut bytes) {
+            return say(&format!("a frame could not be made: {e}"));
         }
+        if let Some(direct) = self.direct.as_ref().filter(|_| self.waiting.get() == 0) {
+            let gone = direct.write(&bytes);
+            if gone == bytes.len() {
+                return;
+            }
+            bytes.drain(..gone);
+        }
+        self.waiting.set(self.waiting.get() + 1);
+        // If the writer has ended, the reader tells of it.
+        drop(self.writer.send(bytes));
     }
 }
 
@@ -216,6 +231,12 @@ impl Net {
         self.last += 1;
         let number = self.last;
         let (writer, queue) = unbounded_channel();
+        let waiting = Rc::new(Cell::new(0));
+        let queue = Queue { frames: queue, waiting: Rc::clone(&waiting) };
+        let direct = match &conversation.writer {
+            Writer::Local(writer) => Some(writer.direct()),
+            Writer::Sealed(_) => None,
+        };
         let (alive, dropped) = oneshot::channel();
         let (events, reach) = (self.events.clone(), self.reach.clone());
         tokio::task::spawn_local(async move {
@@ -233,7 +254,7 @@ impl Net {
             }
             drop(events.send(Event::Net(NetEvent::Ended(number))));
         });
-        (number, Link { writer, _alive: alive })
+        (number, Link { writer, waiting, direct, _alive: alive })
     }
 }
 
@@ -344,7 +365,7 @@ pub(super) async fn introduce(
 async fn converse<T: DeserializeOwned>(
     number: u32,
     conversation: Conversation,
-    queue: UnboundedReceiver<Vec<u8>>,
+    queue: Queue,
     dropped: oneshot::Receiver<()>,
     events: &UnboundedSender<Event>,
     event: impl Fn(u32, T) -> NetEvent,
@@ -368,13 +389,22 @@ async fn converse<T: DeserializeOwned>(
     }
 }
 
-async fn write_all(mut writer: Writer, mut queue: UnboundedReceiver<Vec<u8>>) -> io::Result<()> {
-    while let Some(mut bytes) = queue.recv().await {
-        while let Ok(more) = queue.try_recv() {
+/// What waits for the writer of a connection.
+struct Queue {
+    frames: UnboundedReceiver<Vec<u8>>,
+    waiting: Rc<Cell<usize>>,
+}
+
+async fn write_all(mut writer: Writer, mut queue: Queue) -> io::Result<()> {
+    while let Some(mut bytes) = queue.frames.recv().await {
+        let mut count = 1;
+        while let Ok(more) = queue.frames.try_recv() {
             bytes.extend(more);
+            count += 1;
         }
         writer.write_all(&bytes).await?;
         writer.flush().await?;
+        queue.waiting.set(queue.waiting.get() - count);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
 
 pub(crate) mod cluster;
+mod fabric;
 mod hop;
 mod launch;
 mod load;
@@ -43,6 +44,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
+       squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
 ";
 
 /// What may be set on the command line; every bench takes what it knows.
@@ -92,6 +94,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "launch" => launch::run,
         "put" => put::run,
         "query" => query::run,
+        "fabric" => fabric::run,
         "hop" => hop::run,
         "mpi" => mpi::run,
         "wide" => wide::run,
@@ -171,7 +174,7 @@ fn round(value: f64) -> f64 {
 impl Finding {
     /// As text, or as one JSON object.
     pub(crate) fn show(&self, json: bool) -> String {
-        if json { format!("{}\n", self.value()) } else { self.text() }
+        if json { format!("{}\n", self.value()) } else { text(&self.value()) }
     }
 
     fn value(&self) -> Value {
@@ -187,25 +190,31 @@ impl Finding {
         map.extend(self.fields.iter().map(|(k, v)| ((*k).to_owned(), v.clone())));
         Value::Object(map)
     }
+}
 
-    fn text(&self) -> String {
-        let mut text = format!("{:<12} {:>12.1} {}", self.bench, self.figure, self.unit);
-        if let Some((limit, name)) = self.limit {
-            let _ = write!(text, "   = {:.3} of {limit:.1} ({name})", self.figure / limit);
-        }
-        text.push('\n');
-        for (name, value) in &self.fields {
-            let Value::Array(rows) = value else {
-                let _ = writeln!(text, "  {name:<22} {value}");
-                continue;
-            };
-            let _ = writeln!(text, "  {name}");
-            for row in rows {
-                let _ = writeln!(text, "    {}", as_row(row));
-            }
-        }
-        text
+/// What a bench found out, for people.
+fn text(value: &Value) -> String {
+    /// Those that stand in the first line.
+    const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
+    let plain = |name: &str| value[name].as_str().unwrap_or_default();
+    let number = |name: &str| value[name].as_f64();
+    let figure = number("figure").unwrap_or_default();
+    let mut text = format!("{:<12} {figure:>12.1} {}", plain("bench"), plain("unit"));
+    if let (Some(limit), Some(ratio)) = (number("limit"), number("ratio")) {
+        let _ = write!(text, "   = {ratio:.3} of {limit:.1} ({})", plain("limit_name"));
     }
+    text.push('\n');
+    for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !HEAD.contains(&name.as_str())) {
+        let Value::Array(rows) = value else {
+            let _ = writeln!(text, "  {name:<22} {value}");
+            continue;
+        };
+        let _ = writeln!(text, "  {name}");
+        for row in rows {
+            let _ = writeln!(text, "    {}", as_row(row));
+        }
+    }
+    text
 }
 
 /// An object of a table as one line: its first field at a fixed width, the others with their names.
