@@ -57,7 +57,9 @@ impl Controller for Fake {
             Request::Config => Answer::Config(Box::default()),
             Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
             Request::ChangePolicy { changes, .. } => {
-                changes.iter().for_each(|change| self.policy.change(change));
+                for change in changes {
+                    self.policy.change(change);
+                }
                 Answer::Done
             }
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),

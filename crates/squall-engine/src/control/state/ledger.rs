@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(forgotten(ResetPeriod::Yearly), Some(day(20_454)));
         let mut ledger = Ledger::default();
         ledger.run(1, 1.0, true, day(20_777), decay(0, ResetPeriod::Daily));
-        assert_eq!(ledger.used(1, day(20_778), decay(0, ResetPeriod::Daily)).0, 0.0);
-        assert_eq!(ledger.used(1, day(20_778), decay(0, ResetPeriod::Monthly)).0, 86_400.0);
+        assert!(ledger.used(1, day(20_778), decay(0, ResetPeriod::Daily)).0.abs() < 1e-6);
+        assert!((ledger.used(1, day(20_778), decay(0, ResetPeriod::Monthly)).0 - 86_400.0).abs() < 1e-6);
     }
 }
