@@ -480,8 +480,8 @@ impl Foster {
             }
             if ward.next_sample <= clock {
                 ward.next_sample = clock + SAMPLE;
-                let task: Vec<(u32, u32)> = ward.pid.map(|pid| (0, pid)).into_iter().collect();
-                inputs.extend(ward.meter.sample(&task).map(|input| (*key, input)));
+                let processes = members(ward.group());
+                inputs.extend(ward.meter.sample_group(processes).map(|input| (*key, input)));
             }
         }
         for (key, input) in inputs {

@@ -41,11 +41,25 @@ impl Meter {
     /// Looks at all processes of the tasks (rank, pid). An input for the machine if the step is over its limit
     /// and no cgroup sees to it, or if the kernel has killed something.
     pub(super) fn sample(&mut self, tasks: &[(u32, u32)]) -> Option<StepInput> {
+        let families = tasks.iter().map(|&(rank, pid)| (rank, descendants(pid).into_iter().chain([pid]).collect()));
+        let families: Vec<(u32, Vec<u32>)> = families.collect();
+        // What has lost its parent counts against the limit all the same.
+        let orphans = if self.limit_mb > 0 { descendants(std::process::id()) } else { Vec::new() };
+        self.look_at(&families, &orphans)
+    }
+
+    /// The same of a single task whose processes are known: by its group, without a look at all processes of the machine.
+    pub(super) fn sample_group(&mut self, processes: Vec<u32>) -> Option<StepInput> {
+        self.look_at(&[(0, processes)], &[])
+    }
+
+    /// Looks at the processes of tasks, and at others of the step.
+    fn look_at(&mut self, families: &[(u32, Vec<u32>)], orphans: &[u32]) -> Option<StepInput> {
         let mut total_kb = 0;
         let mut seen = BTreeSet::new();
-        for &(rank, pid) in tasks {
+        for (rank, processes) in families {
             let mut now = Peak::default();
-            for process in descendants(pid).into_iter().chain([pid]) {
+            for &process in processes {
                 let (vm, rss) = memory_kb(process);
                 now.rss_kb += rss;
                 now.vm_kb += vm;
@@ -55,15 +69,13 @@ impl Meter {
                 seen.insert(process);
             }
             total_kb += now.rss_kb;
-            let peak = self.peaks.entry(rank).or_default();
+            let peak = self.peaks.entry(*rank).or_default();
             peak.rss_kb = peak.rss_kb.max(now.rss_kb);
             peak.vm_kb = peak.vm_kb.max(now.vm_kb);
             peak.read_bytes = peak.read_bytes.max(now.read_bytes);
             peak.write_bytes = peak.write_bytes.max(now.write_bytes);
         }
-        // What has lost its parent counts against the limit all the same.
-        let orphans = if self.limit_mb > 0 { descendants(std::process::id()) } else { Vec::new() };
-        for orphan in orphans {
+        for &orphan in orphans {
             if seen.insert(orphan) {
                 total_kb += memory_kb(orphan).1;
             }
