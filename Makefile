@@ -4,7 +4,7 @@ SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
 
-.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-mpi deny clean
+.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-mpi bench-sched deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,11 @@ bench-fabric: build ## the fabric's figures in one table beside the talks', pict
 
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
 	$(SQUALL) bench mpi
+
+bench-sched: build ## placement on tori, task layout beside the talk's table, the synthetic Blue Waters
+	$(SQUALL) bench place
+	$(SQUALL) bench layout
+	$(SQUALL) bench bluewaters
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

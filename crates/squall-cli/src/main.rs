@@ -34,6 +34,7 @@ const COMMANDS: &[Command] = &[
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
     ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
+    ours("layout", "where the ranks of a process grid go on a torus", command::layout::run),
     ours("bench", "measure this machine: spawn, throughput, submit, restart, aggregate", command::bench::run),
     ours("esp", "run the ESP workload on a cluster: utilisation, waits, messages", command::esp::run),
     ours("sim", "simulate clusters: stories, random faults, planted bugs", command::sim::run),

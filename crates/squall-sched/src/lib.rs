@@ -4,6 +4,7 @@
 mod constraint;
 mod fifo;
 mod gate;
+pub mod layout;
 mod place;
 mod request;
 pub mod topology;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+pub mod blue;
 mod client;
 mod controller;
 mod coverage;

@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod daemons;
 pub(crate) mod down;
 pub(crate) mod esp;
+pub(crate) mod layout;
 pub(crate) mod links;
 pub(crate) mod listing;
 pub(crate) mod sacct;

@@ -1,6 +1,7 @@
 //! Charts as SVG and PNG.
 
 mod raster;
+pub(crate) mod slices;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -78,26 +79,43 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(90, 90, 90),
 ];
 
-/// Writes `NAME.svg` and `NAME.png` into the folder, which is made.
-pub(crate) fn write(chart: &Chart, folder: &Path, name: &str) -> Result<(), String> {
-    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let path = folder.join(name).with_extension("svg");
-    std::fs::write(&path, svg(chart)?).map_err(|e| format!("{}: {e}", path.display()))?;
-    let path = folder.join(name).with_extension("png");
-    let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    png(chart, file).map_err(|e| format!("{}: {e}", path.display()))
+/// What can be drawn on any surface.
+pub(crate) trait Drawing {
+    /// Pixels.
+    fn size(&self) -> (u32, u32) {
+        SIZE
+    }
+    /// Draws it.
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), String>;
 }
 
-fn svg(chart: &Chart) -> Result<String, String> {
+impl Drawing for Chart {
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), String> {
+        draw(self, area)
+    }
+}
+
+/// Writes `NAME.svg` and `NAME.png` into the folder, which is made.
+pub(crate) fn write(drawing: &impl Drawing, folder: &Path, name: &str) -> Result<(), String> {
+    std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let path = folder.join(name).with_extension("svg");
+    std::fs::write(&path, svg(drawing)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    let path = folder.join(name).with_extension("png");
+    let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    png(drawing, file).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn svg(drawing: &impl Drawing) -> Result<String, String> {
     let mut text = String::new();
-    draw(chart, &SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
+    drawing.draw(&SVGBackend::with_string(&mut text, drawing.size()).into_drawing_area())?;
     Ok(text)
 }
 
-fn png(chart: &Chart, file: File) -> Result<(), String> {
-    let mut pixels = vec![0; Raster::bytes(SIZE)];
-    draw(chart, &Raster::new(SIZE, &mut pixels).into_drawing_area())?;
-    let mut encoder = png::Encoder::new(BufWriter::new(file), SIZE.0, SIZE.1);
+fn png(drawing: &impl Drawing, file: File) -> Result<(), String> {
+    let size = drawing.size();
+    let mut pixels = vec![0; Raster::bytes(size)];
+    drawing.draw(&Raster::new(size, &mut pixels).into_drawing_area())?;
+    let mut encoder = png::Encoder::new(BufWriter::new(file), size.0, size.1);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header().map_err(|e| e.to_string())?;

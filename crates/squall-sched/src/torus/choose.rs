@@ -1,6 +1,8 @@
 //! Which free prism a job gets: wide enough inside, little waste, close to what is taken already, next to what ends
 //! at the same time, and where it spoils the fewest places for larger jobs.
 
+use std::collections::BTreeSet;
+
 use super::board::Board;
 use super::frame::{AXES_MAX, Coords, Frame, Prism};
 use super::search::{Fits, corners};
@@ -63,6 +65,8 @@ pub struct Chooser {
     holes: Option<bool>,
     busy: Sums,
     ends: Vec<u64>,
+    /// Shapes of which nothing was free; nothing is until cells become open.
+    full: BTreeSet<Coords>,
 }
 
 impl Chooser {
@@ -76,15 +80,17 @@ impl Chooser {
             holes: None,
             busy: Sums::default(),
             ends: Vec::new(),
+            full: BTreeSet::new(),
         }
     }
     /// The legal shapes.
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
     }
-    /// Nodes went down or came up.
+    /// Nodes were given back, went down or came up. (What is taken need not be told.)
     pub fn renew(&mut self) {
         self.holes = None;
+        self.full.clear();
     }
 
     /// The shapes to try for so many nodes, by what is tried first.
@@ -137,8 +143,12 @@ impl Chooser {
         let frame = board.frame();
         let mut best: Vec<Placed> = Vec::new();
         for shape in shapes {
+            if self.full.contains(&shape.size) {
+                continue;
+            }
             let anchors = self.fits.anchors(frame, board.open(), &shape.size);
             if anchors.iter().all(|word| *word == 0) {
+                self.full.insert(shape.size);
                 continue;
             }
             ends_of_runs(frame, anchors, &shape.size, &mut self.ends);

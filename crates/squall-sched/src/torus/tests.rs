@@ -174,6 +174,7 @@ proptest! {
         for (nodes, ends) in jobs {
             if ends < running.len() {
                 board.reopen(&running.remove(ends));
+                chooser.renew();
             }
             let Some(placed) = chooser.prism(&board, &Ask { nodes, geometry: None, end: nodes }) else { continue };
             prop_assert!(placed.usable >= nodes);

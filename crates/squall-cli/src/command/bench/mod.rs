@@ -1,9 +1,11 @@
 //! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
 
+mod blue;
 pub(crate) mod cluster;
 mod fabric;
 mod hop;
 mod launch;
+mod layout;
 mod load;
 mod mpi;
 mod place;
@@ -42,6 +44,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench hop        [--size BYTES] [--json]
        squall bench mpi        [--nodes N] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
+       squall bench layout     [--json]
+       squall bench bluewaters [--seeds N] [--seconds WINDOW] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
@@ -55,6 +59,7 @@ struct Options {
     workers: Option<usize>,
     slots: Option<u32>,
     seconds: Option<f64>,
+    seeds: Option<u64>,
     pending: Option<u32>,
     running: Option<u32>,
     nodes: Option<u32>,
@@ -99,6 +104,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "mpi" => mpi::run,
         "wide" => wide::run,
         "place" => place::run,
+        "layout" => layout::run,
+        "bluewaters" => blue::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);
@@ -137,6 +144,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("workers") => options.workers = Some(number(&mut parser)?),
             Arg::Long("slots") => options.slots = Some(number(&mut parser)?),
             Arg::Long("seconds") => options.seconds = Some(number(&mut parser)?),
+            Arg::Long("seeds") => options.seeds = Some(number(&mut parser)?),
             Arg::Long("pending") => options.pending = Some(number(&mut parser)?),
             Arg::Long("running") => options.running = Some(number(&mut parser)?),
             Arg::Long("nodes") => options.nodes = Some(number(&mut parser)?),

@@ -96,6 +96,7 @@ fn timed(frame: &Frame, holes: u32, random: &mut Seed) -> (Times, Times) {
         let placed = chooser.prism(&board, &Ask { nodes, geometry: None, end: 0 });
         choices.push(started.elapsed().as_secs_f64() * 1e6);
         settle(&mut board, &mut running, placed, random);
+        chooser.renew();
     }
     (Times::new(searches), Times::new(choices))
 }
@@ -159,6 +160,7 @@ fn check(allocations: u64, random: &mut Seed) -> Result<(u64, u64), String> {
                     links.owner[at] = 0;
                 }
                 board.reopen(&prism);
+                chooser.renew();
                 if random.below(2) == 0 {
                     break;
                 }

@@ -1,0 +1,106 @@
+//! A box of coloured cells, slice by slice.
+
+use plotters::coord::Shift;
+use plotters::drawing::DrawingArea;
+use plotters::element::{Rectangle, Text};
+use plotters::style::{BLACK, Color, HSLColor, RGBColor, ShapeStyle, WHITE};
+use plotters_backend::DrawingBackend;
+
+use super::{Drawing, TEXT, TITLE};
+
+/// Pixels of a cell, and of what is around slices.
+const CELL: u32 = 26;
+const MARGIN: u32 = 24;
+const HEAD: u32 = 90;
+/// Slices beside each other.
+const ACROSS: usize = 4;
+const HOLE: RGBColor = RGBColor(70, 70, 70);
+
+/// A cell: its colour, each part from 0 to 1.
+pub(crate) type Shade = Option<[f64; 3]>;
+
+/// Slices of a box.
+#[derive(Clone, Debug)]
+pub(crate) struct Slices {
+    pub(crate) title: String,
+    /// What is said below the title.
+    pub(crate) note: String,
+    /// What the columns and the rows are.
+    pub(crate) axes: (String, String),
+    /// Columns and rows of every slice.
+    pub(crate) extents: (u32, u32),
+    /// Name and cells, row by row; None: a hole.
+    pub(crate) cuts: Vec<(String, Vec<Shade>)>,
+}
+
+impl Slices {
+    fn across(&self) -> usize {
+        self.cuts.len().clamp(1, ACROSS)
+    }
+    fn slice_size(&self) -> (u32, u32) {
+        (self.extents.0 * CELL + 2 * MARGIN, self.extents.1 * CELL + 3 * MARGIN)
+    }
+}
+
+impl Drawing for Slices {
+    fn size(&self) -> (u32, u32) {
+        let (width, height) = self.slice_size();
+        let down = self.cuts.len().div_ceil(self.across()) as u32;
+        ((width * self.across() as u32).max(720), HEAD + height * down)
+    }
+    fn draw<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<(), String> {
+        let failed = |e: &dyn std::fmt::Display| format!("cannot draw: {e}");
+        area.fill(&WHITE).map_err(|e| failed(&e))?;
+        let text = |text: String, at: (i32, i32), style: (&'static str, i32)| {
+            area.draw(&Text::new(text, at, style)).map_err(|e| failed(&e))
+        };
+        text(self.title.clone(), (MARGIN as i32, 16), TITLE)?;
+        text(self.note.clone(), (MARGIN as i32, 52), TEXT)?;
+        let (width, height) = self.slice_size();
+        for (at, (name, cells)) in self.cuts.iter().enumerate() {
+            let left = (width * (at % self.across()) as u32 + MARGIN) as i32;
+            let top = (HEAD + height * (at / self.across()) as u32 + MARGIN) as i32;
+            let label = format!("{name}  ({} right, {} down)", self.axes.0, self.axes.1);
+            text(label, (left, top - 20), ("sans-serif", 15))?;
+            for (index, shade) in cells.iter().enumerate() {
+                let column = (index as u32 % self.extents.0 * CELL) as i32;
+                let row = (index as u32 / self.extents.0 * CELL) as i32;
+                let corners =
+                    [(left + column, top + row), (left + column + CELL as i32 - 2, top + row + CELL as i32 - 2)];
+                let color = match shade {
+                    Some([hue, saturation, lightness]) => HSLColor(*hue, *saturation, *lightness).to_rgba(),
+                    None => HOLE.to_rgba(),
+                };
+                let style = ShapeStyle { color, filled: true, stroke_width: 0 };
+                area.draw(&Rectangle::new(corners, style)).map_err(|e| failed(&e))?;
+                if shade.is_none() {
+                    let cross = ShapeStyle { color: BLACK.to_rgba(), filled: false, stroke_width: 1 };
+                    area.draw(&Rectangle::new(corners, cross)).map_err(|e| failed(&e))?;
+                }
+            }
+        }
+        area.present().map_err(|e| failed(&e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::svg;
+    use super::Slices;
+
+    #[test]
+    fn every_cell_is_drawn() {
+        let slices = Slices {
+            title: "4x2x3".into(),
+            note: "worst link".into(),
+            axes: ("x".into(), "z".into()),
+            extents: (4, 3),
+            cuts: vec![
+                ("y=0".into(), vec![Some([0.2, 0.6, 0.6]); 12]),
+                ("y=1".into(), (0..12).map(|at| (at != 5).then_some([0.5, 0.5, 0.5])).collect()),
+            ],
+        };
+        let text = svg(&slices).unwrap();
+        assert!(text.matches("<rect").count() >= 24 && text.contains("worst link") && text.contains("y=1"), "{text}");
+    }
+}

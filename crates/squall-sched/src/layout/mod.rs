@@ -1,0 +1,256 @@
+//! Task layout: where the ranks of a process grid go on a prism so that neighbours are neighbours and no link carries
+//! much more than the others.
+
+mod fold;
+mod model;
+mod polish;
+mod score;
+mod table;
+mod within;
+
+use std::fmt;
+
+use crate::torus::{Coords, Frame, Prism};
+
+pub use model::Model;
+pub use score::Score;
+pub use table::{MILC, Row, TALK, Talk, table};
+
+/// Most dimensions of a process grid.
+pub const DIMENSIONS_MAX: usize = 4;
+/// Most tasks of a process grid.
+const TASKS_MAX: u64 = 1 << 24;
+
+/// A Cartesian grid of processes; rank 0 is its first corner, and the last dimension counts fastest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// Processes along each dimension.
+    pub extents: Vec<u32>,
+    /// Whether the last is a neighbour of the first.
+    pub periodic: bool,
+    /// What neighbours along each dimension exchange, relatively.
+    pub weights: Vec<f64>,
+}
+
+/// Why a text is no grid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GridFault {
+    /// `--grid`.
+    Grid(String),
+    /// `--stencil`.
+    Stencil(String),
+}
+
+impl fmt::Display for GridFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Grid(text) => {
+                write!(f, "`{text}` is no grid: 1 to {DIMENSIONS_MAX} extents like 32x32x32, and :periodic")
+            }
+            Self::Stencil(text) => {
+                write!(f, "`{text}` is no stencil: what neighbours exchange along each dimension, like 4,4,1")
+            }
+        }
+    }
+}
+
+impl Grid {
+    /// Reads `32x32x32` or `32x32x32:periodic`, and the stencil `4,4,1` (or nothing, or `halo`: all alike).
+    pub fn parse(text: &str, stencil: &str) -> Result<Self, GridFault> {
+        let fault = || GridFault::Grid(text.to_owned());
+        let (extents, periodic) = match text.split_once(':') {
+            Some((extents, word)) if word.eq_ignore_ascii_case("periodic") => (extents, true),
+            Some(_) => return Err(fault()),
+            None => (text, false),
+        };
+        let extents = extents.split(['x', 'X']).map(|part| part.trim().parse().ok().filter(|n| *n > 0));
+        let extents: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(fault)?;
+        let tasks = extents.iter().try_fold(1_u64, |tasks, n| tasks.checked_mul(u64::from(*n)));
+        if extents.len() > DIMENSIONS_MAX || tasks.is_none_or(|tasks| tasks > TASKS_MAX) {
+            return Err(fault());
+        }
+        let weights = if stencil.is_empty() || stencil == "halo" {
+            vec![1.0; extents.len()]
+        } else {
+            let numbers = stencil.split([',', 'x']).map(|part| part.trim().parse().ok().filter(|w: &f64| *w >= 0.0));
+            let numbers: Option<Vec<f64>> = numbers.collect();
+            let fitting =
+                numbers.filter(|numbers| numbers.len() == extents.len() && numbers.iter().all(|w| w.is_finite()));
+            fitting.ok_or_else(|| GridFault::Stencil(stencil.to_owned()))?
+        };
+        Ok(Self { extents, periodic, weights })
+    }
+    /// How many processes.
+    pub fn tasks(&self) -> usize {
+        self.extents.iter().map(|n| *n as usize).product()
+    }
+    /// Where a rank is.
+    pub fn coords(&self, rank: usize) -> [u32; DIMENSIONS_MAX] {
+        let mut coords = [0; DIMENSIONS_MAX];
+        let mut left = rank;
+        for (at, n) in self.extents.iter().enumerate().rev() {
+            coords[at] = (left % *n as usize) as u32;
+            left /= *n as usize;
+        }
+        coords
+    }
+    /// Every pair of neighbours once: (rank, rank, what each sends the other).
+    pub(crate) fn pairs(&self, mut each: impl FnMut(usize, usize, f64)) {
+        let mut stride = 1;
+        for (dimension, &n) in self.extents.iter().enumerate().rev() {
+            let n = n as usize;
+            for rank in 0..self.tasks() {
+                let at = rank / stride % n;
+                if at + 1 < n {
+                    each(rank, rank + stride, self.weights[dimension]);
+                } else if self.periodic && n > 1 {
+                    each(rank, rank - at * stride, self.weights[dimension]);
+                }
+            }
+            stride *= n;
+        }
+    }
+}
+
+/// Where ranks may go.
+#[derive(Clone, Debug)]
+pub struct Site<'a> {
+    /// The network.
+    pub frame: &'a Frame,
+    /// The prism.
+    pub prism: Prism,
+    /// Usable nodes of each of its cells, in the order of [`Prism::cells`].
+    pub usable: Vec<u32>,
+    /// Most tasks of a node.
+    pub per_node: u32,
+}
+
+impl<'a> Site<'a> {
+    /// A prism without holes.
+    pub fn whole(frame: &'a Frame, prism: Prism, per_node: u32) -> Self {
+        Self { frame, usable: vec![frame.per_router(); prism.volume()], prism, per_node }
+    }
+    /// The extents of the prism.
+    pub fn size(&self) -> &Coords {
+        &self.prism.size
+    }
+}
+
+/// Where each rank goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// How it came about, in short.
+    pub name: String,
+    /// By rank: the cell, as its number in the prism.
+    pub cells: Vec<u32>,
+    /// By rank: which of the router's nodes.
+    pub nodes: Vec<u32>,
+    /// What it costs.
+    pub score: Score,
+}
+
+/// Most layouts that are scored in full.
+const SCORED: usize = 6;
+
+/// Good layouts of a grid on a site, the best first; none: it does not fit.
+pub fn layouts(site: &Site<'_>, grid: &Grid, model: &Model) -> Vec<Layout> {
+    let mut folds = fold::folds(site, grid);
+    folds.truncate(SCORED);
+    let mut found: Vec<Layout> = Vec::new();
+    for fold in &folds {
+        for (skip, cells) in fold.placed(site, grid) {
+            let nodes = within::nodes(site, grid, &cells);
+            let Some(nodes) = nodes else { continue };
+            let score = score::score(site, grid, &cells, &nodes, model);
+            found.push(Layout { name: fold.name(site.frame, skip), cells, nodes, score });
+        }
+    }
+    found.sort_by(|a, b| a.score.worse(&b.score));
+    found
+}
+
+/// The best layout, polished.
+pub fn best(site: &Site<'_>, grid: &Grid, model: &Model, trials: u32) -> Option<Layout> {
+    let best = layouts(site, grid, model).into_iter().next()?;
+    if trials == 0 { Some(best) } else { Some(polish::polish(site, grid, model, best, trials)) }
+}
+
+/// Ranks in order over nodes in the order of cells, so many on each, with the axes walked in the given order (the
+/// last fastest): what happens without a layout.
+pub fn in_order(site: &Site<'_>, grid: &Grid, per_node: u32, walk: &[usize], model: &Model) -> Option<Layout> {
+    listed(site, grid, per_node, walk, &mut (0..grid.tasks()), model, "ranks in order")
+}
+
+/// What `grid_order -c BOX` makes of it: ranks by boxes, filled into nodes one after the other.
+pub fn grid_order(
+    site: &Site<'_>,
+    grid: &Grid,
+    per_node: u32,
+    cut: &[u32],
+    walk: &[usize],
+    model: &Model,
+) -> Option<Layout> {
+    let mut ranks: Vec<usize> = (0..grid.tasks()).collect();
+    ranks.sort_by_cached_key(|&rank| {
+        let coords = grid.coords(rank);
+        let outer: Vec<u32> = cut.iter().zip(coords).map(|(n, at)| at / n).collect();
+        let inner: Vec<u32> = cut.iter().zip(coords).map(|(n, at)| at % n).collect();
+        (outer, inner)
+    });
+    listed(site, grid, per_node, walk, &mut ranks.into_iter(), model, "grid_order")
+}
+
+/// Ranks as they come, filled into the nodes of the cells in the order of a walk.
+fn listed(
+    site: &Site<'_>,
+    grid: &Grid,
+    per_node: u32,
+    walk: &[usize],
+    ranks: &mut dyn Iterator<Item = usize>,
+    model: &Model,
+    name: &str,
+) -> Option<Layout> {
+    let mut order: Vec<usize> = (0..site.prism.volume()).collect();
+    order.sort_by_cached_key(|&cell| {
+        let place = site.prism.place(cell);
+        walk.iter().map(|&axis| place[axis]).collect::<Vec<u32>>()
+    });
+    let slots = order.into_iter().flat_map(|cell| {
+        (0..site.usable[cell]).flat_map(move |node| std::iter::repeat_n((cell as u32, node), per_node as usize))
+    });
+    let (mut cells, mut nodes) = (vec![0; grid.tasks()], vec![0; grid.tasks()]);
+    let mut placed = 0;
+    for (rank, (cell, node)) in ranks.zip(slots) {
+        (cells[rank], nodes[rank]) = (cell, node);
+        placed += 1;
+    }
+    if placed < grid.tasks() {
+        return None;
+    }
+    let score = score::score(site, grid, &cells, &nodes, model);
+    Some(Layout { name: name.to_owned(), cells, nodes, score })
+}
+
+/// Prisms on which a grid lies well, the best first: what is asked of the scheduler before there is an allocation.
+/// `nodes`: how many there may be; None: as many as are best.
+pub fn shapes(frame: &Frame, grid: &Grid, per_node: u32, nodes: Option<u32>) -> Vec<Coords> {
+    let all = crate::torus::Shapes::new(frame);
+    let least = (grid.tasks() as u64).div_ceil(u64::from(per_node.max(1)) * u64::from(frame.per_router()));
+    let (least, most) = match nodes {
+        Some(nodes) => (nodes.div_ceil(frame.per_router()), nodes.div_ceil(frame.per_router())),
+        None => (least as u32, (least * 3 / 2 + 1) as u32),
+    };
+    let mut found: Vec<(f64, u32, Coords)> = Vec::new();
+    for shape in all.between(least, most) {
+        let prism = Prism { at: [0; crate::torus::AXES_MAX], size: shape.size };
+        let site = Site::whole(frame, prism, per_node);
+        if let Some(fold) = fold::folds(&site, grid).first() {
+            found.push((fold.guess, shape.volume, shape.size));
+        }
+    }
+    found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+    found.into_iter().map(|(_, _, size)| size).collect()
+}
+
+#[cfg(test)]
+mod tests;

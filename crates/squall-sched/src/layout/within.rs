@@ -1,0 +1,77 @@
+//! Inside a router: which of its nodes each rank goes to, so that least crosses between them.
+
+use super::{DIMENSIONS_MAX, Grid, Site};
+
+/// The node of each rank. None: some node would have too many.
+pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u32>> {
+    let mut members: Vec<Vec<u32>> = vec![Vec::new(); site.prism.volume()];
+    for (rank, cell) in cells.iter().enumerate() {
+        members[*cell as usize].push(rank as u32);
+    }
+    let (mut nodes, mut side) = (vec![0; cells.len()], vec![false; cells.len()]);
+    for (cell, ranks) in members.iter().enumerate().filter(|(_, ranks)| !ranks.is_empty()) {
+        let parts = site.usable[cell];
+        if ranks.len() > parts as usize * site.per_node as usize {
+            return None;
+        }
+        for (node, part) in split(grid, ranks.clone(), parts as usize, &mut side).into_iter().enumerate() {
+            for rank in part {
+                nodes[rank as usize] = node as u32;
+            }
+        }
+    }
+    Some(nodes)
+}
+
+/// Splits ranks into equal parts, each time across the dimension where the fewest neighbours are parted.
+fn split(grid: &Grid, mut ranks: Vec<u32>, parts: usize, side: &mut [bool]) -> Vec<Vec<u32>> {
+    if parts <= 1 {
+        return vec![ranks];
+    }
+    let left = parts / 2;
+    let count = (ranks.len() * left).div_ceil(parts);
+    let mut best: Option<(f64, Vec<u32>)> = None;
+    for dimension in 0..grid.extents.len() {
+        let mut sorted = ranks.clone();
+        sorted.sort_by_cached_key(|rank| {
+            let coords = grid.coords(*rank as usize);
+            let mut key = [0; DIMENSIONS_MAX + 1];
+            key[0] = coords[dimension];
+            key[1..].copy_from_slice(&coords);
+            key
+        });
+        let cut = cut(grid, &sorted, count, side);
+        if best.as_ref().is_none_or(|(least, _)| cut < *least) {
+            best = Some((cut, sorted));
+        }
+    }
+    if let Some((_, sorted)) = best {
+        ranks = sorted;
+    }
+    let right = ranks.split_off(count);
+    let mut found = split(grid, ranks, left, side);
+    found.extend(split(grid, right, parts - left, side));
+    found
+}
+
+/// What crosses between the first `count` ranks and the others. `side` is false everywhere, before and after.
+fn cut(grid: &Grid, ranks: &[u32], count: usize, side: &mut [bool]) -> f64 {
+    let (first, second) = ranks.split_at(count);
+    for &rank in second {
+        side[rank as usize] = true;
+    }
+    let (mut crossing, mut stride) = (0.0, 1);
+    for (dimension, &n) in grid.extents.iter().enumerate().rev() {
+        for &rank in first {
+            let (rank, at) = (rank as usize, rank as usize / stride % n as usize);
+            let up = at + 1 < n as usize && side[rank + stride];
+            let down = at > 0 && side[rank - stride];
+            crossing += grid.weights[dimension] * f64::from(u8::from(up) + u8::from(down));
+        }
+        stride *= n as usize;
+    }
+    for &rank in second {
+        side[rank as usize] = false;
+    }
+    crossing
+}

@@ -1,0 +1,86 @@
+//! Blue Waters in the small: a synthetic workload on its torus under different placements, with what applications lose
+//! to others' traffic, so that utilisation and what users get of it can be told apart.
+
+mod machine;
+mod run;
+mod traffic;
+mod workload;
+
+pub use run::{Outcome, run};
+
+/// How jobs are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// First free nodes along the default list of ALPS: slabs of 4 in x.
+    Default,
+    /// First free nodes along slabs of so many in y.
+    Snake(u32),
+    /// First free nodes along a Hilbert curve.
+    Hilbert,
+    /// The first free of a fixed list of overlapping prisms.
+    Nodesets,
+    /// Fixed shapes at anchors that are a shape apart, as Slurm's torus3d.
+    Fixed,
+    /// Any legal prism, by the talk's rule (less than half a ring).
+    Strict,
+    /// Any legal prism, by the exact rule.
+    Exact,
+    /// The same, with insensitive jobs scattered.
+    ExactScatter,
+}
+
+impl Placement {
+    /// All, as they are compared.
+    pub const ALL: [Self; 9] = [
+        Self::Default,
+        Self::Snake(2),
+        Self::Snake(4),
+        Self::Hilbert,
+        Self::Nodesets,
+        Self::Fixed,
+        Self::Strict,
+        Self::Exact,
+        Self::ExactScatter,
+    ];
+    /// Its name in tables.
+    pub fn name(self) -> String {
+        match self {
+            Self::Default => "default order".into(),
+            Self::Snake(t) => format!("{t}Y order"),
+            Self::Hilbert => "Hilbert order".into(),
+            Self::Nodesets => "nodesets".into(),
+            Self::Fixed => "fixed shapes (torus3d-like)".into(),
+            Self::Strict => "prisms, strict rule".into(),
+            Self::Exact => "prisms, exact rule".into(),
+            Self::ExactScatter => "prisms, exact, insensitive scattered".into(),
+        }
+    }
+    /// Whether larger jobs get prisms.
+    fn is_prisms(self) -> bool {
+        !matches!(self, Self::Default | Self::Snake(_) | Self::Hilbert)
+    }
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How jobs are placed.
+    pub placement: Placement,
+    /// The seed of workload and holes.
+    pub seed: u64,
+    /// Jobs that wait at any time.
+    pub backlog: usize,
+    /// Seconds before anything counts.
+    pub warm_up_s: u32,
+    /// Seconds that count.
+    pub window_s: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { placement: Placement::Exact, seed: 1, backlog: 300, warm_up_s: 2 * 3600, window_s: 8 * 3600 }
+    }
+}
+
+#[cfg(test)]
+mod tests;
