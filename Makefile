@@ -47,7 +47,13 @@ bench-fabric: build ## the fabric's figures in one table beside the talks', pict
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
 	$(SQUALL) bench mpi
 
-bench-sched: build ## placement on tori, task layout beside the talk's table, the synthetic Blue Waters
+TRACE ?=
+PEER ?=
+
+bench-sched: build ## scheduling: a pass over 100,000 waiting jobs, placement and task layout on tori, the synthetic Blue Waters; TRACE=FILE.swf.gz: a workload trace (PEER="python3 bench/peers/accasim.py": beside AccaSim)
+	$(SQUALL) bench schedule
+	$(if $(TRACE),$(SQUALL) bench replay $(TRACE) $(if $(PEER),--peer '$(PEER)'))
+	$(if $(TRACE),$(SQUALL) sim $(TRACE) --policy all)
 	$(SQUALL) bench place
 	$(SQUALL) bench layout
 	$(SQUALL) bench bluewaters

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::limits;
 use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
+use crate::time::Span;
 use crate::wire::fabric::Window;
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
@@ -61,6 +62,12 @@ pub struct Config {
     pub topology: TopologyFile,
     /// Memory for each allocated CPU where a job names none, MiB; 0: no limit.
     pub def_mem_per_cpu_mb: u64,
+    /// Whether jobs may pass others that wait.
+    #[serde(alias = "SchedulerType")]
+    pub scheduler_type: SchedulerType,
+    /// How far the scheduler looks.
+    #[serde(alias = "SchedulerParameters")]
+    pub scheduler_parameters: SchedulerParameters,
     /// Licenses of the whole cluster: `fluent:10,matlab:2`.
     #[serde(alias = "Licenses")]
     pub licenses: String,
@@ -186,6 +193,8 @@ impl Default for Config {
             topology_param: String::new(),
             topology: TopologyFile::default(),
             def_mem_per_cpu_mb: 0,
+            scheduler_type: SchedulerType::default(),
+            scheduler_parameters: SchedulerParameters::default(),
             licenses: String::new(),
             accounting_storage_enforce: Enforce::default(),
             priority_type: PriorityType::Basic,
@@ -291,6 +300,69 @@ pub struct TopologyFile {
     pub name: String,
     /// Its content.
     pub text: String,
+}
+
+/// Whether jobs may pass others that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SchedulerType {
+    /// Those that don't delay the first that waits in their partition.
+    #[default]
+    #[serde(rename = "sched/backfill")]
+    Backfill,
+    /// Nobody.
+    #[serde(rename = "sched/builtin")]
+    Builtin,
+}
+
+/// `bf_window=MINUTES,bf_max_job_test=N` in Slurm's words. What is not said is not limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SchedulerParameters {
+    /// Room is not kept farther ahead than this, minutes.
+    pub bf_window_min: Option<u32>,
+    /// Behind the first job that waits in a partition so many are looked at.
+    pub bf_max_job_test: usize,
+}
+
+impl Default for SchedulerParameters {
+    fn default() -> Self {
+        Self { bf_window_min: None, bf_max_job_test: usize::MAX }
+    }
+}
+
+impl SchedulerParameters {
+    /// How far ahead room is kept.
+    pub fn window(self) -> Span {
+        self.bf_window_min.map_or(Span(u64::MAX), |minutes| Span::from_secs(60 * u64::from(minutes)))
+    }
+}
+
+impl TryFrom<String> for SchedulerParameters {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut parameters = Self::default();
+        for word in text.split(',').filter(|word| !word.trim().is_empty()) {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let number: Option<u32> = value.trim().parse().ok().filter(|number| *number > 0);
+            let number = number.ok_or_else(|| format!("`{word}`: a number above 0 is needed"))?;
+            match name.trim() {
+                "bf_window" => parameters.bf_window_min = Some(number),
+                "bf_max_job_test" => parameters.bf_max_job_test = number as usize,
+                _ => return Err(format!("`{word}`: only bf_window=MINUTES and bf_max_job_test=N are known")),
+            }
+        }
+        Ok(parameters)
+    }
+}
+
+impl From<SchedulerParameters> for String {
+    fn from(parameters: SchedulerParameters) -> Self {
+        let window = parameters.bf_window_min.map(|minutes| format!("bf_window={minutes}"));
+        let depth = parameters.bf_max_job_test;
+        let depth = (depth < usize::MAX).then(|| format!("bf_max_job_test={depth}"));
+        window.into_iter().chain(depth).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// A leaf switch.

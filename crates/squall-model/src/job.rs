@@ -189,7 +189,7 @@ impl JobSpec {
 }
 
 /// The resources that a job needs, as asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Need {
     /// `--nodes` minimum; None: as many as the tasks need.
     pub nodes_min: Option<u32>,

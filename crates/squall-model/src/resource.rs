@@ -33,7 +33,7 @@ pub struct Hardware {
 }
 
 /// Memory as a job asks for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Memory {
     /// Nothing said: the partition's default, or no limit.
     #[default]

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::job::{Need, PendingReason};
+use squall_model::job::PendingReason;
 use squall_model::policy::{Limit, Whose};
 use squall_model::resource::{Alloc, Memory};
 
+use crate::request::Request;
 use crate::view::View;
 
 /// What limits jobs together. The numbers mean something to the view only.
@@ -41,16 +42,17 @@ pub(crate) struct Share {
 
 impl Share {
     /// What it takes at least.
-    pub(crate) fn least(need: &Need) -> Self {
-        let nodes = need.nodes_min.unwrap_or(1).max(1);
-        let cpus = u64::from(need.tasks_on(nodes)) * u64::from(need.task_cpus());
-        let cpus = if need.overcommit { 1 } else { cpus };
-        let memory_mb = match need.memory {
-            Memory::PerNodeMb(mb) => mb.saturating_mul(u64::from(nodes)),
+    pub(crate) fn least(request: &Request) -> Self {
+        let nodes = u64::from(request.nodes_min);
+        let on_all = u64::from(request.tasks_per_node.unwrap_or(1)) * nodes;
+        let tasks = request.tasks.map_or(on_all, u64::from);
+        let cpus = if request.overcommit { 1 } else { tasks * u64::from(request.task_cpus) };
+        let memory_mb = match request.memory {
+            Memory::PerNodeMb(mb) => mb.saturating_mul(nodes),
             Memory::PerCpuMb(mb) => mb.saturating_mul(cpus),
             Memory::Unset => 0,
         };
-        Self { cpus, memory_mb, nodes: u64::from(nodes) }
+        Self { cpus, memory_mb, nodes }
     }
     /// What it got.
     pub(crate) fn of(alloc: &Alloc) -> Self {

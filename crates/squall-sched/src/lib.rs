@@ -1,21 +1,32 @@
-//! Policies: `plan` looks at a borrowed view of cluster and queue and says what starts where. It touches nothing.
+//! Policies: `plan` looks at what waits and at the room there is, and says what starts where. It touches nothing.
 #![forbid(unsafe_code)]
 
 mod constraint;
-mod fifo;
 mod gate;
 pub mod layout;
+mod nodes;
 mod place;
+mod policy;
+mod pool;
 mod request;
+mod scratch;
+mod timeline;
 pub mod topology;
 pub mod torus;
 mod view;
 
 pub use constraint::Constraint;
-pub use fifo::{feasible, fits_now, plan};
 pub use gate::Gate;
+pub use nodes::{Nodes, UNLIMITED};
+pub use policy::{Blocked, Discipline, Room, Rules, plan};
+pub use pool::Pool;
 pub use request::Request;
-pub use view::{Candidate, Group, Head, Item, NodeView, PartitionView, Plan, Scratch, Skip, Start, View};
+pub use scratch::Scratch;
+pub use timeline::Timeline;
+pub use view::{
+    Candidate, End, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Reserved, Single, Skip,
+    Start, View,
+};
 
 #[cfg(test)]
 mod tests;

@@ -5,14 +5,17 @@ use squall_model::resource::{Alloc, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::request::Request;
+use crate::scratch::Scratch;
 use crate::topology::{Kind, Scene, Topology, arrange};
-use crate::view::{NodeView, Scratch, View};
+use crate::view::View;
 
 /// Which nodes count, and in what condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// As they are: usable, with what is free now.
+    /// As they are: usable, with what is free now throughout the window.
     Now,
+    /// As they will be: usable, with what is free from the window's beginning to its end.
+    Then,
     /// Usable nodes as if nothing ran.
     Empty,
     /// All nodes as if nothing ran and all were up.
@@ -82,7 +85,11 @@ fn by_network(
     let Some(topology) = network(view, request) else { return true };
     let mut memory = std::mem::take(&mut scratch.network);
     let now = condition == Condition::Now;
-    let idle = |id: NodeId| !now || (view.node(id).cores.is_empty() && !scratch.taken.contains_key(&id));
+    let idle = |id: NodeId| match condition {
+        Condition::Now => view.node(id).cores.is_empty() && !scratch.taken.contains_key(&id),
+        Condition::Then => free(view, scratch, id, condition).0 == view.node(id).hardware.cpus,
+        Condition::Empty | Condition::Ideal => true,
+    };
     let up = |id: NodeId| condition == Condition::Ideal || view.node(id).usable;
     let scene = Scene {
         nodes: request.nodes_min,
@@ -112,7 +119,11 @@ fn find(
     let torus = network.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
     let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
     let choice = network.is_some() || !request.required.is_empty() || request.contiguous;
-    let among = if condition == Condition::Now { &scratch.open } else { nodes };
+    let among = match condition {
+        Condition::Now => &scratch.open,
+        Condition::Then => &scratch.among,
+        Condition::Empty | Condition::Ideal => nodes,
+    };
     for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
         if condition == Condition::Now && scratch.withheld.contains(id) {
             continue;
@@ -151,7 +162,13 @@ fn find(
 }
 
 /// Most tasks of the job that a node can take; 0: none.
-fn capacity(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId, condition: Condition) -> u32 {
+pub(crate) fn capacity(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    id: NodeId,
+    condition: Condition,
+) -> u32 {
     let node = view.node(id);
     let fine = (node.usable || condition == Condition::Ideal)
         && node.hardware.tmp_disk_mb >= request.tmp_disk_mb
@@ -159,7 +176,7 @@ fn capacity(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId, 
     if !fine {
         return 0;
     }
-    let (cpus, memory_mb) = free(scratch, id, node, condition);
+    let (cpus, memory_mb) = free(view, scratch, id, condition);
     if cpus == 0 || cpus < request.cpus_min || (request.exclusive && cpus < node.hardware.cpus) {
         return 0;
     }
@@ -186,16 +203,22 @@ fn tasks_by_memory(request: &Request, mb: u64, free_mb: u64) -> u32 {
 }
 
 /// CPUs and memory that are free on a node.
-fn free(scratch: &Scratch, id: NodeId, node: NodeView<'_>, condition: Condition) -> (u32, u64) {
-    if condition != Condition::Now {
+pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: Condition) -> (u32, u64) {
+    let node = view.node(id);
+    if matches!(condition, Condition::Empty | Condition::Ideal) {
         return (node.hardware.cpus, node.hardware.memory_mb);
     }
     let (cores, memory_mb) = match scratch.taken.get(&id) {
         Some((cores, memory_mb)) => (cores, *memory_mb),
         None => (node.cores, node.memory_mb),
     };
-    let cpus = node.hardware.cpus.saturating_sub(cores.len() as u32);
-    (cpus, node.hardware.memory_mb.saturating_sub(memory_mb))
+    let mut cpus = node.hardware.cpus.saturating_sub(cores.len() as u32);
+    let mut memory_mb = node.hardware.memory_mb.saturating_sub(memory_mb);
+    if condition == Condition::Then {
+        let (more, more_mb) = scratch.gain_of(id);
+        (cpus, memory_mb) = ((cpus + more).min(node.hardware.cpus), (memory_mb + more_mb).min(node.hardware.memory_mb));
+    }
+    if scratch.keeps() { scratch.outside_holds(id, (cpus, memory_mb)) } else { (cpus, memory_mb) }
 }
 
 /// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.

@@ -10,7 +10,7 @@ use squall_model::set::NodeSet;
 
 use crate::constraint::Constraint;
 use crate::topology::{Kind, Topology, Wish};
-use crate::view::View;
+use crate::view::Names;
 
 /// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Request {
 
 impl Request {
     /// Reads a need. None: it names nodes that don't exist, or says something that can't be understood.
-    pub fn of(need: &Need, view: &impl View) -> Option<Self> {
+    pub fn of(need: &Need, view: &impl Names) -> Option<Self> {
         let required = names(need.nodelist.as_deref(), view, true)?;
         let excluded = names(need.exclude.as_deref(), view, false)?;
         let constraint = match need.constraint.as_deref() {
@@ -90,7 +90,7 @@ impl Request {
     }
 
     /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
-    pub(crate) fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
+    pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;
         if let (Some(size), Some(Kind::Torus(tori)), None, None) =
             (wish.geometry, topology.map(|topology| &topology.kind), need.nodes_min, need.ntasks)
@@ -101,9 +101,16 @@ impl Request {
             self.nodes_max = self.nodes_max.max(self.nodes_min);
         }
     }
+
+    /// The least CPUs that it needs free on a node.
+    pub(crate) fn node_cpus(&self) -> u32 {
+        let tasks = if self.tasks.is_none() { self.tasks_per_node.unwrap_or(1) } else { 1 };
+        let for_tasks = if self.overcommit { 1 } else { tasks.saturating_mul(self.task_cpus) };
+        for_tasks.max(self.cpus_min)
+    }
 }
 
-fn names(list: Option<&str>, view: &impl View, all: bool) -> Option<NodeSet> {
+fn names(list: Option<&str>, view: &impl Names, all: bool) -> Option<NodeSet> {
     let Some(list) = list else { return Some(NodeSet::new()) };
     let mut set = NodeSet::new();
     for name in hostlist::expand(list).ok()? {

@@ -9,8 +9,14 @@ use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
+use squall_model::time::{Span, Time};
+
+use crate::nodes::Nodes;
+use crate::policy::{Discipline, Rules};
+use crate::request::Request;
+use crate::scratch::Scratch;
 use crate::topology::Wish;
-use crate::view::{Candidate, Group, Item, NodeView, PartitionView, Plan, Scratch, View};
+use crate::view::{Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Single, View};
 
 /// A pretended node.
 #[derive(Clone, Debug)]
@@ -27,8 +33,19 @@ struct Job {
     id: u32,
     priority: u32,
     need: Need,
+    /// The same, read.
+    request: Option<Request>,
+    limit_s: u64,
     copies: u32,
     group: Option<Group>,
+}
+
+/// Something that runs.
+#[derive(Clone, Debug)]
+struct Run {
+    end: Time,
+    alloc: Alloc,
+    nodes: NodeSet,
 }
 
 /// A pretended partition.
@@ -45,7 +62,11 @@ struct Cluster {
     nodes: Vec<Node>,
     partitions: Vec<Partition>,
     open: NodeSet,
+    runs: Vec<Run>,
 }
+
+/// When plans are made.
+const NOW: Time = Time::from_secs(1000);
 
 impl Cluster {
     fn new(cpus: &[u32]) -> Self {
@@ -57,15 +78,51 @@ impl Cluster {
         };
         let all: NodeSet = (0..cpus.len() as u32).map(NodeId).collect();
         let partitions = vec![Partition { nodes: all.clone(), tier: 1, jobs: Vec::new() }];
-        Self { nodes: cpus.iter().map(node).collect(), partitions, open: all }
+        Self { nodes: cpus.iter().map(node).collect(), partitions, open: all, runs: Vec::new() }
     }
     fn queue(mut self, needs: Vec<Need>) -> Self {
         let jobs = needs.into_iter().enumerate();
         self.partitions[0].jobs = jobs.map(|(at, need)| job(at as u32 + 1, need)).collect();
         self
     }
+    /// First in, first out.
     fn plan(&self) -> Plan {
-        crate::plan(self, &mut Scratch::default())
+        self.plan_by(Discipline::Fifo, &mut Scratch::default())
+    }
+    fn plan_by(&self, discipline: Discipline, scratch: &mut Scratch) -> Plan {
+        let mut cluster = self.clone();
+        for job in cluster.partitions.iter_mut().flat_map(|partition| &mut partition.jobs) {
+            job.request = Request::of(&job.need, self);
+        }
+        let mut room = Nodes::new(&cluster, scratch, NOW, Span::from_secs(1_000_000_000));
+        crate::plan(&cluster, &mut room, Rules { discipline, ..Rules::default() })
+    }
+    /// Something runs on a node's first free cores and may for so long.
+    fn run(mut self, node: u32, cores: usize, seconds: u64) -> Self {
+        let of = &mut self.nodes[node as usize];
+        let mut free = CoreSet::first(of.hardware.cpus as usize);
+        free.subtract(&of.cores);
+        let cores = free.take(cores).unwrap();
+        of.cores.union_with(&cores);
+        if of.cores.len() as u32 == of.hardware.cpus {
+            self.open.remove(NodeId(node));
+        }
+        let mut alloc = Alloc::default();
+        alloc.push(NodeId(node), cores, 0);
+        self.runs.push(Run { end: NOW + Span::from_secs(seconds), alloc, nodes: NodeSet::one(NodeId(node)) });
+        self.runs.sort_by_key(|run| run.end);
+        self
+    }
+    /// Time limits of the first partition's jobs.
+    fn limits(mut self, seconds: &[u64]) -> Self {
+        self.partitions[0].jobs.iter_mut().zip(seconds).for_each(|(job, seconds)| job.limit_s = *seconds);
+        self
+    }
+    /// Ids of jobs that backfill starts, and when the first that waits starts at the latest.
+    fn backfilled(&self) -> (Vec<u32>, Vec<(u32, u64)>) {
+        let plan = self.plan_by(Discipline::Easy, &mut Scratch::default());
+        let reserved = plan.reserved.iter().map(|kept| (kept.item.id.0, kept.time.since(NOW).secs()));
+        (plan.starts.iter().map(|start| start.item.id.0).collect(), reserved.collect())
     }
     /// What each started job got: (job, cores by node).
     fn started(&self) -> Vec<(u32, Vec<(u32, usize)>)> {
@@ -78,32 +135,54 @@ impl Cluster {
 }
 
 fn job(id: u32, need: Need) -> Job {
-    Job { id, priority: 1000 - id, need, copies: 1, group: None }
+    Job { id, priority: 1000 - id, need, request: None, limit_s: 100, copies: 1, group: None }
 }
 
 fn tasks(n: u32) -> Need {
     Need { ntasks: Some(n), ..Need::default() }
 }
 
-impl View for Cluster {
+impl Queues for Cluster {
+    type Need = Request;
+
     fn partition_count(&self) -> usize {
         self.partitions.len()
     }
-    fn partition(&self, at: usize) -> PartitionView<'_> {
-        let Partition { nodes, tier, .. } = &self.partitions[at];
-        PartitionView { nodes, tier: *tier, nodes_min: 1, nodes_max: None, time_max_s: None, starts: true }
+    fn tier(&self, partition: usize) -> Option<u32> {
+        Some(self.partitions[partition].tier)
     }
-    fn queue(&self, partition: usize) -> impl Iterator<Item = Candidate<'_>> {
-        self.partitions[partition].jobs.iter().map(|job| Candidate {
+    fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
+        Single(self.partitions[partition].jobs.iter().map(|job| Candidate {
             item: Item { id: JobId(job.id), array: job.copies > 1 },
             priority: job.priority,
-            need: &job.need,
-            time_limit_s: None,
+            need: job.request.as_ref().unwrap(),
+            time_limit_s: Some(Some(job.limit_s)),
             wish: Wish::default(),
             copies: job.copies,
             group: job.group,
             avoid: None,
-        })
+        }))
+    }
+}
+
+impl Names for Cluster {
+    fn node_id(&self, name: &str) -> Option<NodeId> {
+        let number: u32 = name.strip_prefix('n')?.parse().ok()?;
+        (number < self.nodes.len() as u32).then_some(NodeId(number))
+    }
+    fn memory_per_cpu_mb(&self) -> u64 {
+        0
+    }
+}
+
+impl View for Cluster {
+    fn partition(&self, at: usize) -> PartitionView<'_> {
+        let Partition { nodes, tier, .. } = &self.partitions[at];
+        let (time_max_s, time_default_s) = (None, None);
+        PartitionView { nodes, tier: *tier, nodes_min: 1, nodes_max: None, time_max_s, time_default_s, starts: true }
+    }
+    fn ends(&self) -> impl Iterator<Item = End<'_>> {
+        self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, left: &run.nodes })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
         let Node { hardware, cores, memory_mb, usable } = &self.nodes[id.index()];
@@ -111,13 +190,6 @@ impl View for Cluster {
     }
     fn open(&self) -> &NodeSet {
         &self.open
-    }
-    fn node_id(&self, name: &str) -> Option<NodeId> {
-        let number: u32 = name.strip_prefix('n')?.parse().ok()?;
-        (number < self.nodes.len() as u32).then_some(NodeId(number))
-    }
-    fn memory_per_cpu_mb(&self) -> u64 {
-        0
     }
 }
 
@@ -227,6 +299,46 @@ fn an_array_starts_as_many_as_fit_and_may() {
     assert_eq!((cluster.plan().starts.len(), cluster.plan().heads.len()), (2, 0));
 }
 
+#[test]
+fn who_does_not_delay_the_first_passes_it() {
+    // One core of each node is free; the other three of the second are busy for 50 s more.
+    let busy = Cluster::new(&[4, 4]).run(0, 3, 90).run(1, 3, 50);
+    let queue = |needs: Vec<Need>, limits: &[u64]| busy.clone().queue(needs).limits(limits).backfilled();
+    // The first wants all of a node: it gets the second, in 50 s.
+    assert_eq!(queue(vec![tasks(4), tasks(1)], &[10, 1000]), (vec![2], vec![(1, 50)]), "beside it, on the first node");
+    assert_eq!(queue(vec![tasks(4), tasks(1), tasks(1)], &[10, 1000, 50]), (vec![2, 3], vec![(1, 50)]), "before it");
+    assert_eq!(queue(vec![tasks(4), tasks(1), tasks(1)], &[10, 1000, 51]), (vec![2], vec![(1, 50)]), "in its way");
+    // It wants all of both: nothing is beside it.
+    assert_eq!(queue(vec![tasks(8), tasks(1), tasks(1)], &[10, 91, 90]), (vec![3], vec![(1, 90)]));
+    // Nobody can start: nobody has to know when the first will.
+    assert_eq!(queue(vec![tasks(4), tasks(3)], &[10, 1]), (vec![], vec![]));
+}
+
+#[test]
+fn memory_is_kept_too() {
+    let mb = |mb, n| Need { memory: Memory::PerNodeMb(mb), ..tasks(n) };
+    let busy = Cluster::new(&[4]).run(0, 1, 50);
+    let queue = |needs: Vec<Need>, limits: &[u64]| busy.clone().queue(needs).limits(limits).backfilled();
+    assert_eq!(queue(vec![mb(600, 4), mb(300, 1)], &[10, 60]).0, Vec::<u32>::new(), "no core beside it");
+    let queue = |needs: Vec<Need>, limits: &[u64]| {
+        let mut cluster = Cluster::new(&[4, 4]).run(0, 4, 50).run(1, 2, 90).queue(needs).limits(limits);
+        cluster.nodes[1].memory_mb = 600;
+        cluster.backfilled()
+    };
+    assert_eq!(queue(vec![mb(600, 2), mb(400, 1)], &[10, 60]), (vec![2], vec![(1, 50)]), "on the other node");
+}
+
+#[test]
+fn conservative_backfill_keeps_room_for_all() {
+    let busy = Cluster::new(&[4]).run(0, 2, 50).queue(vec![tasks(4), tasks(3), tasks(1)]).limits(&[10, 20, 60]);
+    assert_eq!(busy.backfilled().0, Vec::<u32>::new());
+    let plan = busy.plan_by(Discipline::Conservative, &mut Scratch::default());
+    let times: Vec<u64> = plan.reserved.iter().map(|kept| kept.time.since(NOW).secs()).collect();
+    assert_eq!(times, [50, 60, 60]);
+    let shorter = busy.limits(&[10, 20, 50]).plan_by(Discipline::Conservative, &mut Scratch::default());
+    assert_eq!(shorter.starts[0].item.id, JobId(3));
+}
+
 fn need() -> impl Strategy<Value = Need> {
     let counts = (option::of(1..4_u32), option::of(1..12_u32), option::of(1..4_u32), option::of(1..4_u32));
     let rest = (any::<bool>(), any::<bool>(), 0..3_u8, 0..700_u64);
@@ -285,10 +397,12 @@ proptest! {
 
     #[test]
     fn the_same_view_gives_the_same_plan(cluster in cluster()) {
-        let mut scratch = Scratch::default();
-        let first = crate::plan(&cluster, &mut scratch);
-        prop_assert_eq!(&first, &crate::plan(&cluster, &mut scratch));
-        prop_assert_eq!(&first, &cluster.plan());
+        for discipline in [Discipline::Fifo, Discipline::Easy, Discipline::Conservative] {
+            let mut scratch = Scratch::default();
+            let first = cluster.plan_by(discipline, &mut scratch);
+            prop_assert_eq!(&first, &cluster.plan_by(discipline, &mut scratch));
+            prop_assert_eq!(&first, &cluster.plan_by(discipline, &mut Scratch::default()));
+        }
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! What a policy sees, and what it answers.
 
-use std::collections::BTreeMap;
-
 use squall_model::id::{JobId, NodeId};
-use squall_model::job::{Need, PendingReason};
+use squall_model::job::PendingReason;
 use squall_model::policy::Limit;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
+use squall_model::time::Time;
 
 use crate::gate::Gate;
-use crate::topology::{Memory, Topology, Wish};
+use crate::request::Request;
+use crate::topology::{Topology, Wish};
 
 /// What stands in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,22 +20,59 @@ pub struct Item {
     pub array: bool,
 }
 
-/// Cluster and queue, borrowed.
-pub trait View {
+/// What waits, borrowed.
+pub trait Queues {
+    /// What a job asks for.
+    type Need;
     /// How many partitions there are.
     fn partition_count(&self) -> usize;
-    /// A partition.
-    fn partition(&self, at: usize) -> PartitionView<'_>;
+    /// Partitions of a higher tier go first. None: nothing starts in this one.
+    fn tier(&self, partition: usize) -> Option<u32>;
     /// Jobs that may start in a partition, by falling priority, then by rising id.
-    fn queue(&self, partition: usize) -> impl Iterator<Item = Candidate<'_>>;
-    /// A node.
-    fn node(&self, id: NodeId) -> NodeView<'_>;
-    /// Nodes where jobs may start and at least one core is free. May name others too.
-    fn open(&self) -> &NodeSet;
+    fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_, Self::Need>>;
+}
+
+/// Jobs in order. Those that ask for the same for the same time stand in one lane: where the first of a lane finds no
+/// room, none of them does, nor who asks for the same and may run longer.
+pub trait Lanes<C>: Iterator<Item = C> {
+    /// The job that came last found no room: leaves out those who don't find any either.
+    fn close(&mut self);
+}
+
+/// Jobs in order, of which each stands for itself.
+#[derive(Clone, Debug)]
+pub struct Single<I>(pub I);
+
+impl<I: Iterator> Iterator for Single<I> {
+    type Item = I::Item;
+
+    fn next(&mut self) -> Option<I::Item> {
+        self.0.next()
+    }
+}
+
+impl<C, I: Iterator<Item = C>> Lanes<C> for Single<I> {
+    fn close(&mut self) {}
+}
+
+/// What the words of a job's options stand for.
+pub trait Names {
     /// The node of that name.
     fn node_id(&self, name: &str) -> Option<NodeId>;
     /// Memory for each CPU of jobs that name none, MiB; 0: no limit.
     fn memory_per_cpu_mb(&self) -> u64;
+}
+
+/// A cluster and what waits for it, borrowed.
+pub trait View: Queues<Need = Request> {
+    /// A partition.
+    fn partition(&self, at: usize) -> PartitionView<'_>;
+    /// What jobs hold, in the order in which their time limits end them.
+    fn ends(&self) -> impl Iterator<Item = End<'_>>;
+    /// A node.
+    fn node(&self, id: NodeId) -> NodeView<'_>;
+    /// Nodes where jobs may start and at least one core is free. May name others too.
+    fn open(&self) -> &NodeSet;
     /// The network, if nodes are not all alike.
     fn topology(&self) -> Option<&Topology> {
         None
@@ -71,6 +108,8 @@ pub struct PartitionView<'a> {
     pub nodes_max: Option<u32>,
     /// Longest time limit, seconds.
     pub time_max_s: Option<u64>,
+    /// Time limit of jobs that set none, seconds; None: unlimited.
+    pub time_default_s: Option<u64>,
     /// Whether jobs start here.
     pub starts: bool,
 }
@@ -88,15 +127,26 @@ pub struct NodeView<'a> {
     pub usable: bool,
 }
 
-/// A job in the queue, or all tasks of an array that may start.
+/// A job that holds resources.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub struct End<'a> {
+    /// When it ends at the latest. May have passed.
+    pub time: Time,
+    /// What it was given.
+    pub alloc: &'a Alloc,
+    /// The nodes of these that it still holds.
+    pub left: &'a NodeSet,
+}
+
+/// A job in the queue, or all tasks of an array that may start.
+#[derive(Debug)]
+pub struct Candidate<'a, N = Request> {
     /// The job, or an array: each start takes its next task.
     pub item: Item,
     /// Higher goes first.
     pub priority: u32,
     /// What it needs.
-    pub need: &'a Need,
+    pub need: &'a N,
     /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
     pub time_limit_s: Option<Option<u64>>,
     /// What it wishes of the network.
@@ -109,6 +159,14 @@ pub struct Candidate<'a> {
     pub avoid: Option<&'a NodeSet>,
 }
 
+impl<N> Clone for Candidate<'_, N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for Candidate<'_, N> {}
+
 /// Jobs of which only some may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
@@ -119,27 +177,35 @@ pub struct Group {
 }
 
 /// What a policy wants done. Printable, comparable; means nothing until somebody does it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan<G = Alloc> {
     /// What starts, in order.
-    pub starts: Vec<Start>,
-    /// The first job of each partition that has to wait for resources: all behind it wait too.
+    pub starts: Vec<Start<G>>,
+    /// The first job of each partition that has to wait for resources.
     pub heads: Vec<Head>,
+    /// For whom room is kept, and from when on. Who kept nobody up may be missing.
+    pub reserved: Vec<Reserved<G>>,
     /// Jobs that can't start in this partition as the cluster is now, whatever ends; they hold up nobody.
     pub skips: Vec<Skip>,
     /// How many jobs were looked at.
     pub looked_at: u64,
 }
 
+impl<G> Default for Plan<G> {
+    fn default() -> Self {
+        Self { starts: Vec::new(), heads: Vec::new(), reserved: Vec::new(), skips: Vec::new(), looked_at: 0 }
+    }
+}
+
 /// A job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct Start<G = Alloc> {
     /// What.
     pub item: Item,
     /// In which partition.
     pub partition: usize,
     /// On what.
-    pub alloc: Alloc,
+    pub alloc: G,
 }
 
 /// A job waits for resources.
@@ -151,6 +217,19 @@ pub struct Head {
     pub partition: usize,
 }
 
+/// Room is kept for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved<G = Alloc> {
+    /// What.
+    pub item: Item,
+    /// In which partition.
+    pub partition: usize,
+    /// When it starts at the latest, if what runs ends in time.
+    pub time: Time,
+    /// On what.
+    pub alloc: G,
+}
+
 /// A job is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
@@ -160,34 +239,4 @@ pub struct Skip {
     pub partition: usize,
     /// Why.
     pub reason: PendingReason,
-}
-
-/// Memory that a policy uses again from pass to pass. Its content never matters between passes.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// Cores and memory in use on nodes on which this plan has placed something.
-    pub(crate) taken: BTreeMap<NodeId, (CoreSet, u64)>,
-    /// Nodes with free cores after what this plan has placed.
-    pub(crate) open: NodeSet,
-    /// Nodes that wait for blocked partitions of a higher tier.
-    pub(crate) withheld: NodeSet,
-    /// Nodes that could take tasks, and how many.
-    pub(crate) fits: Vec<(NodeId, u32)>,
-    /// What choices by topology keep.
-    pub(crate) network: Memory,
-    /// Nodes of jobs with links of their own, those that this plan starts included.
-    pub(crate) closed: Vec<NodeSet>,
-    /// Licenses that what this plan has placed takes.
-    pub(crate) licenses: BTreeMap<String, u32>,
-}
-
-impl Scratch {
-    pub(crate) fn reset(&mut self, view: &impl View) {
-        self.taken.clear();
-        self.open.clone_from(view.open());
-        self.closed.clear();
-        self.closed.extend_from_slice(view.closed());
-        self.withheld = NodeSet::new();
-        self.licenses.clear();
-    }
 }

@@ -3,6 +3,8 @@
 //! [`run`] simulates one seed with random users and faults; [`tell`] carries out a story; [`Mutation`]s are planted
 //! bugs by which the simulator itself is tested. Whatever happens, the judge compares what clients were told, what
 //! simulated processes did and what the simulated disk holds; the machines' own word counts for nothing.
+//!
+//! [`replay`] runs the scheduling policy alone, over a workload [`Trace`].
 #![forbid(unsafe_code)]
 
 mod agenda;
@@ -13,16 +15,19 @@ mod coverage;
 mod disk;
 mod files;
 mod judge;
+mod metrics;
 mod mutation;
 mod nemesis;
 mod network;
 mod node;
 mod order;
 mod perturb;
+mod replay;
 mod run;
 mod scenario;
 mod seed;
 mod step;
+mod swf;
 mod trace;
 mod tree;
 mod workload;
@@ -30,8 +35,11 @@ mod world;
 
 pub use coverage::{Coverage, Fault, Phase};
 pub use judge::Violation;
+pub use metrics::{Metrics, course};
 pub use mutation::Mutation;
+pub use replay::{Replay, Schedule, replay};
 pub use run::{Report, Settings, run};
 pub use scenario::parse::ParseError;
 pub use scenario::run::{StoryFailure, tell};
 pub use seed::Seed;
+pub use swf::{BadLine, Trace, TraceJob};

@@ -28,6 +28,7 @@ pub(crate) mod sstat;
 pub(crate) mod step;
 pub(crate) mod submission;
 pub(crate) mod token;
+pub(crate) mod trace;
 pub(crate) mod up;
 
 use std::path::Path;

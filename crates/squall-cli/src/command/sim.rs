@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::trace;
 use serde_json::{Map, Value, json};
 use squall_model::time::Span;
 use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
@@ -38,10 +39,13 @@ struct Ask {
 
 /// Runs the command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if trace::is_meant(args) {
+        return trace::run(args);
+    }
     let ask = match parse(args) {
         Ok(ask) => ask,
         Err(problem) => {
-            eprintln!("squall sim: error: {problem}\n{USAGE}");
+            eprint!("squall sim: error: {problem}\n{USAGE}{}", trace::USAGE);
             return ExitCode::from(2);
         }
     };

@@ -30,6 +30,8 @@ pub(crate) struct JobRow {
     pub(crate) cluster: Rc<str>,
     /// Longest list of array tasks; 0: no limit.
     pub(crate) task_list: usize,
+    /// Nodes on which it is expected to start; empty: not known.
+    pub(crate) expected_nodes: String,
 }
 
 /// Rows of a page. Jobs whose spec or owner is missing in the page are left out.
@@ -44,6 +46,7 @@ pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_li
                 clock: clock.clone(),
                 cluster: cluster.clone(),
                 task_list: task_list.unwrap_or(TASK_LIST_LENGTH),
+                expected_nodes: String::new(),
             })
         })
         .collect()

@@ -12,7 +12,7 @@ use plotters::chart::{ChartBuilder, ChartContext, SeriesLabelPosition};
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{Circle, PathElement};
+use plotters::element::{Circle, PathElement, Rectangle};
 use plotters::prelude::Cartesian2d;
 use plotters::series::{DashedLineSeries, LineSeries};
 use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, WHITE};
@@ -39,6 +39,8 @@ pub(crate) enum Stroke {
     Steps,
     /// The points alone.
     Dots,
+    /// A box from each first to each second point.
+    Boxes,
 }
 
 /// Some points with a name.
@@ -179,7 +181,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     for series in &chart.series {
         draw_series(&mut context, chart, series).map_err(|e| failed(&e))?;
     }
-    if chart.series.len() == 1 {
+    if chart.series.iter().filter(|series| !series.name.is_empty()).count() < 2 {
         // The title says what it is.
         return area.present().map_err(|e| failed(&e));
     }
@@ -227,9 +229,16 @@ fn draw_series<B: DrawingBackend>(
     let drawn = match series.stroke {
         Stroke::Line | Stroke::Steps => context.draw_series(LineSeries::new(points, style)),
         Stroke::Dashes => context.draw_series(DashedLineSeries::new(points, 8, 6, style)),
+        Stroke::Boxes => {
+            let corners = points.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+            context.draw_series(corners.map(|corners| Rectangle::new(corners, style)))
+        }
         Stroke::Dots => context.draw_series(points.into_iter().map(|p| Circle::new(p, 4, style))),
     };
     let annotation = drawn.map_err(|e| e.to_string())?;
+    if series.name.is_empty() {
+        return Ok(());
+    }
     let dots = series.stroke == Stroke::Dots;
     annotation.label(&series.name).legend(move |(x, y)| {
         let ends = if dots { [(x + 8, y), (x + 12, y)] } else { [(x, y), (x + 20, y)] };

@@ -43,6 +43,8 @@ use queries::Queries;
 use state::State;
 use waits::Waits;
 
+pub use drive::rehearsal::Rehearsal;
+
 /// A client connection, numbered by who runs the machine. Never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallerId(pub u64);
@@ -157,6 +159,8 @@ pub struct Controller {
     pub(crate) host: String,
     /// This program's version.
     pub(crate) version: String,
+    /// There is no cluster: every node counts as connected.
+    pub(crate) rehearsal: bool,
     /// The journal's disk is full: what needs room is refused.
     pub(crate) disk_full: bool,
     /// The tree.

@@ -111,6 +111,7 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Nodes => "REQUEST_NODE_INFO",
         Request::Partitions => "REQUEST_PARTITION_INFO",
         Request::Config => "REQUEST_BUILD_INFO",
+        Request::Expected => "REQUEST_JOB_START_INFO",
         Request::Licenses => "REQUEST_LICENSE_INFO",
         Request::Ping => "REQUEST_PING",
         Request::Diag { .. } => "REQUEST_STATS_INFO",

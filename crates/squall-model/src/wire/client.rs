@@ -12,7 +12,7 @@ use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
 use crate::wire::fabric::{Bytes, Test, Variable};
-use crate::wire::info::{AccountingRow, Diag, JobsPage, LicenseInfo, NodeInfo, PartitionInfo};
+use crate::wire::info::{AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo};
 use crate::wire::standing::{Priorities, Share};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
@@ -225,6 +225,8 @@ pub enum Request {
     },
     /// `sshare`. Answer: `Shares`.
     Shares,
+    /// `squeue --start`: when those that wait first are expected to start. Answer: `Expected`.
+    Expected,
 }
 
 /// A file for nodes.
@@ -545,6 +547,8 @@ pub enum Answer {
     Priorities(Box<Priorities>),
     /// Accounts and their users, each account before what is below it.
     Shares(Vec<Share>),
+    /// Starts as they are foretold, of jobs that wait.
+    Expected(Vec<ExpectedStart>),
 }
 
 /// A job as users name it: `123` or `123_4`.

@@ -94,6 +94,17 @@ pub struct JobInfo {
     pub steps: Vec<StepInfo>,
 }
 
+/// When and where a job that waits is expected to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedStart {
+    /// The job; an array's next task: the array.
+    pub id: JobId,
+    /// When.
+    pub time: Time,
+    /// Names of the nodes, compressed.
+    pub nodes: String,
+}
+
 /// A step of a running job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepInfo {

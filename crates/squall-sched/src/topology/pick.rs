@@ -14,7 +14,7 @@ use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull};
 const SMALL_NODES: u32 = 8;
 
 /// How a job's traffic and others' go together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Network {
     /// Not said: sensitive if it is more than a few nodes.
     #[default]
@@ -28,7 +28,7 @@ pub enum Network {
 }
 
 /// What a job wishes of the network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wish {
     /// `--network`.
     pub network: Network,

@@ -11,7 +11,9 @@ mod mpi;
 mod place;
 mod put;
 mod query;
+mod replay;
 mod restart;
+mod schedule;
 mod spawn;
 mod submit;
 mod throughput;
@@ -47,6 +49,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench layout     [--json]
        squall bench bluewaters [--seeds N] [--seconds WINDOW] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
+       squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
+       squall bench schedule   [--nodes N] [--pending N] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
 ";
@@ -70,6 +74,11 @@ struct Options {
     /// What each optimisation brings is measured, too.
     ladder: bool,
     emulated: Option<u32>,
+    /// A workload trace, and on how many processors.
+    trace: Option<PathBuf>,
+    procs: Option<u32>,
+    /// A command that does the same.
+    peer: Option<String>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
     json: bool,
@@ -103,6 +112,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "hop" => hop::run,
         "mpi" => mpi::run,
         "wide" => wide::run,
+        "replay" => replay::run,
+        "schedule" => schedule::run,
         "place" => place::run,
         "layout" => layout::run,
         "bluewaters" => blue::run,
@@ -158,6 +169,12 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
                 options.loads.push(Load::named(&name).ok_or_else(|| format!("there is no load `{name}`"))?);
             }
             Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
+            Arg::Long("procs") => options.procs = Some(number(&mut parser)?),
+            Arg::Long("peer") => {
+                let command = parser.value().map_err(|e| e.to_string())?;
+                options.peer = Some(command.to_string_lossy().into_owned());
+            }
+            Arg::Value(trace) if options.trace.is_none() => options.trace = Some(trace.into()),
             Arg::Long("json") => options.json = true,
             other => return Err(other.unexpected().to_string()),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use squall_model::config::{Config, RoutePolicy};
+use squall_model::config::{Config, RoutePolicy, SchedulerType};
 use squall_model::duration::format_memory_mb;
 use squall_model::limits;
 use squall_model::wire::client::{Answer, Request};
@@ -50,7 +50,6 @@ const FIXED: &[(&str, &str)] = &[
     ("PrologFlags", "(null)"),
     ("PrologSlurmctld", "(null)"),
     ("PropagateResourceLimits", "ALL"),
-    ("SchedulerParameters", "(null)"),
     ("SlurmctldParameters", "(null)"),
     ("SlurmdParameters", "(null)"),
     ("SwitchType", "switch/none"),
@@ -83,6 +82,11 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         RoutePolicy::FanOut => "route/default",
         RoutePolicy::Topology => "route/topology",
     };
+    let scheduler = match config.scheduler_type {
+        SchedulerType::Backfill => "sched/backfill",
+        SchedulerType::Builtin => "sched/builtin",
+    };
+    let parameters = String::from(config.scheduler_parameters);
     vec![
         ("AccountingStorageEnforce", words("none")),
         ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
@@ -123,7 +127,8 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("Prolog", words("(null)")),
         ("ReturnToService", words("1")),
         ("RoutePlugin", words(route)),
-        ("SchedulerType", words("sched/builtin")),
+        ("SchedulerParameters", if parameters.is_empty() { words("(null)") } else { parameters }),
+        ("SchedulerType", words(scheduler)),
         ("SelectType", words("select/cons_tres")),
         ("SelectTypeParameters", words("CR_CPU_MEMORY")),
         ("SlurmctldTimeout", seconds(120)),

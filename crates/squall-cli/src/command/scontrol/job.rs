@@ -11,7 +11,7 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::id_of;
 use crate::command::scontrol::{Manner, record};
 use crate::command::squeue::fields::requeue;
-use crate::command::squeue::{job_rows, json};
+use crate::command::squeue::{expect, job_rows, json};
 use crate::format::job::JobRow;
 use crate::format::json::document;
 use crate::format::words;
@@ -35,7 +35,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
             return Err(Fail(1));
         }
     }
-    let rows = job_rows(call, page)?;
+    let mut rows = job_rows(call, page)?;
+    expect(call, &mut rows);
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
         let jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
@@ -179,10 +180,14 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         Memory::PerNodeMb(mb) => format!("MinMemoryNode={}", format_memory_mb(mb)),
         Memory::PerCpuMb(mb) => format!("MinMemoryCPU={}", format_memory_mb(mb)),
     };
+    let expected = match row.expected_nodes.as_str() {
+        "" => String::new(),
+        nodes => format!(" SchedNodeList={nodes}"),
+    };
     let mut lines = vec![
         format!("Partition={} AllocNode:Sid={}:0", info.partition, null(&row.spec.submit_host)),
         format!("ReqNodeList={} ExcNodeList={}", or_null(need.nodelist.as_ref()), or_null(need.exclude.as_ref())),
-        format!("NodeList={}", info.nodes),
+        format!("NodeList={}{expected}", info.nodes),
     ];
     if row.started() && !info.batch_host.is_empty() {
         lines.push(format!("BatchHost={}", info.batch_host));

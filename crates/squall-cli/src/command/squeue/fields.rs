@@ -120,7 +120,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["ResizeTime"], '\0', "RESIZE_TIME", |_| "N/A".to_owned()),
     F::new(&["RestartCnt"], '\0', "RESTART_COUNT", |j| j.restarts().to_string()),
     F::new(&["Runtime"], '\0', "RUNTIME", |j| format_short(j.time_used())),
-    F::new(&["SchedNodes"], 'Y', "SCHEDNODES", |_| null(None)),
+    F::new(&["SchedNodes"], 'Y', "SCHEDNODES", |j| null(Some(&j.expected_nodes))),
     F::new(&["SCT"], 'z', "S:C:T", |j| {
         let part = |name| j.other(name).unwrap_or("*").to_owned();
         format!("{}:{}:{}", part("sockets-per-node"), part("cores-per-socket"), part("threads-per-core"))

@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use squall_model::job::ArrayTask;
+use squall_model::job::{ArrayTask, JobState};
 use squall_model::time::Time;
-use squall_model::wire::client::{JobSelection, StateFilter};
+use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
 use squall_model::wire::info::JobsPage;
 
 use crate::command::listing::arguments::{Arguments, Known, Value};
@@ -254,6 +254,9 @@ fn list(
     let now = page.now;
     let mut rows = job_rows(call, page)?;
     filter(&mut rows, plan);
+    if plan.start {
+        expect(call, &mut rows);
+    }
     if plan.each_task && dialect.is_some() {
         rows = rows.into_iter().flat_map(each_task).collect();
     }
@@ -278,6 +281,21 @@ pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow
     let cluster = call.cluster(WHAT)?;
     let length = call.variable("SLURM_BITSTR_LEN").and_then(|v| v.parse().ok());
     Ok(rows(page, &clock, &cluster, length))
+}
+
+/// Adds to jobs that wait when and where they are expected to start.
+pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
+    let waits = |row: &&mut JobRow| row.info.state == JobState::Pending;
+    if !rows.iter_mut().any(|row| waits(&row)) {
+        return;
+    }
+    let Ok(Answer::Expected(starts)) = call.controller.ask(&Request::Expected) else { return };
+    for row in rows.iter_mut().filter(waits) {
+        if let Ok(at) = starts.binary_search_by_key(&row.info.id, |start| start.id) {
+            row.info.start = Some(starts[at].time);
+            row.expected_nodes.clone_from(&starts[at].nodes);
+        }
+    }
 }
 
 fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
@@ -310,6 +328,7 @@ fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
             clock: row.clock.clone(),
             cluster: row.cluster.clone(),
             task_list: row.task_list,
+            expected_nodes: row.expected_nodes.clone(),
         }
     }))
 }

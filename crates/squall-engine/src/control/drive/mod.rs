@@ -1,10 +1,13 @@
 //! From state to effects: sends, answers and the events that time and nodes bring about.
 
 pub(crate) mod depend;
+pub(crate) mod forecast;
+pub(crate) mod lanes;
 pub(crate) mod network;
 pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod queue;
+pub(crate) mod rehearsal;
 pub(crate) mod shutdown;
 pub(crate) mod starved;
 pub(crate) mod timers;

@@ -64,7 +64,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::Configured { .. } | Event::PartitionSet { .. } | Event::PolicyChanged { .. } => cluster_changed(c, now),
         Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
             refresh(c, *node);
-            c.queue.wake_parked();
+            c.queue.wake_parked(&c.state);
         }
         Event::NodesSet { nodes, admin, .. } => {
             for node in nodes.iter() {
@@ -73,7 +73,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
                     c.todo.condemned.insert(node);
                 }
             }
-            c.queue.wake_parked();
+            c.queue.wake_parked(&c.state);
         }
         Event::JobSubmitted { id, .. } => submitted(c, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
@@ -100,6 +100,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.queue.wake_watchers(&c.state, *id);
         }
         Event::JobSuspended { id, .. } => {
+            c.queue.note_end(&c.state, *id);
             arm_limit(c, now, *id);
             c.todo.touched.insert(*id);
         }
@@ -120,6 +121,7 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     }
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
+    c.queue.note_end(&c.state, id);
     arm_limit(c, now, id);
     let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
@@ -141,6 +143,7 @@ fn ending(c: &mut Controller, id: JobId) {
 
 /// A node let go of a job: it may have ended, or wait again.
 fn released(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
     let Some(job) = c.state.jobs.get(&id) else { return };
     c.todo.touched.insert(id);
     if matches!(job.phase, Phase::Pending | Phase::Ended(_)) {
@@ -164,6 +167,7 @@ fn released(c: &mut Controller, id: JobId) {
 
 /// A job, a task or tasks of an array ended.
 fn ended(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
     c.todo.touched.insert(id);
     let job = c.state.jobs.get(&id);
     let task = job.and_then(|job| job.task);
@@ -192,6 +196,7 @@ fn ended(c: &mut Controller, id: JobId) {
 }
 
 fn updated(c: &mut Controller, now: Time, id: JobId) {
+    c.queue.note_end(&c.state, id);
     c.queue.names.note(&c.state, id);
     c.queue.wake_throttled(&c.state, id);
     let single = c.queue.names.single_like(&c.state, id);
@@ -244,7 +249,7 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
 /// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.
 pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
     let open = c.state.node(id).is_some_and(|node| node.usable() && node.free_cpus() > 0)
-        && c.links.get(id).is_some()
+        && (c.rehearsal || c.links.get(id).is_some())
         && !c.strays.contains_key(&id);
     if open {
         c.queue.open.insert(id);

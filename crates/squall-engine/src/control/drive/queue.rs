@@ -4,20 +4,23 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use squall_model::config::SchedulerType;
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, JobSpec, Outcome, Owner, PendingReason};
+use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
-use squall_sched::{Gate, Group, Item, Skip};
+use squall_sched::{Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
+use super::lanes::{KindId, Kinds, Line, Place, Shape};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
-use crate::control::limits;
 use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Queue as Standing};
+use crate::control::{facts, limits};
 
 /// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
 const PRIORITY_FIRST: u32 = 4_294_901_760;
@@ -29,7 +32,15 @@ const WOKEN_AT_ONCE: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// What may start, by partition.
-    ready: Vec<BTreeSet<Place>>,
+    ready: Vec<Line>,
+    /// What those ask for.
+    pub(crate) kinds: Kinds,
+    /// How many passes there were.
+    passes: u64,
+    /// When the time limits of jobs that hold resources end them.
+    pub(crate) ends: BTreeSet<(Time, JobId)>,
+    /// The same by job.
+    end_of: BTreeMap<JobId, Time>,
     /// The first in each partition that had to wait for resources at the last pass.
     heads: Vec<Option<Place>>,
     /// What can't start as the cluster is, and why.
@@ -58,20 +69,6 @@ pub(crate) struct Queue {
     pub(crate) dirty: BTreeSet<Item>,
     /// Something may be able to start.
     pub(crate) kick: bool,
-}
-
-/// A place in a partition's queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    priority: Reverse<u32>,
-    item: Item,
-}
-
-impl Place {
-    /// What stands there.
-    pub(crate) fn item(&self) -> Item {
-        self.item
-    }
 }
 
 /// Jobs by user and name (a hash of it), for `singleton`. Nothing is noted before the first job that asks for it.
@@ -149,6 +146,18 @@ impl<'a> Pending<'a> {
     /// Its priority: as set, or by age and `--nice`. At least 1.
     pub(crate) fn priority(&self) -> u32 {
         priority(self.item.id, self.spec, self.standing)
+    }
+    /// Its place in a queue.
+    fn place(&self) -> Place {
+        Place { priority: Reverse(self.priority()), item: self.item }
+    }
+    /// What it asks for, and for how long. None: nobody in a queue asks for that.
+    fn shape(&self, kinds: &Kinds) -> Option<Shape> {
+        Some(self.shaped(kinds.find(self.spec)?))
+    }
+    fn shaped(&self, kind: KindId) -> Shape {
+        let limit = self.standing.time_limit_s.or(self.spec.limit_s());
+        Shape { kind, limit_s: limit.map(|limit| limit.unwrap_or(UNLIMITED_S)) }
     }
     /// For the judgement of its dependency.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
@@ -244,36 +253,59 @@ impl Queue {
         self.watchers.clear();
         self.dirty.clear();
         self.names = Names::default();
+        self.kinds = Kinds::default();
         self.kick = true;
+        self.ends.clear();
+        self.end_of.clear();
+        state.jobs.keys().for_each(|&id| self.note_end(state, id));
         let mut ready = vec![Vec::new(); partitions];
         let mut place = |pending: Pending<'_>| {
             let (starts, entered) = self.judge(state, timers, now, &pending);
             if entered == Entered::Hopeless {
                 self.dirty.insert(pending.item);
             }
-            for at in partitions_of(state, pending.spec).filter(|_| starts) {
-                ready[at].push(Place { priority: Reverse(pending.priority()), item: pending.item });
+            let Some(shape) = self.shape(state, &pending).filter(|_| starts) else { return };
+            for at in partitions_of(state, pending.spec) {
+                ready[at].push((shape, pending.place()));
             }
         };
         state.jobs.iter().filter(|(_, job)| job.is_pending()).for_each(|(&id, job)| place(pending_job(id, job)));
         let arrays = state.arrays.keys().filter_map(|&id| pending(state, Item { id, array: true }));
         arrays.for_each(place);
-        self.ready = ready.into_iter().map(|places| places.into_iter().collect()).collect();
+        let (kinds, passes) = (&mut self.kinds, self.passes);
+        self.ready = ready.into_iter().map(|places| Line::of(places, kinds, passes)).collect();
+    }
+
+    /// What a pending item asks for. None: it can't be had here; the item is parked.
+    fn shape(&mut self, state: &State, pending: &Pending<'_>) -> Option<Shape> {
+        let kind = self.kinds.enter(state, pending.spec);
+        if kind.is_none() {
+            self.parked.insert(pending.item, PendingReason::BadConstraints);
+        }
+        kind.map(|kind| pending.shaped(kind))
+    }
+
+    /// Notes when a job's time limit ends it, if it holds resources.
+    pub(crate) fn note_end(&mut self, state: &State, id: JobId) {
+        let job = state.jobs.get(&id);
+        let end = job.and_then(|job| {
+            let run = job.run()?;
+            Some(facts::end_time(state, job, run).unwrap_or(run.start + UNLIMITED))
+        });
+        let before = match end {
+            Some(end) => self.end_of.insert(id, end),
+            None => self.end_of.remove(&id),
+        };
+        if before != end {
+            before.map(|before| self.ends.remove(&(before, id)));
+            self.ends.extend(end.map(|end| (end, id)));
+        }
     }
 
     /// Takes an item out of wherever it stands. To be called while state still says what put it there.
     pub(crate) fn withdraw(&mut self, state: &State, timers: &mut Timers, item: Item) {
         let Some(pending) = pending(state, item) else { return };
-        let place = Place { priority: Reverse(pending.priority()), item };
-        for at in partitions_of(state, pending.spec) {
-            if let Some(ready) = self.ready.get_mut(at)
-                && ready.remove(&place)
-                && self.heads[at] == Some(place)
-            {
-                self.heads[at] = None;
-                self.kick = true;
-            }
-        }
+        self.take_out(state, &pending);
         self.unpark(state, &pending);
         if let Some(task) = pending.task {
             self.throttled.remove(&(task.array, item));
@@ -349,16 +381,30 @@ impl Queue {
 
     /// Into the queues of its partitions, or out of them.
     fn put(&mut self, state: &State, pending: &Pending<'_>, ready: bool) {
-        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        if !ready {
+            self.take_out(state, pending);
+            return;
+        }
+        let Some(shape) = self.shape(state, pending) else { return };
+        let (place, backfills) = (pending.place(), state.config.scheduler_type == SchedulerType::Backfill);
         for at in partitions_of(state, pending.spec) {
-            let (Some(queue), Some(head)) = (self.ready.get_mut(at), self.heads.get_mut(at)) else { continue };
-            if ready {
-                // Behind a job that waits for resources nothing starts.
-                if queue.insert(place) && head.is_none_or(|head| place < head) {
-                    self.kick = true;
-                }
-            } else if queue.remove(&place) && *head == Some(place) {
-                *head = None;
+            let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
+            // Behind a job that waits for resources nothing starts, but what fits beside it.
+            let Some(untried) = line.insert(&mut self.kinds, shape, place, self.passes) else { continue };
+            if head.is_none_or(|head| place < head) || (backfills && untried) {
+                self.kick = true;
+            }
+        }
+    }
+
+    /// Out of the queues of its partitions.
+    fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
+        let Some(shape) = pending.shape(&self.kinds) else { return };
+        let place = pending.place();
+        for at in partitions_of(state, pending.spec) {
+            let Some(line) = self.ready.get_mut(at) else { continue };
+            if line.remove(&mut self.kinds, shape, place) && self.heads[at] == Some(place) {
+                self.heads[at] = None;
                 self.kick = true;
             }
         }
@@ -387,20 +433,22 @@ impl Queue {
         }
     }
     /// The cluster changed: what could not start on it is looked at again.
-    pub(crate) fn wake_parked(&mut self) {
+    pub(crate) fn wake_parked(&mut self, state: &State) {
+        self.kinds.read_names(state);
         self.dirty.extend(self.parked.keys().copied());
         self.kick = true;
     }
-    /// What may start in a partition, in order.
-    pub(crate) fn ready(&self, partition: usize) -> impl Iterator<Item = Item> {
-        self.ready.get(partition).into_iter().flatten().map(|place| place.item)
+    /// What may start in a partition.
+    pub(crate) fn line(&self, partition: usize) -> Option<&Line> {
+        self.ready.get(partition)
     }
     /// Notes which job holds up each partition.
     pub(crate) fn set_heads(&mut self, state: &State, heads: &[squall_sched::Head]) {
+        self.passes += 1;
         self.heads.iter_mut().for_each(|head| *head = None);
         for head in heads {
             let Some(pending) = pending(state, head.item) else { continue };
-            let place = Place { priority: Reverse(pending.priority()), item: head.item };
+            let place = pending.place();
             if let Some(slot) = self.heads.get_mut(head.partition) {
                 *slot = Some(place);
             }
@@ -409,10 +457,11 @@ impl Queue {
     /// Takes a job that can't start in a partition out of its queue.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
-        let place = Place { priority: Reverse(pending.priority()), item: skip.item };
-        if let Some(ready) = self.ready.get_mut(skip.partition) {
-            ready.remove(&place);
+        let shape = pending.shape(&self.kinds);
+        if let Some((line, shape)) = self.ready.get_mut(skip.partition).zip(shape) {
+            line.remove(&mut self.kinds, shape, pending.place());
         }
+        let place = pending.place();
         match skip.reason {
             PendingReason::Licenses => self.starved.add(pending.spec, place),
             PendingReason::Limit(..) => {
@@ -433,7 +482,7 @@ impl Queue {
 
     /// Takes an item out of those that can't start.
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
-        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        let place = pending.place();
         match self.parked.remove(&pending.item) {
             Some(PendingReason::Licenses) => self.starved.remove(pending.spec, place),
             Some(PendingReason::Limit(..)) => {
@@ -523,10 +572,11 @@ impl Queue {
             let inactive = states.contains(&PartitionState::Inactive);
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
-        let place = Place { priority: Reverse(pending.priority()), item: pending.item };
+        let place = pending.place();
         let standing = indices.iter().filter_map(|&at| Some((self.ready.get(at)?, self.heads.get(at)?)));
         let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
-        for (_, head) in standing.filter(|(ready, _)| ready.contains(&place)) {
+        let Some(shape) = pending.shape(&self.kinds) else { return reason };
+        for (_, head) in standing.filter(|(line, _)| line.contains(shape, place)) {
             match head {
                 Some(head) if *head == place => return PendingReason::Resources,
                 Some(head) if *head < place => reason = PendingReason::Priority,

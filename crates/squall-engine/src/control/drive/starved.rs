@@ -6,7 +6,7 @@ use squall_model::job::JobSpec;
 use squall_model::license;
 use squall_sched::Item;
 
-use super::queue::Place;
+use super::lanes::Place;
 
 /// Who waits for which license.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Starved {
     pub(crate) fn woken(&self, spec: &JobSpec) -> Vec<Item> {
         let back = spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
         let first = back.iter().filter_map(|(name, count)| Some(self.0.get(name)?.iter().take(*count as usize)));
-        first.flatten().map(Place::item).collect()
+        first.flatten().map(|place| place.item).collect()
     }
 }
 

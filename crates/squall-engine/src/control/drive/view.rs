@@ -5,8 +5,9 @@ use squall_model::policy::Limit;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
-use squall_sched::{Candidate, Gate, Item, NodeView, PartitionView, View};
+use squall_sched::{Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, View};
 
+use super::lanes::Ordered;
 use super::queue::{Queue, pending};
 use crate::control::limits;
 use crate::control::state::State;
@@ -22,34 +23,48 @@ pub(crate) struct Sight<'a> {
     pub(crate) now: Time,
 }
 
-impl View for Sight<'_> {
+impl Queues for Sight<'_> {
+    type Need = Request;
+
     fn partition_count(&self) -> usize {
         self.state.partitions.len()
     }
+    fn tier(&self, partition: usize) -> Option<u32> {
+        let partition = &self.state.partitions[partition];
+        partition.starts_jobs().then_some(partition.config.priority_tier)
+    }
+    fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
+        Ordered::new(*self, partition)
+    }
+}
+
+impl Names for State {
+    fn node_id(&self, name: &str) -> Option<NodeId> {
+        Self::node_id(self, name)
+    }
+    fn memory_per_cpu_mb(&self) -> u64 {
+        self.config.def_mem_per_cpu_mb
+    }
+}
+
+impl View for Sight<'_> {
     fn partition(&self, at: usize) -> PartitionView<'_> {
         let partition = &self.state.partitions[at];
+        let config = &partition.config;
         PartitionView {
             nodes: &partition.nodes,
-            tier: partition.config.priority_tier,
-            nodes_min: partition.config.min_nodes.max(1),
-            nodes_max: partition.config.max_nodes,
-            time_max_s: partition.config.max_time_s,
+            tier: config.priority_tier,
+            nodes_min: config.min_nodes.max(1),
+            nodes_max: config.max_nodes,
+            time_max_s: config.max_time_s,
+            time_default_s: config.default_time_s.or(config.max_time_s),
             starts: partition.starts_jobs(),
         }
     }
-    fn queue(&self, partition: usize) -> impl Iterator<Item = Candidate<'_>> {
-        self.queue.ready(partition).filter_map(|item| {
-            let pending = pending(self.state, item)?;
-            Some(Candidate {
-                item,
-                priority: pending.priority(),
-                need: &pending.spec.need,
-                time_limit_s: pending.standing.time_limit_s.or(pending.spec.limit_s()),
-                wish: self.queue.wish(self.state, &pending),
-                copies: pending.copies(self.state),
-                group: pending.group(self.state),
-                avoid: if item.array { None } else { self.queue.avoid.get(&item.id) },
-            })
+    fn ends(&self) -> impl Iterator<Item = End<'_>> {
+        self.queue.ends.iter().filter_map(|&(time, id)| {
+            let run = self.state.jobs.get(&id)?.run()?;
+            Some(End { time, alloc: &run.alloc, left: &run.left })
         })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
@@ -59,12 +74,6 @@ impl View for Sight<'_> {
     }
     fn open(&self) -> &NodeSet {
         &self.queue.open
-    }
-    fn node_id(&self, name: &str) -> Option<NodeId> {
-        self.state.node_id(name)
-    }
-    fn memory_per_cpu_mb(&self) -> u64 {
-        self.state.config.def_mem_per_cpu_mb
     }
     fn topology(&self) -> Option<&Topology> {
         Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())

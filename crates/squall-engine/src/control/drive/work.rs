@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use squall_model::config::SchedulerType;
 use squall_model::event::{Event, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
@@ -10,7 +11,7 @@ use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
-use squall_sched::{Item, Start};
+use squall_sched::{Discipline, Item, Nodes, Rules, Start};
 
 use super::queue::{self, Entered};
 use super::timers::Timer;
@@ -130,7 +131,15 @@ pub(super) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
 /// One scheduling pass.
 pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.look_at_network(&c.state, now);
-    let plan = squall_sched::plan(&Sight { state: &c.state, queue: &c.queue, now }, &mut c.scratch);
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let config = &c.state.config;
+    let discipline = match config.scheduler_type {
+        SchedulerType::Backfill => Discipline::Easy,
+        SchedulerType::Builtin => Discipline::Fifo,
+    };
+    let depth = config.scheduler_parameters.bf_max_job_test;
+    let mut room = Nodes::new(&sight, &mut c.scratch, now, config.scheduler_parameters.window());
+    let plan = squall_sched::plan(&sight, &mut room, Rules { discipline, depth });
     c.diag.cycles += 1;
     c.diag.cycle_depth_total += plan.looked_at;
     for skip in plan.skips {

@@ -88,6 +88,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
         Request::Nodes => Ok(Some(query::nodes(c))),
         Request::Partitions => Ok(Some(query::partitions(c))),
+        Request::Expected => Ok(Some(query::expected(c, ask))),
         Request::Licenses => Ok(Some(query::licenses(c))),
         Request::Config => Ok(Some(query::config(c))),
         Request::Ping => Ok(Some(query::ping(c))),

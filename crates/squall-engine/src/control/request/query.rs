@@ -1,14 +1,20 @@
 //! Questions: jobs, nodes, partitions, configuration, counters, facts of an allocation.
 
+use std::collections::BTreeMap;
+
 use squall_model::config::NodeConfig;
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::Digest;
 use squall_model::wire::client::{Answer, JobSelection, Refusal};
+use squall_model::wire::info::ExpectedStart;
+use squall_sched::{Item, Reserved};
 
 use super::rights::{Deed, can};
 use super::select::select_to_show;
 use super::{Ask, Reply};
+use crate::control::drive::forecast;
+use crate::control::info::cluster::names;
 use crate::control::info::page::Pages;
 use crate::control::info::{cluster, job};
 use crate::control::state::{Found, State};
@@ -45,6 +51,23 @@ pub(crate) fn jobs(
     let pages = pages.finish(unknown, ask.now);
     out.answers.extend(pages.into_iter().map(|page| (ask.caller, Answer::Jobs(Box::new(page)))));
     Ok(None)
+}
+
+/// When those that wait first are expected to start: each once, in the partition where it starts first.
+pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
+    let mut first: BTreeMap<Item, Reserved> = BTreeMap::new();
+    for reserved in forecast::starts(c, ask.now) {
+        let known = first.get(&reserved.item).is_some_and(|known| known.time <= reserved.time);
+        if !known {
+            first.insert(reserved.item, reserved);
+        }
+    }
+    let starts = first.into_iter().map(|(item, reserved)| ExpectedStart {
+        id: item.id,
+        time: reserved.time,
+        nodes: names(&c.state, &reserved.alloc.nodes()),
+    });
+    Answer::Expected(starts.collect())
 }
 
 /// What a running allocation is. Its owner alone is told: who knows it may start steps in it.

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, Digest, JobKind, JobSpec};
-use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 
 use super::{Ask, Reply, admit, standing};
-use crate::control::drive::queue::partitions_of;
-use crate::control::drive::view::Sight;
+use crate::control::drive::forecast;
 use crate::control::state::State;
-use crate::control::{Controller, Out, facts};
+use crate::control::{Controller, Out};
 
 /// What comes with a submission.
 #[derive(Debug)]
@@ -91,29 +89,13 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
         && known.array.as_ref().map(|array| &array.indices) == spec.array.as_ref().map(|array| &array.indices)
 }
 
-/// `sbatch --test-only`: an estimate. On resources that are free, at once; else when what runs there has reached
-/// its time limits.
+/// `sbatch --test-only`: when and where it would start, behind all that wait.
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
     let mut spec = spec.clone();
     standing::settle(&c.state, &ask.who.owner, &mut spec)?;
     let spec = &spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
-    let sight = Sight { state: &c.state, queue: &c.queue, now: ask.now };
-    let places: Vec<usize> = partitions_of(&c.state, spec).collect();
-    let mut best: Option<(Time, usize, squall_model::resource::Alloc)> = None;
-    for at in places {
-        let free = squall_sched::fits_now(&sight, &mut c.scratch, &spec.need, at);
-        let candidate = match free {
-            Some(alloc) => (ask.now.max(spec.begin.unwrap_or(ask.now)), at, alloc),
-            None => match squall_sched::feasible(&sight, &mut c.scratch, &spec.need, at) {
-                Some(alloc) => (drained(&c.state, at, ask.now), at, alloc),
-                None => continue,
-            },
-        };
-        if best.as_ref().is_none_or(|(time, _, _)| candidate.0 < *time) {
-            best = Some(candidate);
-        }
-    }
+    let best = forecast::trial(c, ask.now, spec);
     let (time, at, alloc) = best.ok_or_else(|| Refusal::NodeConfigNotAvailable("nodes".to_owned()))?;
     let names = alloc.nodes();
     let names = names.iter().filter_map(|id| c.state.node(id)).map(|node| node.name.as_str());
@@ -125,17 +107,4 @@ pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
         partition: c.state.partitions[at].config.name.clone(),
     };
     Ok(Some(answer))
-}
-
-/// When everything that runs on a partition's nodes has reached its limit; unlimited jobs count as a year.
-fn drained(state: &State, partition: usize, now: Time) -> Time {
-    const YEAR_S: u64 = 365 * 86_400;
-    let nodes = &state.partitions[partition].nodes;
-    let jobs = nodes.iter().filter_map(|id| state.node(id)).flat_map(|node| &node.jobs);
-    let ends = jobs.filter_map(|id| {
-        let job = state.jobs.get(id)?;
-        let run = job.run()?;
-        Some(facts::end_time(state, job, run).unwrap_or(now + Span::from_secs(YEAR_S)))
-    });
-    ends.max().unwrap_or(now).max(now)
 }

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod arrays;
+mod backfill;
 mod dependencies;
 mod driver;
 mod fuzz;

@@ -1,0 +1,261 @@
+//! `squall sim TRACE.swf`: a workload trace under one policy or several, by the policy code that runs the controller.
+
+mod pictures;
+mod progress;
+mod show;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use flate2::bufread::MultiGzDecoder;
+use lexopt::Arg;
+use squall_sched::Discipline;
+use squall_sim::{Metrics, Replay, Schedule, Trace, replay};
+
+use self::progress::Progress;
+use crate::command::bench::number;
+
+pub(crate) const USAGE: &str = "\
+usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a workload trace on N processors
+                  [--json] [--csv FILE] [--pictures DIR] [--threads N]
+policies: fcfs, easy (the default), easy-sjbf, conservative; or all
+";
+
+/// Policies by the names under which traces' literature knows them.
+const POLICIES: [(&str, Discipline); 4] = [
+    ("fcfs", Discipline::Fifo),
+    ("easy", Discipline::Easy),
+    ("easy-sjbf", Discipline::EasyShortest),
+    ("conservative", Discipline::Conservative),
+];
+
+/// What the command line asks for.
+struct Ask {
+    trace: PathBuf,
+    policies: Vec<&'static str>,
+    processors: Option<u32>,
+    json: bool,
+    csv: Option<PathBuf>,
+    pictures: Option<PathBuf>,
+    threads: usize,
+}
+
+/// A trace under a policy.
+pub(crate) struct Run {
+    /// Its name.
+    pub(crate) policy: &'static str,
+    /// When each job started.
+    pub(crate) schedule: Schedule,
+    /// What it is judged by.
+    pub(crate) metrics: Metrics,
+    /// How long the replay took, seconds.
+    pub(crate) took_s: f64,
+}
+
+impl Run {
+    /// Jobs replayed each second.
+    pub(crate) fn jobs_per_s(&self) -> f64 {
+        self.metrics.jobs as f64 / self.took_s.max(1e-9)
+    }
+}
+
+/// Whether these arguments name a trace.
+pub(crate) fn is_meant(args: &[OsString]) -> bool {
+    args.iter().any(|arg| is_trace(Path::new(arg)))
+}
+
+fn is_trace(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    !name.starts_with('-') && [".swf", ".swf.gz", ".swf-ext", ".swf-ext.gz"].iter().any(|end| name.ends_with(end))
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let ask = match parse(args) {
+        Ok(ask) => ask,
+        Err(problem) => {
+            eprint!("squall sim: error: {problem}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match answer(&ask) {
+        Ok(text) => {
+            crate::print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("squall sim: error: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(args: &[OsString]) -> Result<Ask, String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut trace, mut policies) = (None, Vec::new());
+    let (mut processors, mut json, mut csv, mut pictures, mut wanted) = (None, false, None, None, threads);
+    let mut parser = lexopt::Parser::from_args(args.to_vec());
+    let text = |parser: &mut lexopt::Parser| parser.value().map_err(|e| e.to_string());
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Arg::Long("policy") => policies.extend(named(&text(&mut parser)?.to_string_lossy())?),
+            Arg::Long("procs") => match number(&mut parser)? {
+                0 => return Err("--procs: at least one processor is needed".into()),
+                count => processors = Some(count),
+            },
+            Arg::Long("threads") => wanted = number(&mut parser)?,
+            Arg::Long("json") => json = true,
+            Arg::Long("csv") => csv = Some(text(&mut parser)?.into()),
+            Arg::Long("pictures") => pictures = Some(text(&mut parser)?.into()),
+            Arg::Value(file) if trace.is_none() => trace = Some(PathBuf::from(file)),
+            Arg::Value(file) => return Err(format!("{}: one trace at a time", file.display())),
+            other => return Err(other.unexpected().to_string()),
+        }
+    }
+    if policies.is_empty() {
+        policies.push("easy");
+    }
+    let trace = trace.ok_or("a trace is needed")?;
+    Ok(Ask { trace, policies, processors, json, csv, pictures, threads: wanted.max(1) })
+}
+
+/// Policies by name.
+fn named(text: &str) -> Result<Vec<&'static str>, String> {
+    if text == "all" {
+        return Ok(POLICIES.iter().map(|(name, _)| *name).collect());
+    }
+    let find = |word: &str| {
+        let known = POLICIES.iter().find(|(name, _)| *name == word);
+        known.map(|(name, _)| *name).ok_or_else(|| format!("--policy: there is no policy `{word}`"))
+    };
+    text.split(',').map(find).collect()
+}
+
+/// Reads a trace, packed by gzip or not.
+pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String> {
+    let problem = |e: std::io::Error| format!("{}: {e}", path.display());
+    let mut bytes = Vec::new();
+    let file = BufReader::new(File::open(path).map_err(problem)?);
+    if path.extension().is_some_and(|end| end == "gz") {
+        MultiGzDecoder::new(file).read_to_end(&mut bytes).map_err(problem)?;
+    } else {
+        BufReader::new(file).read_to_end(&mut bytes).map_err(problem)?;
+    }
+    let trace = Trace::read(&String::from_utf8_lossy(&bytes), processors);
+    let trace = trace.map_err(|bad| format!("{}: {bad}", path.display()))?;
+    if trace.jobs.is_empty() {
+        return Err(format!("{}: no job in it could run on this machine", path.display()));
+    }
+    Ok(trace)
+}
+
+/// Replays a trace under a policy.
+pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize)) -> Run {
+    let discipline = POLICIES.iter().find(|(name, _)| *name == policy).map(|(_, d)| *d).unwrap_or_default();
+    let processors = trace.processors.unwrap_or(1);
+    let begin = Instant::now();
+    let schedule = replay(&trace.jobs, &Replay { processors, discipline }, watch);
+    let took_s = begin.elapsed().as_secs_f64();
+    let metrics = Metrics::of(&trace.jobs, &schedule.starts, processors);
+    Run { policy, schedule, metrics, took_s }
+}
+
+fn answer(ask: &Ask) -> Result<String, String> {
+    let trace = load(&ask.trace, ask.processors)?;
+    let runs = all(ask, &trace);
+    if let Some(file) = &ask.csv {
+        std::fs::write(file, show::csv(&trace, &runs)).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    if let Some(folder) = &ask.pictures {
+        pictures::draw(&trace, &runs, folder)?;
+    }
+    let name = ask.trace.file_name().unwrap_or_default().to_string_lossy();
+    Ok(if ask.json { show::json(&name, &trace, &runs) } else { show::table(&name, &trace, &runs) })
+}
+
+/// All policies, each on a CPU of its own as far as there are some.
+fn all(ask: &Ask, trace: &Trace) -> Vec<Run> {
+    let progress = Progress::new(trace.jobs.len() * ask.policies.len());
+    let next = AtomicUsize::new(0);
+    let runs = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..ask.threads.min(ask.policies.len()) {
+            scope.spawn(|| {
+                while let Some(&policy) = ask.policies.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut before = 0;
+                    let run = under(policy, trace, |started| {
+                        progress.more(started - before);
+                        before = started;
+                    });
+                    runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+                }
+            });
+        }
+    });
+    progress.end();
+    let mut runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    runs.sort_by_key(|run| ask.policies.iter().position(|policy| *policy == run.policy));
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::{is_meant, load, named, parse, show, under};
+
+    const TRACE: &str = "; MaxProcs: 4\n\
+        1 0 -1 100 3 -1 -1 3 100 -1 1 1 1 -1 1 -1 -1 -1\n\
+        2 1 -1 100 4 -1 -1 4 100 -1 1 1 1 -1 1 -1 -1 -1\n\
+        3 2 -1 50 1 -1 -1 1 50 -1 1 1 1 -1 1 -1 -1 -1\n\
+        4 3 -1 500 1 -1 -1 1 500 -1 1 1 1 -1 1 -1 -1 -1\n";
+
+    #[test]
+    fn a_trace_packed_or_not_under_every_policy() {
+        let folder = std::env::temp_dir().join(format!("squall-trace-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (plain, packed) = (folder.join("a.swf"), folder.join("a.swf.gz"));
+        std::fs::write(&plain, TRACE).unwrap();
+        let mut gz =
+            flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gz, TRACE.as_bytes()).unwrap();
+        gz.finish().unwrap();
+        let trace = load(&plain, None).unwrap();
+        assert_eq!(load(&packed, None).unwrap(), trace);
+        let bad = folder.join("bad.swf");
+        std::fs::write(&bad, "1 0 -1 x\n").unwrap();
+        assert!(load(&bad, None).unwrap_err().ends_with("bad.swf: line 1: column 4, run time: `x` is not a number"));
+        std::fs::remove_dir_all(folder).unwrap();
+        let starts = |policy| under(policy, &trace, |_| {}).schedule.starts;
+        assert_eq!(starts("fcfs"), [0, 100, 200, 200]);
+        assert_eq!(starts("easy"), [0, 100, 2, 200]);
+        assert_eq!(starts("conservative"), [0, 100, 2, 200]);
+        let runs: Vec<_> = named("fcfs,easy").unwrap().into_iter().map(|p| under(p, &trace, |_| {})).collect();
+        assert_eq!(show::csv(&trace, &runs[1..]).lines().nth(3), Some("easy,3,2,2,52,0,1,50"));
+        let text = show::table("a.swf", &trace, &runs);
+        assert!(
+            text.contains("4 jobs on 4 processors") && text.contains("\nfcfs ") && text.contains("\neasy "),
+            "{text}"
+        );
+        let value: serde_json::Value = serde_json::from_str(&show::json("a.swf", &trace, &runs[..1])).unwrap();
+        assert_eq!((value["sum_wait_s"].as_u64(), value["jobs"].as_u64()), (Some(494), Some(4)));
+    }
+
+    #[test]
+    fn command_lines() {
+        let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
+        assert!(is_meant(&words("--json x/KTH.swf.gz")) && !is_meant(&words("--seeds 1..5")));
+        let ask = parse(&words("a.swf --policy all --procs 7 --json")).ok().unwrap();
+        assert_eq!((ask.policies.len(), ask.processors, ask.json), (4, Some(7), true));
+        let wrong = |text: &str| parse(&words(text)).err().unwrap();
+        assert_eq!(wrong("a.swf --policy sjf"), "--policy: there is no policy `sjf`");
+        assert_eq!(wrong("a.swf --procs 0"), "--procs: at least one processor is needed");
+        assert_eq!(wrong("a.swf b.swf"), "b.swf: one trace at a time");
+    }
+}

@@ -1,0 +1,154 @@
+//! Pictures of a replayed trace: what was busy, who waited, how long, and a Gantt chart of its busiest days.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use squall_sim::{Trace, course};
+
+use super::Run;
+use crate::picture::{Axis, Chart, Series, Stroke, write};
+
+/// Points of a line.
+const POINTS: usize = 600;
+/// Days that a Gantt chart shows.
+const GANTT_DAYS: u64 = 3;
+const DAY_S: u64 = 86_400;
+/// Neighbours in a Gantt chart are told apart by colour.
+const COLORS: usize = 8;
+
+/// Draws them into a folder.
+pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), String> {
+    let processors = f64::from(trace.processors.unwrap_or(1));
+    let courses: Vec<_> = runs.iter().map(|run| course(&trace.jobs, &run.schedule.starts, POINTS)).collect();
+    let lines = |stroke, of: &dyn Fn(&(u64, u32, u32)) -> f64| -> Vec<Series> {
+        let each = runs.iter().zip(&courses).enumerate();
+        let points = |course: &Vec<(u64, u32, u32)>| course.iter().map(|at| (days(at.0), of(at))).collect();
+        each.map(|(color, (run, course))| Series { name: run.policy.into(), stroke, color, points: points(course) })
+            .collect()
+    };
+    let chart = |title: &str, x: Axis, y: &str, series| Chart {
+        title: title.into(),
+        x,
+        y: Axis { label: y.into(), log: false },
+        series,
+    };
+    let busy = lines(Stroke::Line, &|at| f64::from(at.1) / processors);
+    write(&chart("Processors that were busy", linear("days"), "share of the machine", busy), folder, "utilisation")?;
+    let queue = lines(Stroke::Steps, &|at| f64::from(at.2));
+    write(&chart("Jobs that waited", linear("days"), "jobs", queue), folder, "queue")?;
+    let waits = runs.iter().enumerate().map(|(color, run)| cumulated(trace, run, color)).collect();
+    let seconds = Axis { label: "wait, seconds".into(), log: true };
+    write(&chart("Jobs that waited no longer", seconds, "share of all jobs", waits), folder, "waits")?;
+    for run in runs {
+        let title = format!("Who held which processors, {}", run.policy);
+        let gantt = chart(&title, linear("hours"), "processor", gantt(trace, run));
+        write(&gantt, folder, &format!("gantt-{}", run.policy))?;
+    }
+    Ok(())
+}
+
+fn linear(label: &str) -> Axis {
+    Axis { label: label.into(), log: false }
+}
+
+fn days(seconds: u64) -> f64 {
+    seconds as f64 / DAY_S as f64
+}
+
+/// The share of jobs that waited no longer, over the wait.
+fn cumulated(trace: &Trace, run: &Run, color: usize) -> Series {
+    let mut waits: Vec<u64> =
+        run.schedule.starts.iter().zip(&trace.jobs).map(|(start, job)| start - job.submit).collect();
+    waits.sort_unstable();
+    let last = waits.len() - 1;
+    let points = (0..=POINTS).map(|at| at * last / POINTS);
+    let points = points.map(|at| (waits[at].max(1) as f64, (at + 1) as f64 / waits.len() as f64)).collect();
+    Series { name: run.policy.into(), stroke: Stroke::Line, color, points }
+}
+
+/// Boxes of jobs on processors, in the days around the longest queue.
+fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
+    let first = trace.jobs.first().map_or(0, |job| job.submit);
+    let course = course(&trace.jobs, &run.schedule.starts, POINTS);
+    let peak = course.iter().max_by_key(|at| at.2).map_or(0, |at| first + at.0);
+    let from = peak.saturating_sub(GANTT_DAYS * DAY_S / 2).max(first);
+    let until = from + GANTT_DAYS * DAY_S;
+    let mut series: Vec<Series> = (0..COLORS)
+        .map(|color| Series { name: String::new(), stroke: Stroke::Boxes, color, points: Vec::new() })
+        .collect();
+    let mut floor = Floor::new(trace.processors.unwrap_or(1));
+    let mut order: Vec<usize> = (0..trace.jobs.len()).collect();
+    order.sort_by_key(|at| (run.schedule.starts[*at], *at));
+    for at in order {
+        let (job, start) = (&trace.jobs[at], run.schedule.starts[at]);
+        let end = start + job.run;
+        for (low, count) in floor.take(start, end, job.processors) {
+            if end > from && start < until {
+                let hours = |time: u64| (time.clamp(from, until) - from) as f64 / 3600.0;
+                let corners = [(hours(start), f64::from(low)), (hours(end), f64::from(low + count))];
+                series[at % COLORS].points.extend(corners);
+            }
+        }
+    }
+    series
+}
+
+/// Which processors are free: the lowest are given first.
+struct Floor {
+    /// First and number of neighbours.
+    free: BTreeMap<u32, u32>,
+    /// Who gives back what, by end.
+    ends: BTreeMap<u64, Vec<(u32, u32)>>,
+}
+
+impl Floor {
+    fn new(processors: u32) -> Self {
+        Self { free: [(0, processors)].into(), ends: BTreeMap::new() }
+    }
+    fn take(&mut self, start: u64, end: u64, processors: u32) -> Vec<(u32, u32)> {
+        while let Some(ended) = self.ends.first_entry().filter(|ended| *ended.key() <= start) {
+            ended.remove().into_iter().for_each(|(low, count)| self.give(low, count));
+        }
+        let (mut taken, mut left) = (Vec::new(), processors);
+        while left > 0 {
+            let Some((low, count)) = self.free.pop_first() else { break };
+            let some = count.min(left);
+            if some < count {
+                self.free.insert(low + some, count - some);
+            }
+            taken.push((low, some));
+            left -= some;
+        }
+        self.ends.entry(end).or_default().extend(&taken);
+        taken
+    }
+    fn give(&mut self, low: u32, count: u32) {
+        let (mut low, mut count) = (low, count);
+        if let Some((&before, &length)) = self.free.range(..low).next_back()
+            && before + length == low
+        {
+            self.free.remove(&before);
+            (low, count) = (before, length + count);
+        }
+        if let Some(after) = self.free.remove(&(low + count)) {
+            count += after;
+        }
+        self.free.insert(low, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Floor;
+
+    #[test]
+    fn processors_are_given_once_and_come_back_together() {
+        let mut floor = Floor::new(8);
+        assert_eq!(floor.take(0, 10, 3), [(0, 3)]);
+        assert_eq!(floor.take(0, 5, 2), [(3, 2)]);
+        assert_eq!(floor.take(0, 10, 3), [(5, 3)]);
+        assert_eq!(floor.take(5, 20, 2), [(3, 2)]);
+        assert_eq!(floor.take(10, 20, 6), [(0, 3), (5, 3)]);
+        assert_eq!(floor.take(20, 30, 8), [(0, 8)]);
+    }
+}

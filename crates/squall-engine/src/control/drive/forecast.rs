@@ -1,0 +1,58 @@
+//! What is expected: when those that wait start, if what runs takes as long as it may and nobody else comes.
+
+use squall_model::id::JobId;
+use squall_model::job::JobSpec;
+use squall_model::resource::Alloc;
+use squall_model::time::{Span, Time};
+use squall_sched::topology::Wish;
+use squall_sched::{Candidate, Discipline, Item, Nodes, Request, Reserved, Room, Rules};
+
+use super::queue::partitions_of;
+use super::view::Sight;
+use crate::control::Controller;
+
+/// Of so many jobs in each partition a start is foretold.
+const JOBS_MAX: usize = 200;
+
+/// Each has its start promised, in order.
+const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX };
+
+/// When and where those that wait start.
+pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
+    c.queue.look_at_network(&c.state, now);
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
+    squall_sched::plan(&sight, &mut room, RULES).reserved
+}
+
+/// When, in which partition and where a job would start if it were submitted now, behind all others. None: never.
+pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Time, usize, Alloc)> {
+    let mut need = Request::of(&spec.need, &c.state)?;
+    let wish = Wish::of(&spec.others).unwrap_or_default();
+    need.wish_for(wish, &spec.need, Some(&c.state.index.topology));
+    c.queue.look_at_network(&c.state, now);
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
+    squall_sched::plan(&sight, &mut room, RULES);
+    let job = Candidate {
+        item: Item { id: JobId(c.state.last_id.0 + 1), array: false },
+        priority: 0,
+        need: &need,
+        time_limit_s: spec.limit_s(),
+        wish,
+        copies: 1,
+        group: None,
+        avoid: None,
+    };
+    let mut best: Option<(Time, usize, Alloc)> = None;
+    for at in partitions_of(&c.state, spec) {
+        let found = match room.start(&job, at) {
+            Ok(alloc) => Some((now, alloc)),
+            Err(_) => room.reserve(&job, at),
+        };
+        if let Some((time, alloc)) = found.filter(|(time, _)| best.as_ref().is_none_or(|best| *time < best.0)) {
+            best = Some((time.max(spec.begin.unwrap_or(now)), at, alloc));
+        }
+    }
+    best
+}

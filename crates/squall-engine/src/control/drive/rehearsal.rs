@@ -1,0 +1,48 @@
+//! A controller without a cluster: its state, its queue and its policy as they are; what it decides reaches nobody.
+
+use squall_model::event::Event;
+use squall_model::time::Time;
+
+use super::work;
+use crate::control::state::State;
+use crate::control::{Controller, Out};
+
+/// What would happen: for benches, and for those who ask what another configuration would have done.
+#[derive(Debug)]
+pub struct Rehearsal {
+    c: Controller,
+}
+
+impl Rehearsal {
+    /// Nothing has happened; every node that will be named counts as connected.
+    pub fn new() -> Self {
+        Self { c: Controller { rehearsal: true, ..Controller::default() } }
+    }
+    /// What there is by now.
+    pub fn state(&self) -> &State {
+        &self.c.state
+    }
+    /// Something happens.
+    pub fn happens(&mut self, now: Time, event: Event) {
+        let mut out = Out::default();
+        self.c.commit(now, event, &mut out);
+        work::enter_all(&mut self.c, now, &mut out);
+        self.c.todo = super::Todo::default();
+    }
+    /// One scheduling pass. How many jobs it started, and how many it looked at.
+    pub fn pass(&mut self, now: Time) -> (u64, u64) {
+        let before = (self.c.diag.jobs_started, self.c.diag.cycle_depth_total);
+        let mut out = Out::default();
+        work::enter_all(&mut self.c, now, &mut out);
+        work::schedule(&mut self.c, now, &mut out);
+        work::enter_all(&mut self.c, now, &mut out);
+        self.c.todo = super::Todo::default();
+        (self.c.diag.jobs_started - before.0, self.c.diag.cycle_depth_total - before.1)
+    }
+}
+
+impl Default for Rehearsal {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,323 @@
+//! The room that a cluster is: nodes with cores and memory, partitions with limits.
+
+use std::borrow::Cow;
+use std::iter::Peekable;
+
+use squall_model::id::NodeId;
+use squall_model::job::PendingReason;
+use squall_model::resource::Alloc;
+use squall_model::set::CoreSet;
+use squall_model::time::{Span, Time};
+
+use crate::gate::{Rooms, Share};
+use crate::place::{Condition, capacity, fits, free, place};
+use crate::policy::{Blocked, Room};
+use crate::request::Request;
+use crate::scratch::Scratch;
+use crate::view::{Candidate, End, PartitionView, View};
+
+/// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
+pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
+
+/// What is about to end, or should have, is expected to end so long from now.
+const SOON: Span = Span::from_secs(1);
+
+/// After so many looks in vain at when a job fits, some times are passed over.
+const PATIENCE: usize = 16;
+
+/// A cluster and what a plan has done to it.
+#[derive(Debug)]
+pub struct Nodes<'a, V> {
+    view: &'a V,
+    scratch: &'a mut Scratch,
+    now: Time,
+    /// Room is not kept farther ahead than this.
+    horizon: Time,
+    /// What limits leave.
+    rooms: Rooms,
+    /// There is room for the job that is looked at, but for what is kept for others.
+    could: bool,
+}
+
+impl<'a, V: View> Nodes<'a, V> {
+    /// A cluster as it is now. Room is kept up to `window` ahead.
+    pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
+        scratch.reset(view, now);
+        Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: false }
+    }
+}
+
+impl<V: View> Room for Nodes<'_, V> {
+    type Need = Request;
+    type Grant = Alloc;
+
+    fn could(&mut self, job: &Candidate<'_>, partition: usize) -> bool {
+        let request = job.need;
+        if self.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > self.roomiest() {
+            return false;
+        }
+        let partition = self.view.partition(partition);
+        // What is kept begins after now: the window is empty, so that nothing kept is in it.
+        self.scratch.window = (self.now, self.now);
+        let request = fitting(&partition, job);
+        self.could = request.is_ok_and(|r| fits(self.view, self.scratch, &r, partition.nodes, Condition::Now));
+        self.could
+    }
+
+    fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Alloc, Blocked> {
+        let partition = self.view.partition(at);
+        let could = std::mem::take(&mut self.could);
+        let request = fitting(&partition, job).map_err(Blocked::Never)?;
+        if !self.licensed(&request) {
+            return Err(Blocked::Never(PendingReason::Licenses));
+        }
+        let gates = self.view.gates(job.item, at);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request)) {
+            return Err(Blocked::Never(reason));
+        }
+        let end = self.now + span(&partition, job);
+        self.scratch.window = (self.now, end);
+        let elsewhere = job.avoid.and_then(|avoid| {
+            let mut request = request.clone().into_owned();
+            request.excluded.union_with(avoid);
+            place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
+        });
+        let alloc = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
+        let Some(alloc) = alloc else {
+            return Err(if could { Blocked::Busy } else { self.why(&request, &partition) });
+        };
+        let share = Share::of(&alloc);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
+            return Err(Blocked::Never(reason));
+        }
+        self.rooms.take(&gates, share);
+        self.book(&alloc, end);
+        if self.view.topology().is_some() && request.wish.is_sensitive(alloc.nodes().len() as u32) {
+            self.scratch.closed.push(alloc.nodes());
+        }
+        for (name, count) in &request.licenses {
+            *self.scratch.licenses.entry(name.clone()).or_default() += count;
+        }
+        Ok(alloc)
+    }
+
+    fn reserve(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Alloc)> {
+        let partition = self.view.partition(at);
+        let request = fitting(&partition, job).ok()?;
+        let span = span(&partition, job);
+        let found = self.earliest(&request, &partition, span);
+        if let Some((time, alloc)) = &found {
+            // What is free at that time; what happens later is no business of who starts before.
+            self.scratch.window = (*time, *time + Span(1));
+            for group in &alloc.groups {
+                let need = (group.cores.len() as u32, group.memory_mb);
+                for id in group.nodes.iter() {
+                    let free = free(self.view, self.scratch, id, Condition::Then);
+                    self.scratch.keep(id, (*time, *time + span), need, free);
+                }
+            }
+        }
+        self.scratch.forget_gains();
+        found
+    }
+
+    fn withhold(&mut self, partition: usize) {
+        self.scratch.withheld.union_with(self.view.partition(partition).nodes);
+    }
+}
+
+impl<V: View> Nodes<'_, V> {
+    /// When and where a job fits first.
+    fn earliest(&mut self, request: &Request, partition: &PartitionView<'_>, span: Span) -> Option<(Time, Alloc)> {
+        let (view, scratch) = (self.view, &mut *self.scratch);
+        let mut walk = Walk::new(view, scratch, request, partition);
+        let mut ends = Ends::new(view.ends(), scratch, self.now + SOON);
+        let (mut tried, mut skip) = (0, 0);
+        let mut time = self.now;
+        loop {
+            if walk.may_fit(request) {
+                if skip == 0 {
+                    scratch.window = (time, time + span);
+                    if let Some(alloc) = place(view, scratch, request, partition.nodes, Condition::Then) {
+                        return Some((time, alloc));
+                    }
+                    tried += 1;
+                    skip = tried / PATIENCE;
+                } else {
+                    skip -= 1;
+                }
+            }
+            time = ends.peek()?;
+            if time > self.horizon {
+                return None;
+            }
+            while ends.peek() == Some(time) {
+                ends.pass(|gain| walk.gain(view, scratch, (request, partition), gain));
+            }
+        }
+    }
+
+    /// Whether all licenses of a job are free.
+    fn licensed(&self, request: &Request) -> bool {
+        let taken = |name| self.scratch.licenses.get(name).copied().unwrap_or_default();
+        request.licenses.iter().all(|(name, count)| self.view.licenses(name).saturating_sub(taken(name)) >= *count)
+    }
+
+    /// Why a job does not fit now.
+    fn why(&mut self, request: &Request, partition: &PartitionView<'_>) -> Blocked {
+        // With every node down or drained all wait alike: no look at each of them.
+        let (view, nodes) = (self.view, partition.nodes);
+        let nothing = !nodes.iter().any(|id| view.node(id).usable);
+        if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
+            return Blocked::Busy;
+        }
+        Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
+            true => PendingReason::ReqNodeNotAvail,
+            false if request.nodes_min > nodes.len() as u32 => PendingReason::PartitionNodeLimit,
+            false if nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
+            false => PendingReason::BadConstraints,
+        })
+    }
+
+    /// Notes in the scratch what an allocation takes until then.
+    fn book(&mut self, alloc: &Alloc, until: Time) {
+        for group in &alloc.groups {
+            for id in group.nodes.iter() {
+                let node = self.view.node(id);
+                let (cores, memory_mb): &mut (CoreSet, u64) =
+                    self.scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+                cores.union_with(&group.cores);
+                *memory_mb += group.memory_mb;
+                if cores.len() >= node.hardware.cpus as usize {
+                    self.scratch.open.remove(id);
+                }
+                self.scratch.begin(id, until, (group.cores.len() as u32, group.memory_mb));
+            }
+        }
+    }
+
+    /// The most CPUs that are free on a node, or were when this was asked first.
+    fn roomiest(&mut self) -> u32 {
+        let Scratch { open, roomiest, .. } = &mut *self.scratch;
+        *roomiest.get_or_insert_with(|| {
+            let nodes = open.iter().map(|id| self.view.node(id));
+            nodes.map(|node| node.hardware.cpus.saturating_sub(node.cores.len() as u32)).max().unwrap_or(0)
+        })
+    }
+}
+
+/// How many nodes could take tasks as time goes on, and how many tasks: no less than there is room for.
+#[derive(Default)]
+struct Walk {
+    nodes: i64,
+    tasks: i64,
+}
+
+impl Walk {
+    fn new<V: View>(view: &V, scratch: &mut Scratch, request: &Request, partition: &PartitionView<'_>) -> Self {
+        let mut walk = Self::default();
+        scratch.window = (Time(0), Time(0));
+        scratch.among = scratch.open.intersection(partition.nodes);
+        for id in scratch.among.iter() {
+            walk.add(0, capacity(view, scratch, request, id, Condition::Then));
+        }
+        walk
+    }
+    fn add(&mut self, before: u32, after: u32) {
+        self.nodes += i64::from(after > 0) - i64::from(before > 0);
+        self.tasks += i64::from(after) - i64::from(before);
+    }
+    /// Something becomes free on a node. What is kept there for others counts as free.
+    fn gain<V: View>(
+        &mut self,
+        view: &V,
+        scratch: &mut Scratch,
+        (request, partition): (&Request, &PartitionView<'_>),
+        (id, cpus, memory_mb): (NodeId, u32, u64),
+    ) {
+        if !partition.nodes.contains(id) || !view.node(id).usable || request.excluded.contains(id) {
+            return;
+        }
+        scratch.window = (Time(0), Time(0));
+        let before = if scratch.among.insert(id) { 0 } else { capacity(view, scratch, request, id, Condition::Then) };
+        scratch.gain(id, cpus, memory_mb);
+        self.add(before, capacity(view, scratch, request, id, Condition::Then));
+    }
+    /// Whether there may be room.
+    fn may_fit(&self, request: &Request) -> bool {
+        self.nodes >= i64::from(request.nodes_min) && request.tasks.is_none_or(|tasks| self.tasks >= i64::from(tasks))
+    }
+}
+
+/// What a node gets back when something ends, CPUs and memory.
+type Gain = (NodeId, u32, u64);
+
+/// All that ends, in order: what runs, what this plan has started, what is kept.
+struct Ends<'a, I: Iterator<Item = End<'a>>> {
+    running: Peekable<I>,
+    planned: Peekable<std::vec::IntoIter<(Time, Option<Gain>)>>,
+    soon: Time,
+}
+
+impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
+    fn new(running: I, scratch: &Scratch, soon: Time) -> Self {
+        let begun = scratch.begun.iter().map(|&(time, node, cpus, memory_mb)| (time, Some((node, cpus, memory_mb))));
+        let mut planned: Vec<_> = begun.chain(scratch.keeps_until().map(|time| (time, None))).collect();
+        planned.sort_unstable();
+        Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
+    }
+    /// When the next one ends.
+    fn peek(&mut self) -> Option<Time> {
+        let running = self.running.peek().map(|end| end.time.max(self.soon));
+        let planned = self.planned.peek().map(|(time, _)| *time);
+        [running, planned].into_iter().flatten().min()
+    }
+    /// The next one ends.
+    fn pass(&mut self, mut gain: impl FnMut(Gain)) {
+        let time = self.peek();
+        if let Some((_, planned)) = self.planned.next_if(|(planned, _)| Some(*planned) == time) {
+            planned.into_iter().for_each(gain);
+        } else if let Some(End { alloc, left, .. }) = self.running.next() {
+            for group in &alloc.groups {
+                let nodes = group.nodes.iter().filter(|id| left.contains(*id));
+                nodes.for_each(|id| gain((id, group.cores.len() as u32, group.memory_mb)));
+            }
+        }
+    }
+}
+
+/// How long a job may run in a partition.
+fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
+    let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
+    limit.map_or(UNLIMITED, Span::from_secs)
+}
+
+/// The request of a job that respects the partition's limits, or why it does not.
+fn fitting<'a>(partition: &PartitionView<'_>, job: &Candidate<'a>) -> Result<Cow<'a, Request>, PendingReason> {
+    let over_time = match (job.time_limit_s, partition.time_max_s) {
+        (Some(Some(limit)), Some(max)) => limit > max,
+        (Some(None), Some(_)) => true,
+        _ => false,
+    };
+    if over_time {
+        return Err(PendingReason::PartitionTimeLimit);
+    }
+    let mut request = Cow::Borrowed(job.need);
+    if request.wish != job.wish {
+        request.to_mut().wish = job.wish;
+    }
+    let most = partition.nodes_max.unwrap_or(u32::MAX);
+    if request.nodes_min > most || request.nodes_max < partition.nodes_min {
+        return Err(PendingReason::PartitionNodeLimit);
+    }
+    if request.nodes_max > most {
+        request.to_mut().nodes_max = most;
+    }
+    if request.nodes_max < partition.nodes_min {
+        return Err(PendingReason::PartitionNodeLimit);
+    }
+    if request.nodes_min < partition.nodes_min {
+        request.to_mut().nodes_min = partition.nodes_min;
+    }
+    Ok(request)
+}

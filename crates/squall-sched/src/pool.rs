@@ -1,0 +1,131 @@
+//! A room that is a mere number of processors, all alike: what workload traces are replayed on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::time::{Span, Time};
+
+use crate::policy::{Blocked, Discipline, Room};
+use crate::timeline::Timeline;
+use crate::view::{Candidate, Item};
+
+/// Processors, who holds them until when, and for whom some are kept.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    now: Time,
+    timeline: Timeline,
+    /// Start, end and number of what is kept.
+    kept: BTreeMap<Item, (Time, Time, i64)>,
+    /// When promises fall due.
+    due: BTreeSet<(Time, Item)>,
+    /// Promises hold from pass to pass.
+    promises: bool,
+    /// Something became free before it was expected to.
+    early: bool,
+}
+
+impl Pool {
+    /// So many processors, all free.
+    pub fn new(processors: u32, discipline: Discipline) -> Self {
+        let timeline = Timeline::new(i64::from(processors));
+        let promises = discipline == Discipline::Conservative;
+        Self { now: Time(0), timeline, kept: BTreeMap::new(), due: BTreeSet::new(), promises, early: false }
+    }
+    /// Processors that nobody holds.
+    pub fn free(&self) -> u32 {
+        self.timeline.free() as u32
+    }
+    /// Time has come to `now`; what is expected to have ended by then has. Room is kept anew in each pass unless it is
+    /// promised.
+    pub fn advance(&mut self, now: Time) {
+        if !self.promises {
+            self.forget();
+        }
+        self.now = now;
+        self.timeline.advance(now);
+    }
+    /// So many processors that were expected to be held until `end` are given back.
+    pub fn give_back(&mut self, end: Time, processors: u32) {
+        if end > self.now {
+            self.timeline.add_now(i64::from(processors));
+            self.timeline.add(end, -i64::from(processors));
+            self.early = true;
+        }
+    }
+    /// When the next promise falls due: there must be a pass then.
+    pub fn due(&self) -> Option<Time> {
+        self.due.first().map(|(time, _)| *time)
+    }
+    /// A pass is over.
+    pub fn passed(&mut self) {
+        self.early = false;
+    }
+    fn forget(&mut self) {
+        while let Some((_, (start, end, count))) = self.kept.pop_first() {
+            self.timeline.take(start, end, -count);
+        }
+    }
+}
+
+/// How long a job may run.
+fn span(job: &Candidate<'_, u32>) -> Span {
+    Span::from_secs(job.time_limit_s.flatten().unwrap_or_default())
+}
+
+impl Room for Pool {
+    type Need = u32;
+    type Grant = ();
+
+    /// A promise can only become better when something was given back early, and is due when its time has come.
+    fn reconsider(&mut self, job: &Candidate<'_, u32>) -> bool {
+        let Some(&(start, end, count)) = self.kept.get(&job.item) else { return true };
+        if !self.early && start > self.now {
+            return false;
+        }
+        self.kept.remove(&job.item);
+        self.due.remove(&(start, job.item));
+        self.give(start, end, count);
+        true
+    }
+    fn could(&mut self, job: &Candidate<'_, u32>, _: usize) -> bool {
+        i64::from(*job.need) <= self.timeline.free()
+    }
+    fn start(&mut self, job: &Candidate<'_, u32>, _: usize) -> Result<(), Blocked> {
+        let (count, end) = (i64::from(*job.need), self.now + span(job));
+        if !self.timeline.fits(self.now, end, count) {
+            return Err(Blocked::Busy);
+        }
+        self.hold(self.now, end, count);
+        Ok(())
+    }
+    fn reserve(&mut self, job: &Candidate<'_, u32>, _: usize) -> Option<(Time, ())> {
+        let (count, span) = (i64::from(*job.need), span(job));
+        let start = self.timeline.earliest(self.now, span, count)?;
+        self.hold(start, start + span, count);
+        self.kept.insert(job.item, (start, start + span, count));
+        if self.promises {
+            self.due.insert((start, job.item));
+        }
+        Some((start, ()))
+    }
+    fn withhold(&mut self, _: usize) {}
+}
+
+impl Pool {
+    fn hold(&mut self, start: Time, end: Time, count: i64) {
+        if start > self.now {
+            self.timeline.add(start, -count);
+        } else {
+            self.timeline.add_now(-count);
+        }
+        self.timeline.add(end, count);
+    }
+    /// Undoes [`Pool::hold`]; what of it lies in the past has become part of what is free.
+    fn give(&mut self, start: Time, end: Time, count: i64) {
+        if start > self.now {
+            self.timeline.add(start, count);
+        } else {
+            self.timeline.add_now(count);
+        }
+        self.timeline.add(end, -count);
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory that a policy uses again from pass to pass. Its content never matters between passes.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::NodeId;
+use squall_model::set::{CoreSet, NodeSet};
+use squall_model::time::Time;
+
+use crate::topology::Memory;
+use crate::view::View;
+
+/// What a plan has done to the cluster so far.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Cores and memory in use on nodes on which this plan has placed something.
+    pub(crate) taken: BTreeMap<NodeId, (CoreSet, u64)>,
+    /// Nodes with free cores after what this plan has placed.
+    pub(crate) open: NodeSet,
+    /// Nodes that wait for blocked partitions of a higher tier.
+    pub(crate) withheld: NodeSet,
+    /// Nodes that could take tasks, and how many.
+    pub(crate) fits: Vec<(NodeId, u32)>,
+    /// From when to when the job that is looked at would run.
+    pub(crate) window: (Time, Time),
+    /// What is kept, by node.
+    holds: Vec<Vec<Hold>>,
+    /// Nodes of which something is kept.
+    held: Vec<NodeId>,
+    /// CPUs and memory that will have become free until the time that is looked at, by node.
+    gains: Vec<(u32, u64)>,
+    /// Nodes where something will.
+    gained: Vec<NodeId>,
+    /// Nodes with something free at the time that is looked at.
+    pub(crate) among: NodeSet,
+    /// What this plan has started: until when, where, CPUs and memory.
+    pub(crate) begun: Vec<(Time, NodeId, u32, u64)>,
+    /// What choices by topology keep.
+    pub(crate) network: Memory,
+    /// Nodes of jobs with links of their own, those that this plan starts included.
+    pub(crate) closed: Vec<NodeSet>,
+    /// Licenses that what this plan has placed takes.
+    pub(crate) licenses: BTreeMap<String, u32>,
+    /// The most CPUs that are free on a node, if known. Not less.
+    pub(crate) roomiest: Option<u32>,
+}
+
+/// Part of a node that is kept for a job.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    from: Time,
+    until: Time,
+    cpus: u32,
+    memory_mb: u64,
+    /// What others may have at `from`.
+    left: (u32, u64),
+}
+
+impl Scratch {
+    pub(crate) fn reset(&mut self, view: &impl View, now: Time) {
+        self.taken.clear();
+        self.open.clone_from(view.open());
+        self.closed.clear();
+        self.closed.extend_from_slice(view.closed());
+        self.withheld = NodeSet::new();
+        self.window = (now, now);
+        while let Some(node) = self.held.pop() {
+            self.holds[node.index()].clear();
+        }
+        self.begun.clear();
+        self.licenses.clear();
+        self.roomiest = None;
+        self.forget_gains();
+    }
+
+    /// Notes that a node will have more free at the time that is looked at.
+    pub(crate) fn gain(&mut self, node: NodeId, cpus: u32, memory_mb: u64) {
+        if self.gains.len() <= node.index() {
+            self.gains.resize(node.index() + 1, (0, 0));
+        }
+        let gain = &mut self.gains[node.index()];
+        if *gain == (0, 0) {
+            self.gained.push(node);
+        }
+        *gain = (gain.0 + cpus, gain.1 + memory_mb);
+    }
+    /// What a node will have more.
+    pub(crate) fn gain_of(&self, node: NodeId) -> (u32, u64) {
+        self.gains.get(node.index()).copied().unwrap_or_default()
+    }
+    /// It is looked at now again.
+    pub(crate) fn forget_gains(&mut self) {
+        while let Some(node) = self.gained.pop() {
+            self.gains[node.index()] = (0, 0);
+        }
+    }
+
+    /// Keeps part of a node for a job, of what is `free` at `from`.
+    pub(crate) fn keep(&mut self, node: NodeId, (from, until): (Time, Time), need: (u32, u64), free: (u32, u64)) {
+        if self.holds.len() <= node.index() {
+            self.holds.resize(node.index() + 1, Vec::new());
+        }
+        let left = less(free, need);
+        let holds = &mut self.holds[node.index()];
+        if holds.is_empty() {
+            self.held.push(node);
+        }
+        for hold in holds.iter_mut().filter(|hold| (from..until).contains(&hold.from)) {
+            hold.left = less(hold.left, need);
+        }
+        holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
+    }
+    /// A job started on part of a node and may run until then.
+    pub(crate) fn begin(&mut self, node: NodeId, until: Time, need: (u32, u64)) {
+        self.begun.push((until, node, need.0, need.1));
+        for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
+            hold.left = less(hold.left, need);
+        }
+    }
+    /// What a job may have of `free` throughout the window, given what is kept for others.
+    pub(crate) fn outside_holds(&self, node: NodeId, free: (u32, u64)) -> (u32, u64) {
+        let (start, end) = self.window;
+        let mut free = free;
+        let holds = self.holds.get(node.index()).into_iter().flatten();
+        for hold in holds.filter(|hold| hold.from < end && hold.until > start) {
+            if hold.from > start {
+                free = (free.0.min(hold.left.0), free.1.min(hold.left.1));
+            } else {
+                free = less(free, (hold.cpus, hold.memory_mb));
+            }
+        }
+        free
+    }
+    /// Whether anything is kept for anybody.
+    pub(crate) fn keeps(&self) -> bool {
+        !self.held.is_empty()
+    }
+    /// When what is kept becomes free again.
+    pub(crate) fn keeps_until(&self) -> impl Iterator<Item = Time> + '_ {
+        let holds = self.held.iter().flat_map(|node| &self.holds[node.index()]);
+        holds.map(|hold| hold.until)
+    }
+}
+
+fn less(free: (u32, u64), need: (u32, u64)) -> (u32, u64) {
+    (free.0.saturating_sub(need.0), free.1.saturating_sub(need.1))
+}

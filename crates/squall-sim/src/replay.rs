@@ -1,0 +1,255 @@
+//! Replays a trace on so many processors, through the policy that runs in the controller.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use squall_model::id::JobId;
+use squall_model::time::Time;
+use squall_sched::topology::Wish;
+use squall_sched::{Candidate, Discipline, Item, Lanes, Pool, Queues, Rules, Single, plan};
+
+use crate::swf::TraceJob;
+
+/// When each job started and what was to be seen on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Start of each job, seconds, in the order of the trace.
+    pub starts: Vec<u64>,
+    /// How many waited at most.
+    pub queue_max: usize,
+    /// Scheduling passes.
+    pub passes: u64,
+    /// First promise of each job's start, where the policy makes promises.
+    pub promises: Vec<Option<u64>>,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Processors, all alike.
+    pub processors: u32,
+    /// Who may pass whom.
+    pub discipline: Discipline,
+}
+
+/// What waits.
+struct Waiting<'a> {
+    jobs: &'a [TraceJob],
+    queue: VecDeque<u32>,
+}
+
+impl Queues for Waiting<'_> {
+    type Need = u32;
+
+    fn partition_count(&self) -> usize {
+        1
+    }
+    fn tier(&self, _: usize) -> Option<u32> {
+        Some(0)
+    }
+    fn queue(&self, _: usize) -> impl Lanes<Candidate<'_, u32>> {
+        Single(self.queue.iter().map(|&at| {
+            let job = &self.jobs[at as usize];
+            Candidate {
+                item: item(at),
+                priority: 0,
+                need: &job.processors,
+                time_limit_s: Some(Some(job.estimate)),
+                wish: Wish::default(),
+                copies: 1,
+                group: None,
+                avoid: None,
+            }
+        }))
+    }
+}
+
+fn item(at: u32) -> Item {
+    Item { id: JobId(at), array: false }
+}
+
+/// At each time at which something happens: first all that end, then all that come, then one pass over what waits.
+/// `watch` hears how many jobs have started, now and then.
+pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)) -> Schedule {
+    let rules = Rules { discipline: settings.discipline, ..Rules::default() };
+    let mut pool = Pool::new(settings.processors, settings.discipline);
+    let mut waiting = Waiting { jobs, queue: VecDeque::new() };
+    let mut schedule = Schedule { starts: vec![0; jobs.len()], queue_max: 0, passes: 0, promises: Vec::new() };
+    if settings.discipline == Discipline::Conservative {
+        schedule.promises = vec![None; jobs.len()];
+    }
+    let mut ends: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
+    let mut waits = vec![false; jobs.len()];
+    let (mut arrived, mut started) = (0, 0);
+    loop {
+        let end = ends.peek().map(|Reverse((end, _))| *end);
+        let arrival = jobs.get(arrived).map(|job| job.submit);
+        // A promise that was made for the end of a job that was moved ahead falls due at a time of its own.
+        let due = pool.due().map(Time::secs);
+        let Some(now) = [end, arrival, due].into_iter().flatten().min() else { break };
+        pool.advance(Time::from_secs(now));
+        while let Some(Reverse((_, at))) = ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
+            ends.pop();
+            let job = &jobs[at as usize];
+            let expected = schedule.starts[at as usize] + job.estimate;
+            pool.give_back(Time::from_secs(expected), job.processors);
+        }
+        while jobs.get(arrived).is_some_and(|job| job.submit == now) {
+            waiting.queue.push_back(arrived as u32);
+            waits[arrived] = true;
+            arrived += 1;
+        }
+        if waiting.queue.is_empty() {
+            continue;
+        }
+        schedule.queue_max = schedule.queue_max.max(waiting.queue.len());
+        schedule.passes += 1;
+        let plan = plan(&waiting, &mut pool, rules);
+        pool.passed();
+        for start in &plan.starts {
+            let at = start.item.id.0;
+            schedule.starts[at as usize] = now;
+            waits[at as usize] = false;
+            ends.push(Reverse((now + jobs[at as usize].run, at)));
+        }
+        for reserved in &plan.reserved {
+            if let Some(promise) = schedule.promises.get_mut(reserved.item.id.0 as usize) {
+                promise.get_or_insert(reserved.time.secs());
+            }
+        }
+        if !plan.starts.is_empty() {
+            leave(&mut waiting.queue, &waits, plan.starts.len());
+            started += plan.starts.len();
+            watch(started);
+        }
+    }
+    schedule
+}
+
+/// Those that have started leave the queue.
+fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
+    let mut left = started;
+    while left > 0 && queue.front().is_some_and(|at| !waits[*at as usize]) {
+        queue.pop_front();
+        left -= 1;
+    }
+    if left > 0 {
+        queue.retain(|at| waits[*at as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{Strategy, prop, proptest};
+    use proptest::{prop_assert, prop_assert_eq};
+    use squall_sched::Discipline;
+
+    use super::{Replay, Schedule, replay};
+    use crate::swf::TraceJob;
+
+    const PROCESSORS: u32 = 10;
+
+    fn trace() -> impl Strategy<Value = Vec<TraceJob>> {
+        prop::collection::vec((0..12_u64, 1..40_u64, 0..20_u64, 1..=PROCESSORS), 1..60).prop_map(|jobs| {
+            let mut submit = 0;
+            let of = |(id, (gap, run, more, processors)): (usize, (u64, u64, u64, u32))| {
+                submit += gap;
+                TraceJob { id: id as i64, submit, run, estimate: run + more, processors }
+            };
+            jobs.into_iter().enumerate().map(of).collect()
+        })
+    }
+
+    fn by(jobs: &[TraceJob], discipline: Discipline) -> Schedule {
+        replay(jobs, &Replay { processors: PROCESSORS, discipline }, |_| {})
+    }
+
+    /// First in, first out, as one would do it by hand: each starts as soon as the one before has and there is room.
+    fn fifo(jobs: &[TraceJob]) -> Vec<u64> {
+        let mut starts: Vec<u64> = Vec::new();
+        for job in jobs {
+            let held = |time: u64| -> u32 {
+                let runs = starts.iter().zip(jobs).filter(|(start, job)| (**start..**start + job.run).contains(&time));
+                runs.map(|(_, job)| job.processors).sum()
+            };
+            let from = job.submit.max(starts.last().copied().unwrap_or_default());
+            starts.push((from..from + 100_000).find(|time| held(*time) + job.processors <= PROCESSORS).unwrap());
+        }
+        starts
+    }
+
+    /// EASY as one would do it by hand, one pass at each second.
+    fn easy(jobs: &[TraceJob]) -> Vec<u64> {
+        let mut starts: Vec<Option<u64>> = vec![None; jobs.len()];
+        let mut now = 0;
+        while starts.iter().any(Option::is_none) {
+            let mut running: Vec<(u64, u32)> = (starts.iter().zip(jobs))
+                .filter_map(|(start, job)| Some(((*start)?, job)))
+                .filter(|(start, job)| start + job.run > now)
+                .map(|(start, job)| (start + job.estimate, job.processors))
+                .collect();
+            let mut free = PROCESSORS - running.iter().map(|(_, processors)| processors).sum::<u32>();
+            let mut shadow: Option<(u64, u32)> = None;
+            for (at, job) in jobs.iter().enumerate().filter(|(_, job)| job.submit <= now) {
+                if starts[at].is_some() {
+                    continue;
+                }
+                let fits = match &mut shadow {
+                    _ if job.processors > free => false,
+                    None => true,
+                    Some((time, _)) if now + job.estimate <= *time => true,
+                    Some((_, extra)) if job.processors <= *extra => {
+                        *extra -= job.processors;
+                        true
+                    }
+                    Some(_) => false,
+                };
+                if fits {
+                    starts[at] = Some(now);
+                    free -= job.processors;
+                    running.push((now + job.estimate, job.processors));
+                } else if shadow.is_none() {
+                    running.sort_unstable();
+                    let mut then = free;
+                    let ends = running.iter().map(|(end, processors)| {
+                        then += processors;
+                        (*end, then)
+                    });
+                    let time = ends.into_iter().find(|(_, then)| *then >= job.processors).unwrap().0;
+                    let gone: u32 = running.iter().filter(|(end, _)| *end <= time).map(|(_, n)| n).sum();
+                    shadow = Some((time, free + gone - job.processors));
+                }
+            }
+            now += 1;
+        }
+        starts.into_iter().flatten().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn first_in_first_out_is_what_it_says(jobs in trace()) {
+            prop_assert_eq!(by(&jobs, Discipline::Fifo).starts, fifo(&jobs));
+        }
+
+        #[test]
+        fn easy_is_what_one_would_do_by_hand(jobs in trace()) {
+            prop_assert_eq!(by(&jobs, Discipline::Easy).starts, easy(&jobs));
+        }
+
+        #[test]
+        fn no_promise_is_broken_and_nothing_is_given_twice(jobs in trace()) {
+            for discipline in [Discipline::Fifo, Discipline::Easy, Discipline::EasyShortest, Discipline::Conservative] {
+                let schedule = by(&jobs, discipline);
+                for (job, (start, promise)) in jobs.iter().zip(schedule.starts.iter().zip(&schedule.promises)) {
+                    prop_assert!(promise.is_none_or(|promise| *start <= promise), "{job:?} at {start}, not {promise:?}");
+                }
+                let span = |at: usize| schedule.starts[at]..schedule.starts[at] + jobs[at].run;
+                for (at, job) in jobs.iter().enumerate() {
+                    prop_assert!(schedule.starts[at] >= job.submit);
+                    let beside = (0..jobs.len()).filter(|other| span(*other).contains(&schedule.starts[at]));
+                    prop_assert!(beside.map(|other| jobs[other].processors).sum::<u32>() <= PROCESSORS);
+                }
+            }
+        }
+    }
+}

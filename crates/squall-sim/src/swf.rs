@@ -1,0 +1,182 @@
+//! Workload traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments after `;`.
+
+use std::fmt;
+
+/// A job of a trace, as it is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceJob {
+    /// Its number in the trace.
+    pub id: i64,
+    /// When it was submitted, seconds.
+    pub submit: u64,
+    /// How long it ran, seconds.
+    pub run: u64,
+    /// How long it may run, seconds: what was asked for, but not less than it ran.
+    pub estimate: u64,
+    /// How many processors it held: as many as were asked for, or given where nobody asked.
+    pub processors: u32,
+}
+
+/// A trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Its jobs by time of submission, then by number.
+    pub jobs: Vec<TraceJob>,
+    /// Processors of the machine, as the head says: `MaxProcs`, else `MaxNodes`.
+    pub processors: Option<u32>,
+    /// Records that were left out, for they held no processors.
+    pub without_processors: u64,
+    /// Records that were left out, for they never ran.
+    pub without_run: u64,
+    /// Records that were left out, for they are larger than the machine.
+    pub too_large: u64,
+}
+
+/// A line that can't be understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadLine {
+    /// Which, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+/// What the columns are called, in order.
+const COLUMNS: [&str; 18] = [
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "number of allocated processors",
+    "average CPU time used",
+    "used memory",
+    "requested number of processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+];
+
+impl Trace {
+    /// Reads a trace. Jobs that need more than `processors` (where it is not said: than the head says) are left out, as
+    /// are those that never ran or held nothing; anything else that is odd is refused.
+    pub fn read(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
+        let mut trace = Self::default();
+        let mut most = 0;
+        for (at, line) in text.lines().enumerate() {
+            let bad = |problem| BadLine { line: at + 1, problem };
+            let line = line.trim();
+            if let Some(comment) = line.strip_prefix(';') {
+                trace.head(comment).map_err(bad)?;
+            } else if !line.is_empty() {
+                let job = record(line).map_err(bad)?;
+                if job.processors == 0 {
+                    trace.without_processors += 1;
+                } else if job.run == 0 {
+                    trace.without_run += 1;
+                } else {
+                    most = most.max(job.processors);
+                    trace.jobs.push(job);
+                }
+            }
+        }
+        let machine = processors.or(trace.processors);
+        if let Some(machine) = machine {
+            let before = trace.jobs.len();
+            trace.jobs.retain(|job| job.processors <= machine);
+            trace.too_large = (before - trace.jobs.len()) as u64;
+        }
+        trace.processors = Some(machine.unwrap_or(most));
+        trace.jobs.sort_by_key(|job| (job.submit, job.id));
+        Ok(trace)
+    }
+
+    /// A line of the head: `MaxProcs: 100`.
+    fn head(&mut self, comment: &str) -> Result<(), String> {
+        let Some((name, value)) = comment.split_once(':') else { return Ok(()) };
+        let name = name.trim();
+        if !matches!(name, "MaxProcs" | "MaxNodes") {
+            return Ok(());
+        }
+        let number = value.split_whitespace().next().unwrap_or_default();
+        let number: i64 = number.parse().map_err(|_| format!("{name}: `{number}` is not a number"))?;
+        if let Some(number) = u32::try_from(number).ok().filter(|number| *number > 0)
+            && (name == "MaxProcs" || self.processors.is_none())
+        {
+            self.processors = Some(number);
+        }
+        Ok(())
+    }
+}
+
+/// One line of 18 numbers; what a trace has beyond them is passed over.
+fn record(line: &str) -> Result<TraceJob, String> {
+    let mut numbers = [-1; COLUMNS.len()];
+    let mut words = line.split_ascii_whitespace();
+    for (at, name) in COLUMNS.iter().enumerate() {
+        let word = words.next().ok_or_else(|| format!("{at} columns where there should be {}", COLUMNS.len()))?;
+        numbers[at] = number(word).ok_or_else(|| format!("column {}, {name}: `{word}` is not a number", at + 1))?;
+    }
+    let [id, submit, _, run, allocated, _, _, asked, time, ..] = numbers;
+    let submit =
+        u64::try_from(submit).map_err(|_| format!("column 2, submit time: {submit} is before the trace's start"))?;
+    let run = run.max(0) as u64;
+    let processors = if asked > 0 { asked } else { allocated.max(0) };
+    let processors = u32::try_from(processors).map_err(|_| format!("{processors} processors are too many"))?;
+    Ok(TraceJob { id, submit, run, estimate: run.max(time.max(0) as u64), processors })
+}
+
+/// A whole number; a fraction, as averages have it, is cut off.
+fn number(word: &str) -> Option<i64> {
+    let whole = match word.split_once('.') {
+        Some((whole, fraction)) if fraction.bytes().all(|digit| digit.is_ascii_digit()) => whole,
+        Some(_) => return None,
+        None => word,
+    };
+    whole.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Trace, TraceJob};
+
+    const TRACE: &str = "; Version: 2.2\n; MaxNodes: 4\n; MaxProcs: 8\n;\n\
+        2 10 -1 60 4 59.5 -1 -1 30 -1 1 1 1 -1 1 -1 -1 -1\n\
+        1 10 5 60 4 -1 -1 6 90 -1 1 1 1 -1 1 -1 -1 -1\n\n\
+        3 0 5 0 4 -1 -1 6 90 -1 5 1 1 -1 1 -1 -1 -1\n\
+        4 11 5 7 -1 -1 -1 0 90 -1 5 1 1 -1 1 -1 -1 -1\n\
+        5 12 5 7 9 -1 -1 9 90 -1 1 1 1 -1 1 -1 -1 -1 {1,2} extra\n";
+
+    #[test]
+    fn what_stands_in_a_trace_is_what_is_replayed() {
+        let trace = Trace::read(TRACE, None).unwrap();
+        let one = TraceJob { id: 1, submit: 10, run: 60, estimate: 90, processors: 6 };
+        assert_eq!(trace.jobs, [one, TraceJob { id: 2, estimate: 60, processors: 4, ..one }]);
+        assert_eq!((trace.without_processors, trace.without_run, trace.too_large), (1, 1, 1));
+        assert_eq!(trace.processors, Some(8));
+        assert_eq!(Trace::read(TRACE, Some(5)).unwrap().jobs.len(), 1);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        let read = |line: &str| Trace::read(&format!("{TRACE}{line}\n"), None).unwrap_err().to_string();
+        assert_eq!(read("6 1 2 3"), "line 11: 4 columns where there should be 18");
+        let wrong = "6 1 2 many 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
+        assert_eq!(read(wrong), "line 11: column 4, run time: `many` is not a number");
+        let early = "6 -5 2 3 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
+        assert_eq!(read(early), "line 11: column 2, submit time: -5 is before the trace's start");
+        assert_eq!(read("; MaxProcs: few"), "line 11: MaxProcs: `few` is not a number");
+    }
+}
