@@ -55,6 +55,7 @@ impl Controller for Fake {
             Request::Nodes => Answer::Nodes(self.nodes.clone()),
             Request::Partitions => Answer::Partitions(self.partitions.clone()),
             Request::Config => Answer::Config(Box::default()),
+            Request::Licenses => Answer::Licenses(Vec::new()),
             Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
             Request::ChangePolicy { changes, .. } => {
                 for change in changes {
