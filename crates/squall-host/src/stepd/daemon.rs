@@ -26,7 +26,7 @@ use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
 use crate::sys::clock::{local_text, now};
-use crate::sys::pmix::leave;
+use crate::sys::pmix::{WANTED, leave};
 use crate::sys::signals::SignalFd;
 
 /// How often memory is looked at.
@@ -108,7 +108,7 @@ impl Daemon {
             self.turn();
         }
         if self.wireup.as_ref().is_some_and(Wireup::has_threads) {
-            leave(0);
+            leave(i32::from(WANTED));
         }
         0
     }

@@ -10,6 +10,7 @@ use squall_model::job::ExitCode;
 
 use crate::processes::Stat;
 use crate::spool::{Spool, TaskPid, file, note_exit, parse_key};
+use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 use crate::traces::Traces;
 
@@ -20,6 +21,8 @@ pub(super) struct Keeper {
     daemons: BTreeMap<u32, PathBuf>,
     /// Tasks whose daemon died: the result file, and their place in it.
     tasks: BTreeMap<u32, (Rc<File>, usize)>,
+    /// A step daemon had a use for libpmix.
+    pub(super) pmix_wanted: bool,
 }
 
 impl Keeper {
@@ -48,7 +51,9 @@ impl Keeper {
     /// in the same moment in which it dies, and line up behind it.
     fn ended(&mut self, child: &Reaped) {
         if let Some(folder) = self.daemons.remove(&child.pid) {
-            if child.exit != ExitCode::default() {
+            if child.exit == (ExitCode { code: pmix::WANTED, signal: 0 }) {
+                self.pmix_wanted = true;
+            } else if child.exit != ExitCode::default() {
                 self.inherit(&folder);
             }
         } else if let Some((result, place)) = self.tasks.remove(&child.pid) {

@@ -22,6 +22,7 @@ use super::keeper::Keeper;
 use crate::spool::file;
 use crate::sys::offspring::{Born, bear, bind, set_command_line};
 use crate::sys::pidfd;
+use crate::sys::pmix;
 use crate::sys::signals::SignalFd;
 use crate::sys::spawn::{Session, Spawn};
 
@@ -152,6 +153,9 @@ pub fn serve() -> i32 {
         while signals.take().is_some() {}
         if !keeper.reap() && link.is_none() {
             return 0;
+        }
+        if keeper.pmix_wanted {
+            pmix::warm();
         }
     }
 }

@@ -1,6 +1,10 @@
 //! The host as a process sees it: its name, its units.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// This process has given itself a name that is not the host's.
+static RENAMED: AtomicBool = AtomicBool::new(false);
 
 /// Gives this process and those that it starts a host name of their own. Needs root.
 pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
@@ -8,11 +12,15 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
     if unsafe { libc::unshare(libc::CLONE_NEWUTS) } != 0 {
         return Err(io::Error::last_os_error());
     }
+    RENAMED.store(true, Ordering::Relaxed);
     Ok(rustix::system::sethostname(name.as_bytes())?)
 }
 
 /// Whether a node of that name is named after this host: then it is the only one here.
 pub(crate) fn is_name_of_host(node: &str) -> bool {
+    if RENAMED.load(Ordering::Relaxed) {
+        return false;
+    }
     let host = rustix::system::uname();
     let host = host.nodename().to_bytes();
     host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())

@@ -6,6 +6,7 @@ pub(crate) mod descriptors;
 pub(crate) mod fsuser;
 pub(crate) mod heap;
 pub(crate) mod host;
+pub(crate) mod hwloc;
 pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod offspring;

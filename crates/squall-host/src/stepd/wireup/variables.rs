@@ -1,6 +1,7 @@
 //! What tasks are told by their environment, so that MPI programs find each other without being told by the user.
 
 use std::path::Path;
+use std::thread::available_parallelism;
 
 use squall_engine::environment::Env;
 use squall_model::step::{StepLaunch, TaskProgram};
@@ -33,6 +34,13 @@ pub(super) const PMI_FD: i32 = 3;
 
 /// Devices for which Open MPI's psm transports are; without one they do nothing but measure clocks, for 200 ms.
 const PSM_DEVICES: [&str; 4] = ["/dev/hfi1", "/dev/hfi1_0", "/dev/ipath", "/dev/ipath0"];
+
+/// Devices for which hwloc's plug-ins look for graphics processors.
+const GRAPHICS: [&str; 3] = ["/dev/dri", "/dev/nvidiactl", "/dev/kfd"];
+
+/// Plug-ins that every MPI program loads with all their libraries, and that find nothing without such devices; and one for
+/// XML of other makers than hwloc.
+const IDLE_PLUGINS: &str = "hwloc_gl,hwloc_opencl,hwloc_cuda,hwloc_nvml,hwloc_rsmi,hwloc_levelzero,hwloc_xml_libxml";
 
 /// Whether the user wants none of this: `--mpi=none`.
 pub(super) fn is_refused(program: &TaskProgram) -> bool {
@@ -82,12 +90,18 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
             env.set_default(&format!("OMPI_MCA_{name}"), value);
         }
     }
-    if launch.ranks().len() > launch.cores.len() {
+    let lone = is_name_of_host(&launch.node);
+    // Nodes that share a machine share its CPUs.
+    let crowded = !lone && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
+    if crowded || launch.ranks().len() > launch.cores.len() {
         env.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+    }
+    if linked.mpi && !GRAPHICS.iter().any(|device| Path::new(device).exists()) {
+        env.set_default("HWLOC_PLUGINS_BLACKLIST", IDLE_PLUGINS);
     }
     // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
-    if !is_name_of_host(&launch.node) && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
+    if !lone && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
     }
 }

@@ -12,10 +12,13 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::OnceLock;
 
 use abi::{Calls, Infos, Proc, Status};
 pub(crate) use upcall::{Asked, DoneReply, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
 use upcall::{Inbox, answered, module};
+
+use super::hwloc;
 
 /// Where the library is.
 const LIBRARY: &CStr = c"libpmix.so.2";
@@ -24,6 +27,23 @@ const LIBRARY: &CStr = c"libpmix.so.2";
 /// files in shared memory that somebody must remove. And the server has no use for the topology, whose discovery would be
 /// most of the time that it takes to start.
 const OWN_ENVIRONMENT: [(&str, &str); 2] = [("PMIX_MCA_gds", "hash"), ("HWLOC_SYNTHETIC", "pu:1")];
+
+/// The exit status of a step daemon that had a use for the library and of which all is well: it pays to have the library
+/// at hand for the next.
+pub(crate) const WANTED: u8 = 3;
+
+/// The machine, as tasks are told of it. Filled by `warm`, and inherited by copies of a process.
+static MACHINE: OnceLock<Option<String>> = OnceLock::new();
+
+/// Loads the library, and looks at the machine: what a copy of this process then need not do. Starts nothing. Call while
+/// the process has no other thread.
+pub(crate) fn warm() {
+    if MACHINE.get().is_none() {
+        // What is missing shows when it is wanted.
+        drop(load());
+        let _ = MACHINE.set(hwloc::describe());
+    }
+}
 
 /// What the library must know of the step.
 #[derive(Clone, Debug)]
@@ -70,6 +90,7 @@ impl Server {
     /// (the library's `select` knows 1024) and no other thread.
     pub(crate) fn start(job: &Job) -> Result<Self, String> {
         let calls = load()?;
+        warm();
         for (name, value) in OWN_ENVIRONMENT {
             // SAFETY: the caller has no other thread that could read the environment meanwhile.
             unsafe { std::env::set_var(name, value) };
@@ -167,6 +188,9 @@ impl Server {
         infos.rank(c"pmix.lldr", local.first().copied().unwrap_or(0));
         infos.text(c"pmix.tmpdir", &job.folder);
         infos.text(c"pmix.nsdir", &job.folder);
+        if let Some(Some(machine)) = MACHINE.get() {
+            infos.text(c"pmix.hwlocxml2", machine);
+        }
         infos.yes_or_no(c"pmix.tdir.rmclean", true);
         infos.yes_or_no(c"pmix.spawned", false);
         for (place, ranks) in job.ranks.iter().enumerate() {
