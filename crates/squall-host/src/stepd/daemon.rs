@@ -110,7 +110,7 @@ impl Daemon {
         if self.wireup.as_ref().is_some_and(Wireup::has_threads) {
             leave(i32::from(WANTED));
         }
-        0
+        self.wireup.as_ref().filter(|wireup| wireup.wants_library()).map_or(0, |_| i32::from(WANTED))
     }
 
     /// Everything before the first task.

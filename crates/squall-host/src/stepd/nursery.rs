@@ -139,6 +139,7 @@ pub fn serve() -> i32 {
     }
     let Ok(signals) = pidfd::set_child_subreaper().and_then(|()| SignalFd::new(&[libc::SIGCHLD])) else { return 1 };
     let mut keeper = Keeper::default();
+    let mut warm = false;
     loop {
         if wait(link.as_ref(), &signals) {
             match link.as_mut().map(|link| obey(link, &mut keeper)) {
@@ -154,7 +155,7 @@ pub fn serve() -> i32 {
         if !keeper.reap() && link.is_none() {
             return 0;
         }
-        if keeper.pmix_wanted {
+        if std::mem::take(&mut keeper.pmix_wanted) && !std::mem::replace(&mut warm, true) {
             pmix::warm();
         }
     }

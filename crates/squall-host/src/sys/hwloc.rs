@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 /// Where the library is. It comes with libpmix.
 const LIBRARY: &CStr = c"libhwloc.so.15";
@@ -29,8 +30,15 @@ struct Calls {
     destroy: Destroy,
 }
 
-/// This machine. None: there is no such library, or it does not know. Call while the process has no other thread.
-pub(crate) fn describe() -> Option<String> {
+/// Found once, and inherited by copies of a process.
+static MACHINE: OnceLock<Option<String>> = OnceLock::new();
+
+/// This machine. None: there is no such library, or it does not know. Call first while the process has no other thread.
+pub(crate) fn machine() -> Option<&'static str> {
+    MACHINE.get_or_init(describe).as_deref()
+}
+
+fn describe() -> Option<String> {
     // SAFETY: the caller has no other thread that could read the environment meanwhile.
     unsafe { std::env::set_var(PLUGINS.0, PLUGINS.1) };
     let calls = load()?;

@@ -8,15 +8,19 @@ use std::path::Path;
 const PROGRAM_BYTES: u64 = 256 << 10;
 
 /// Beginnings of the names of libraries whose programs speak PMIx or PMI.
-const MPI: [&[u8]; 4] = [b"libmpi.so.", b"libmpi_", b"libmpich", b"libpmix.so."];
+const MPI: [&[u8]; 3] = [b"libmpi.so.", b"libmpi_", b"libpmix.so."];
+/// The same for MPICH, which speaks PMI.
+const MPICH: &[u8] = b"libmpich";
 /// The same for OpenSHMEM.
 const SHMEM: &[u8] = b"liboshmem.so.";
 
 /// What is known of a program. A script, and a program that loads its libraries later, show nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Linked {
-    /// With MPI.
+    /// With an MPI that speaks PMIx.
     pub(super) mpi: bool,
+    /// With MPICH.
+    pub(super) mpich: bool,
     /// With OpenSHMEM.
     pub(super) shmem: bool,
 }
@@ -32,6 +36,7 @@ impl Linked {
         let mut linked = Self::default();
         for word in head.split(|&b| b == 0).filter(|word| word.starts_with(b"lib")) {
             linked.mpi |= MPI.iter().any(|name| word.starts_with(name));
+            linked.mpich |= word.starts_with(MPICH);
             linked.shmem |= word.starts_with(SHMEM);
         }
         linked
@@ -39,6 +44,6 @@ impl Linked {
 
     /// What either is.
     pub(super) fn or(self, other: Self) -> Self {
-        Self { mpi: self.mpi || other.mpi, shmem: self.shmem || other.shmem }
+        Self { mpi: self.mpi || other.mpi, mpich: self.mpich || other.mpich, shmem: self.shmem || other.shmem }
     }
 }

@@ -166,7 +166,7 @@ impl Wireup {
 
     /// The tasks run: one that will speak PMIx need not wait for the server later.
     pub(super) fn started(&mut self) {
-        if self.linked != Linked::default() {
+        if self.linked.mpi || self.linked.shmem {
             self.pmix.prepare(&self.launch);
         }
     }
@@ -376,6 +376,11 @@ impl Wireup {
     /// Whether libpmix is in this process: then it must leave without the usual farewells.
     pub(super) fn has_threads(&self) -> bool {
         self.pmix.is_loaded()
+    }
+
+    /// Whether the next step will be glad of what the libraries know.
+    pub(super) fn wants_library(&self) -> bool {
+        self.linked != Linked::default()
     }
 
     /// All tasks have ended: what was made for them goes.

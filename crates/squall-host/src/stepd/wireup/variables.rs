@@ -1,5 +1,6 @@
 //! What tasks are told by their environment, so that MPI programs find each other without being told by the user.
 
+use std::fs;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -9,6 +10,7 @@ use squall_model::step::{StepLaunch, TaskProgram};
 use super::linked::Linked;
 use crate::stepd::environment::Environment;
 use crate::sys::host::is_name_of_host;
+use crate::sys::hwloc;
 
 /// Variables of an outer step that mean nothing in this one.
 const STALE: [&str; 11] = [
@@ -92,16 +94,33 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
     }
     let lone = is_name_of_host(&launch.node);
     // Nodes that share a machine share its CPUs.
-    let crowded = !lone && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
-    if crowded || launch.ranks().len() > launch.cores.len() {
+    let shared = !lone && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
+    let crowded = shared || launch.ranks().len() > launch.cores.len();
+    if crowded {
         env.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
     }
-    if linked.mpi && !GRAPHICS.iter().any(|device| Path::new(device).exists()) {
+    if crowded {
+        env.set_default("MPIR_CVAR_POLLS_BEFORE_YIELD", "1");
+    }
+    if linked != Linked::default() && !GRAPHICS.iter().any(|device| Path::new(device).exists()) {
         env.set_default("HWLOC_PLUGINS_BLACKLIST", IDLE_PLUGINS);
+        if linked.mpich && env.get("HWLOC_XMLFILE").is_none() {
+            describe_machine(env, folder);
+        }
     }
     // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
     if !lone && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
+    }
+}
+
+/// MPICH looks at the machine itself, at each rank, unless a file says what there is.
+fn describe_machine(env: &mut Environment, folder: &Path) {
+    let path = folder.join("machine.xml");
+    let Some(machine) = hwloc::machine() else { return };
+    if fs::write(&path, machine.trim_end_matches('\0')).is_ok() {
+        env.set_default("HWLOC_XMLFILE", &path.to_string_lossy());
+        env.set_default("HWLOC_THISSYSTEM", "1");
     }
 }

@@ -12,7 +12,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::OnceLock;
 
 use abi::{Calls, Infos, Proc, Status};
 pub(crate) use upcall::{Asked, DoneReply, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
@@ -32,17 +31,12 @@ const OWN_ENVIRONMENT: [(&str, &str); 2] = [("PMIX_MCA_gds", "hash"), ("HWLOC_SY
 /// at hand for the next.
 pub(crate) const WANTED: u8 = 3;
 
-/// The machine, as tasks are told of it. Filled by `warm`, and inherited by copies of a process.
-static MACHINE: OnceLock<Option<String>> = OnceLock::new();
-
 /// Loads the library, and looks at the machine: what a copy of this process then need not do. Starts nothing. Call while
 /// the process has no other thread.
 pub(crate) fn warm() {
-    if MACHINE.get().is_none() {
-        // What is missing shows when it is wanted.
-        drop(load());
-        let _ = MACHINE.set(hwloc::describe());
-    }
+    // What is missing shows when it is wanted.
+    drop(load());
+    hwloc::machine();
 }
 
 /// What the library must know of the step.
@@ -90,7 +84,8 @@ impl Server {
     /// (the library's `select` knows 1024) and no other thread.
     pub(crate) fn start(job: &Job) -> Result<Self, String> {
         let calls = load()?;
-        warm();
+        // Before the library is told to look away.
+        hwloc::machine();
         for (name, value) in OWN_ENVIRONMENT {
             // SAFETY: the caller has no other thread that could read the environment meanwhile.
             unsafe { std::env::set_var(name, value) };
@@ -188,7 +183,7 @@ impl Server {
         infos.rank(c"pmix.lldr", local.first().copied().unwrap_or(0));
         infos.text(c"pmix.tmpdir", &job.folder);
         infos.text(c"pmix.nsdir", &job.folder);
-        if let Some(Some(machine)) = MACHINE.get() {
+        if let Some(machine) = hwloc::machine() {
             infos.text(c"pmix.hwlocxml2", machine);
         }
         infos.yes_or_no(c"pmix.tdir.rmclean", true);
