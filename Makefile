@@ -46,6 +46,9 @@ bench-fabric: build ## the fabric's figures in one table beside the talks', pict
 
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
 	$(SQUALL) bench mpi
+	$(SQUALL) bench shmem
+	$(SQUALL) bench pingpong --pictures target/bench
+	$(SQUALL) bench fence --pictures target/bench
 
 TRACE ?=
 PEER ?=

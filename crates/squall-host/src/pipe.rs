@@ -2,7 +2,7 @@
 //! secret is the cookie of the launch. It does not block.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -47,6 +47,8 @@ struct Sealed {
 #[derive(Debug)]
 enum Stage {
     Meeting(Handshake),
+    /// We have called, and wait for the answer.
+    Calling(Handshake),
     Open(Sealer, Opener),
     Broken,
 }
@@ -77,6 +79,32 @@ impl Pipe {
             }
         }
         Err(failed)
+    }
+
+    /// Calls, and does not wait for the other side to show that it knows the cookie: what is said before waits here.
+    pub fn dial(address: &str, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
+        let mut failed = io::Error::from(ErrorKind::AddrNotAvailable);
+        for address in address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, patience) {
+                Err(e) => failed = e,
+                Ok(mut stream) => {
+                    stream.set_nodelay(true)?;
+                    let mut handshake = Handshake::call_with(cookie)?;
+                    stream.write_all(&handshake.write()?)?;
+                    stream.set_nonblocking(true)?;
+                    return Ok(Self::sealed(stream, Stage::Calling(handshake)));
+                }
+            }
+        }
+        Err(failed)
+    }
+
+    /// The address of this end, if it is not of this machine only.
+    pub fn own_address(&self) -> Option<IpAddr> {
+        match &self.0 {
+            Kind::Local(_) => None,
+            Kind::Sealed(sealed) => sealed.stream.local_addr().ok().map(|address| address.ip()),
+        }
     }
 
     fn meet(mut stream: TcpStream, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {
@@ -113,15 +141,19 @@ impl Pipe {
 impl Sealed {
     /// Takes the first record that has come whole, if one has.
     fn advance(&mut self) -> io::Result<bool> {
+        let answers = matches!(self.stage, Stage::Meeting(_));
         match &mut self.stage {
-            Stage::Meeting(handshake) => {
+            Stage::Meeting(handshake) | Stage::Calling(handshake) => {
                 let Some(length) = noise::record_bytes(&self.heard, HANDSHAKE_BYTES_MAX)? else { return Ok(false) };
                 let Some(record) = self.heard.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(false) };
                 handshake.read(record)?;
                 self.heard.drain(..LENGTH_BYTES + length);
-                let record = handshake.write()?;
-                self.unsent.extend(record);
-                let Stage::Meeting(handshake) = std::mem::replace(&mut self.stage, Stage::Broken) else {
+                if answers {
+                    self.unsent.extend(handshake.write()?);
+                }
+                let (Stage::Meeting(handshake) | Stage::Calling(handshake)) =
+                    std::mem::replace(&mut self.stage, Stage::Broken)
+                else {
                     return Err(ErrorKind::InvalidData.into());
                 };
                 let (mut sealer, opener) = handshake.finish()?;
@@ -171,7 +203,7 @@ impl Sealed {
             return Err(ErrorKind::WouldBlock.into());
         }
         match &mut self.stage {
-            Stage::Meeting(_) => self.early.extend_from_slice(plain),
+            Stage::Meeting(_) | Stage::Calling(_) => self.early.extend_from_slice(plain),
             Stage::Open(sealer, _) => sealer.seal(plain, &mut self.unsent)?,
             Stage::Broken => return Err(ErrorKind::BrokenPipe.into()),
         }

@@ -12,11 +12,12 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     /* The others must not find out by themselves before the step is ended. */
     MPI_Barrier(MPI_COMM_WORLD);
-    if (!me && strcmp(way, "late") && strcmp(way, "before")) pause();
+    if (!me && strcmp(way, "late") && strcmp(way, "before") && strcmp(way, "twice")) pause();
     if (me && !strcmp(way, "abort")) MPI_Abort(MPI_COMM_WORLD, 7);
     if (me && !strcmp(way, "leave")) _exit(0);
     if (me && !strcmp(way, "crash")) abort();
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
+    if (me && !strcmp(way, "twice")) MPI_Finalize();
     return 0;
 }

@@ -2,6 +2,8 @@
 //! installed its test says so and passes.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod misuse;
+mod modes;
 #[path = "../traces/mod.rs"]
 mod traces;
 
@@ -11,11 +13,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 const HELLO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/hello.c");
 const ENDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/ends.c");
-const PMIX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi/pmix.c");
+/// Where our programs are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mpi");
 
 /// Where Debian has the headers of libpmix, which come with Open MPI's.
 const PMIX_HEADERS: &str = "/usr/lib/x86_64-linux-gnu/pmix2/include";
@@ -84,12 +86,21 @@ impl Site {
         self.run(&[&["srun"], args].concat(), env)
     }
 
+    /// Compiles a program that speaks PMIx itself. No: it can't be here.
+    fn compile_pmix(&self, name: &str) -> bool {
+        let mut cc = Command::new("cc");
+        cc.args([&format!("-I{PMIX_HEADERS}"), &format!("{SOURCES}/{name}.c"), "-lpmix", "-o"]);
+        let made = cc.arg(self.folder.join(name)).status().is_ok_and(|status| status.success());
+        if !made {
+            eprintln!("skipped: no headers of libpmix");
+        }
+        made
+    }
+
     /// Direct modex, published names and groups, between nodes and within one.
     fn speaks_pmix(&self) {
-        let mut cc = Command::new("cc");
-        cc.args([&format!("-I{PMIX_HEADERS}"), PMIX, "-lpmix", "-o"]).arg(self.folder.join("pmix"));
-        if !cc.status().is_ok_and(|status| status.success()) {
-            return eprintln!("skipped: no headers of libpmix");
+        if !self.compile_pmix("pmix") {
+            return;
         }
         let (status, out, err) = self.srun(&["-N2", "-n4", "./pmix"], &[("SQUALL_WIREUP_STATS", "1")]);
         assert_eq!(status, 0, "{out}\n{err}");
@@ -141,29 +152,20 @@ impl Site {
         self.ends("late", &[("SLURM_PMIX_TIMEOUT", "1")], 1, "not all tasks have come in time");
     }
 
-    /// A step daemon that dies while tasks wait for each other ends the step, on all nodes.
-    fn loses_a_step_daemon(&self) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-        command.args(["srun", "-wn[1-2]", "-N2", "-n4", "./ends", "late", "3"]).current_dir(&self.folder);
-        command.env("SQUALL_STATE", self.folder.join("state")).stdin(Stdio::null()).stderr(Stdio::piped());
-        let srun = command.spawn().unwrap();
-        let place = format!("step --spool {}/node/n1/", self.path("state"));
-        let end = Instant::now() + Duration::from_secs(30);
-        let tasks = || traces::processes(&self.folder).into_iter().filter(|(_, line)| line.contains("./ends")).count();
-        while tasks() < 4 {
-            assert!(Instant::now() < end, "the tasks do not start");
-            std::thread::sleep(Duration::from_millis(10));
+    /// What comes with Open MPI: OpenSHMEM, and Python's mpi4py where it is.
+    fn runs_openshmem_and_python(&self) {
+        let mut oshcc = Command::new("oshcc");
+        oshcc.arg(format!("{SOURCES}/shmem.c")).arg("-o").arg(self.folder.join("shmem"));
+        if oshcc.status().is_ok_and(|status| status.success()) {
+            let (status, out, err) = self.srun(&["-N2", "-n4", "./shmem"], &[]);
+            assert_eq!((status, out.lines().filter(|line| *line == "4: 6").count()), (0, 4), "{out}\n{err}");
         }
-        let daemon = traces::processes(&self.folder).into_iter().find(|(_, line)| line.contains(&place));
-        let (pid, _) = daemon.expect("a step daemon on n1");
-        assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
-        let out = srun.wait_with_output().unwrap();
-        let err = String::from_utf8_lossy(&out.stderr);
-        assert!(
-            out.status.code() == Some(1) && err.contains("the step daemon on n1 is gone"),
-            "{:?}: {err}",
-            out.status
-        );
+        let program = "from mpi4py import MPI; w = MPI.COMM_WORLD; print(w.size, w.allreduce(w.rank))";
+        let there = Command::new("python3").args(["-c", "import mpi4py"]).stderr(Stdio::null()).status();
+        if there.is_ok_and(|status| status.success()) {
+            let (status, out, err) = self.srun(&["-N2", "-n4", "python3", "-c", program], &[]);
+            assert_eq!((status, out.lines().filter(|line| *line == "4 6").count()), (0, 4), "{out}\n{err}");
+        }
     }
 
     fn in_a_script(&self) {
@@ -200,6 +202,16 @@ fn open_mpi() {
     site.ends_well_and_badly();
     site.in_a_script();
     site.speaks_pmix();
+    site.fences_hold();
+    site.outlives_a_node_daemon();
+    site.lives_in_an_allocation(Some(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 4",
+    ));
+    site.runs_openshmem_and_python();
+    site.ends("twice", &[], 1, "MPI_Finalize");
+    let alone = [("OMPI_MCA_pmix", "isolated"), ("OMPI_MCA_ess", "singleton")];
+    let (_, out, err) = site.srun(&["-N1", "-n2", "./hello"], &alone);
+    assert!(err.contains("each has run alone"), "N singletons are no parallel program: {out}\n{err}");
     let (_, _, err) = site.srun(&["-N1", "-n2", "--mpi=none", "./hello"], &[]);
     assert!(err.contains("PMI"), "it is refused what the user refuses: {err}");
 }
@@ -209,5 +221,6 @@ fn mpich() {
     let Some(site) = Site::with("mpicc.mpich") else { return };
     site.ends_well_and_badly();
     site.in_a_script();
+    site.lives_in_an_allocation(None);
     site.loses_a_step_daemon();
 }

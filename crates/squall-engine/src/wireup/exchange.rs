@@ -14,10 +14,11 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::peer::{Fault, Gathering, Notice, PeerMessage, What};
 
 use super::board::Board;
+use super::ring::Shape;
 use crate::machine::Machine;
 
 /// Children of a node in the tree: so few levels that eight nodes are one, and so few children that none holds up a thousand.
-const WIDTH: usize = 16;
+pub(super) const WIDTH: usize = 16;
 
 /// Most bytes that a gathering may bring together: a frame's, less what stands around them.
 const DATA_BYTES_MAX: usize = FRAME_BYTES_MAX - (1 << 20);
@@ -28,14 +29,15 @@ pub struct Exchange {
     /// This node's place in the layout.
     pub(super) here: u32,
     layout: Layout,
+    shape: Shape,
     /// How long ranks wait for each other.
     pub(super) patience: Span,
     /// How many gatherings of a kind these ranks have begun here.
     begun: BTreeMap<(What, IndexSet), u64>,
     /// Gatherings under way, begun here or not yet.
-    open: BTreeMap<Gathering, Open>,
+    pub(super) open: BTreeMap<Gathering, Open>,
     /// Those that failed before they were begun here.
-    failed: BTreeMap<Gathering, Fault>,
+    pub(super) failed: BTreeMap<Gathering, Fault>,
     /// Questions of this node: whom they went to, and until when they are waited for.
     pub(super) asked: BTreeMap<u64, (u32, Time)>,
     /// Nodes that can't be reached any more.
@@ -44,7 +46,7 @@ pub struct Exchange {
     pub(super) board: Board,
     /// Numbers given to gatherings of which this node is the root.
     contexts: u64,
-    stats: ExchangeStats,
+    pub(super) stats: ExchangeStats,
 }
 
 /// What went through one node's exchange.
@@ -60,6 +62,12 @@ pub struct ExchangeStats {
     pub asked: u64,
     /// Direct questions of other nodes.
     pub served: u64,
+    /// Gatherings whose data came down the tree.
+    pub by_tree: u64,
+    /// Gatherings whose data went round the ring.
+    pub by_ring: u64,
+    /// Bytes of gatherings that this node has sent to others.
+    pub sent_bytes: u64,
 }
 
 /// What the machine is told.
@@ -159,31 +167,45 @@ pub enum ExchangeAct {
 
 /// A gathering under way.
 #[derive(Clone, Debug)]
-struct Open {
+pub(super) struct Open {
     /// Places of the nodes that take part, rising.
-    members: Vec<u32>,
+    pub(super) members: Vec<u32>,
     /// Our position among them.
-    at: usize,
+    pub(super) at: usize,
     /// Who waits for it here, since our ranks have come, what they bring, and how long they wait.
-    own: Option<Own>,
+    pub(super) own: Option<Own>,
     /// What came from below, by position.
-    below: BTreeMap<usize, Vec<u8>>,
+    below: BTreeMap<usize, Brought>,
+    /// Our parent knows that all below and here have come.
+    risen: bool,
+    /// It goes round the ring, under this number.
+    pub(super) round: Option<u64>,
+    /// What came round, by position.
+    pub(super) pieces: BTreeMap<usize, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
-struct Own {
-    ticket: u64,
-    data: Vec<u8>,
+pub(super) struct Own {
+    pub(super) ticket: u64,
+    pub(super) data: Vec<u8>,
     until: Time,
 }
 
+/// What those below bring.
+#[derive(Clone, Debug)]
+pub(super) enum Brought {
+    Data(Vec<u8>),
+    /// So many bytes, which are where they were.
+    Held(u64),
+}
+
 impl Open {
-    fn children(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn children(&self) -> impl Iterator<Item = usize> + '_ {
         let first = self.at * WIDTH + 1;
         first..(first + WIDTH).min(self.members.len()).max(first)
     }
 
-    fn parent(&self) -> Option<u32> {
+    pub(super) fn parent(&self) -> Option<u32> {
         (self.at > 0).then(|| self.members[(self.at - 1) / WIDTH])
     }
 
@@ -192,18 +214,41 @@ impl Open {
         self.own.is_some() && self.children().all(|child| self.below.contains_key(&child))
     }
 
-    /// All that is here, own first, then by position.
-    fn take_data(&mut self) -> Vec<u8> {
-        let mut data = self.own.as_mut().map(|own| std::mem::take(&mut own.data)).unwrap_or_default();
+    /// How much is here and below, and whether all of it is here.
+    fn size(&self) -> (usize, bool) {
+        let own = self.own.as_ref().map_or(0, |own| own.data.len());
+        self.below.values().fold((own, true), |(size, here), brought| match brought {
+            Brought::Data(data) => (size + data.len(), here),
+            Brought::Held(bytes) => (size.saturating_add(*bytes as usize), false),
+        })
+    }
+
+    /// All that is here, own first, then by position. Ours stays, too, if it may have to go round.
+    fn take_data(&mut self, stays: bool) -> Vec<u8> {
+        let take = |own: &mut Own| if stays { own.data.clone() } else { std::mem::take(&mut own.data) };
+        let mut data = self.own.as_mut().map(take).unwrap_or_default();
         for (_, more) in std::mem::take(&mut self.below) {
-            data.extend_from_slice(&more);
+            if let Brought::Data(more) = more {
+                data.extend_from_slice(&more);
+            }
         }
         data
     }
 
-    /// Parent and children.
-    fn neighbours(&self) -> Vec<u32> {
-        self.parent().into_iter().chain(self.children().map(|child| self.members[child])).collect()
+    /// Whether something of that node has still to come. What it has sent before it went has come.
+    fn needs(&self, place: u32) -> bool {
+        if self.round.is_some() {
+            return self.members[self.around()[0]] == place && self.pieces.len() + 1 < self.members.len();
+        }
+        let child = |at: usize| self.members[at] == place && !self.below.contains_key(&at);
+        self.parent() == Some(place) || self.children().any(child)
+    }
+
+    /// Parent and children, and those beside us in the ring: so that whoever is missing, all others hear of it.
+    fn neighbours(&self) -> BTreeSet<u32> {
+        let around = self.around().map(|at| self.members[at]);
+        let tree = self.parent().into_iter().chain(self.children().map(|child| self.members[child]));
+        tree.chain(around).filter(|&place| place != self.members[self.at]).collect()
     }
 }
 
@@ -211,10 +256,11 @@ pub(super) type Acts = Vec<ExchangeAct>;
 
 impl Exchange {
     /// The exchange of the node at place `here`.
-    pub fn new(here: u32, layout: Layout, patience: Span) -> Self {
+    pub fn new(here: u32, layout: Layout, patience: Span, shape: Shape) -> Self {
         Self {
             here,
             layout,
+            shape,
             patience,
             begun: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -240,6 +286,16 @@ impl Exchange {
         }
     }
 
+    /// Whom this node will speak with first, when all ranks gather.
+    pub fn upstream(&self) -> Option<u32> {
+        let members = self.members(&self.everybody());
+        let at = members.binary_search(&self.here).ok()?;
+        match self.shape {
+            Shape::Ring if members.len() > 2 => members.get((at + 1) % members.len()).copied(),
+            _ => at.checked_sub(1).map(|at| members[at / WIDTH]),
+        }
+    }
+
     fn join(&mut self, now: Time, ticket: u64, (what, ranks): (What, IndexSet), data: Vec<u8>, out: &mut Acts) {
         let ranks = ranks.intersection(&self.everybody());
         let begun = self.begun.entry((what.clone(), ranks.clone())).or_default();
@@ -262,15 +318,20 @@ impl Exchange {
         if self.misses_one(&gathering) {
             return self.fail(&gathering, Fault::Gone, None, out);
         }
+        if self.open.get(&gathering).is_some_and(|open| open.round.is_some()) {
+            return self.begin_round(&gathering, out);
+        }
         self.advance(&gathering, out);
     }
 
     /// The state of a gathering, new if need be. None: this node has no part in it.
-    fn opened(&mut self, gathering: &Gathering) -> Option<&mut Open> {
+    pub(super) fn opened(&mut self, gathering: &Gathering) -> Option<&mut Open> {
         if !self.open.contains_key(gathering) {
             let members = self.members(&gathering.ranks);
             let at = members.binary_search(&self.here).ok()?;
-            self.open.insert(gathering.clone(), Open { members, at, own: None, below: BTreeMap::new() });
+            let round = self.shape.is_ring(&gathering.what, members.len()).then_some(0);
+            let (below, pieces) = Default::default();
+            self.open.insert(gathering.clone(), Open { members, at, own: None, below, risen: false, round, pieces });
         }
         self.open.get_mut(gathering)
     }
@@ -289,35 +350,62 @@ impl Exchange {
     }
 
     /// Whether it was over before: what still comes of it means nothing.
-    fn is_past(&self, gathering: &Gathering) -> bool {
+    pub(super) fn is_past(&self, gathering: &Gathering) -> bool {
         let key = (gathering.what.clone(), gathering.ranks.clone());
         self.begun.get(&key).is_some_and(|begun| gathering.number < *begun) && !self.open.contains_key(gathering)
     }
 
-    /// Whether a node that takes part is lost.
+    /// Whether a node is lost of which something has still to come.
+    pub(super) fn is_stuck(&self, gathering: &Gathering) -> bool {
+        self.open.get(gathering).is_some_and(|open| self.lost.iter().any(|&place| open.needs(place)))
+    }
+
+    /// Whether a node that takes part is lost: it can't come to what begins now.
     fn misses_one(&self, gathering: &Gathering) -> bool {
         self.open.get(gathering).is_some_and(|open| open.members.iter().any(|place| self.lost.contains(place)))
     }
 
     fn advance(&mut self, gathering: &Gathering, out: &mut Acts) {
-        let Some(open) = self.open.get_mut(gathering).filter(|open| open.is_complete()) else { return };
-        let data = open.take_data();
-        if data.len() > DATA_BYTES_MAX {
+        let ready = |open: &&mut Open| !open.risen && open.round.is_none() && open.is_complete();
+        let Some(open) = self.open.get_mut(gathering).filter(ready) else { return };
+        open.risen = true;
+        let (size, here) = open.size();
+        if size > DATA_BYTES_MAX {
             return self.fail(gathering, Fault::TooLarge, None, out);
         }
-        if let Some(place) = open.parent() {
-            let message = PeerMessage::Up { gathering: gathering.clone(), data: ByteBuf::from(data) };
-            return out.push(ExchangeAct::Send { place, message });
-        }
-        self.contexts += 1;
-        let context = self.contexts;
-        self.conclude(gathering, data, context, out);
+        let most = self.shape.tree_bytes_max(&gathering.what, open.members.len());
+        let rings = !here || size > most;
+        let gathering_told = gathering.clone();
+        let message = match (open.parent(), rings) {
+            (Some(place), true) => {
+                let message = PeerMessage::Held { gathering: gathering_told, bytes: size as u64 };
+                ExchangeAct::Send { place, message }
+            }
+            (Some(place), false) => {
+                self.stats.sent_bytes += size as u64;
+                let data = ByteBuf::from(open.take_data(most < usize::MAX));
+                let message = PeerMessage::Up { gathering: gathering_told, data };
+                ExchangeAct::Send { place, message }
+            }
+            (None, rings) => {
+                self.contexts += 1;
+                let context = self.contexts;
+                if rings {
+                    return self.start_round(gathering, context, out);
+                }
+                let data = open.take_data(false);
+                return self.conclude(gathering, data, context, out);
+            }
+        };
+        out.push(message);
     }
 
     /// All have come: so it goes down.
     fn conclude(&mut self, gathering: &Gathering, data: Vec<u8>, context: u64, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
+        self.stats.by_tree += 1;
         for child in open.children() {
+            self.stats.sent_bytes += data.len() as u64;
             let message =
                 PeerMessage::Down { gathering: gathering.clone(), data: ByteBuf::from(data.clone()), context };
             out.push(ExchangeAct::Send { place: open.members[child], message });
@@ -328,7 +416,7 @@ impl Exchange {
     }
 
     /// It will not come together: so it goes everywhere but to `from`.
-    fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
+    pub(super) fn fail(&mut self, gathering: &Gathering, fault: Fault, from: Option<u32>, out: &mut Acts) {
         let Some(open) = self.open.remove(gathering) else { return };
         for place in open.neighbours() {
             if Some(place) != from && !self.lost.contains(&place) {
@@ -344,8 +432,14 @@ impl Exchange {
 
     fn heard(&mut self, place: u32, message: PeerMessage, out: &mut Acts) {
         match message {
-            PeerMessage::Hello { .. } => {}
-            PeerMessage::Up { gathering, data } => self.up(place, &gathering, data.into_vec(), out),
+            PeerMessage::Hello { .. }
+            | PeerMessage::Endpoint { .. }
+            | PeerMessage::Ping { .. }
+            | PeerMessage::Pong { .. } => {}
+            PeerMessage::Held { gathering, bytes } => self.held(place, &gathering, bytes, out),
+            PeerMessage::Round { gathering, context } => self.round(place, &gathering, context, out),
+            PeerMessage::Piece { gathering, origin, data } => self.piece(&gathering, origin, data.into_vec(), out),
+            PeerMessage::Up { gathering, data } => self.rise(place, &gathering, Brought::Data(data.into_vec()), out),
             PeerMessage::Down { gathering, data, context } => {
                 let told = self.open.get(&gathering).is_some_and(|o| o.parent() == Some(place) && o.own.is_some());
                 if told {
@@ -386,7 +480,8 @@ impl Exchange {
         }
     }
 
-    fn up(&mut self, place: u32, gathering: &Gathering, data: Vec<u8>, out: &mut Acts) {
+    /// All below a child have come.
+    pub(super) fn rise(&mut self, place: u32, gathering: &Gathering, brought: Brought, out: &mut Acts) {
         if self.is_past(gathering) {
             return;
         }
@@ -396,8 +491,8 @@ impl Exchange {
         }
         let Some(open) = self.opened(gathering) else { return };
         let Some(child) = open.children().find(|child| open.members[*child] == place) else { return };
-        open.below.insert(child, data);
-        if self.misses_one(gathering) {
+        open.below.insert(child, brought);
+        if self.is_stuck(gathering) {
             return self.fail(gathering, Fault::Gone, None, out);
         }
         self.advance(gathering, out);
@@ -421,7 +516,7 @@ impl Exchange {
             return;
         }
         let gatherings: Vec<Gathering> =
-            self.open.iter().filter(|(_, open)| open.members.contains(&place)).map(|(g, _)| g.clone()).collect();
+            self.open.iter().filter(|(_, open)| open.needs(place)).map(|(g, _)| g.clone()).collect();
         for gathering in gatherings {
             self.fail(&gathering, Fault::Gone, Some(place), out);
         }

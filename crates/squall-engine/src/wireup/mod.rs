@@ -5,5 +5,8 @@
 mod board;
 pub mod exchange;
 pub mod pmi;
+pub mod ring;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wide;

@@ -9,6 +9,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use super::pmi::{Pmi, PmiAct};
+use super::ring::Shape;
 use crate::machine::Machine;
 
 type Joined = Result<(Vec<u8>, u64), Fault>;
@@ -37,8 +38,12 @@ struct Net {
 
 impl Net {
     fn new(nodes: u32, tasks: u32) -> Self {
+        Self::shaped(nodes, tasks, Shape::Mixed)
+    }
+
+    fn shaped(nodes: u32, tasks: u32, shape: Shape) -> Self {
         let layout = layout(nodes, tasks);
-        let exchange = |n| Exchange::new(n, layout.clone(), Span::from_secs(10));
+        let exchange = |n| Exchange::new(n, layout.clone(), Span::from_secs(10), shape);
         Self {
             nodes: (0..nodes).map(exchange).collect(),
             dead: vec![false; nodes as usize],

@@ -127,7 +127,7 @@ impl Daemon {
                 }
             }
         }
-        match Wireup::new(launch) {
+        match Wireup::new(launch, self.srun.as_ref()) {
             Ok(wireup) => self.wireup = wireup,
             Err(e) => return StepInput::Fail { error: format!("no sockets for MPI: {e}"), node_fault: true },
         }
@@ -251,6 +251,7 @@ impl Daemon {
                 Word::Within(within) => self.tell_srun(&FromStep::Within(within)),
                 Word::Abort { code, text } => inputs.push(StepInput::Abort { code, text }),
                 Word::Notice(text) => self.notice(&text),
+                Word::Report(text) => self.tell_srun(&FromStep::Notice(text)),
             }
         }
         inputs

@@ -40,6 +40,12 @@ impl Environment {
         self.find(name.as_bytes()).map(|at| &self.0[at].as_bytes()[name.len() + 1..])
     }
 
+    /// Variables whose names begin so.
+    pub(super) fn beginning(&self, beginning: &str) -> Vec<(String, String)> {
+        let texts = self.0.iter().filter_map(|entry| entry.to_str().ok()).filter(|entry| entry.starts_with(beginning));
+        texts.filter_map(|entry| entry.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    }
+
     /// Sets a variable; a value with a NUL byte can't be and is not. Gives its place.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Option<usize> {
         let entry = CString::new(format!("{name}={value}")).ok()?;

@@ -1,6 +1,7 @@
 //! A stream of frames that never blocks: what could not be sent yet waits in a buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -32,6 +33,11 @@ impl Frames {
     /// Over a connected stream on this machine.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         Pipe::local(stream).map(Self::over)
+    }
+
+    /// The address of this end, if it is not of this machine only.
+    pub(super) fn own_address(&self) -> Option<IpAddr> {
+        self.stream.own_address()
     }
 
     /// Over any stream.

@@ -14,6 +14,7 @@ pub(crate) mod pidfd;
 pub(crate) mod pmix;
 pub mod signals;
 pub(crate) mod spawn;
+pub(crate) mod ucx;
 pub mod users;
 pub mod wait;
 pub(crate) mod watch;

@@ -84,6 +84,50 @@ pub enum PeerMessage {
         /// What was found of it.
         result: Result<Vec<Notice>, Fault>,
     },
+    /// `Up`, but what they brought is too much for the tree: it stays where it is.
+    Held {
+        /// Where they have come.
+        gathering: Gathering,
+        /// How much they brought.
+        bytes: u64,
+    },
+    /// `Down`, but what all brought goes round a ring, from each node to the next.
+    Round {
+        /// Where all have come.
+        gathering: Gathering,
+        /// As in `Down`.
+        context: u64,
+    },
+    /// Round the ring: what the ranks of one node brought.
+    Piece {
+        /// Where.
+        gathering: Gathering,
+        /// That node's position among those that take part.
+        origin: u32,
+        /// What they brought.
+        data: ByteBuf,
+    },
+    /// How the speaker can be reached from now on.
+    Endpoint {
+        /// `HOST:PORT` of its TCP socket, if it has one; what is said there is encrypted, by the cookie of the launch.
+        tcp: String,
+        /// The address of its UCX worker, if it has one.
+        ucx: ByteBuf,
+    },
+    /// For measuring: say it back.
+    Ping {
+        /// Counted up.
+        number: u64,
+        /// Anything.
+        data: ByteBuf,
+    },
+    /// The answer to `Ping`.
+    Pong {
+        /// Its number.
+        number: u64,
+        /// Its data.
+        data: ByteBuf,
+    },
 }
 
 /// Something published under a name.
@@ -123,6 +167,8 @@ pub enum What {
     Group(String),
     /// A group is given up.
     Ungroup(String),
+    /// Step daemons measure how long it takes.
+    Trial,
 }
 
 /// Why something between ranks came to nothing.

@@ -14,10 +14,12 @@ mod query;
 mod replay;
 mod restart;
 mod schedule;
+mod shmem;
 mod spawn;
 mod submit;
 mod throughput;
 mod wide;
+mod wires;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -45,6 +47,9 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench query      [--nodes EMULATED] [--real N] [--load unloaded|cpu|network]... [--pictures DIR] [--json]
        squall bench hop        [--size BYTES] [--json]
        squall bench mpi        [--nodes N] [--json]
+       squall bench shmem      [--nodes N] [--json]
+       squall bench pingpong   [--pictures DIR] [--json]
+       squall bench fence      [--nodes N] [--pictures DIR] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
        squall bench layout     [--json]
        squall bench bluewaters [--seeds N] [--seconds WINDOW] [--json]
@@ -111,6 +116,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "fabric" => fabric::run,
         "hop" => hop::run,
         "mpi" => mpi::run,
+        "shmem" => shmem::run,
+        "pingpong" => wires::pingpong,
+        "fence" => wires::fence,
         "wide" => wide::run,
         "replay" => replay::run,
         "schedule" => schedule::run,

@@ -9,6 +9,7 @@ mod mesh;
 mod pmi;
 mod pmix;
 mod prompt;
+mod trial;
 mod variables;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,20 +25,18 @@ use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
 use squall_model::step::{Program, StepLaunch};
-use squall_model::time::Span;
 use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::environment::Environment;
+use super::frames::Frames;
 use crate::sys::clock::now;
 use crate::sys::pmix::{DoneReply, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
-use mesh::{Heard, Kinship, Mesh};
+use mesh::{Heard, Kinship, Manner, Mesh, is_yes, said};
 use pmi::PmiTasks;
 use pmix::PmixServer;
+use trial::Trials;
 pub(super) use variables::clear;
-
-/// How long ranks wait for each other, seconds, if SLURM_PMIX_TIMEOUT does not say.
-const TIMEOUT_S: u64 = 300;
 
 /// The variable that has the exchange's counters told at the end of the step.
 const STATS: &str = "SQUALL_WIREUP_STATS";
@@ -56,6 +55,8 @@ pub(super) enum Word {
     },
     /// The user should know.
     Notice(String),
+    /// The user has asked for it.
+    Report(String),
 }
 
 /// Which of its descriptors a poll is about.
@@ -78,6 +79,7 @@ pub(super) enum Waiter {
     Group(GroupReply, bool),
     Board(DoneReply),
     Lookup(LookupReply),
+    Trial,
 }
 
 /// What a step daemon has for its tasks to find each other.
@@ -95,7 +97,10 @@ pub(super) struct Wireup {
     tickets: u64,
     standing: Standing,
     words: Vec<Word>,
+    /// Whether connections are made before they are wanted.
+    early: bool,
     stats: bool,
+    trials: Trials,
     /// What the tasks' programs are linked with.
     linked: Linked,
 }
@@ -124,19 +129,23 @@ struct Standing {
 
 impl Wireup {
     /// For the tasks of a step. None: it has none, or wants nothing of it.
-    pub(super) fn new(launch: &StepLaunch) -> io::Result<Option<Self>> {
+    pub(super) fn new(launch: &StepLaunch, srun: Option<&Frames>) -> io::Result<Option<Self>> {
         let Program::Tasks(program) = &launch.program else { return Ok(None) };
         if variables::is_refused(program) {
             return Ok(None);
         }
         let env = Environment::parse(&program.env);
-        let said = |name: &str| env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned);
-        let timeout_s = said("SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
-        let patience = Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S));
+        let manner = Manner::of(&env);
         let kinship = Kinship::of(launch, program);
+        let several = launch.layout.nodes.len() > 1;
+        let mut mesh = several.then(|| Mesh::open(kinship.clone(), manner, srun)).transpose()?;
+        let mut words = Vec::new();
+        if let Some(Err(why)) = mesh.as_mut().filter(|_| manner.ucx).map(|mesh| mesh.hasten(&env.beginning("UCX_"))) {
+            words.push(Word::Notice(format!("no UCX between the step daemons on {}: {why}", launch.node)));
+        }
         Ok(Some(Self {
-            exchange: Exchange::new(launch.node_index, launch.layout.clone(), patience),
-            mesh: (launch.layout.nodes.len() > 1).then(|| Mesh::open(kinship.clone())).transpose()?,
+            exchange: Exchange::new(launch.node_index, launch.layout.clone(), manner.patience, manner.shape),
+            mesh,
             pmi: PmiTasks::new(launch),
             pmix: PmixServer::open(launch, &kinship)?,
             launch: launch.clone(),
@@ -144,8 +153,10 @@ impl Wireup {
             served: BTreeMap::new(),
             tickets: 0,
             standing: Standing::default(),
-            words: Vec::new(),
-            stats: said(STATS).is_some(),
+            words,
+            early: manner.early,
+            stats: said(&env, STATS).is_some_and(|value| is_yes(&value)),
+            trials: Trials::of(&env),
             linked: Linked::default(),
         }))
     }
@@ -168,6 +179,13 @@ impl Wireup {
     pub(super) fn started(&mut self) {
         if self.linked.mpi || self.linked.shmem {
             self.pmix.prepare(&self.launch);
+        }
+        let early = self.early && self.linked != Linked::default();
+        if let (true, Some(place), Some(mesh)) = (early, self.exchange.upstream(), &mut self.mesh) {
+            mesh.meet(place);
+        }
+        if self.mesh.is_some() {
+            self.go_on_trying();
         }
     }
 
@@ -199,11 +217,13 @@ impl Wireup {
 
     /// What comes with time, and what has come to its end. Not while ports are in use.
     pub(super) fn turn(&mut self) {
-        let heard = self.mesh.as_mut().map(|mesh| {
+        if let Some(mesh) = &mut self.mesh {
             mesh.sweep();
-            mesh.tick()
-        });
-        self.hear(heard.unwrap_or_default());
+        }
+        // Until there is no more: what came may have had something sent.
+        while let Some(heard) = self.mesh.as_mut().map(Mesh::tick).filter(|heard| !heard.is_empty()) {
+            self.hear(heard);
+        }
         self.pmi.sweep();
         if self.exchange.deadline().is_some_and(|at| at <= now()) {
             self.feed(ExchangeInput::Tick);
@@ -219,7 +239,7 @@ impl Wireup {
     /// What the step daemon of another machine says, by way of `srun`.
     pub(super) fn passed(&mut self, place: u32, message: PeerMessage) {
         if !matches!(message, PeerMessage::Hello { .. }) {
-            self.feed(ExchangeInput::Peer { place, message });
+            self.hear(Heard { messages: vec![(place, message)], lost: Vec::new() });
         }
     }
 
@@ -291,7 +311,15 @@ impl Wireup {
 
     fn hear(&mut self, heard: Heard) {
         for (place, message) in heard.messages {
-            self.feed(ExchangeInput::Peer { place, message });
+            match message {
+                PeerMessage::Endpoint { tcp, ucx } => {
+                    if let Some(mesh) = &mut self.mesh {
+                        mesh.introduced(place, &tcp, &ucx);
+                    }
+                }
+                message @ (PeerMessage::Ping { .. } | PeerMessage::Pong { .. }) => self.echo(place, message),
+                message => self.feed(ExchangeInput::Peer { place, message }),
+            }
         }
         for place in heard.lost {
             self.feed(ExchangeInput::Lost { place });
@@ -336,6 +364,7 @@ impl Wireup {
                 let acts = self.pmi.gathered(result.as_ref().map(|(data, _)| &data[..]).map_err(|_| ()));
                 self.do_pmi(acts);
             }
+            Some(Waiter::Trial) if result.is_ok() => self.go_on_trying(),
             Some(waiter) => {
                 if matches!(waiter, Waiter::Fence(_)) {
                     self.judge_gathering(&result);
@@ -391,8 +420,8 @@ impl Wireup {
             self.words.push(Word::Notice(text.to_owned()));
         }
         if self.stats {
-            let stats = self.exchange.stats();
-            self.words.push(Word::Notice(format!("wireup on {}: {stats:?}", self.launch.node)));
+            let (stats, traffic) = (self.exchange.stats(), self.mesh.as_ref().map(Mesh::traffic).unwrap_or_default());
+            self.words.push(Word::Report(format!("wireup on {}: {stats:?} {traffic:?}", self.launch.node)));
         }
         self.pmix.close();
     }

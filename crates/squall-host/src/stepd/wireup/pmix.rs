@@ -51,7 +51,14 @@ impl PmixServer {
             }
         }
         Ok(Self {
-            nspace: format!("squall.pmix.{}.{}.{}", key.job, key.attempt, key.step),
+            // libpmix believes who they are those who know the name: so only the step's own can.
+            nspace: format!(
+                "squall.{}.{}.{}.{}",
+                key.job,
+                key.attempt,
+                key.step,
+                &kinship.secret("PMIx").to_hex()[..16]
+            ),
             folder,
             address: listener.local_addr()?,
             prompt: None,
@@ -154,7 +161,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {
-        Waiter::Pmi | Waiter::Board(_) | Waiter::Lookup(_) => {}
+        Waiter::Pmi | Waiter::Board(_) | Waiter::Lookup(_) | Waiter::Trial => {}
         Waiter::Fence(reply) | Waiter::Ask(reply) => reply.answer(result.map(|(data, _)| data)),
         Waiter::Connect(reply) => reply.answer(result.err().unwrap_or(Verdict::Well)),
         Waiter::Group(reply, numbered) => {
@@ -170,7 +177,7 @@ impl Wireup {
         let Some(listener) = self.pmix.listener.take() else { return };
         if let Some(server) = &self.pmix.server {
             self.pmix.prompt = Prompt::new();
-            if let Err(e) = pmix::take_over(&listener) {
+            if let Err(e) = pmix::take_over(server, &listener) {
                 self.pmix.failed = Some(format!("{} does not listen: {e}", server.version()));
             }
         }

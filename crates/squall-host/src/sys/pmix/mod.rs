@@ -68,6 +68,8 @@ pub(crate) struct Server {
     calls: CallsBox,
     nspace: CString,
     inbox: &'static Inbox,
+    /// Where the library listens.
+    listener: Option<i32>,
 }
 
 /// Function pointers, which have nothing to show.
@@ -100,8 +102,10 @@ impl Server {
             local.clone(),
             (calls.pack, calls.unpack),
         )?;
-        let server = Self { calls: CallsBox(calls), nspace, inbox };
+        let mut server = Self { calls: CallsBox(calls), nspace, inbox, listener: None };
+        let before = listeners();
         server.init(job)?;
+        server.listener = listeners().into_iter().find(|fd| !before.contains(fd));
         server.register(job, &local)?;
         Ok(server)
     }
@@ -250,8 +254,8 @@ fn generate(
 }
 
 /// Has the server take connections from `socket`, on which one waits already, instead of its own.
-pub(crate) fn take_over(socket: &TcpListener) -> io::Result<()> {
-    let theirs = other_listener(socket)?;
+pub(crate) fn take_over(server: &Server, socket: &TcpListener) -> io::Result<()> {
+    let theirs = server.listener.ok_or(io::ErrorKind::NotFound)?;
     // SAFETY: the descriptor is open: it was found among this process's own, and the library keeps it for good.
     let theirs = unsafe { BorrowedFd::borrow_raw(theirs) };
     let before = TcpListener::from(rustix::io::fcntl_dupfd_cloexec(theirs, 3)?);
@@ -271,19 +275,16 @@ fn check(call: &str, status: Status) -> Result<(), String> {
     }
 }
 
-/// The socket on which the library listens: the only one of this process besides ours.
-fn other_listener(ours: &TcpListener) -> io::Result<i32> {
-    for entry in fs::read_dir("/proc/self/fd")? {
-        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+/// The TCP sockets on which this process listens.
+fn listeners() -> Vec<i32> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let listens = |fd: &i32| {
         // SAFETY: a descriptor that was closed since gives an error; none is touched.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-        let listens = rustix::net::sockopt::socket_acceptconn(borrowed) == Ok(true);
-        let inet = rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::INET);
-        if fd != ours.as_raw_fd() && listens && inet {
-            return Ok(fd);
-        }
-    }
-    Err(io::ErrorKind::NotFound.into())
+        let borrowed = unsafe { BorrowedFd::borrow_raw(*fd) };
+        rustix::net::sockopt::socket_acceptconn(borrowed) == Ok(true)
+            && rustix::net::sockopt::socket_domain(borrowed) == Ok(rustix::net::AddressFamily::INET)
+    };
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(listens).collect()
 }
 
 /// Connections that the library has accepted on `address`, as copies, and from where they come.

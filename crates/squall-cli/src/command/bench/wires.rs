@@ -1,0 +1,189 @@
+//! `bench pingpong` and `bench fence`: the step daemons' own links, measured by the step daemons themselves, as the PMIx
+//! talk of 2017 did in its back-up slides, and with its variables.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+use super::{Finding, Options, round};
+use crate::picture::{Axis, Chart, Series, Stroke, write};
+
+/// A way in which step daemons speak with each other: its name, and the variables that choose it.
+type Way = (&'static str, &'static [(&'static str, &'static str)]);
+
+const RELAY: Way = ("by way of srun", &[("SLURM_PMIX_DIRECT_CONN", "false")]);
+const TCP: Way = ("TCP", &[("SLURM_PMIX_DIRECT_CONN", "tcp")]);
+const UNIX: Way = ("Unix", &[]);
+const UCX: Way = ("UCX", &[("SLURM_PMIX_DIRECT_CONN_UCX", "true")]);
+
+/// Bytes at which the figures are taken: a small message, and what a node brings to a fence.
+const SMALL_BYTES: u64 = 8;
+const FENCE_BYTES: u64 = 1024;
+
+/// Nodes of the fence.
+const NODES: u32 = 32;
+/// Fences of each size.
+const FENCES: &str = "40";
+/// Round trips of the bare stream.
+const BARE_TURNS: u32 = 2000;
+
+/// What was measured of one way: bytes, and microseconds.
+struct Line {
+    way: &'static str,
+    points: Vec<(u64, f64)>,
+}
+
+impl Line {
+    fn at(&self, bytes: u64) -> Option<f64> {
+        self.points.iter().find(|(known, _)| *known == bytes).map(|(_, us)| *us)
+    }
+}
+
+/// Half a round trip between two step daemons, against size, over every way; beside it a bare TCP stream with such a loop.
+pub(super) fn pingpong(options: &Options) -> Result<Finding, String> {
+    let cluster = Cluster::nodes(2)?;
+    let mut lines = Vec::new();
+    for way in [RELAY, TCP, UNIX, UCX] {
+        lines.push(measure(&cluster, 2, way, &[("SLURM_PMIX_WANT_PP", "1")])?);
+    }
+    let bare = bare_us().map_err(|e| format!("a TCP stream on this machine: {e}"))?;
+    let figure = lines[1].at(SMALL_BYTES).ok_or("nothing was measured over TCP")?;
+    finding(options, "pingpong", "us for half a round trip of 8 bytes over TCP", figure, (bare, "bare TCP"), &lines)
+}
+
+/// A fence of step daemons, each of which brings data, against size, by tree and ring, directly and by way of `srun`.
+pub(super) fn fence(options: &Options) -> Result<Finding, String> {
+    let nodes = options.nodes.unwrap_or(NODES);
+    let cluster = Cluster::nodes(nodes)?;
+    let most = [("SLURM_PMIX_WANT_COLL_PERF", "1"), ("SLURM_PMIX_COLL_PERF_UP_PWR2", "16")];
+    let turns = [("SLURM_PMIX_COLL_PERF_ITER_SMALL", FENCES), ("SLURM_PMIX_COLL_PERF_ITER_LARGE", "10")];
+    let mut lines = Vec::new();
+    for (name, way, shape) in [
+        ("mixed", UNIX, "mixed"),
+        ("tree", UNIX, "tree"),
+        ("ring", UNIX, "ring"),
+        ("tree over TCP", TCP, "tree"),
+        ("tree over UCX", UCX, "tree"),
+        ("tree by way of srun", RELAY, "tree"),
+    ] {
+        let shape = [("SLURM_PMIX_FENCE", shape)];
+        let line = measure(&cluster, nodes, way, &[&most[..], &turns[..], &shape[..]].concat())?;
+        lines.push(Line { way: name, ..line });
+    }
+    let figure = lines[0].at(FENCE_BYTES).ok_or("nothing was measured")?;
+    let relayed = lines[5].at(FENCE_BYTES).ok_or("nothing was measured by way of srun")?;
+    finding(
+        options,
+        "fence",
+        "us for a fence with 1024 bytes of each node",
+        figure,
+        (relayed, "tree by way of srun"),
+        &lines,
+    )
+}
+
+/// Runs a step that lasts until its step daemons have measured.
+fn measure(cluster: &Cluster, nodes: u32, way: Way, more: &[(&str, &str)]) -> Result<Line, String> {
+    let me = std::env::current_exe().map_err(|e| e.to_string())?;
+    let nodes = nodes.to_string();
+    let mut srun = Command::new(me);
+    srun.args(["srun", "--overcommit", "--nodes", &nodes, "--ntasks", &nodes, "cat"]);
+    srun.env("SQUALL_STATE", cluster.place().dir()).envs(way.1.iter().copied()).envs(more.iter().copied());
+    srun.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut srun = srun.spawn().map_err(|e| e.to_string())?;
+    let (mut points, mut others) = (Vec::new(), String::new());
+    for line in BufReader::new(srun.stderr.take().ok_or("srun has no standard error")?).lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        let words: Vec<&str> = line.split(' ').collect();
+        match &words[..] {
+            ["slurmstepd:", "pingpong" | "fence", bytes, "bytes", _, "times", us, ..] => {
+                points.extend(bytes.parse().ok().zip(us.parse().ok()));
+            }
+            ["slurmstepd:", "all", "was", "measured"] => drop(srun.stdin.take()),
+            _ => others.extend([line.as_str(), "\n"]),
+        }
+    }
+    let status = srun.wait().map_err(|e| e.to_string())?;
+    if status.success() { Ok(Line { way: way.0, points }) } else { Err(format!("srun: {status}\n{others}")) }
+}
+
+fn finding(
+    options: &Options,
+    bench: &'static str,
+    unit: &'static str,
+    figure: f64,
+    limit: (f64, &'static str),
+    lines: &[Line],
+) -> Result<Finding, String> {
+    if let Some(folder) = &options.pictures {
+        write(&chart(bench, lines), folder, bench)?;
+    }
+    let row = |(bytes, _): &(u64, f64)| {
+        let cells = lines.iter().map(|line| (line.way.to_owned(), json!(line.at(*bytes).map(round))));
+        Value::Object(std::iter::once(("bytes".to_owned(), json!(bytes))).chain(cells).collect())
+    };
+    let rows = lines[0].points.iter().map(row).collect();
+    Ok(Finding { bench, figure, unit, limit: Some(limit), fields: vec![("us", Value::Array(rows))] })
+}
+
+fn chart(bench: &str, lines: &[Line]) -> Chart {
+    let axis = |label: &str| Axis { label: label.to_owned(), log: true };
+    let series = lines.iter().enumerate().map(|(color, line)| Series {
+        name: line.way.to_owned(),
+        stroke: Stroke::Line,
+        color,
+        points: line.points.iter().map(|(bytes, us)| (*bytes as f64, *us)).collect(),
+    });
+    Chart {
+        title: format!("{bench} between step daemons"),
+        x: axis("bytes"),
+        y: axis("microseconds"),
+        series: series.collect(),
+    }
+}
+
+/// Half a round trip of 8 bytes over a bare TCP stream, both ends of which wait in `poll`, microseconds.
+fn bare_us() -> std::io::Result<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let echo = std::thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        while let Some(bytes) = hear(&mut stream)? {
+            stream.write_all(&bytes)?;
+        }
+        Ok(())
+    });
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    let start = Instant::now();
+    for _ in 0..BARE_TURNS {
+        stream.write_all(&[7; SMALL_BYTES as usize])?;
+        hear(&mut stream)?;
+    }
+    let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(BARE_TURNS) / 2.0;
+    drop(stream);
+    echo.join().map_err(|_| std::io::Error::other("the echo has ended"))??;
+    Ok(us)
+}
+
+/// What comes next; none: the stream has ended.
+fn hear(stream: &mut TcpStream) -> std::io::Result<Option<[u8; SMALL_BYTES as usize]>> {
+    let (mut bytes, mut heard) = ([0; SMALL_BYTES as usize], 0);
+    while heard < bytes.len() {
+        poll(&mut [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)], None)?;
+        match stream.read(&mut bytes[heard..])? {
+            0 => return Ok(None),
+            length => heard += length,
+        }
+    }
+    Ok(Some(bytes))
+}

@@ -1,0 +1,78 @@
+//! What programs, users and accidents do wrong: a word on it, and nothing is left behind.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Site, traces};
+
+impl Site {
+    /// A step of four tasks on two nodes, one of which never comes to the fence, once all tasks are there.
+    pub(super) fn waits_in_a_fence(&self) -> std::process::Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.args(["srun", "-wn[1-2]", "-N2", "-n4", "./ends", "late", "3"]).current_dir(&self.folder);
+        command.env("SQUALL_STATE", self.folder.join("state")).stdin(Stdio::null());
+        let srun = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        self.wait_for("the tasks do not start", || self.processes("./ends").len() == 4);
+        srun
+    }
+
+    /// Those of the site whose command lines begin so.
+    pub(super) fn processes(&self, what: &str) -> Vec<i32> {
+        let all = traces::processes(&self.folder).into_iter();
+        all.filter(|(_, line)| line.starts_with(what)).map(|(pid, _)| pid as i32).collect()
+    }
+
+    pub(super) fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !done() {
+            assert!(Instant::now() < end, "{what}: {:#?}", traces::processes(&self.folder));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A step daemon that dies while tasks wait for each other ends the step, on all nodes.
+    pub(super) fn loses_a_step_daemon(&self) {
+        let srun = self.waits_in_a_fence();
+        let daemons = self.processes(&format!("squall step --spool {}/node/n1/", self.path("state")));
+        let [daemon] = daemons[..] else { panic!("one step daemon on n1: {daemons:?}") };
+        kill(daemon);
+        let out = srun.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        let said = err.contains("the step daemon on n1 is gone");
+        assert!(out.status.code() == Some(1) && said, "{:?}: {err}", out.status);
+        self.wait_for("tasks are left", || self.processes("./ends").is_empty());
+    }
+
+    /// A node daemon that dies and comes back in mid-fence is not noticed by the tasks.
+    pub(super) fn outlives_a_node_daemon(&self) {
+        let mut srun = self.waits_in_a_fence();
+        let pid = std::fs::read_to_string(self.folder.join("state/run/node-n1.pid")).unwrap();
+        kill(pid.trim().parse().unwrap());
+        let up =
+            self.run(&["up", "--nodes", "8", "--config", &self.path("site.toml"), "--state", &self.path("state")], &[]);
+        assert_eq!(up.0, 0, "{}", up.2);
+        assert_eq!(self.processes("./ends").len(), 4, "all go on");
+        kill(srun.id() as i32);
+        srun.wait().unwrap();
+        self.wait_for("tasks are left", || self.processes("./ends").is_empty());
+        self.greets(2, 2, &[]);
+    }
+
+    /// `mpirun` in an allocation, and several steps at once.
+    pub(super) fn lives_in_an_allocation(&self, launcher: Option<&str>) {
+        let steps = "srun -n2 ./hello & srun -n2 ./hello & wait";
+        let mut script = format!("PATH={}:$PATH; {steps}", self.path("bin"));
+        if let Some(launcher) = launcher {
+            script = format!("{script}; {launcher} ./hello");
+        }
+        let (status, out, err) = self.run(&["salloc", "-N2", "-n4", "sh", "-c", &script], &[]);
+        assert_eq!(status, 0, "{out}\n{err}");
+        assert_eq!(out.lines().filter(|line| line.contains("of 2 on")).count(), 4, "{out}\n{err}");
+        let launched = out.lines().filter(|line| line.contains("of 4 on")).count();
+        assert_eq!(launched, if launcher.is_some() { 4 } else { 0 }, "{out}\n{err}");
+    }
+}
+
+fn kill(pid: i32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}

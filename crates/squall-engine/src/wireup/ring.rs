@@ -1,0 +1,133 @@
+//! The other way for data from each node to all: round a ring, from each node to the next. A node sends all that there is
+//! once, where an inner node of the tree sends it to each of its children; but the last piece goes through as many nodes as
+//! there are. So it is for much data on few nodes.
+//!
+//! Nobody knows beforehand how much the others bring, and all must do the same: what is small goes up the tree at once, of
+//! what is not only the size does, and the root, which knows the sum, says what is done.
+
+use serde_bytes::ByteBuf;
+use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
+
+use super::exchange::{Acts, Brought, Exchange, ExchangeAct, Open};
+
+/// Bytes, for each node, above which a ring is quicker than the tree: a hop takes as long as some 30 kB, and an inner node
+/// saves fifteen copies.
+const RING_BYTES_EACH: usize = 2048;
+
+/// How what ranks bring goes to all: `SLURM_PMIX_FENCE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// Up and down a tree.
+    Tree,
+    /// Round a ring.
+    Ring,
+    /// As size and number of nodes say.
+    #[default]
+    Mixed,
+}
+
+impl Shape {
+    /// Whether this gathering goes round the ring whatever its size. What needs a number needs a root, which gives it.
+    pub(super) fn is_ring(self, what: &What, members: usize) -> bool {
+        self == Self::Ring && may_ring(what, members)
+    }
+
+    /// Most bytes that go up the tree.
+    pub(super) fn tree_bytes_max(self, what: &What, members: usize) -> usize {
+        if self == Self::Mixed && may_ring(what, members) { members * RING_BYTES_EACH } else { usize::MAX }
+    }
+}
+
+fn may_ring(what: &What, members: usize) -> bool {
+    matches!(what, What::Fence | What::Barrier | What::Trial) && members > 2
+}
+
+impl Open {
+    /// The positions before and after ours.
+    pub(super) fn around(&self) -> [usize; 2] {
+        let n = self.members.len();
+        [(self.at + n - 1) % n, (self.at + 1) % n]
+    }
+}
+
+impl Exchange {
+    /// A child has all below it, but keeps what they brought.
+    pub(super) fn held(&mut self, place: u32, gathering: &Gathering, bytes: u64, out: &mut Acts) {
+        self.rise(place, gathering, Brought::Held(bytes), out);
+    }
+
+    /// All have come, and what they brought goes round: so ours goes to the next.
+    pub(super) fn round(&mut self, place: u32, gathering: &Gathering, context: u64, out: &mut Acts) {
+        let told = self.open.get(gathering).is_some_and(|o| o.parent() == Some(place) && o.own.is_some());
+        if told {
+            self.start_round(gathering, context, out);
+        }
+    }
+
+    /// Tells the children, and the next.
+    pub(super) fn start_round(&mut self, gathering: &Gathering, context: u64, out: &mut Acts) {
+        let Some(open) = self.open.get_mut(gathering).filter(|open| open.round.is_none()) else { return };
+        open.round = Some(context);
+        for child in open.children() {
+            let message = PeerMessage::Round { gathering: gathering.clone(), context };
+            out.push(ExchangeAct::Send { place: open.members[child], message });
+        }
+        if self.is_stuck(gathering) {
+            return self.fail(gathering, Fault::Gone, None, out);
+        }
+        self.begin_round(gathering, out);
+    }
+
+    /// Sends our piece. Precondition: it goes round, and our ranks have come.
+    pub(super) fn begin_round(&mut self, gathering: &Gathering, out: &mut Acts) {
+        let Some(open) = self.open.get(gathering) else { return };
+        let Some(own) = &open.own else { return };
+        let (next, origin, data) = (open.members[open.around()[1]], open.at as u32, own.data.clone());
+        self.send_piece(next, gathering, origin, data, out);
+        self.close_round(gathering, out);
+    }
+
+    fn send_piece(&mut self, place: u32, gathering: &Gathering, origin: u32, data: Vec<u8>, out: &mut Acts) {
+        self.stats.sent_bytes += data.len() as u64;
+        let message = PeerMessage::Piece { gathering: gathering.clone(), origin, data: ByteBuf::from(data) };
+        out.push(ExchangeAct::Send { place, message });
+    }
+
+    /// What another node's ranks brought. It goes on though ours may not have come yet.
+    pub(super) fn piece(&mut self, gathering: &Gathering, origin: u32, data: Vec<u8>, out: &mut Acts) {
+        if self.is_past(gathering) || self.failed.contains_key(gathering) {
+            return;
+        }
+        let Some(open) = self.opened(gathering) else { return };
+        let at = origin as usize;
+        if at >= open.members.len() || at == open.at || open.pieces.contains_key(&at) {
+            return;
+        }
+        let next = open.around()[1];
+        let place = open.members[next];
+        open.pieces.insert(at, data.clone());
+        if next != at {
+            self.send_piece(place, gathering, origin, data, out);
+        }
+        if self.is_stuck(gathering) {
+            return self.fail(gathering, Fault::Gone, None, out);
+        }
+        self.close_round(gathering, out);
+    }
+
+    /// Whether all pieces are here.
+    fn close_round(&mut self, gathering: &Gathering, out: &mut Acts) {
+        let whole = self.open.get(gathering).is_some_and(|open| {
+            open.round.is_some() && open.own.is_some() && open.pieces.len() + 1 == open.members.len()
+        });
+        if !whole {
+            return;
+        }
+        let Some(mut open) = self.open.remove(gathering) else { return };
+        let (Some(own), context) = (open.own.take(), open.round.unwrap_or_default()) else { return };
+        self.stats.by_ring += 1;
+        open.pieces.insert(open.at, own.data);
+        let data: Vec<u8> = open.pieces.into_values().flatten().collect();
+        out.push(ExchangeAct::Joined { ticket: own.ticket, result: Ok((data, context)) });
+    }
+}

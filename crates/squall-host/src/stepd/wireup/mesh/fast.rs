@@ -1,0 +1,82 @@
+//! UCX between the step daemons of a step: it carries what there is for those whose worker is known. Connections of the
+//! ordinary kind stay beside it: they bring the workers' addresses, and their end tells who has died.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use serde_bytes::ByteBuf;
+use squall_model::codec;
+use squall_model::wire::peer::PeerMessage;
+
+use super::Kinship;
+use crate::sys::ucx::{Peer, Worker};
+
+/// Bits of a tag that say who speaks. The others say that it is one of us: UCX itself lets everybody in.
+const PLACE_BITS: u32 = 24;
+
+/// Our worker, and the others that it knows.
+#[derive(Debug)]
+pub(super) struct Fast {
+    worker: Worker,
+    /// What only those of the step can know, in the upper bits of each tag.
+    secret: u64,
+    here: u64,
+    peers: BTreeMap<u32, Peer>,
+}
+
+impl Fast {
+    /// Loads UCX and starts a worker.
+    pub(super) fn start(kinship: &Kinship, settings: &[(String, String)]) -> Result<Self, String> {
+        let worker = Worker::start(settings)?;
+        let mut secret = [0; 8];
+        secret.copy_from_slice(&kinship.secret("UCX").as_bytes()[..8]);
+        let secret = u64::from_le_bytes(secret) >> PLACE_BITS << PLACE_BITS;
+        Ok(Self { worker, secret, here: u64::from(kinship.here), peers: BTreeMap::new() })
+    }
+
+    /// For others to `meet` it.
+    pub(super) fn address(&self) -> ByteBuf {
+        ByteBuf::from(self.worker.address())
+    }
+
+    /// Another has told its address.
+    pub(super) fn meet(&mut self, place: u32, address: &[u8]) {
+        if !self.peers.contains_key(&place)
+            && let Ok(peer) = self.worker.connect(address)
+        {
+            self.peers.insert(place, peer);
+        }
+    }
+
+    /// Another is gone.
+    pub(super) fn part(&mut self, place: u32) {
+        self.peers.remove(&place);
+    }
+
+    /// Tells another. No: it can't be told this way.
+    pub(super) fn send(&mut self, place: u32, message: &PeerMessage) -> bool {
+        let Some(peer) = self.peers.get(&place) else { return false };
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes).is_ok() && self.worker.send(*peer, self.secret | self.here, bytes).is_ok()
+    }
+
+    /// What has come, and from whom.
+    pub(super) fn take(&mut self) -> Vec<(u32, PeerMessage)> {
+        let taken = self.worker.take(self.secret, !0 << PLACE_BITS);
+        let open = |(tag, bytes): (u64, Vec<u8>)| {
+            let (message, _) = codec::take::<PeerMessage>(&bytes).ok()??;
+            Some(((tag & !(!0 << PLACE_BITS)) as u32, message))
+        };
+        taken.into_iter().filter_map(open).collect()
+    }
+
+    /// Readable when there may be something to take.
+    pub(super) fn interest(&self) -> BorrowedFd<'_> {
+        self.worker.fd()
+    }
+
+    /// Whether all has left.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.worker.is_flushed()
+    }
+}

@@ -1,0 +1,58 @@
+//! How the step daemons of a step are to speak with each other: the variables that Slurm's users know.
+
+use squall_engine::wireup::ring::Shape;
+use squall_model::time::Span;
+
+use crate::stepd::environment::Environment;
+
+/// How long ranks wait for each other, seconds, if `SLURM_PMIX_TIMEOUT` does not say.
+const TIMEOUT_S: u64 = 300;
+
+/// What the user has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stepd::wireup) struct Manner {
+    /// `SLURM_PMIX_DIRECT_CONN`: not by way of `srun`.
+    pub(in crate::stepd::wireup) direct: bool,
+    /// The same with `tcp`: over TCP also on one machine.
+    pub(in crate::stepd::wireup) tcp: bool,
+    /// `SLURM_PMIX_DIRECT_CONN_UCX`: over UCX where it can be had.
+    pub(in crate::stepd::wireup) ucx: bool,
+    /// `SLURM_PMIX_DIRECT_CONN_EARLY`: connections are made before they are wanted.
+    pub(in crate::stepd::wireup) early: bool,
+    /// `SLURM_PMIX_TIMEOUT`: how long ranks wait for each other.
+    pub(in crate::stepd::wireup) patience: Span,
+    /// `SLURM_PMIX_FENCE`: `tree`, `ring` or `mixed`.
+    pub(in crate::stepd::wireup) shape: Shape,
+}
+
+impl Manner {
+    /// As the environment of the tasks says.
+    pub(in crate::stepd::wireup) fn of(env: &Environment) -> Self {
+        let yes = |name: &str, otherwise: bool| said(env, name).map_or(otherwise, |value| is_yes(&value));
+        let direct = said(env, "SLURM_PMIX_DIRECT_CONN");
+        let tcp = direct.as_deref() == Some("tcp");
+        let timeout_s = said(env, "SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
+        Self {
+            direct: tcp || direct.is_none_or(|value| is_yes(&value)),
+            tcp,
+            ucx: yes("SLURM_PMIX_DIRECT_CONN_UCX", false),
+            early: yes("SLURM_PMIX_DIRECT_CONN_EARLY", true),
+            patience: Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S)),
+            shape: match said(env, "SLURM_PMIX_FENCE").unwrap_or_default().to_ascii_lowercase().as_str() {
+                "tree" => Shape::Tree,
+                "ring" => Shape::Ring,
+                _ => Shape::Mixed,
+            },
+        }
+    }
+}
+
+/// A variable's value.
+pub(in crate::stepd::wireup) fn said(env: &Environment, name: &str) -> Option<String> {
+    env.get(name).and_then(|value| std::str::from_utf8(value).ok()).map(str::to_owned)
+}
+
+/// Slurm takes these for no, and everything else for yes.
+pub(in crate::stepd::wireup) fn is_yes(value: &str) -> bool {
+    !["0", "no", "n", "false"].contains(&value.to_ascii_lowercase().as_str())
+}
