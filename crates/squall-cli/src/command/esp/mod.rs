@@ -219,7 +219,9 @@ fn run_once(options: &Options, way: Way) -> Result<Run, String> {
         (Some(dir), _) => (None, Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?),
         (None, Some(nodes)) => {
             let window = if way == Way::Off { "WindowMsgs=1".to_owned() } else { options.window.into() };
-            let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n"))?;
+            // Nobody is to overtake a job for the whole machine.
+            let scheduler = "SchedulerType = \"sched/builtin\"";
+            let cluster = Cluster::rack(nodes, &format!("msg_aggregation_params = \"{window}\"\n{scheduler}\n"))?;
             let place = cluster.place().clone();
             (Some(cluster), place)
         }
