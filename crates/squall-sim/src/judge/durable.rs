@@ -347,5 +347,6 @@ fn shape(spec: &JobSpec) -> super::Shape {
         squall_model::resource::Memory::PerNodeMb(mb) => mb,
         _ => 0,
     };
-    (spec.need.nodes_min.unwrap_or(1), spec.need.task_cpus(), memory)
+    // Who ends sooner may pass where who ends later would be in the way.
+    (spec.need.nodes_min.unwrap_or(1), spec.need.task_cpus(), memory, spec.limit_s())
 }

@@ -134,7 +134,7 @@ pub(crate) struct Judge {
 }
 
 /// Jobs that ask for the same: among them the first to come is the first to start.
-type Shape = (u32, u32, u64);
+type Shape = (u32, u32, u64, Option<Option<u64>>);
 
 impl Judge {
     pub(crate) fn new(setup: &Setup) -> Self {
