@@ -166,7 +166,8 @@ impl Wireup {
         self.linked = programs.map(|program| Linked::of(&program)).fold(Linked::default(), Linked::or);
         clear(env);
         env.lay(variables::shared(&self.launch, self.pmix.nspace(), &self.pmix.address(), self.pmix.folder()));
-        variables::advise(env, &self.launch, self.pmix.folder(), self.linked);
+        let far = self.mesh.as_ref().is_some_and(Mesh::is_far);
+        variables::advise(env, &self.launch, self.pmix.folder(), (self.linked, far));
     }
 
     /// Lays down what one task has, and gives its end of the descriptor over which it may speak.

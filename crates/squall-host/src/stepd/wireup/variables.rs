@@ -79,8 +79,9 @@ pub(super) fn own(rank: u32) -> Env {
     vec![("PMIX_RANK".into(), rank.to_string()), ("PMI_RANK".into(), rank.to_string())]
 }
 
-/// What Open MPI does better when it is told, where the user has not told it anything himself.
-pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, linked: Linked) {
+/// What Open MPI does better when it is told, where the user has not told it anything himself. `far`: other nodes of the
+/// step may be on other machines.
+pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, (linked, far): (Linked, bool)) {
     if !PSM_DEVICES.iter().any(|device| Path::new(device).exists()) {
         env.set_default("OMPI_MCA_mtl", "^psm,psm2,ofi");
     }
@@ -110,7 +111,7 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
     }
     // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
-    if !lone && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
+    if !lone && !far && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
     }
 }

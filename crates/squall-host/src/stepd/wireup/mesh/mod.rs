@@ -179,6 +179,11 @@ impl Mesh {
         Ok(())
     }
 
+    /// Whether others may be on other machines.
+    pub(super) fn is_far(&self) -> bool {
+        self.kinship.far.is_some()
+    }
+
     /// What went which way.
     pub(super) fn traffic(&self) -> Traffic {
         self.traffic
