@@ -27,6 +27,8 @@ pub(crate) struct Links {
     hops: BTreeMap<LinkId, Hop>,
     members: BTreeMap<NodeId, Member>,
     connected: NodeSet,
+    /// When nodes were heard of last, in a session or after its end.
+    heard: BTreeMap<NodeId, Time>,
     offers: BTreeMap<String, Offer>,
     outbox: Outbox,
     /// What was reported and is to be acknowledged, with those who reported it.
@@ -60,8 +62,6 @@ pub(crate) struct Offer {
 pub(crate) struct Member {
     link: LinkId,
     session: u64,
-    /// When the node was heard of last.
-    pub(crate) heard: Time,
     /// Load average, hundredths.
     pub(crate) load_centi: u32,
     /// Free memory, MiB.
@@ -166,12 +166,12 @@ impl Links {
         self.say(offer.link, Downward::Reply { route: offer.route, node: None, put });
     }
     /// A node that took up an offer is let in: a session begins.
-    pub(crate) fn welcome(&mut self, now: Time, node: NodeId, offer: Offer, version: String) {
+    pub(crate) fn welcome(&mut self, node: NodeId, offer: Offer, version: String) {
         let Offer { session, link, route } = offer;
         if !self.hops.contains_key(&link) {
             return;
         }
-        let fresh = Member { link, session, heard: now, load_centi: 0, free_mb: 0, version };
+        let fresh = Member { link, session, load_centi: 0, free_mb: 0, version };
         if let Some(old) = self.members.insert(node, fresh)
             && let Some(hop) = self.hops.get_mut(&old.link)
         {
@@ -203,6 +203,14 @@ impl Links {
         if let Some(hop) = self.hops.get_mut(&member.link) {
             hop.reach.remove(node);
         }
+    }
+    /// A node was heard of.
+    pub(crate) fn hear(&mut self, now: Time, node: NodeId) {
+        self.heard.insert(node, now);
+    }
+    /// When a node was heard of last in this life of the controller.
+    pub(crate) fn heard(&self, node: NodeId) -> Option<Time> {
+        self.heard.get(&node).copied()
     }
     /// A node in session.
     pub(crate) fn get(&self, node: NodeId) -> Option<&Member> {

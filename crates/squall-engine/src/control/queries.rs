@@ -141,12 +141,21 @@ pub(crate) fn tally(
         false
     });
     for node in tally.answered().iter() {
-        if !c.links.connected().contains(node) {
-            nodes::glimpsed(c, now, node);
-        } else if late {
+        if late {
             c.queries.missed.remove(&node);
-            nodes::heard(c, now, node, out);
         }
+        if late || !c.links.connected().contains(node) {
+            seen(c, now, node, out);
+        }
+    }
+}
+
+/// A node has answered, in its session or after its end.
+fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
+    if c.links.connected().contains(node) {
+        nodes::heard(c, now, node, out);
+    } else {
+        nodes::glimpsed(c, now, node);
     }
 }
 
@@ -209,10 +218,10 @@ fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, 
     for node in to.iter() {
         if answered.contains(node) {
             c.queries.missed.remove(&node);
-            nodes::heard(c, now, node, out);
+            seen(c, now, node, out);
             continue;
         }
-        if c.links.get(node).is_none_or(|member| member.heard >= sent) {
+        if c.links.get(node).is_none() || c.links.heard(node).is_some_and(|heard| heard >= sent) {
             c.queries.missed.remove(&node);
             continue;
         }

@@ -258,7 +258,7 @@ impl World {
     fn register(&mut self, registration: &Registration) {
         let Some(offer) = self.root.take_offer(&registration.name, registration.session) else { return };
         self.registrations += 1;
-        self.root.welcome(self.now, HERE, offer, "1".into());
+        self.root.welcome(HERE, offer, "1".into());
         let wanted: Vec<_> = self.running.iter().map(|(job, nodes)| (*job, *nodes)).collect();
         for (job, nodes) in wanted {
             if !registration.steps.contains(&key(job.job.0, StepNo::BATCH)) {

@@ -44,9 +44,7 @@ pub(super) fn drop_silent_children(c: &mut Controller, now: Time, out: &mut Out)
 
 /// A node was heard of: it is not silent, and up if it was down for silence.
 pub(crate) fn heard(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
-    if let Some(link) = c.links.get_mut(id) {
-        link.heard = now;
-    }
+    c.links.hear(now, id);
     if c.state.node(id).is_some_and(|node| !node.up) {
         c.commit(now, Event::NodeUp { node: id }, out);
         watch(c, now, id);
@@ -61,6 +59,7 @@ pub(crate) fn watch(c: &mut Controller, now: Time, id: NodeId) {
 
 /// A node that is in no session any more has said something: it has its time anew to come back.
 pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
+    c.links.hear(now, id);
     let Some(node) = c.state.node(id) else { return };
     let (timeout, lost) = (c.state.config.node_timeout_s, c.state.config.node_lost_s);
     if node.up {
@@ -73,10 +72,10 @@ pub(crate) fn glimpsed(c: &mut Controller, now: Time, id: NodeId) {
 /// A node may have been silent for too long: it takes no new work until it answers again.
 pub(super) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     let timeout = Span::from_secs(c.state.config.node_timeout_s);
-    if let Some(link) = c.links.get(id)
-        && now < link.heard + timeout
+    if let Some(heard) = c.links.heard(id)
+        && now < heard + timeout
     {
-        c.timers.set(Timer::Silent(id), link.heard + timeout);
+        c.timers.set(Timer::Silent(id), heard + timeout);
         return;
     }
     if c.state.node(id).is_some_and(|node| node.up) {

@@ -40,7 +40,7 @@ fn node(c: &Controller, id: NodeId) -> Option<NodeInfo> {
         load_centi: link.map_or(0, |link| link.load_centi),
         free_mb: link.map_or(0, |link| link.free_mb),
         registered: node.registered,
-        heard: link.map_or(node.registered, |link| link.heard),
+        heard: c.links.heard(id).unwrap_or(node.registered),
         partitions: partitions.map(|partition| partition.config.name.clone()).collect(),
         version: link.map(|link| link.version.clone()).unwrap_or_default(),
     })

@@ -33,7 +33,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         let incarnation = said.incarnation;
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
-    c.links.welcome(now, id, offer, said.version.clone());
+    c.links.welcome(id, offer, said.version.clone());
     queries::felt(c, id, said.health);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);

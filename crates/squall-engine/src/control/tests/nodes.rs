@@ -103,6 +103,17 @@ fn silence_is_not_death_until_patience_ends() {
 }
 
 #[test]
+fn a_node_has_its_whole_time_from_when_it_was_heard_of_last() {
+    let mut d = Driver::new(2, 2);
+    d.pass(75);
+    d.lose("n1");
+    d.pass_in_silence(54);
+    assert!(d.c.state().nodes[0].up, "it was heard of less than a minute ago");
+    d.pass_in_silence(10);
+    assert!(!d.c.state().nodes[0].up);
+}
+
+#[test]
 fn a_job_on_two_nodes_ends_when_both_have_let_go() {
     let mut d = Driver::new(2, 2);
     let job = d.submit(JobSpec { need: Need { nodes_min: Some(2), ..Need::default() }, ..batch() });

@@ -70,7 +70,7 @@ impl World {
         self.sends(Out::default());
         let offered = self.children.last().expect("it was pushed").offered;
         let offer = self.c.links.take_offer(name, offered).expect("it was made");
-        self.c.links.welcome(self.now, node, offer, "1".into());
+        self.c.links.welcome(node, offer, "1".into());
         self.sends(Out::default());
     }
 
