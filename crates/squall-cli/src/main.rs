@@ -29,6 +29,7 @@ struct Command {
 const COMMANDS: &[Command] = &[
     ours("up", "start a cluster on this machine, or resume it", command::up::run),
     ours("down", "end it; the state stays", command::down::run),
+    ours("why", "say why a job waits, and what would let it start", command::why::run),
     ours("token", "let another machine join the cluster as a node", command::token::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),

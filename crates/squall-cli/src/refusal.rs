@@ -50,6 +50,10 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::NotSupported(_) => "Requested operation not supported on this system",
         Refusal::Stale => "Accounts were changed by somebody else meanwhile; try again",
         Refusal::Contradiction(..) => "Invalid argument",
+        Refusal::ReservationInvalid(_) => "Requested reservation is invalid",
+        Refusal::ReservationAccess(_) => "Access denied to requested reservation",
+        Refusal::ReservationBusy(_) => "Requested reservation is in use",
+        Refusal::ReservationOverlap(_) => "Requested reservation overlaps with another reservation",
         Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
     };
     words.to_owned()
@@ -82,6 +86,7 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
     match refusal {
         Refusal::InvalidPartition(name) => Some(format!("invalid partition specified: {name}")),
         Refusal::PartitionNotAvailable(name) => Some(format!("partition {name} takes no jobs now; see sinfo")),
+        Refusal::InvalidNode(name) if name.is_empty() => None,
         Refusal::InvalidNode(name) => Some(format!("no node is called {name}; sinfo -N lists them")),
         Refusal::InvalidAccount(name) => Some(format!("invalid account specified: {name}")),
         Refusal::InvalidQos(name) => Some(format!("invalid qos specified: {name}")),
@@ -105,6 +110,12 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::Contradiction(what, why) => Some(format!("{what}: {why}")),
         Refusal::KeyReused => Some("the request's key was used before for something else; submit again".to_owned()),
         Refusal::HeldByAdmin => Some("the job is held by an operator, who must release it".to_owned()),
+        Refusal::ReservationInvalid(what) | Refusal::ReservationBusy(what) | Refusal::ReservationOverlap(what) => {
+            Some(what.clone())
+        }
+        Refusal::ReservationAccess(name) => {
+            Some(format!("reservation {name} is for others; scontrol show reservation"))
+        }
         Refusal::NotRequeueable => Some("the job was submitted with --no-requeue, or is no batch job".to_owned()),
         _ => None,
     }

@@ -19,7 +19,7 @@ use crate::dependency::dependency_text;
 pub type Env = Vec<(String, String)>;
 
 /// Options without a field of their own whose value is handed on: long name, variable.
-pub const OTHERS: [(&str, &str); 13] = [
+pub const OTHERS: [(&str, &str); 21] = [
     ("export", "SLURM_EXPORT_ENV"),
     ("distribution", "SLURM_DISTRIBUTION"),
     ("hint", "SLURM_HINT"),
@@ -33,6 +33,14 @@ pub const OTHERS: [(&str, &str); 13] = [
     ("mem-bind", "SLURM_MEM_BIND"),
     ("mpi", "SLURM_MPI_TYPE"),
     ("prio-process", "SLURM_PRIO_PROCESS"),
+    ("gpus", "SLURM_GPUS"),
+    ("gpus-per-node", "SLURM_GPUS_PER_NODE"),
+    ("gpus-per-task", "SLURM_GPUS_PER_TASK"),
+    ("cpus-per-gpu", "SLURM_CPUS_PER_GPU"),
+    ("mem-per-gpu", "SLURM_MEM_PER_GPU"),
+    ("ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"),
+    ("gpu-bind", "SLURM_GPU_BIND"),
+    ("gpu-freq", "SLURM_GPU_FREQ"),
 ];
 
 /// The same for what `srun` alone was told about its step, over what the job was told.
@@ -40,7 +48,7 @@ const STEP_OTHERS: [(&str, &str); 2] =
     [("ntasks-per-node", "SLURM_NTASKS_PER_NODE"), ("cpus-per-task", "SLURM_CPUS_PER_TASK")];
 
 /// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
-const OUTPUTS: [&str; 40] = [
+const OUTPUTS: [&str; 41] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_CPUS_ON_NODE",
@@ -52,6 +60,7 @@ const OUTPUTS: [&str; 40] = [
     "SLURM_DISTRIBUTION",
     "SLURM_DIST_PLANESIZE",
     "SLURM_EXPORT_ENV",
+    "SLURM_GPUS_ON_NODE",
     "SLURM_GTIDS",
     "SLURM_JOBID",
     "SLURM_LAUNCH_NODE_IPADDR",
@@ -247,6 +256,12 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
     env.set("SLURM_CPUS_ON_NODE", launch.cores.len());
     env.set("SLURM_GTIDS", joined(launch.ranks()));
+    if let Some(gpus) = launch.gres.get(GPU).filter(|gpus| !gpus.is_empty()) {
+        env.set("SLURM_GPUS_ON_NODE", gpus.len());
+        let script = launch.program == Program::Batch;
+        env.set(if script { "SLURM_JOB_GPUS" } else { "SLURM_STEP_GPUS" }, joined(gpus.iter()));
+        visible(&mut env, gpus);
+    }
     match &launch.program {
         Program::Batch => {
             env.set("ENVIRONMENT", "BATCH");
@@ -259,6 +274,46 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         Program::Timer { .. } => step_numbers(&mut env, launch),
     }
     env.0
+}
+
+/// The generic resource that programs find by variables.
+const GPU: &str = "gpu";
+
+/// What tells a program which GPUs are its own, whoever made them.
+fn visible(env: &mut Builder, gpus: &CoreSet) {
+    for name in ["CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"] {
+        env.set(name, joined(gpus.iter()));
+    }
+}
+
+/// The GPUs of one task among those of its step on the node; None: it shares all. `--gpus-per-task` gives each its
+/// own, `--gpu-bind` says so by itself.
+fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
+    let Program::Tasks(program) = &launch.program else { return None };
+    let gpus = launch.gres.get(GPU)?;
+    let bind = other(&program.others, "gpu-bind").map(|bind| bind.trim_start_matches("verbose,"));
+    let local = local as usize;
+    let turn = |list: &str| -> Option<usize> {
+        let places: Vec<usize> = list.split(',').filter_map(|place| place.parse().ok()).collect();
+        places.get(local % places.len().max(1)).copied()
+    };
+    let own: CoreSet = match bind.map(|bind| bind.split_once(':').unwrap_or((bind, ""))) {
+        Some(("map_gpu", list)) => gpus.iter().nth(turn(list)?).into_iter().collect(),
+        Some(("per_task", each)) => part(gpus, local, each.parse().ok()?),
+        // So many tasks for each GPU.
+        Some(("single", tasks)) => part(gpus, local / tasks.parse::<usize>().ok()?.max(1) % gpus.len().max(1), 1),
+        Some(_) => return None,
+        None => {
+            let asked = other(&program.others, "gpus-per-task")?;
+            part(gpus, local, asked.rsplit(':').next()?.parse().ok()?)
+        }
+    };
+    (!own.is_empty()).then_some(own)
+}
+
+/// The part of so many at a place.
+fn part(gpus: &CoreSet, place: usize, each: usize) -> CoreSet {
+    gpus.iter().skip(place.saturating_mul(each)).take(each).collect()
 }
 
 fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
@@ -341,6 +396,9 @@ pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) ->
     env.set("SLURM_NODEID", launch.node_index);
     if let Some(pid) = pid {
         env.set("SLURM_TASK_PID", pid);
+    }
+    if let Some(gpus) = task_gpus(launch, local) {
+        visible(&mut env, &gpus);
     }
     env.0
 }

@@ -111,6 +111,10 @@ impl Place {
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")
     }
+    /// Devices of nodes, in the words of Slurm's file of that name; it need not be there.
+    pub fn gres_config(&self) -> PathBuf {
+        self.dir.join("gres.conf")
+    }
     /// The spool of a node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.dir.join("node").join(name)

@@ -4,10 +4,11 @@ mod binary;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::limits;
 use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
+use crate::set::CoreSet;
 use crate::time::Span;
 use crate::wire::fabric::Window;
+use crate::{gres, hostlist, license, limits};
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +120,11 @@ pub struct Config {
     /// Seconds that a job runs before it has to make room.
     #[serde(alias = "PreemptExemptTime")]
     pub preempt_exempt_time_s: Seconds,
+    /// Names of generic resources that nodes may have, with commas; empty: any.
+    #[serde(alias = "GresTypes")]
+    pub gres_types: String,
+    /// What of them there is where, in the words of a `gres.conf`.
+    pub gres: Vec<GresConfig>,
     /// Name or address by which other machines reach the controller; empty: this host's name. An address is also the
     /// only one that is listened on.
     #[serde(alias = "SlurmctldHost", alias = "ControlMachine")]
@@ -212,6 +218,8 @@ impl Default for Config {
             preempt_type: PreemptType::None,
             preempt_mode: PreemptMode::Off,
             preempt_exempt_time_s: Seconds(0),
+            gres_types: String::new(),
+            gres: Vec::new(),
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
@@ -243,10 +251,80 @@ pub struct NodeConfig {
     pub features: Vec<String>,
     /// Take the values as they are even where the machine has less.
     pub force: bool,
+    /// Generic resources of each: `gpu:a100:4`.
+    #[serde(alias = "Gres")]
+    pub gres: String,
     /// Emulated by a rack: tasks are timers.
     pub emulated: bool,
     /// On a machine of its own: it is not started here, it joins.
     pub remote: Here<bool>,
+}
+
+/// A line of `gres.conf`: devices of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GresConfig {
+    /// A host list; empty: every node.
+    #[serde(alias = "NodeName")]
+    pub node_name: String,
+    /// `gpu`.
+    #[serde(alias = "Name")]
+    pub name: String,
+    /// `a100`; empty: no type.
+    #[serde(alias = "Type", rename = "type")]
+    pub kind: String,
+    /// Device files, as a list: `/dev/nvidia[0-3]`.
+    #[serde(alias = "File")]
+    pub file: String,
+    /// How many; 0: as many as there are files, or one.
+    #[serde(alias = "Count")]
+    pub count: u32,
+    /// Cores that are near them: `0-7,16-23`; empty: all.
+    #[serde(alias = "Cores")]
+    pub cores: String,
+}
+
+impl GresConfig {
+    /// Its type.
+    pub fn model(&self) -> Option<String> {
+        Some(self.kind.clone()).filter(|kind| !kind.is_empty())
+    }
+    /// How many devices it is about.
+    pub fn devices(&self) -> u32 {
+        let files = hostlist::expand(&self.file).map_or(0, |files| files.len() as u32);
+        if self.count > 0 { self.count } else { files.max(1) }
+    }
+    /// The cores that are near.
+    pub fn near(&self) -> CoreSet {
+        core_list(&self.cores).unwrap_or_default()
+    }
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        if hostlist::expand(&self.node_name).is_err() {
+            return Err(format!("`{}` is no list of nodes", self.node_name));
+        }
+        if core_list(&self.cores).is_none() {
+            return Err(format!("Cores={}: use a list such as 0-3,8", self.cores));
+        }
+        if self.devices() as usize > limits::GRES_PER_NODE_MAX {
+            return Err(format!("{}: a node has at most {} of a name", self.name, limits::GRES_PER_NODE_MAX));
+        }
+        Ok(())
+    }
+}
+
+/// `0-3,8`.
+fn core_list(text: &str) -> Option<CoreSet> {
+    let mut cores = CoreSet::new();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if first > last || last >= 1 << 16 {
+            return None;
+        }
+        cores.union_with(&(first..=last).collect());
+    }
+    Some(cores)
 }
 
 /// `WindowMsgs=N,WindowTime=MS` in Slurm's words. What is not said keeps its default; `WindowMsgs=1` turns
@@ -474,8 +552,36 @@ impl Config {
     /// Reads TOML. The error names line and key.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let mut config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        config.check()?;
         config.complete();
         Ok(config)
+    }
+
+    /// What is wrong in texts that are lists.
+    pub fn check(&self) -> Result<(), String> {
+        if license::parse(&self.licenses).is_none() {
+            return Err(format!("licenses = \"{}\": use NAME:COUNT,NAME:COUNT", self.licenses));
+        }
+        let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
+        let unknown = |name: &str| format!("`{name}` is a generic resource that GresTypes does not name");
+        for node in &self.nodes {
+            let wrong = || format!("node {}: gres = \"{}\": use NAME[:TYPE]:COUNT", node.name, node.gres);
+            for count in gres::parse(&node.gres).ok_or_else(wrong)? {
+                if !known(&count.name) {
+                    return Err(format!("node {}: {}", node.name, unknown(&count.name)));
+                }
+                if count.count as usize > limits::GRES_PER_NODE_MAX {
+                    return Err(format!("node {}: at most {} of {}", node.name, limits::GRES_PER_NODE_MAX, count.name));
+                }
+            }
+        }
+        for line in &self.gres {
+            line.check()?;
+            if !known(&line.name) {
+                return Err(unknown(&line.name));
+            }
+        }
+        Ok(())
     }
 
     /// Adds what every cluster has: a partition, and one that is the default.

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
 use crate::job::{JobSpec, Outcome, Owner};
 use crate::policy::PolicyChange;
 use crate::report::StepEnd;
+use crate::reservation::Reservation;
 use crate::resource::{Alloc, Hardware};
 use crate::set::{IndexSet, NodeSet};
 use crate::step::{Layout, StepSpec};
@@ -228,6 +230,25 @@ pub enum Event {
         attempt: Attempt,
         /// When it ends.
         until: Time,
+    },
+    /// A job that has just started, or a step of it, got generic resources.
+    GresGranted {
+        /// The job.
+        job: JobId,
+        /// The step; None: the job itself.
+        step: Option<StepNo>,
+        /// Which devices.
+        grants: Vec<Grant>,
+    },
+    /// A reservation was made or changed, or comes again.
+    ReservationSet {
+        /// All of it.
+        reservation: Box<Reservation>,
+    },
+    /// A reservation is over, or was deleted.
+    ReservationGone {
+        /// Its name.
+        name: String,
     },
 }
 

@@ -457,6 +457,41 @@ pub enum PendingReason {
     Licenses,
     /// A limit leaves no room for it.
     Limit(Whose, Limit),
+    /// Its reservation has not begun.
+    Reservation,
+    /// Its reservation is no more.
+    ReservationDeleted,
+}
+
+/// How a node stands to a job that waits: the first test that it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NodeTest {
+    /// It fails none.
+    Free,
+    /// It is down or drained.
+    Unusable,
+    /// It does not answer at present.
+    Silent,
+    /// `--exclude` names it, or the job's launch failed there.
+    Excluded,
+    /// A reservation keeps it.
+    Reserved,
+    /// It lacks a feature.
+    Features,
+    /// It has too little scratch space.
+    TmpDisk,
+    /// It has too few CPUs.
+    FewCpus,
+    /// It has too little memory.
+    LittleMemory,
+    /// It has too few generic resources.
+    FewGres,
+    /// Jobs hold its CPUs.
+    BusyCpus,
+    /// Jobs hold its memory.
+    BusyMemory,
+    /// Jobs hold its generic resources.
+    BusyGres,
 }
 
 /// Which life of which job: what nodes and journal records are keyed by.

@@ -20,6 +20,10 @@ pub const NODES_MAX: usize = 1 << 20;
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Most tasks of one step on one node.
 pub const TASKS_PER_NODE_MAX: u32 = 4096;
+/// Most reservations at one time.
+pub const RESERVATIONS_MAX: usize = 10_000;
+/// Most devices of one name on a node.
+pub const GRES_PER_NODE_MAX: usize = 1024;
 /// Most tasks of one step.
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest string option (names, paths, comments), bytes.

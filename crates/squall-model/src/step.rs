@@ -1,8 +1,11 @@
 //! Steps: what `srun` asks for, how tasks are laid out, and what a step daemon is told to run.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
 use crate::id::{NodeId, StepKey, StepNo};
 use crate::job::{ArrayTask, JobSpec, Owner};
@@ -187,6 +190,8 @@ pub struct JobFacts {
     pub end: Option<Time>,
     /// How often it was requeued.
     pub restarts: u32,
+    /// Generic resources that it holds.
+    pub gres: Vec<Grant>,
     /// Where its nodes are in the network.
     pub addresses: Addresses,
 }
@@ -223,6 +228,8 @@ pub struct StepStart {
     pub program: Program,
     /// Seconds between TERM and KILL.
     pub kill_wait_s: u64,
+    /// Generic resources that the step holds.
+    pub gres: Vec<Grant>,
 }
 
 impl StepStart {
@@ -241,6 +248,7 @@ impl StepStart {
             memory_mb: share.memory_mb,
             program: self.program.clone(),
             kill_wait_s: self.kill_wait_s,
+            gres: gres::on_node(&self.gres, node),
         })
     }
 }
@@ -280,6 +288,7 @@ impl BatchStart {
             memory_mb: facts.memory_mb.get(place).copied().unwrap_or(0),
             program: Program::Batch,
             kill_wait_s: self.kill_wait_s,
+            gres: gres::on_node(&facts.gres, node),
         })
     }
 }
@@ -307,6 +316,8 @@ pub struct StepLaunch {
     pub program: Program,
     /// Seconds between TERM and KILL.
     pub kill_wait_s: u64,
+    /// Generic resources that the step may use on this node, by name.
+    pub gres: BTreeMap<String, CoreSet>,
 }
 
 impl StepLaunch {

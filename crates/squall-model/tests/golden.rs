@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::{Event, JobChange, NodeAdmin, Record, Requeue};
+use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
 use squall_model::job::{
     ArraySpec, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobSpec, Outcome, Owner,
 };
 use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, PolicyChange, PreemptMode, Qos, User};
 use squall_model::report::StepEnd;
+use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
 use squall_model::step::{Distribution, Layout, StepSpec};
@@ -130,6 +132,23 @@ fn samples() -> Vec<Event> {
         Event::StepAbandoned { job: id, step, outcome: outcome() },
         Event::PolicyChanged { changes: changes(), by: 0 },
         Event::JobPreempted { id, attempt, until: Time(5) },
+        Event::GresGranted {
+            job: id,
+            step: Some(step),
+            grants: vec![Grant { nodes: NodeSet::one(node), name: "gpu".into(), indices: BitSet::first(2) }],
+        },
+        Event::ReservationSet {
+            reservation: Box::new(Reservation {
+                name: "maint".into(),
+                start: Time(1),
+                end: Time(2),
+                nodes: NodeSet::one(node),
+                users: vec!["root".into()],
+                flags: Flag::NAMES.into_iter().map(|(_, flag)| flag).collect(),
+                ..Reservation::default()
+            }),
+        },
+        Event::ReservationGone { name: "maint".into() },
     ]
 }
 

@@ -56,13 +56,14 @@ fn facts() -> JobFacts {
         end: None,
         restarts: 0,
         addresses: Addresses::default(),
+        gres: Vec::new(),
     }
 }
 
 fn step() -> StepStart {
     let program = Program::Timer { run_ms: 1000, code: 0 };
     let facts = facts();
-    StepStart { key: facts.key, facts, layout: layout(), shares: alloc(), program, kill_wait_s: 30 }
+    StepStart { key: facts.key, facts, layout: layout(), shares: alloc(), program, kill_wait_s: 30, gres: Vec::new() }
 }
 
 fn size(what: &impl serde::Serialize) -> usize {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod constraint;
+mod explain;
 mod gate;
 pub mod layout;
 mod nodes;
@@ -16,6 +17,7 @@ pub mod torus;
 mod view;
 
 pub use constraint::Constraint;
+pub use explain::{Explained, explain};
 pub use gate::Gate;
 pub use nodes::{Nodes, UNLIMITED};
 pub use policy::{Blocked, Discipline, Room, Rules, plan};
@@ -24,8 +26,8 @@ pub use request::Request;
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Candidate, End, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Reserved, Single, Skip,
-    Start, View,
+    Bars, Candidate, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Reserved,
+    Single, Skip, Start, View,
 };
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::iter::Peekable;
 
-use squall_model::id::NodeId;
 use squall_model::job::PendingReason;
-use squall_model::resource::Alloc;
 use squall_model::set::CoreSet;
 use squall_model::time::{Span, Time};
 
@@ -13,8 +11,8 @@ use crate::gate::{Rooms, Share};
 use crate::place::{Condition, capacity, fits, free, place};
 use crate::policy::{Blocked, Room};
 use crate::request::Request;
-use crate::scratch::Scratch;
-use crate::view::{Candidate, End, PartitionView, View};
+use crate::scratch::{Gain, Scratch};
+use crate::view::{Bars, Candidate, End, Given, PartitionView, View};
 
 /// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
@@ -49,26 +47,26 @@ impl<'a, V: View> Nodes<'a, V> {
 
 impl<V: View> Room for Nodes<'_, V> {
     type Need = Request;
-    type Grant = Alloc;
+    type Grant = Given;
 
-    fn could(&mut self, job: &Candidate<'_>, partition: usize) -> bool {
+    fn could(&mut self, job: &Candidate<'_>, at: usize) -> bool {
         let request = job.need;
         if self.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > self.roomiest() {
             return false;
         }
-        let partition = self.view.partition(partition);
+        let partition = self.view.partition(at);
         // What is kept begins after now: the window is empty, so that nothing kept is in it.
         self.scratch.window = (self.now, self.now);
-        let request = fitting(&partition, job);
+        let request = unbarred(self.view, &partition, job, (at, self.now));
         self.could = request.is_ok_and(|r| fits(self.view, self.scratch, &r, partition.nodes, Condition::Now));
         self.could
     }
 
-    fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Alloc, Blocked> {
+    fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
         let could = std::mem::take(&mut self.could);
-        let request = fitting(&partition, job).map_err(Blocked::Never)?;
-        if !self.licensed(&request) {
+        let request = unbarred(self.view, &partition, job, (at, self.now)).map_err(Blocked::Never)?;
+        if !licensed(self.view, self.scratch, &request) {
             return Err(Blocked::Never(PendingReason::Licenses));
         }
         let gates = self.view.gates(job.item, at);
@@ -82,40 +80,41 @@ impl<V: View> Room for Nodes<'_, V> {
             request.excluded.union_with(avoid);
             place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         });
-        let alloc = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
-        let Some(alloc) = alloc else {
-            return Err(if could { Blocked::Busy } else { self.why(&request, &partition) });
+        let given = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
+        let Some(given) = given else {
+            return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
         };
-        let share = Share::of(&alloc);
+        let share = Share::of(&given.alloc);
         if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
             return Err(Blocked::Never(reason));
         }
         self.rooms.take(&gates, share);
-        self.book(&alloc, end);
-        if self.view.topology().is_some() && request.wish.is_sensitive(alloc.nodes().len() as u32) {
-            self.scratch.closed.push(alloc.nodes());
+        self.book(&given, end);
+        if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
+            self.scratch.closed.push(given.alloc.nodes());
         }
         for (name, count) in &request.licenses {
             *self.scratch.licenses.entry(name.clone()).or_default() += count;
         }
-        Ok(alloc)
+        Ok(given)
     }
 
-    fn reserve(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Alloc)> {
+    fn reserve(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
         let partition = self.view.partition(at);
         let request = fitting(&partition, job).ok()?;
         let span = span(&partition, job);
-        let found = self.earliest(&request, &partition, span);
-        if let Some((time, alloc)) = &found {
+        let found = self.earliest(job, (at, &partition), &request, span);
+        if let Some((time, given)) = &found {
             // What is free at that time; what happens later is no business of who starts before.
             self.scratch.window = (*time, *time + Span(1));
-            for group in &alloc.groups {
+            for group in &given.alloc.groups {
                 let need = (group.cores.len() as u32, group.memory_mb);
                 for id in group.nodes.iter() {
                     let free = free(self.view, self.scratch, id, Condition::Then);
                     self.scratch.keep(id, (*time, *time + span), need, free);
                 }
             }
+            self.scratch.keep_gres((*time, *time + span), &given.gres);
         }
         self.scratch.forget_gains();
         found
@@ -128,18 +127,27 @@ impl<V: View> Room for Nodes<'_, V> {
 
 impl<V: View> Nodes<'_, V> {
     /// When and where a job fits first.
-    fn earliest(&mut self, request: &Request, partition: &PartitionView<'_>, span: Span) -> Option<(Time, Alloc)> {
+    fn earliest(
+        &mut self,
+        job: &Candidate<'_>,
+        (at, partition): (usize, &PartitionView<'_>),
+        request: &Request,
+        span: Span,
+    ) -> Option<(Time, Given)> {
         let (view, scratch) = (self.view, &mut *self.scratch);
         let mut walk = Walk::new(view, scratch, request, partition);
-        let mut ends = Ends::new(view.ends(), scratch, self.now + SOON);
+        let turns = view.turns().filter(|time| *time > self.now);
+        let mut ends = Ends::new(view.ends(), turns, scratch, self.now + SOON);
         let (mut tried, mut skip) = (0, 0);
         let mut time = self.now;
         loop {
             if walk.may_fit(request) {
                 if skip == 0 {
                     scratch.window = (time, time + span);
-                    if let Some(alloc) = place(view, scratch, request, partition.nodes, Condition::Then) {
-                        return Some((time, alloc));
+                    if let Ok(request) = unbarred(view, partition, job, (at, time))
+                        && let Some(given) = place(view, scratch, &request, partition.nodes, Condition::Then)
+                    {
+                        return Some((time, given));
                     }
                     tried += 1;
                     skip = tried / PATIENCE;
@@ -157,20 +165,20 @@ impl<V: View> Nodes<'_, V> {
         }
     }
 
-    /// Whether all licenses of a job are free.
-    fn licensed(&self, request: &Request) -> bool {
-        let taken = |name| self.scratch.licenses.get(name).copied().unwrap_or_default();
-        request.licenses.iter().all(|(name, count)| self.view.licenses(name).saturating_sub(taken(name)) >= *count)
-    }
-
     /// Why a job does not fit now.
-    fn why(&mut self, request: &Request, partition: &PartitionView<'_>) -> Blocked {
+    fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Blocked {
         // With every node down or drained all wait alike: no look at each of them.
         let (view, nodes) = (self.view, partition.nodes);
         let nothing = !nodes.iter().any(|id| view.node(id).usable);
         if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
             return Blocked::Busy;
         }
+        // It is reservations that leave no place, as long as they are there.
+        let own = fitting(partition, job).unwrap_or(Cow::Borrowed(request));
+        if own.excluded != request.excluded && fits(view, self.scratch, &own, nodes, Condition::Empty) {
+            return Blocked::Never(PendingReason::ReqNodeNotAvail);
+        }
+        let request = &*own;
         Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
             true => PendingReason::ReqNodeNotAvail,
             false if request.nodes_min > nodes.len() as u32 => PendingReason::PartitionNodeLimit,
@@ -180,8 +188,9 @@ impl<V: View> Nodes<'_, V> {
     }
 
     /// Notes in the scratch what an allocation takes until then.
-    fn book(&mut self, alloc: &Alloc, until: Time) {
-        for group in &alloc.groups {
+    fn book(&mut self, given: &Given, until: Time) {
+        self.scratch.hold_gres(self.view, &given.gres);
+        for group in &given.alloc.groups {
             for id in group.nodes.iter() {
                 let node = self.view.node(id);
                 let (cores, memory_mb): &mut (CoreSet, u64) =
@@ -191,7 +200,7 @@ impl<V: View> Nodes<'_, V> {
                 if cores.len() >= node.hardware.cpus as usize {
                     self.scratch.open.remove(id);
                 }
-                self.scratch.begin(id, until, (group.cores.len() as u32, group.memory_mb));
+                self.scratch.begin(until, Gain::of(id, group, &given.gres));
             }
         }
     }
@@ -233,14 +242,15 @@ impl Walk {
         view: &V,
         scratch: &mut Scratch,
         (request, partition): (&Request, &PartitionView<'_>),
-        (id, cpus, memory_mb): (NodeId, u32, u64),
+        gain: Gain,
     ) {
+        let id = gain.node;
         if !partition.nodes.contains(id) || !view.node(id).usable || request.excluded.contains(id) {
             return;
         }
         scratch.window = (Time(0), Time(0));
         let before = if scratch.among.insert(id) { 0 } else { capacity(view, scratch, request, id, Condition::Then) };
-        scratch.gain(id, cpus, memory_mb);
+        scratch.gain(view, gain);
         self.add(before, capacity(view, scratch, request, id, Condition::Then));
     }
     /// Whether there may be room.
@@ -249,10 +259,7 @@ impl Walk {
     }
 }
 
-/// What a node gets back when something ends, CPUs and memory.
-type Gain = (NodeId, u32, u64);
-
-/// All that ends, in order: what runs, what this plan has started, what is kept.
+/// All that ends, in order: what runs, what this plan has started, what is kept, and where reservations begin and end.
 struct Ends<'a, I: Iterator<Item = End<'a>>> {
     running: Peekable<I>,
     planned: Peekable<std::vec::IntoIter<(Time, Option<Gain>)>>,
@@ -260,10 +267,10 @@ struct Ends<'a, I: Iterator<Item = End<'a>>> {
 }
 
 impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
-    fn new(running: I, scratch: &Scratch, soon: Time) -> Self {
-        let begun = scratch.begun.iter().map(|&(time, node, cpus, memory_mb)| (time, Some((node, cpus, memory_mb))));
-        let mut planned: Vec<_> = begun.chain(scratch.keeps_until().map(|time| (time, None))).collect();
-        planned.sort_unstable();
+    fn new(running: I, turns: impl Iterator<Item = Time>, scratch: &Scratch, soon: Time) -> Self {
+        let begun = scratch.begun.iter().map(|(time, gain)| (*time, Some(gain.clone())));
+        let mut planned: Vec<_> = begun.chain(scratch.keeps_until().chain(turns).map(|time| (time, None))).collect();
+        planned.sort_by_key(|(time, _)| *time);
         Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
     }
     /// When the next one ends.
@@ -277,10 +284,10 @@ impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
         let time = self.peek();
         if let Some((_, planned)) = self.planned.next_if(|(planned, _)| Some(*planned) == time) {
             planned.into_iter().for_each(gain);
-        } else if let Some(End { alloc, left, .. }) = self.running.next() {
+        } else if let Some(End { alloc, gres, left, .. }) = self.running.next() {
             for group in &alloc.groups {
                 let nodes = group.nodes.iter().filter(|id| left.contains(*id));
-                nodes.for_each(|id| gain((id, group.cores.len() as u32, group.memory_mb)));
+                nodes.for_each(|id| gain(Gain::of(id, group, gres)));
             }
         }
     }
@@ -292,8 +299,33 @@ fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     limit.map_or(UNLIMITED, Span::from_secs)
 }
 
+/// Whether all licenses of a job are free.
+pub(crate) fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -> bool {
+    let taken = |name| scratch.licenses.get(name).copied().unwrap_or_default();
+    request.licenses.iter().all(|(name, count)| view.licenses(name).saturating_sub(taken(name)) >= *count)
+}
+
+/// [`fitting`], without the nodes that reservations keep from the job if it starts at that time; or why it can't then.
+fn unbarred<'a>(
+    view: &impl View,
+    partition: &PartitionView<'_>,
+    job: &Candidate<'a>,
+    (at, time): (usize, Time),
+) -> Result<Cow<'a, Request>, PendingReason> {
+    let mut request = fitting(partition, job)?;
+    match view.bars(job, at, time) {
+        Bars::Open => {}
+        Bars::Barred(nodes) => request.to_mut().excluded.union_with(&nodes),
+        Bars::Waits(reason) => return Err(reason),
+    }
+    Ok(request)
+}
+
 /// The request of a job that respects the partition's limits, or why it does not.
-fn fitting<'a>(partition: &PartitionView<'_>, job: &Candidate<'a>) -> Result<Cow<'a, Request>, PendingReason> {
+pub(crate) fn fitting<'a>(
+    partition: &PartitionView<'_>,
+    job: &Candidate<'a>,
+) -> Result<Cow<'a, Request>, PendingReason> {
     let over_time = match (job.time_limit_s, partition.time_max_s) {
         (Some(Some(limit)), Some(max)) => limit > max,
         (Some(None), Some(_)) => true,

@@ -1,13 +1,16 @@
 //! Where one job fits: first fit over nodes in the order of their ids, on few nodes rather than many.
 
+use std::borrow::Cow;
+
+use squall_model::gres::{NodeGres, grant};
 use squall_model::id::NodeId;
-use squall_model::resource::{Alloc, Memory};
+use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, NodeSet};
 
-use crate::request::Request;
+use crate::request::{Request, gpus};
 use crate::scratch::Scratch;
 use crate::topology::{Kind, Scene, Topology, arrange};
-use crate::view::View;
+use crate::view::{Given, View};
 
 /// Which nodes count, and in what condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,7 @@ pub(crate) fn place(
     request: &Request,
     nodes: &NodeSet,
     condition: Condition,
-) -> Option<Alloc> {
+) -> Option<Given> {
     let chosen = choose(view, scratch, request, nodes, condition)?;
     Some(share_out(view, scratch, request, &chosen, condition))
 }
@@ -55,6 +58,11 @@ fn choose(
 ) -> Option<Vec<(NodeId, u32)>> {
     if !request.required.is_subset(nodes) || !request.required.0.is_disjoint(&request.excluded.0) {
         return None;
+    }
+    if !request.gres.per_job.is_empty() {
+        let most = request.gres.per_job.iter().map(|asked| asked.count).max().unwrap_or(1);
+        let mut widths = request.nodes_min..=request.nodes_max.min(most.max(request.nodes_min)).min(nodes.len() as u32);
+        return widths.find_map(|width| choose(view, scratch, &request.on_nodes(width), nodes, condition));
     }
     // A wide job that waits for many nodes to end costs nothing each time that one does.
     if condition == Condition::Now && scratch.open.len() < request.nodes_min as usize {
@@ -188,9 +196,32 @@ pub(crate) fn capacity(
         Memory::Unset | Memory::PerNodeMb(_) => u32::MAX,
         Memory::PerCpuMb(mb) => tasks_by_memory(request, mb, memory_mb),
     };
-    let tasks = most.min(by_cpus).min(by_memory);
+    let Some(by_gres) = tasks_by_gres(view, scratch, request, id, condition) else { return 0 };
+    let tasks = most.min(by_cpus).min(by_memory).min(by_gres);
     let exactly = request.tasks_per_node.filter(|_| request.tasks.is_none());
     if exactly.is_some_and(|n| tasks < n) { 0 } else { tasks }
+}
+
+/// How many tasks generic resources suffice for; None: not even for what the node must give anyway.
+fn tasks_by_gres(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    id: NodeId,
+    condition: Condition,
+) -> Option<u32> {
+    if request.gres.is_empty() {
+        return Some(u32::MAX);
+    }
+    gres(view, scratch, id, condition)?.tasks(&request.gres.per_node, &request.gres.per_task)
+}
+
+/// A node's generic resources, with what is held of them.
+fn gres<'a>(view: &'a impl View, scratch: &'a Scratch, id: NodeId, condition: Condition) -> Option<Cow<'a, NodeGres>> {
+    match condition {
+        Condition::Now | Condition::Then => scratch.gres_of(view, id, condition == Condition::Then),
+        Condition::Empty | Condition::Ideal => Some(Cow::Owned(view.gres(id)?.vacant())),
+    }
 }
 
 /// How many tasks memory suffices for if each CPU brings `mb`.
@@ -288,12 +319,14 @@ fn share_out(
     request: &Request,
     chosen: &[(NodeId, u32)],
     condition: Condition,
-) -> Alloc {
+) -> Given {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable_by_key(|(id, _)| *id);
     let tasks = deal(request, &chosen);
-    let mut alloc = Alloc::default();
-    for (&(id, _), tasks) in chosen.iter().zip(tasks) {
+    let mut given = Given::default();
+    for (place, (&(id, _), tasks)) in chosen.iter().zip(tasks).enumerate() {
+        let wanted = request.gres.on_node(place as u32, chosen.len() as u32, tasks);
+        let gpus = gpus(&wanted);
         let node = view.node(id);
         let used = match scratch.taken.get(&id) {
             _ if condition != Condition::Now => CoreSet::new(),
@@ -306,18 +339,24 @@ fn share_out(
             free.len() as u32
         } else {
             let for_tasks = if request.overcommit { 1 } else { tasks.saturating_mul(request.task_cpus) };
-            for_tasks.max(request.cpus_min).max(1)
+            for_tasks.max(request.cpus_min).max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1)
         };
         let memory_mb = match request.memory {
+            _ if gpus > 0 && request.gres.mem_per_gpu_mb > 0 => u64::from(gpus) * request.gres.mem_per_gpu_mb,
             Memory::Unset => 0,
             Memory::PerNodeMb(0) => node.hardware.memory_mb,
             Memory::PerNodeMb(mb) => mb,
             Memory::PerCpuMb(mb) => (mb * u64::from(cpus)).min(node.hardware.memory_mb),
         };
         let cores = free.take(cpus as usize).unwrap_or(free);
-        alloc.push(id, cores, memory_mb);
+        if !wanted.is_empty()
+            && let Some(mut gres) = gres(view, scratch, id, condition)
+        {
+            grant(&mut given.gres, id, gres.to_mut().take(&wanted, &cores).unwrap_or_default());
+        }
+        given.alloc.push(id, cores, memory_mb);
     }
-    alloc
+    given
 }
 
 /// Tasks of each chosen node: one each in turn until all are dealt, none over what it can take.

@@ -186,7 +186,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
                 }
             }
             match self.room.start(job, partition) {
-                Ok(alloc) => self.plan.starts.push(Start { item: job.item, partition, alloc }),
+                Ok(given) => self.plan.starts.push(Start { item: job.item, partition, given }),
                 Err(Blocked::Busy) => return false,
                 Err(Blocked::Never(reason)) => {
                     self.plan.skips.push(Skip { item: job.item, partition, reason });
@@ -223,8 +223,8 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
     /// Keeps room for those to whom it is owed.
     fn pay(&mut self) {
         for (job, partition) in self.owed.drain(..) {
-            if let Some((time, alloc)) = self.room.reserve(&job, partition) {
-                self.plan.reserved.push(Reserved { item: job.item, partition, time, alloc });
+            if let Some((time, given)) = self.room.reserve(&job, partition) {
+                self.plan.reserved.push(Reserved { item: job.item, partition, time, given });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::gres::{self, Count};
 use squall_model::hostlist;
 use squall_model::job::Need;
 use squall_model::license;
@@ -45,6 +46,10 @@ pub struct Request {
     pub excluded: NodeSet,
     /// What nodes must have.
     pub constraint: Option<Constraint>,
+    /// Generic resources.
+    pub gres: gres::Ask,
+    /// The reservation that it is to run in.
+    pub reservation: Option<String>,
     /// Licenses, and how many of each.
     pub licenses: BTreeMap<String, u32>,
     /// What it wishes of the network.
@@ -53,7 +58,7 @@ pub struct Request {
 
 impl Request {
     /// Reads a need. None: it names nodes that don't exist, or says something that can't be understood.
-    pub fn of(need: &Need, view: &impl Names) -> Option<Self> {
+    pub fn of(need: &Need, gres: gres::Ask, view: &impl Names) -> Option<Self> {
         let required = names(need.nodelist.as_deref(), view, true)?;
         let excluded = names(need.exclude.as_deref(), view, false)?;
         let constraint = match need.constraint.as_deref() {
@@ -63,12 +68,17 @@ impl Request {
         let nodes_min = need.nodes_min.unwrap_or(1).max(required.len() as u32).max(1);
         let open_ended = if need.nodes_min.is_some() { nodes_min } else { u32::MAX };
         // Without a number of tasks, more nodes would only mean more tasks than were asked for.
-        let open_ended = if need.ntasks.is_none() { nodes_min } else { open_ended };
+        let of_job: u32 = gres.per_job.iter().map(|asked| asked.count).sum();
+        let open_ended = match need.ntasks {
+            None if of_job > 0 && need.nodes_min.is_none() => of_job,
+            None => nodes_min,
+            Some(_) => open_ended,
+        };
         let memory = match need.memory {
             Memory::Unset if view.memory_per_cpu_mb() > 0 => Memory::PerCpuMb(view.memory_per_cpu_mb()),
             memory => memory,
         };
-        Some(Self {
+        let mut request = Self {
             nodes_min,
             nodes_max: need.nodes_max.unwrap_or(open_ended).max(nodes_min),
             tasks: need.ntasks,
@@ -84,9 +94,13 @@ impl Request {
             required,
             excluded,
             constraint,
+            gres,
+            reservation: None,
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
             wish: Wish::default(),
-        })
+        };
+        request.beside_gpus();
+        Some(request)
     }
 
     /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
@@ -108,6 +122,35 @@ impl Request {
         let for_tasks = if self.overcommit { 1 } else { tasks.saturating_mul(self.task_cpus) };
         for_tasks.max(self.cpus_min)
     }
+
+    /// CPUs and memory that come with GPUs.
+    fn beside_gpus(&mut self) {
+        let per_task = gpus(&self.gres.per_task);
+        let per_node = gpus(&self.gres.per_node);
+        self.task_cpus = self.task_cpus.max(per_task.saturating_mul(self.gres.cpus_per_gpu));
+        self.cpus_min = self.cpus_min.max(per_node.saturating_mul(self.gres.cpus_per_gpu));
+        let mb = self.gres.mem_per_gpu_mb;
+        if mb > 0 && per_node > 0 {
+            self.memory = Memory::PerNodeMb(mb * u64::from(per_node));
+        } else if mb > 0 && per_task > 0 {
+            self.memory = Memory::PerCpuMb((mb * u64::from(per_task)).div_ceil(u64::from(self.task_cpus)));
+        }
+    }
+
+    /// On exactly so many nodes, each of which has room for the largest share of what is asked for over all nodes.
+    pub(crate) fn on_nodes(&self, nodes: u32) -> Self {
+        let mut request = self.clone();
+        let of_job = std::mem::take(&mut request.gres.per_job).into_iter();
+        request.gres.per_node.extend(of_job.map(|asked| Count { count: asked.count.div_ceil(nodes), ..asked }));
+        (request.nodes_min, request.nodes_max) = (nodes, nodes);
+        request.beside_gpus();
+        request
+    }
+}
+
+/// GPUs among what is asked for.
+pub(crate) fn gpus(counts: &[Count]) -> u32 {
+    counts.iter().filter(|asked| asked.name == "gpu").map(|asked| asked.count).sum()
 }
 
 fn names(list: Option<&str>, view: &impl Names, all: bool) -> Option<NodeSet> {

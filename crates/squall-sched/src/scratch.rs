@@ -1,8 +1,11 @@
 //! Memory that a policy uses again from pass to pass. Its content never matters between passes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::NodeId;
+use squall_model::resource::AllocGroup;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
@@ -32,8 +35,14 @@ pub struct Scratch {
     gained: Vec<NodeId>,
     /// Nodes with something free at the time that is looked at.
     pub(crate) among: NodeSet,
-    /// What this plan has started: until when, where, CPUs and memory.
-    pub(crate) begun: Vec<(Time, NodeId, u32, u64)>,
+    /// What this plan has started: until when, and what becomes free then.
+    pub(crate) begun: Vec<(Time, Gain)>,
+    /// Generic resources of nodes on which this plan has placed something that holds some.
+    pub(crate) gres: BTreeMap<NodeId, NodeGres>,
+    /// The same as they will be at the time that is looked at, of nodes where some will have become free.
+    later: BTreeMap<NodeId, NodeGres>,
+    /// Generic resources that are kept: from when, until when, which.
+    kept_gres: Vec<(Time, Time, Grant)>,
     /// What choices by topology keep.
     pub(crate) network: Memory,
     /// Nodes of jobs with links of their own, those that this plan starts included.
@@ -42,6 +51,25 @@ pub struct Scratch {
     pub(crate) licenses: BTreeMap<String, u32>,
     /// The most CPUs that are free on a node, if known. Not less.
     pub(crate) roomiest: Option<u32>,
+}
+
+/// What a node gets back when something ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Gain {
+    pub(crate) node: NodeId,
+    pub(crate) cpus: u32,
+    pub(crate) memory_mb: u64,
+    /// Generic resources, by name; mostly none.
+    pub(crate) gres: Vec<(String, CoreSet)>,
+}
+
+impl Gain {
+    /// What a node gets back of what a job was given.
+    pub(crate) fn of(node: NodeId, group: &AllocGroup, gres: &[Grant]) -> Self {
+        let gres = gres.iter().filter(|grant| grant.nodes.contains(node));
+        let gres = gres.map(|grant| (grant.name.clone(), grant.indices.clone())).collect();
+        Self { node, cpus: group.cores.len() as u32, memory_mb: group.memory_mb, gres }
+    }
 }
 
 /// Part of a node that is kept for a job.
@@ -68,12 +96,23 @@ impl Scratch {
         }
         self.begun.clear();
         self.licenses.clear();
+        self.gres.clear();
+        self.kept_gres.clear();
         self.roomiest = None;
         self.forget_gains();
     }
 
     /// Notes that a node will have more free at the time that is looked at.
-    pub(crate) fn gain(&mut self, node: NodeId, cpus: u32, memory_mb: u64) {
+    pub(crate) fn gain(&mut self, view: &impl View, gain: Gain) {
+        let Gain { node, cpus, memory_mb, gres } = gain;
+        if !gres.is_empty()
+            && let Some(now) = self.gres.get(&node).or_else(|| view.gres(node))
+        {
+            let later = self.later.entry(node).or_insert_with(|| now.clone());
+            for (name, indices) in gres {
+                later.held.entry(name).or_default().subtract(&indices);
+            }
+        }
         if self.gains.len() <= node.index() {
             self.gains.resize(node.index() + 1, (0, 0));
         }
@@ -92,6 +131,33 @@ impl Scratch {
         while let Some(node) = self.gained.pop() {
             self.gains[node.index()] = (0, 0);
         }
+        self.later.clear();
+    }
+
+    /// Keeps generic resources for a job.
+    pub(crate) fn keep_gres(&mut self, (from, until): (Time, Time), gres: &[Grant]) {
+        self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
+    }
+    /// Generic resources start to be held.
+    pub(crate) fn hold_gres(&mut self, view: &impl View, gres: &[Grant]) {
+        for grant in gres {
+            for id in grant.nodes.iter() {
+                let node = self.gres.entry(id).or_insert_with(|| view.gres(id).cloned().unwrap_or_default());
+                node.held.entry(grant.name.clone()).or_default().union_with(&grant.indices);
+            }
+        }
+    }
+    /// What a node has of generic resources: with what is held `then` or now, and what is kept for others in the window.
+    pub(crate) fn gres_of<'a>(&'a self, view: &'a impl View, node: NodeId, then: bool) -> Option<Cow<'a, NodeGres>> {
+        let later = if then { self.later.get(&node) } else { None };
+        let mut gres = Cow::Borrowed(later.or_else(|| self.gres.get(&node)).or_else(|| view.gres(node))?);
+        let (start, end) = self.window;
+        for (from, until, grant) in &self.kept_gres {
+            if *from < end && *until > start && grant.nodes.contains(node) {
+                gres.to_mut().held.entry(grant.name.clone()).or_default().union_with(&grant.indices);
+            }
+        }
+        Some(gres)
     }
 
     /// Keeps part of a node for a job, of what is `free` at `from`.
@@ -110,8 +176,9 @@ impl Scratch {
         holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
     }
     /// A job started on part of a node and may run until then.
-    pub(crate) fn begin(&mut self, node: NodeId, until: Time, need: (u32, u64)) {
-        self.begun.push((until, node, need.0, need.1));
+    pub(crate) fn begin(&mut self, until: Time, gain: Gain) {
+        let (node, need) = (gain.node, (gain.cpus, gain.memory_mb));
+        self.begun.push((until, gain));
         for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
             hold.left = less(hold.left, need);
         }

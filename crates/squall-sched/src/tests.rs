@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
+use squall_model::gres;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware, Memory};
@@ -92,7 +93,7 @@ impl Cluster {
     fn plan_by(&self, discipline: Discipline, scratch: &mut Scratch) -> Plan {
         let mut cluster = self.clone();
         for job in cluster.partitions.iter_mut().flat_map(|partition| &mut partition.jobs) {
-            job.request = Request::of(&job.need, self);
+            job.request = Request::of(&job.need, gres::Ask::of(&job.need, &[]).unwrap(), self);
         }
         let mut room = Nodes::new(&cluster, scratch, NOW, Span::from_secs(1_000_000_000));
         crate::plan(&cluster, &mut room, Rules { discipline, ..Rules::default() })
@@ -130,7 +131,7 @@ impl Cluster {
             let nodes = alloc.nodes();
             nodes.iter().map(|id| (id.0, alloc.on(id).map_or(0, |g| g.cores.len()))).collect()
         };
-        self.plan().starts.iter().map(|start| (start.item.id.0, by_node(&start.alloc))).collect()
+        self.plan().starts.iter().map(|start| (start.item.id.0, by_node(&start.given.alloc))).collect()
     }
 }
 
@@ -182,7 +183,7 @@ impl View for Cluster {
         PartitionView { nodes, tier: *tier, nodes_min: 1, nodes_max: None, time_max_s, time_default_s, starts: true }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, left: &run.nodes })
+        self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, gres: &[], left: &run.nodes })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
         let Node { hardware, cores, memory_mb, usable } = &self.nodes[id.index()];
@@ -377,10 +378,10 @@ proptest! {
         let mut memory: BTreeMap<NodeId, u64> = BTreeMap::new();
         for start in cluster.plan().starts {
             let need = &cluster.partitions[0].jobs[start.item.id.0 as usize - 1].need;
-            let (nodes, cpus) = (start.alloc.nodes(), start.alloc.cpus());
+            let (nodes, cpus) = (start.given.alloc.nodes(), start.given.alloc.cpus());
             prop_assert!(nodes.len() as u32 >= need.nodes_min.unwrap_or(1));
             prop_assert!(cpus >= need.tasks_on(nodes.len() as u32) * need.task_cpus());
-            for group in &start.alloc.groups {
+            for group in &start.given.alloc.groups {
                 for id in group.nodes.iter() {
                     let node = &cluster.nodes[id.index()];
                     prop_assert!(node.usable);

@@ -1,5 +1,6 @@
 //! What a policy sees, and what it answers.
 
+use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
 use squall_model::policy::Limit;
@@ -81,6 +82,18 @@ pub trait View: Queues<Need = Request> {
     fn closed(&self) -> &[NodeSet] {
         &[]
     }
+    /// Which nodes reservations keep from a job that would start at that time in a partition.
+    fn bars(&self, _job: &Candidate<'_>, _partition: usize, _time: Time) -> Bars {
+        Bars::Open
+    }
+    /// When reservations that are there now begin and end.
+    fn turns(&self) -> impl Iterator<Item = Time> {
+        std::iter::empty()
+    }
+    /// The generic resources of a node, with what jobs hold of them.
+    fn gres(&self, _id: NodeId) -> Option<&NodeGres> {
+        None
+    }
     /// How many of a license nobody holds.
     fn licenses(&self, _name: &str) -> u32 {
         0
@@ -93,6 +106,17 @@ pub trait View: Queues<Need = Request> {
     fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
         Vec::new()
     }
+}
+
+/// What reservations leave to a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bars {
+    /// Everything.
+    Open,
+    /// Everything but these nodes.
+    Barred(NodeSet),
+    /// Nothing at that time: it waits for its own.
+    Waits(PendingReason),
 }
 
 /// A partition as a policy sees it.
@@ -134,6 +158,8 @@ pub struct End<'a> {
     pub time: Time,
     /// What it was given.
     pub alloc: &'a Alloc,
+    /// The generic resources that it was given.
+    pub gres: &'a [Grant],
     /// The nodes of these that it still holds.
     pub left: &'a NodeSet,
 }
@@ -176,9 +202,18 @@ pub struct Group {
     pub room: u32,
 }
 
+/// What a job gets of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Nodes, cores and memory.
+    pub alloc: Alloc,
+    /// Generic resources.
+    pub gres: Vec<Grant>,
+}
+
 /// What a policy wants done. Printable, comparable; means nothing until somebody does it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan<G = Alloc> {
+pub struct Plan<G = Given> {
     /// What starts, in order.
     pub starts: Vec<Start<G>>,
     /// The first job of each partition that has to wait for resources.
@@ -199,13 +234,13 @@ impl<G> Default for Plan<G> {
 
 /// A job starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start<G = Alloc> {
+pub struct Start<G = Given> {
     /// What.
     pub item: Item,
     /// In which partition.
     pub partition: usize,
     /// On what.
-    pub alloc: G,
+    pub given: G,
 }
 
 /// A job waits for resources.
@@ -219,7 +254,7 @@ pub struct Head {
 
 /// Room is kept for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserved<G = Alloc> {
+pub struct Reserved<G = Given> {
     /// What.
     pub item: Item,
     /// In which partition.
@@ -227,7 +262,7 @@ pub struct Reserved<G = Alloc> {
     /// When it starts at the latest, if what runs ends in time.
     pub time: Time,
     /// On what.
-    pub alloc: G,
+    pub given: G,
 }
 
 /// A job is skipped.

@@ -39,6 +39,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     collect::obey_variables(asked, tool, &lookup)?;
     collect::obey_line(asked, tool, line)?;
     collect::verify(asked)?;
+    collect::count_gpu_tasks(asked);
     if line.operands.iter().any(|word| word == ":") && tool != Tool::Sbatch {
         return Err(heterogeneous());
     }

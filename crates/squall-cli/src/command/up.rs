@@ -29,7 +29,7 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
                   (otherwise one node, named after this host)
   --rack N        N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers
                   that last as long as the job's --comment=timer_ms=MS says
-  --config FILE   take the configuration from there (copied to DIR/squall.toml)
+  --config FILE   take the configuration from there (copied to DIR/squall.toml, and a gres.conf beside it)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
 
@@ -196,6 +196,10 @@ fn configure(options: &Options) -> Result<bool, String> {
         take_topology(file, &path)?;
     }
     let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
+    let devices = options.config.as_ref().map(|file| file.with_file_name("gres.conf")).filter(|file| file.exists());
+    if let Some(file) = devices {
+        std::fs::copy(&file, place.gres_config()).map_err(|e| format!("cannot copy {}: {e}", file.display()))?;
+    }
     life::write_config(place, given.as_deref(), options.nodes, options.rack, listen).map_err(|e| {
         match &options.config {
             Some(file) => format!("{}: {e}", file.display()),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
+use squall_model::gres;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
@@ -160,9 +161,20 @@ impl JobRow {
         need.cpus_min.unwrap_or(1).max(need.task_cpus() * need.ntasks_per_node.unwrap_or(1))
     }
 
-    /// `cpu=4,mem=8G,node=2,billing=4`.
+    /// `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
     pub(crate) fn tres(&self) -> String {
-        tres(self.info.num_cpus, self.info.memory_mb, self.info.num_nodes)
+        let all = tres(self.info.num_cpus, self.info.memory_mb, self.info.num_nodes);
+        let gres = gres::Ask::of_job(&self.spec).unwrap_or_default();
+        let gres = gres.totals(self.info.num_nodes, self.info.num_tasks).into_iter();
+        all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
+    }
+
+    /// `gres:gpu:2`: generic resources of each node, as asked for; empty: none.
+    pub(crate) fn tres_per_node(&self) -> String {
+        let own = self.spec.need.gres.iter().flat_map(|list| list.split(',')).map(str::to_owned);
+        let gpus = self.other("gpus-per-node").into_iter().flat_map(|list| list.split(',')).map(|g| format!("gpu:{g}"));
+        let all = own.chain(gpus).filter(|word| !word.is_empty() && word != "none");
+        all.map(|word| format!("gres:{}", word.trim_start_matches("gres:"))).collect::<Vec<_>>().join(",")
     }
 
     /// Whether it holds resources or held them.

@@ -27,6 +27,10 @@ pub(crate) struct NodeState {
     pub(crate) drain: bool,
     /// Jobs on it are ending.
     pub(crate) completing: bool,
+    /// A reservation is on there.
+    pub(crate) reserved: bool,
+    /// It is for work on the node.
+    pub(crate) maint: bool,
     /// What it does.
     pub(crate) base: Base,
 }
@@ -49,6 +53,8 @@ impl NodeState {
             silent: !(node.up && node.responds),
             drain: node.admin == NodeAdmin::Drain,
             completing: node.jobs_completing > 0,
+            reserved: !node.reservation.is_empty(),
+            maint: node.maint,
             base,
         }
     }
@@ -82,6 +88,8 @@ impl NodeState {
             (false, Base::Allocated) => ("allocated", "alloc"),
             (false, Base::Mixed) => ("mixed", "mix"),
             (false, Base::Idle) if self.completing => ("completing", "comp"),
+            (false, Base::Idle) if self.maint => ("maint", "maint"),
+            (false, Base::Idle) if self.reserved => ("reserved", "resv"),
             (false, Base::Idle) => ("idle", "idle"),
         }
     }
@@ -105,6 +113,12 @@ impl NodeState {
         if self.drain {
             out.push("DRAIN");
         }
+        if self.maint {
+            out.push("MAINTENANCE");
+        }
+        if self.reserved {
+            out.push("RESERVED");
+        }
         if self.silent {
             out.push("NOT_RESPONDING");
         }
@@ -117,7 +131,9 @@ impl NodeState {
             "all" => true,
             "alloc" | "allocated" => self.base == Base::Allocated,
             "mix" | "mixed" => self.base == Base::Mixed,
-            "idle" => self.base == Base::Idle && !self.drain && !self.completing,
+            "idle" => self.base == Base::Idle && !self.drain && !self.completing && !self.reserved,
+            "maint" => self.maint,
+            "resv" | "res" | "reserved" => self.reserved,
             "down" => self.base == Base::Down,
             "unk" | "unknown" => self.base == Base::Unknown,
             "comp" | "completing" => self.completing,
@@ -125,10 +141,10 @@ impl NodeState {
             "drained" => self.drain && !self.busy(),
             "drng" | "draining" => self.drain && self.busy(),
             "no_respond" | "not_responding" => self.silent,
-            "err" | "error" | "fail" | "failing" | "failg" | "future" | "futr" | "maint" | "reboot"
-            | "reboot_issued" | "reboot_requested" | "resv" | "res" | "reserved" | "power_down" | "powered_down"
-            | "power_up" | "powering_down" | "powering_up" | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned"
-            | "plnd" | "blocked" | "inval" | "invalid_reg" | "cloud" | "drain_" => false,
+            "err" | "error" | "fail" | "failing" | "failg" | "future" | "futr" | "reboot" | "reboot_issued"
+            | "reboot_requested" | "power_down" | "powered_down" | "power_up" | "powering_down" | "powering_up"
+            | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned" | "plnd" | "blocked" | "inval" | "invalid_reg"
+            | "cloud" | "drain_" => false,
             _ => return None,
         })
     }
@@ -175,6 +191,10 @@ pub(crate) mod tests {
             heard: Time::from_secs(1_795_248_000),
             partitions: vec!["debug".into()],
             version: "0.1.0".into(),
+            gres: String::new(),
+            gres_used: String::new(),
+            reservation: String::new(),
+            maint: false,
         }
     }
 

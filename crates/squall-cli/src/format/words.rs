@@ -146,6 +146,8 @@ pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::JobHoldMaxRequeue => "JobHoldMaxRequeue",
         PendingReason::Cleaning => "Cleaning",
         PendingReason::Licenses => "Licenses",
+        PendingReason::Reservation => "Reservation",
+        PendingReason::ReservationDeleted => "ReservationDeleted",
         PendingReason::Limit(whose, limit) => limit_reason(*whose, *limit),
     }
 }

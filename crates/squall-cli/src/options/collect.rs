@@ -70,6 +70,21 @@ pub(crate) fn obey_variables(
     Ok(())
 }
 
+/// GPUs of the job and tasks for each of them, or GPUs for each task, say how many tasks there are; tasks, and how many
+/// share a GPU, say how many GPUs.
+pub(crate) fn count_gpu_tasks(asked: &mut Asked) {
+    let number = |option: &str| -> Option<u32> { asked.others.get(option)?.rsplit(':').next()?.parse().ok() };
+    let (gpus, per_gpu, per_task) = (number("gpus"), number("ntasks-per-gpu"), number("gpus-per-task"));
+    match (asked.spec.need.ntasks, gpus, per_gpu, per_task) {
+        (None, Some(gpus), Some(tasks), _) => asked.spec.need.ntasks = Some(gpus.saturating_mul(tasks)),
+        (None, Some(gpus), None, Some(each)) if each > 0 => asked.spec.need.ntasks = Some((gpus / each).max(1)),
+        (Some(ntasks), None, Some(tasks), None) if tasks > 0 && !asked.others.contains_key("gpus-per-node") => {
+            asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());
+        }
+        _ => {}
+    }
+}
+
 /// What can only be judged when everything is known.
 pub(crate) fn verify(asked: &Asked) -> Result<(), Stop> {
     let need = &asked.spec.need;

@@ -2,6 +2,8 @@
 
 use squall_model::hostlist::HostList;
 use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::job::JobSpec;
+use squall_model::reservation::Flag;
 use squall_model::runs::Runs;
 use squall_model::step::JobFacts;
 use squall_model::time::{Span, Time};
@@ -32,6 +34,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         end: end_time(state, job, run),
         restarts: job.restarts,
         addresses: network::addresses(state, &run.alloc.nodes()),
+        gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
     };
     for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
         facts.cpus.push(group.cores.len() as u32);
@@ -44,8 +47,15 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
 
 /// When the time limit ends an attempt; None: unlimited.
 pub(crate) fn end_time(state: &State, job: &Job, run: &Run) -> Option<Time> {
-    let limit = time_limit_s(state, job, &run.partition)?;
-    Some(run.start + run.suspended_total + Span::from_secs(limit))
+    let limit = time_limit_s(state, job, &run.partition);
+    let end = limit.map(|limit| run.start + run.suspended_total + Span::from_secs(limit));
+    end.into_iter().chain(reservation_end(state, &job.spec)).min()
+}
+
+/// When the reservation that a job asked for ends it.
+pub(crate) fn reservation_end(state: &State, spec: &JobSpec) -> Option<Time> {
+    let reservation = state.reservations.get(spec.reservation.as_ref()?)?;
+    (!reservation.is(Flag::Flex)).then_some(reservation.end)
 }
 
 /// The time limit of a job in a partition, seconds; None: unlimited.

@@ -1,5 +1,6 @@
 //! Where the tasks of a step go within its job's allocation, and which cores and memory they hold.
 
+use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::hostlist::expand;
 use squall_model::id::NodeId;
 use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
@@ -23,6 +24,10 @@ pub(crate) struct Room {
     pub(crate) memory_mb: u64,
     /// What is left of it.
     pub(crate) free_mb: u64,
+    /// The node's generic resources; what the job has not counts as held.
+    pub(crate) gres: NodeGres,
+    /// The same, and what its steps hold counts as held, too.
+    pub(crate) gres_free: NodeGres,
 }
 
 /// A step's place.
@@ -32,6 +37,8 @@ pub(crate) struct Placed {
     pub(crate) alloc: Alloc,
     /// Which task runs where.
     pub(crate) layout: Layout,
+    /// Generic resources that it holds; None: it asked for none of its own and shares the job's.
+    pub(crate) gres: Option<Vec<Grant>>,
 }
 
 /// Why there is no place.
@@ -46,8 +53,8 @@ pub(crate) enum Unplaced {
 /// Finds a place for a step. Steps hold the cores that they use: all of the job's on their nodes, or with
 /// `--exact` as many as their tasks need; with `--overlap` none. Nodes are used in the allocation's order,
 /// tasks spread evenly, as Slurm does.
-pub(crate) fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
-    let ask = Ask::new(rooms, spec).map_err(Unplaced::Never)?;
+pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Placed, Unplaced> {
+    let ask = Ask::new(rooms, spec, gres).map_err(Unplaced::Never)?;
     let Some(ever) = ask.spread(rooms, spec, true) else {
         return Err(Unplaced::Never(ask.lacking(rooms, spec)));
     };
@@ -57,19 +64,38 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced>
         let room = &rooms[share.room];
         alloc.push(room.node, cores_for(room, spec, share.tasks), memory_for(spec, share.tasks));
     }
+    let gres = match gres {
+        Some(asked) if granted(rooms, &shares, asked, true).is_none() => {
+            return Err(Unplaced::Never(Refusal::TooManyRequested("gres".into())));
+        }
+        Some(asked) => Some(granted(rooms, &shares, asked, spec.overlap).ok_or(Unplaced::Busy)?),
+        None => None,
+    };
     let layout = Layout {
         nodes: shares.iter().map(|share| &rooms[share.room].name).collect(),
         tasks: shares.iter().map(|share| share.tasks).collect(),
         distribution: spec.distribution,
         cpus_per_task: task_cpus(spec),
     };
-    Ok(Placed { alloc, layout })
+    Ok(Placed { alloc, layout, gres })
+}
+
+/// The devices of each share (`vacant`: as if no step held anything); None: there are too few.
+fn granted(rooms: &[Room], shares: &[Share], asked: &gres::Ask, vacant: bool) -> Option<Vec<Grant>> {
+    let mut grants = Vec::new();
+    for (place, share) in shares.iter().enumerate() {
+        let room = &rooms[share.room];
+        let mut from = if vacant { room.gres.clone() } else { room.gres_free.clone() };
+        let wanted = asked.on_node(place as u32, shares.len() as u32, share.tasks);
+        gres::grant(&mut grants, room.node, from.take(&wanted, &room.cores)?);
+    }
+    Some(grants)
 }
 
 /// Takes what a step that waits will need out of what rooms have free, as far as it is free already: whoever comes
 /// later can't hold it up for ever.
 pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
-    let shares = Ask::new(rooms, spec).ok().and_then(|ask| ask.spread(rooms, spec, true));
+    let shares = Ask::new(rooms, spec, None).ok().and_then(|ask| ask.spread(rooms, spec, true));
     for share in shares.unwrap_or_default() {
         let cores = cores_for(&rooms[share.room], spec, share.tasks);
         let room = &mut rooms[share.room];
@@ -89,6 +115,8 @@ struct Ask {
     nodes_max: usize,
     /// On how many nodes it would best run.
     nodes_best: usize,
+    /// Generic resources of its own.
+    gres: gres::Ask,
 }
 
 /// A node's part of a step.
@@ -98,7 +126,8 @@ struct Share {
 }
 
 impl Ask {
-    fn new(rooms: &[Room], spec: &StepSpec) -> Result<Self, Refusal> {
+    fn new(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Self, Refusal> {
+        let gres = gres.cloned().unwrap_or_default();
         let (required, optional) = candidates(rooms, spec)?;
         let all = required.len() + optional.len();
         let too_many = || Refusal::TooManyRequested("nodes".into());
@@ -114,7 +143,15 @@ impl Ask {
             let nodes = if given.is_some() || !required.is_empty() { nodes_min } else { nodes_max };
             let ntasks = nodes as u64 * u64::from(per_node.unwrap_or(1).max(1));
             let ntasks = u32::try_from(ntasks).map_err(|_| Refusal::TooManyRequested("processors".into()))?;
-            return Ok(Self { required, optional, ntasks, nodes_min: nodes, nodes_max: nodes, nodes_best: nodes });
+            return Ok(Self {
+                required,
+                optional,
+                ntasks,
+                nodes_min: nodes,
+                nodes_max: nodes,
+                nodes_best: nodes,
+                gres,
+            });
         };
         if ntasks == 0 || ntasks > TASKS_MAX {
             let problem = format!("must lie between 1 and {TASKS_MAX}");
@@ -125,12 +162,12 @@ impl Ask {
             return Err(too_many());
         }
         let nodes_best = if given.is_some() { nodes_max } else { all }.min(tasks).min(nodes_max);
-        Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best })
+        Ok(Self { required, optional, ntasks, nodes_min: nodes_min.min(tasks), nodes_max, nodes_best, gres })
     }
 
     /// How many tasks go to which rooms (`vacant`: as if no step held anything); None: they don't fit.
     fn spread(&self, rooms: &[Room], spec: &StepSpec, vacant: bool) -> Option<Vec<Share>> {
-        let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, vacant));
+        let capacity = |&at: &usize| (at, capacity(&rooms[at], spec, &self.gres, vacant));
         let required: Vec<(usize, u32)> = self.required.iter().map(capacity).collect();
         let mut optional: Vec<(usize, u32)> = self.optional.iter().map(capacity).filter(|(_, n)| *n > 0).collect();
         if required.iter().any(|(_, n)| *n == 0) {
@@ -206,7 +243,7 @@ fn task_cpus(spec: &StepSpec) -> u32 {
 }
 
 /// How many tasks of the step the room can take at present, or if no other step held anything (`vacant`).
-fn capacity(room: &Room, spec: &StepSpec, vacant: bool) -> u32 {
+fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32 {
     let (free, free_mb) = if vacant { (&room.cores, room.memory_mb) } else { (&room.free, room.free_mb) };
     let whole = !spec.exact && !spec.overlap;
     let cores = if whole && *free != room.cores { 0 } else { free.len() as u32 };
@@ -221,7 +258,9 @@ fn capacity(room: &Room, spec: &StepSpec, vacant: bool) -> u32 {
         Memory::Unset | Memory::PerNodeMb(_) | Memory::PerCpuMb(_) => u64::MAX,
     };
     let per_node = spec.ntasks_per_node.unwrap_or(u32::MAX).max(1);
-    by_cores.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
+    let devices = if vacant { &room.gres } else { &room.gres_free };
+    let Some(by_gres) = devices.tasks(&gres.per_node, &gres.per_task) else { return 0 };
+    by_cores.min(by_gres).min(u32::try_from(by_memory).unwrap_or(u32::MAX)).min(per_node).min(TASKS_PER_NODE_MAX)
 }
 
 /// Gives the tasks to the rooms, which have room for all of them: one each in turn, or `plane` many.

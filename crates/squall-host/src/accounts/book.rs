@@ -211,7 +211,10 @@ impl Book {
             | Event::Forgotten { .. }
             | Event::PolicyChanged { .. }
             | Event::JobPreempted { .. }
-            | Event::PartitionSet { .. } => Ok(()),
+            | Event::PartitionSet { .. }
+            | Event::GresGranted { .. }
+            | Event::ReservationSet { .. }
+            | Event::ReservationGone { .. } => Ok(()),
         }
     }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
+use squall_model::gres;
 use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -167,8 +168,25 @@ fn make_folders(place: &Place) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// The configuration of a state directory: its `squall.toml`, or the default.
+/// The configuration of a state directory: its `squall.toml`, or the default, with the lines of a `gres.conf` beside it.
 pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
+    let mut config = read_toml(place)?;
+    let path = place.gres_config();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let lines = gres::parse_conf(&text).and_then(|lines| {
+                config.gres.extend(lines);
+                config.check()
+            });
+            lines.map_err(|problem| ControllerError::Config { path, problem })?;
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(ControllerError::io("read", path)(e)),
+    }
+    Ok(config)
+}
+
+fn read_toml(place: &Place) -> Result<Config, ControllerError> {
     let path = place.config();
     match std::fs::read_to_string(&path) {
         Ok(text) => {

@@ -124,7 +124,7 @@ pub(crate) fn load(dir: &Path, covered: u64, threads: usize) -> Result<Loaded, J
     for (_, content) in read {
         match content {
             Content::Blobs(mut places) => blobs.append(&mut places),
-            Content::Part(part) => parts.push(part),
+            Content::Part(part) => parts.push(*part),
         }
     }
     let state = State::assemble(parts).ok_or_else(|| contradiction(&blocks.path))?;
@@ -171,7 +171,7 @@ struct Blocks {
 /// A block that is checked and decoded.
 enum Content {
     Blobs(Vec<(Digest, BlobPlace)>),
-    Part(Restored),
+    Part(Box<Restored>),
 }
 
 impl Blocks {
@@ -264,7 +264,7 @@ impl Blocks {
             (Block::Blobs(places), []) => Ok(Content::Blobs(places)),
             (Block::Part(part), []) => {
                 let part = part.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;
-                Ok(Content::Part(part))
+                Ok(Content::Part(Box::new(part)))
             }
         }
     }

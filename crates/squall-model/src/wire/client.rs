@@ -12,7 +12,9 @@ use crate::set::IndexSet;
 use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
 use crate::time::Time;
 use crate::wire::fabric::{Bytes, Test, Variable};
-use crate::wire::info::{AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo};
+use crate::wire::info::{
+    AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
+};
 use crate::wire::standing::{Priorities, Share};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
@@ -227,6 +229,25 @@ pub enum Request {
     Shares,
     /// `squeue --start`: when those that wait first are expected to start. Answer: `Expected`.
     Expected,
+    /// `scontrol show reservation`. Answer: `Reservations`.
+    Reservations,
+    /// `scontrol create reservation`, `update reservation`. Answer: `Reserved`.
+    Reserve {
+        /// What.
+        change: Box<ReservationChange>,
+        /// A new one: without a name it gets one.
+        create: bool,
+    },
+    /// `scontrol delete reservation`. Answer: `Done`.
+    Unreserve {
+        /// Its name.
+        name: String,
+    },
+    /// `squall why`. Answer: `Why`.
+    Why {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// A file for nodes.
@@ -392,6 +413,58 @@ pub struct JobUpdate {
     pub mail_type: Option<String>,
 }
 
+/// What `scontrol create|update reservation` asks, by Slurm's words. None: unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationChange {
+    /// ReservationName.
+    pub name: Option<String>,
+    /// StartTime.
+    pub start: Option<Time>,
+    /// EndTime.
+    pub end: Option<Time>,
+    /// Duration, seconds.
+    pub duration_s: Option<u64>,
+    /// Nodes, a host list or `ALL`.
+    pub nodes: Option<String>,
+    /// NodeCnt.
+    pub node_count: Option<u32>,
+    /// PartitionName.
+    pub partition: Option<String>,
+    /// Features.
+    pub features: Option<String>,
+    /// Users.
+    pub users: Option<ListChange>,
+    /// Accounts.
+    pub accounts: Option<ListChange>,
+    /// Flags.
+    pub flags: Option<ListChange>,
+}
+
+/// A new list, or what is added to or taken from the one that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListChange {
+    /// `Key=a,b`
+    Set(Vec<String>),
+    /// `Key+=a,b`
+    Add(Vec<String>),
+    /// `Key-=a,b`
+    Remove(Vec<String>),
+}
+
+impl ListChange {
+    /// The list with the change.
+    pub fn apply(&self, list: &[String]) -> Vec<String> {
+        match self {
+            Self::Set(new) => new.clone(),
+            Self::Add(more) => {
+                let fresh = more.iter().filter(|entry| !list.contains(entry));
+                list.iter().chain(fresh).cloned().collect()
+            }
+            Self::Remove(less) => list.iter().filter(|entry| !less.contains(entry)).cloned().collect(),
+        }
+    }
+}
+
 /// What `sacct` asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountingQuery {
@@ -549,6 +622,12 @@ pub enum Answer {
     Shares(Vec<Share>),
     /// Starts as they are foretold, of jobs that wait.
     Expected(Vec<ExpectedStart>),
+    /// Reservations, by name.
+    Reservations(Vec<ReservationInfo>),
+    /// The reservation of that name stands, durably.
+    Reserved(String),
+    /// Why a job waits.
+    Why(Box<Why>),
 }
 
 /// A job as users name it: `123` or `123_4`.
@@ -642,4 +721,12 @@ pub enum Refusal {
     Stale,
     /// Accounts would contradict themselves: what, and why.
     Contradiction(String, String),
+    /// There is no such reservation, or what is asked of it can't be: in words.
+    ReservationInvalid(String),
+    /// The reservation is not for this user.
+    ReservationAccess(String),
+    /// Running jobs use the reservation.
+    ReservationBusy(String),
+    /// Another reservation has some of the nodes at some of the time: which.
+    ReservationOverlap(String),
 }

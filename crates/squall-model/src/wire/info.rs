@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
 use crate::id::{Attempt, JobId, StepNo};
-use crate::job::{ArrayTask, ExitCode, JobSpec, JobState, Outcome, Owner, PendingReason, Usage};
-use crate::resource::Hardware;
+use crate::job::{ArrayTask, ExitCode, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Usage};
+use crate::reservation::Reservation;
+use crate::resource::{Hardware, Memory};
 use crate::set::IndexSet;
 use crate::time::Time;
+use crate::wire::client::JobName;
 
 /// Some jobs. Specs and owners that several jobs share are sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +94,8 @@ pub struct JobInfo {
     pub dependency: String,
     /// Its steps, if asked for.
     pub steps: Vec<StepInfo>,
+    /// Generic resources on its nodes: (host list, `gpu:2(IDX:0-1)`).
+    pub gres: Vec<(String, String)>,
 }
 
 /// When and where a job that waits is expected to start.
@@ -163,6 +167,14 @@ pub struct NodeInfo {
     pub partitions: Vec<String>,
     /// Version of its daemon.
     pub version: String,
+    /// Generic resources: `gpu:a100:4`.
+    pub gres: String,
+    /// What jobs hold of them: `gpu:a100:2(IDX:0-1)`.
+    pub gres_used: String,
+    /// The reservation that is on there; empty: none.
+    pub reservation: String,
+    /// It is for work on the node.
+    pub maint: bool,
 }
 
 /// A partition.
@@ -189,6 +201,111 @@ pub struct LicenseInfo {
     pub used: u32,
     /// How many reservations keep.
     pub reserved: u32,
+}
+
+/// A reservation, with its nodes by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReservationInfo {
+    /// The reservation.
+    pub reservation: Reservation,
+    /// Names of its nodes, compressed.
+    pub nodes: String,
+    /// How many cores its nodes have.
+    pub cores: u32,
+    /// How many CPUs.
+    pub cpus: u32,
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Why {
+    /// The job.
+    pub job: JobName,
+    /// What it is doing; all else is empty unless it is pending.
+    pub state: JobState,
+    /// All that keeps it, the one that counts first.
+    pub reasons: Vec<PendingReason>,
+    /// Before this time it does not start.
+    pub begin: Option<Time>,
+    /// Dependencies that have not come true, as text.
+    pub dependency: String,
+    /// Its licenses: name, how many it wants, how many are free.
+    pub licenses: Vec<(String, u32, u32)>,
+    /// How it stands in each of its partitions.
+    pub partitions: Vec<WhyPartition>,
+    /// The first of those ahead of it.
+    pub ahead: Vec<JobName>,
+    /// How many are ahead of it.
+    pub ahead_total: u32,
+    /// Changes each of which, by itself, would let it fit now.
+    pub changes: Vec<WhyChange>,
+}
+
+impl Default for Why {
+    fn default() -> Self {
+        Self {
+            job: JobName { id: JobId(0), task: None },
+            state: JobState::Pending,
+            reasons: Vec::new(),
+            begin: None,
+            dependency: String::new(),
+            licenses: Vec::new(),
+            partitions: Vec::new(),
+            ahead: Vec::new(),
+            ahead_total: 0,
+            changes: Vec::new(),
+        }
+    }
+}
+
+/// How a job stands in a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyPartition {
+    /// The partition.
+    pub name: String,
+    /// How many nodes it has.
+    pub nodes: u32,
+    /// How many of them the job needs at least.
+    pub nodes_min: u32,
+    /// It would start now if nobody were ahead.
+    pub now: bool,
+    /// It would start if nothing ran.
+    pub empty: bool,
+    /// Nodes by the first test that they fail: the test, their names, how many.
+    pub tests: Vec<(NodeTest, String, u32)>,
+}
+
+/// A change of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WhyChange {
+    /// No `--nodelist`.
+    WithoutNodelist,
+    /// No `--exclude`.
+    WithoutExclude,
+    /// No `--constraint`.
+    WithoutConstraint,
+    /// No `--exclusive`.
+    WithoutExclusive,
+    /// No `--contiguous`.
+    WithoutContiguous,
+    /// No `--licenses`.
+    WithoutLicenses,
+    /// No `--reservation`.
+    WithoutReservation,
+    /// No `--gres` and no `--gpus…`.
+    WithoutGres,
+    /// `--ntasks`.
+    Tasks(u32),
+    /// `--nodes`.
+    Nodes(u32),
+    /// `--cpus-per-task`.
+    CpusPerTask(u32),
+    /// `--mem`, `--mem-per-cpu`.
+    Memory(Memory),
+    /// `--time`, seconds.
+    TimeLimit(u64),
+    /// `--partition`.
+    Partition(String),
 }
 
 /// A row of accounting: a job's attempt or a step of it.

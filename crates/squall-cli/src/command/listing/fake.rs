@@ -63,6 +63,8 @@ impl Controller for Fake {
                 }
                 Answer::Done
             }
+            Request::Licenses => Answer::Licenses(Vec::new()),
+            Request::Reservations => Answer::Reservations(Vec::new()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
             _ => self.answers.remove(0),
@@ -231,6 +233,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         per_node: if held { vec![("n[1-2]".into(), "0".into(), 1024)] } else { Vec::new() },
         dependency: String::new(),
         steps: Vec::new(),
+        gres: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use squall_model::duration::{format_elapsed, format_memory_kb, format_memory_mb};
+use squall_model::gres;
 use squall_model::id::StepNo;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
@@ -160,7 +161,14 @@ impl Row {
     fn tres(&self, cpus: u32, memory_mb: u64, nodes: u32) -> String {
         let memory = if memory_mb > 0 { format!("mem={},", self.units.mib(memory_mb)) } else { String::new() };
         let billing = if self.is_step() { String::new() } else { format!("billing={cpus},") };
-        format!("{billing}cpu={cpus},{memory}node={nodes}")
+        let gres = if self.is_step() {
+            String::new()
+        } else {
+            let asked = gres::Ask::of_job(&self.data.spec).unwrap_or_default();
+            let totals = asked.totals(nodes, self.data.num_tasks).into_iter();
+            totals.map(|(name, count)| format!("gres/{name}={count},")).collect::<Vec<_>>().concat()
+        };
+        format!("{billing}cpu={cpus},{gres}{memory}node={nodes}")
     }
 
     /// Nodes asked for.

@@ -100,7 +100,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("EnforcePartLimits", words("NO")),
         ("Epilog", words("(null)")),
         ("FirstJobId", words("1")),
-        ("GresTypes", words("(null)")),
+        ("GresTypes", if config.gres_types.is_empty() { words("(null)") } else { config.gres_types.clone() }),
         ("InactiveLimit", seconds(0)),
         ("JobAcctGatherFrequency", words("30")),
         ("JobAcctGatherType", words("jobacct_gather/cgroup")),

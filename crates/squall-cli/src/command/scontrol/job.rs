@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
+use squall_model::hostlist;
 use squall_model::job::JobState;
 use squall_model::resource::Memory;
 use squall_model::wire::client::{JobSelection, StateFilter};
@@ -92,6 +93,11 @@ fn text(row: &JobRow, manner: Manner) -> String {
     lines.extend(resources(row, manner));
     lines.extend(files(row));
     record(manner.oneliner, &lines)
+}
+
+/// Whether two lists of nodes have one in common.
+fn alike(a: &str, b: &str) -> bool {
+    a == b || hostlist::expand(a).unwrap_or_default().iter().any(|name| hostlist::contains(b, name))
 }
 
 fn null(text: &str) -> &str {
@@ -206,11 +212,11 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         row.other("core-spec").unwrap_or("*")
     ));
     if manner.details {
-        lines.extend(
-            info.per_node
-                .iter()
-                .map(|(hosts, cores, memory)| format!("  Nodes={hosts} CPU_IDs={cores} Mem={memory} GRES=")),
-        );
+        lines.extend(info.per_node.iter().map(|(hosts, cores, memory)| {
+            let here = info.gres.iter().filter(|(on, _)| alike(on, hosts));
+            let gres: Vec<&str> = here.map(|(_, devices)| devices.as_str()).collect();
+            format!("  Nodes={hosts} CPU_IDs={cores} Mem={memory} GRES={}", gres.join(","))
+        }));
     }
     lines.push(format!(
         "MinCPUsNode={} {memory} MinTmpDiskNode={}",
@@ -243,9 +249,13 @@ fn files(row: &JobRow) -> Vec<String> {
         lines.push(format!("StdOut={}", row.stdout()));
     }
     lines.push("Power=".to_owned());
-    if let Some(gres) = &spec.need.gres {
-        lines.push(format!("TresPerNode={gres}"));
-    }
+    let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
+    let gpus = |option: &str| row.other(option).map(|count| format!("gres:gpu:{count}")).unwrap_or_default();
+    lines.extend(asked("TresPerJob", gpus("gpus")));
+    lines.extend(asked("TresPerNode", row.tres_per_node()));
+    lines.extend(asked("TresPerTask", gpus("gpus-per-task")));
+    lines.extend(row.other("cpus-per-gpu").map(|count| format!("CpusPerTres=gres:gpu:{count}")));
+    lines.extend(row.other("mem-per-gpu").map(|size| format!("MemPerTres=gres:gpu:{size}")));
     if spec.mail_user.is_some() || spec.mail_type.is_some() {
         lines.push(format!(
             "MailUser={} MailType={}",

@@ -6,6 +6,7 @@ mod job;
 mod license;
 mod node;
 mod partition;
+pub(crate) mod reservation;
 mod show;
 mod topology;
 mod update;
@@ -61,6 +62,10 @@ scontrol [<OPTION>] [<COMMAND>]
      --json, --yaml: produce JSON or YAML output of show job, node, partition
 
   Valid <COMMAND> values are:
+     create reservation <SPECIFICATIONS>
+                              keep nodes for some users for some time.
+     delete ReservationName=<NAME>
+                              delete a reservation that no running job uses.
      hold <job_list>          prevent specified jobs from starting.
      uhold <job_list>         place user hold on specified jobs.
      release <job_list>       permit specified jobs to start.
@@ -72,7 +77,7 @@ scontrol [<OPTION>] [<COMMAND>]
      reconfigure              re-read the configuration file.
      show <ENTITY> [<ID>]     display state of identified entity, default is all records.
      shutdown                 shutdown the controller and the node daemons; running jobs go on.
-     update <SPECIFICATIONS>  update job, node or partition.
+     update <SPECIFICATIONS>  update job, node, partition or reservation.
      completing               display jobs that are completing.
      wait_job <job_id>        wait until the job runs.
      version                  display tool version number.
@@ -155,6 +160,10 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     let is = |name, least| means(word, name, least);
     if is("show", 3) {
         show::show(call, manner, rest)
+    } else if is("create", 1) {
+        reservation::create(call, rest)
+    } else if is("delete", 3) {
+        reservation::delete(call, rest)
     } else if is("update", 1) {
         update::update(call, rest)
     } else if is("requeue", 3) {
@@ -204,8 +213,6 @@ const ABSENT: &[&str] = &[
     "abort",
     "cancel_reboot",
     "cluster",
-    "create",
-    "delete",
     "errnumstr",
     "fsdampeningfactor",
     "getaddrs",

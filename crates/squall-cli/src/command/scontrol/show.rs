@@ -6,10 +6,9 @@ use squall_model::wire::client::{Answer, JobSelection, Request};
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
-use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record, topology};
+use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record, reservation, topology};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
-use crate::format::json::document;
 use crate::format::words;
 
 /// `show ENTITY [ID …]`, `show ENTITY=ID`.
@@ -46,11 +45,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("partitions", 2) || is("partitionname", 2) {
         partition::show(call, manner, &ids)
     } else if is("reservations", 1) || is("reservationname", 1) {
-        if ids.is_empty() {
-            return nothing(call, manner, "reservations", "No reservations in the system\n");
-        }
-        call.print(&format!("Reservation {} not found\n", ids[0]));
-        Err(Fail(1))
+        reservation::show(call, manner, &ids)
     } else if is("steps", 2) {
         steps(call, manner, &ids)
     } else if is("topology", 1) {
@@ -65,19 +60,6 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
         call.say(&format!("invalid entity:{entity} for keyword:show"));
         Err(Fail(1))
     }
-}
-
-/// There is none of something.
-fn nothing(call: &mut Call<'_>, manner: Manner, what: &str, text: &str) -> Result<(), Fail> {
-    let text = match manner.dialect {
-        Some(dialect) => {
-            let cluster = call.cluster("slurm_load_ctl_conf error")?;
-            document(dialect, &cluster, &["scontrol", "show", what], vec![(what, serde_json::json!([]))])
-        }
-        None => text.to_owned(),
-    };
-    call.print(&text);
-    Ok(())
 }
 
 /// `scontrol ping`.

@@ -6,7 +6,7 @@ use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::{ask_done, means, update_job};
+use crate::command::scontrol::{ask_done, means, reservation, update_job};
 use crate::command::sinfo::all_nodes;
 
 const PARTITION_STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
@@ -21,35 +21,42 @@ pub(super) struct Change<'a> {
     pub(super) value: &'a str,
 }
 
-/// `update KEY=VALUE …`: the first key that names something says what is changed.
-pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+/// The words of a change. One that is none is an error.
+pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Vec<Change<'a>>, Fail> {
     let mut changes = Vec::new();
     for word in words {
-        let Some((key, value)) = word.split_once('=') else {
-            // `update job 12 …`: an entity and its id as words of their own.
-            return match words {
-                [entity, id, rest @ ..] if !entity.contains('=') && !id.contains('=') && !entity.is_empty() => {
-                    let joined: Vec<String> =
-                        std::iter::once(format!("{entity}={id}")).chain(rest.iter().cloned()).collect();
-                    update(call, &joined)
-                }
-                _ => invalid(call, word),
-            };
-        };
+        let Some((key, value)) = word.split_once('=') else { return invalid(call, word) };
         let sign = key.chars().last().filter(|c| matches!(c, '+' | '-'));
         changes.push(Change { key: key.trim_end_matches(['+', '-']), sign, value });
     }
+    Ok(changes)
+}
+
+/// `update KEY=VALUE …`: the first key that names something says what is changed.
+pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    if let [entity, id, rest @ ..] = words
+        && !entity.contains('=')
+        && !id.contains('=')
+        && !entity.is_empty()
+    {
+        // `update job 12 …`: an entity and its id as words of their own.
+        let joined: Vec<String> = std::iter::once(format!("{entity}={id}")).chain(rest.iter().cloned()).collect();
+        return update(call, &joined);
+    }
+    let changes = changes(call, words)?;
     for change in &changes {
         let is = |name, least| means(change.key, name, least);
         if is("NodeName", 3) {
             return nodes(call, &changes);
         } else if is("PartitionName", 3) {
             return partition(call, &changes);
+        } else if reservation::is_entity(change.key) {
+            return reservation::update(call, &changes);
         } else if is("JobId", 3) || is("JobName", 4) {
             return update_job::update(call, &changes);
         }
     }
-    call.say("No valid entity in update command\nInput line must include \"NodeName\", \"PartitionName\" or \"JobId\"");
+    call.say("No valid entity in update command\nInput line must include \"NodeName\", \"PartitionName\", \"Reservation\" or \"JobId\"");
     Err(Fail(1))
 }
 

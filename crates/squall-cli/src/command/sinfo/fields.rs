@@ -124,6 +124,10 @@ fn features(g: &Group) -> String {
     if list.is_empty() { "(null)".to_owned() } else { list }
 }
 
+fn null(text: String) -> String {
+    if text.is_empty() { "(null)".to_owned() } else { text }
+}
+
 fn reason(g: &Group) -> Option<&(String, u32, squall_model::time::Time)> {
     g.first()?.reason.as_ref()
 }
@@ -159,8 +163,8 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["FreeMem"], 'e', "FREE_MEM", |g| {
         g.node(|n| if n.up { n.free_mb.to_string() } else { "N/A".to_owned() }, "N/A")
     }),
-    F::new(&["Gres"], 'G', "GRES", |_| "(null)".to_owned()),
-    F::new(&["GresUsed"], '\0', "GRES_USED", |_| "(null)".to_owned()),
+    F::new(&["Gres"], 'G', "GRES", |g| null(g.node(|n| n.gres.clone(), ""))),
+    F::new(&["GresUsed"], '\0', "GRES_USED", |g| null(g.node(|n| n.gres_used.clone(), ""))),
     F::new(&["Groups"], 'g', "GROUPS", |g| {
         g.part(|p| if p.config.allow_groups.is_empty() { "all".to_owned() } else { p.config.allow_groups.join(",") })
     }),
@@ -184,7 +188,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["PriorityJobFactor"], 'I', "PRIO_JOB_FACTOR", |g| g.part(|_| "1".to_owned())),
     F::new(&["PriorityTier", "Priority"], 'p', "PRIO_TIER", |g| g.part(|p| p.config.priority_tier.to_string())),
     F::new(&["Reason"], 'E', "REASON", |g| reason(g).map_or("none", |r| r.0.as_str()).to_owned()),
-    F::new(&["Reservation"], 'i', "RESERVATION", |_| String::new()),
+    F::new(&["Reservation"], 'i', "RESERVATION", |g| g.node(|n| n.reservation.clone(), "")),
     F::new(&["Root"], 'r', "ROOT", |g| g.part(|_| "no".to_owned())),
     F::new(&["Size"], 's', "JOB_SIZE", |g| g.part(job_size)),
     F::new(&["Sockets"], 'X', "SOCKETS", |g| g.least(|n| u64::from(n.hardware.sockets))),

@@ -48,9 +48,9 @@ fn machine(node: &NodeInfo, cluster: &str) -> Value {
 fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
     let (hardware, reason) = (&node.hardware, node.reason.as_ref());
     json!({
-        "gres": "",
+        "gres": node.gres,
         "gres_drained": "N/A",
-        "gres_used": "",
+        "gres_used": node.gres_used,
         "last_busy": time(Some(node.heard)),
         "operating_system": hardware.os,
         "owner": "",
@@ -59,7 +59,7 @@ fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
         "reason": reason.map_or("", |r| r.0.as_str()),
         "reason_changed_at": time(reason.map(|r| r.2)),
         "reason_set_by_user": reason.map(|r| user(r.1)).unwrap_or_default(),
-        "reservation": "",
+        "reservation": node.reservation,
         "slurmd_start_time": time(Some(node.registered)),
         "state": NodeState::of(node).list(),
         "tres": tres(hardware.cpus, hardware.memory_mb, 1),

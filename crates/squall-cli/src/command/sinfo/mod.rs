@@ -20,6 +20,7 @@ use crate::client::{ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
+use crate::command::scontrol::reservation;
 use crate::command::sinfo::fields::FIELDS;
 use crate::command::sinfo::group::{Grouping, group, sort};
 use crate::command::squeue::dialect;
@@ -106,8 +107,7 @@ fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let dialect = dialect(&given);
     call.check_cluster(given.last("clusters").or(given.last("cluster")), header && dialect.is_none(), WHAT)?;
     if given.has("reservation") {
-        call.print("No reservations in the system\n");
-        return Ok(());
+        return reservation::list(call, header);
     }
     let every = match given.last("iterate").map(str::parse::<u64>) {
         None => None,
@@ -207,8 +207,14 @@ impl Filter {
         };
         let mut states = Vec::new();
         if let Some(list) = given.last("states") {
-            let probe =
-                NodeState { silent: false, drain: false, completing: false, base: crate::format::node::Base::Idle };
+            let probe = NodeState {
+                silent: false,
+                drain: false,
+                completing: false,
+                reserved: false,
+                maint: false,
+                base: crate::format::node::Base::Idle,
+            };
             for item in list.split(',').map(str::trim).filter(|i| !i.is_empty()) {
                 let all: Vec<String> = item.split('&').map(str::to_owned).collect();
                 if let Some(bad) = all.iter().find(|word| probe.is(word).is_none()) {

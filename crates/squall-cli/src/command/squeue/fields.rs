@@ -24,6 +24,11 @@ fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
+/// `gres:gpu:4` of an option that counts GPUs.
+fn gpus(job: &JobRow, option: &str) -> String {
+    na(job.other(option).map(|count| format!("gres:gpu:{count}")))
+}
+
 fn other(job: &JobRow, name: &str) -> String {
     na(job.other(name).map(str::to_owned))
 }
@@ -147,10 +152,12 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["tres-alloc", "Tres"], '\0', "TRES_ALLOC", JobRow::tres),
     F::new(&["tres-bind"], '\0', "TRES_BIND", |j| other(j, "gpu-bind")),
     F::new(&["tres-freq"], '\0', "TRES_FREQ", |j| other(j, "gpu-freq")),
-    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| other(j, "gpus")),
-    F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |j| na(j.spec.need.gres.clone())),
+    F::new(&["tres-per-job"], '\0', "TRES_PER_JOB", |j| gpus(j, "gpus")),
+    F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |j| {
+        na(Some(j.tres_per_node()).filter(|list| !list.is_empty()))
+    }),
     F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| other(j, "gpus-per-socket")),
-    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| other(j, "gpus-per-task")),
+    F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(j, "gpus-per-task")),
     F::new(&["UserId"], 'U', "UID", |j| j.owner.uid.to_string()),
     F::new(&["UserName"], 'u', "USER", |j| j.owner.user.clone()),
     F::new(&["Wait4Switch"], '\0', "WAIT4SWITCH", |_| "0".to_owned()),

@@ -6,7 +6,7 @@ use squall_model::job::JobState;
 use squall_model::resource::Memory;
 
 use crate::command::squeue::fields::requeue;
-use crate::format::job::{JobRow, tres};
+use crate::format::job::JobRow;
 use crate::format::json::{exit, joined, number, or_infinite, time};
 use crate::format::words;
 
@@ -123,9 +123,9 @@ fn resources(row: &JobRow) -> Value {
         "shared": if need.oversubscribe { json!(["none"]) } else { json!([]) },
         "tasks": number(Some(u64::from(info.num_tasks))),
         "tasks_per_node": number(need.ntasks_per_node.map(u64::from)),
-        "tres_per_node": need.gres.as_deref().unwrap_or_default(),
+        "tres_per_node": row.tres_per_node(),
         "tres_req_str": row.tres(),
-        "tres_alloc_str": if row.started() { tres(info.num_cpus, info.memory_mb, info.num_nodes) } else { String::new() },
+        "tres_alloc_str": if row.started() { row.tres() } else { String::new() },
     })
 }
 

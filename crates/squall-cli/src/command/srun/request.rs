@@ -60,7 +60,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         wait_s: asked.run.wait_s,
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
-        others: others(asked),
+        others: others(asked, inside),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };
@@ -68,11 +68,15 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
 }
 
 /// What is handed on to the tasks' environment.
-fn others(asked: &Asked) -> Vec<(String, String)> {
+fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
     let need = &asked.spec.need;
     let counts = [("cpus-per-task", need.cpus_per_task), ("ntasks-per-node", need.ntasks_per_node)];
     let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.to_string())));
-    asked.other_pairs().into_iter().chain(counts).collect()
+    // What the job was given is no request of the step's own: a step that does not ask shares all of the job's.
+    let of_job = |name: &str| matches!(name, "gpus" | "gpus-per-node") && !(inside && asked.on_line(name));
+    let own = asked.other_pairs().into_iter().filter(|(name, _)| !of_job(name));
+    let gres = need.gres.clone().filter(|_| inside && asked.on_line("gres")).map(|list| ("gres".to_owned(), list));
+    own.chain(counts).chain(gres).collect()
 }
 
 fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {

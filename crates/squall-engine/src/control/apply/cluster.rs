@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::NodeAdmin;
+use squall_model::gres::NodeGres;
 use squall_model::hostlist;
 use squall_model::id::{Epoch, Incarnation, NodeId};
 use squall_model::resource::Hardware;
@@ -37,6 +38,7 @@ impl State {
         }
         self.read_topology();
         self.recount(time);
+        self.count_gres();
     }
 
     pub(super) fn node_registered(
@@ -49,6 +51,9 @@ impl State {
     ) {
         if id.index() == self.nodes.len() && !self.index.names.contains_key(name) {
             self.add_node(name);
+            if let Some(gres) = NodeGres::of(&self.config, name) {
+                self.index.gres.insert(id, gres);
+            }
             for partition in self.partitions.iter_mut().filter(|p| is_all(&p.config)) {
                 partition.nodes.insert(id);
             }

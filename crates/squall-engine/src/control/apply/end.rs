@@ -52,16 +52,21 @@ impl State {
     pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
         let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
+        let mut released = Vec::new();
         for node_id in nodes.iter() {
             if !run.left.remove(node_id) {
                 continue;
             }
+            released.push(node_id);
             let (Some(node), Some(group)) = (self.nodes.get_mut(node_id.index()), run.alloc.on(node_id)) else {
                 continue;
             };
             node.cores.subtract(&group.cores);
             node.memory_mb -= group.memory_mb;
             node.jobs.remove(&id);
+        }
+        for node in released {
+            self.gres_released(id, node);
         }
         self.complete_if_released(id);
     }

@@ -39,6 +39,7 @@ impl State {
 
     fn forget_job(&mut self, time: Time, id: JobId) {
         self.index.ended.remove(&(time, id));
+        self.grants.remove(&id);
         if let Some(job) = self.jobs.remove(&id)
             && let Some(key) = job.key
         {

@@ -1,11 +1,65 @@
-//! What running jobs hold beside their nodes: licenses.
+//! What running jobs hold beside cores and memory: licenses and generic resources.
 
+use std::collections::BTreeMap;
+
+use squall_model::gres::{self, Grant, NodeGres};
+use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::JobSpec;
 use squall_model::license;
 
-use crate::control::state::Index;
+use crate::control::state::job::Phase;
+use crate::control::state::{Index, State};
+
+impl State {
+    pub(super) fn gres_granted(&mut self, job: JobId, step: Option<StepNo>, grants: &[Grant]) {
+        let granted = self.grants.entry(job).or_default();
+        if let Some(step) = step {
+            granted.steps.insert(step, grants.to_vec());
+            return;
+        }
+        grants.clone_into(&mut granted.job);
+        for grant in grants {
+            grant.nodes.iter().for_each(|node| self.index.hold_gres(node, grant));
+        }
+    }
+
+    /// A node lets go of a job.
+    pub(super) fn gres_released(&mut self, job: JobId, node: NodeId) {
+        let Some(granted) = self.grants.get(&job) else { return };
+        let Some(has) = self.index.gres.get_mut(&node) else { return };
+        for (name, indices) in gres::on_node(&granted.job, node) {
+            let Some(held) = has.held.get_mut(&name) else { continue };
+            held.subtract(&indices);
+            if held.is_empty() {
+                has.held.remove(&name);
+            }
+        }
+    }
+
+    /// What nodes have and what of it is held, anew.
+    pub(in crate::control) fn count_gres(&mut self) {
+        let names = (0..).map(NodeId).zip(self.nodes.iter().map(|node| &node.name));
+        let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name)?)));
+        self.index.gres = all.collect::<BTreeMap<_, _>>();
+        for (id, granted) in &self.grants {
+            let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get(id).map(|job| &job.phase) else {
+                continue;
+            };
+            for grant in &granted.job {
+                grant.nodes.intersection(&run.left).iter().for_each(|node| self.index.hold_gres(node, grant));
+            }
+        }
+    }
+}
 
 impl Index {
+    fn hold_gres(&mut self, node: NodeId, grant: &Grant) {
+        let has = self.gres.entry(node).or_default();
+        let held = has.held.entry(grant.name.clone()).or_default();
+        debug_assert!(held.is_disjoint(&grant.indices), "{} of node {node} held twice", grant.name);
+        held.union_with(&grant.indices);
+    }
+
     /// A job with this spec starts to hold its licenses.
     pub(in crate::control) fn take_licenses(&mut self, spec: &JobSpec) {
         for (name, count) in spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default() {

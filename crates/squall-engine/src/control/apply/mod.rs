@@ -6,6 +6,7 @@ mod forget;
 mod hold;
 mod policy;
 mod queue;
+mod reserve;
 mod run;
 mod submit;
 
@@ -55,6 +56,9 @@ impl State {
             Event::JobUpdated { id, change, whole } => self.job_updated(time, *id, change, *whole),
             Event::JobRequeued { id, requeue } => self.job_requeued(*id, *requeue),
             Event::JobSuspended { id, suspended } => self.job_suspended(time, *id, *suspended),
+            Event::ReservationSet { reservation } => self.reservation_set(reservation),
+            Event::ReservationGone { name } => self.reservation_gone(name),
+            Event::GresGranted { job, step, grants } => self.gres_granted(*job, *step, grants),
             Event::Forgotten { ended_before } => self.forget(*ended_before),
             Event::PolicyChanged { changes, .. } => self.policy_changed(time, changes),
             Event::JobPreempted { id, attempt, until } => self.job_preempted(*id, *attempt, *until),

@@ -41,6 +41,7 @@ impl State {
             array.tally.active += 1;
             array.tally.last_start = Some(time);
         }
+        self.grants.remove(&id);
         self.index.pending -= 1;
         self.index.active += 1;
         self.index.take_licenses(&job.spec);

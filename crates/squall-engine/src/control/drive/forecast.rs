@@ -4,9 +4,9 @@ use squall_model::id::JobId;
 use squall_model::job::JobSpec;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
-use squall_sched::topology::Wish;
-use squall_sched::{Candidate, Discipline, Item, Nodes, Request, Reserved, Room, Rules};
+use squall_sched::{Candidate, Discipline, Item, Nodes, Reserved, Room, Rules};
 
+use super::lanes::request_of;
 use super::queue::partitions_of;
 use super::view::Sight;
 use crate::control::Controller;
@@ -27,9 +27,7 @@ pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
 
 /// When, in which partition and where a job would start if it were submitted now, behind all others. None: never.
 pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Time, usize, Alloc)> {
-    let mut need = Request::of(&spec.need, &c.state)?;
-    let wish = Wish::of(&spec.others).unwrap_or_default();
-    need.wish_for(wish, &spec.need, Some(&c.state.index.topology));
+    let need = request_of(&c.state, spec)?;
     c.queue.look_at_network(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
@@ -39,7 +37,7 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
         priority: 0,
         need: &need,
         time_limit_s: spec.limit_s(),
-        wish,
+        wish: need.wish,
         copies: 1,
         group: None,
         avoid: None,
@@ -47,11 +45,11 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
     let mut best: Option<(Time, usize, Alloc)> = None;
     for at in partitions_of(&c.state, spec) {
         let found = match room.start(&job, at) {
-            Ok(alloc) => Some((now, alloc)),
+            Ok(given) => Some((now, given)),
             Err(_) => room.reserve(&job, at),
         };
-        if let Some((time, alloc)) = found.filter(|(time, _)| best.as_ref().is_none_or(|best| *time < best.0)) {
-            best = Some((time.max(spec.begin.unwrap_or(now)), at, alloc));
+        if let Some((time, given)) = found.filter(|(time, _)| best.as_ref().is_none_or(|best| *time < best.0)) {
+            best = Some((time.max(spec.begin.unwrap_or(now)), at, given.alloc));
         }
     }
     best

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Unbounded};
 
+use squall_model::gres;
 use squall_model::job::{JobSpec, Need};
 use squall_model::limits::UNLIMITED_S;
 use squall_sched::topology::Wish;
@@ -39,14 +40,23 @@ pub(crate) struct Shape {
 /// All that is asked for at present, each read once.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    ids: BTreeMap<(Need, Wish), KindId>,
+    ids: BTreeMap<Key, KindId>,
     all: Vec<Option<Kind>>,
     spare: Vec<KindId>,
 }
 
+/// What a job asks for, as it says it: whoever says the same is looked at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    need: Need,
+    gres: gres::Ask,
+    wish: Wish,
+    reservation: Option<String>,
+}
+
 #[derive(Debug)]
 struct Kind {
-    key: (Need, Wish),
+    key: Key,
     request: Request,
     /// Lanes of it.
     lanes: u32,
@@ -55,11 +65,11 @@ struct Kind {
 impl Kinds {
     /// The number of a need, which is read if nobody asked for it yet. None: it can't be understood.
     pub(crate) fn enter(&mut self, state: &State, spec: &JobSpec) -> Option<KindId> {
-        let key = key(spec);
+        let key = Key::of(spec);
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
         }
-        let kind = Kind { request: read(state, &key)?, key: key.clone(), lanes: 0 };
+        let kind = Kind { request: key.read(state)?, key: key.clone(), lanes: 0 };
         let id = self.spare.pop().unwrap_or(KindId(self.all.len() as u32));
         if self.all.len() == id.0 as usize {
             self.all.push(None);
@@ -70,13 +80,13 @@ impl Kinds {
     }
     /// The number of a need.
     pub(crate) fn find(&self, spec: &JobSpec) -> Option<KindId> {
-        self.ids.get(&key(spec)).copied()
+        self.ids.get(&Key::of(spec)).copied()
     }
     /// Reads again what names nodes: there may be others of these names now.
     pub(crate) fn read_names(&mut self, state: &State) {
-        let named = |kind: &&mut Kind| kind.key.0.nodelist.is_some() || kind.key.0.exclude.is_some();
+        let named = |kind: &&mut Kind| kind.key.need.nodelist.is_some() || kind.key.need.exclude.is_some();
         for kind in self.all.iter_mut().flatten().filter(named) {
-            if let Some(request) = read(state, &kind.key) {
+            if let Some(request) = kind.key.read(state) {
                 kind.request = request;
             }
         }
@@ -103,15 +113,26 @@ impl Kinds {
     }
 }
 
-/// What a job asks for, of nodes and of the network.
-fn key(spec: &JobSpec) -> (Need, Wish) {
-    (spec.need.clone(), Wish::of(&spec.others).unwrap_or_default())
+impl Key {
+    fn of(spec: &JobSpec) -> Self {
+        Self {
+            need: spec.need.clone(),
+            gres: gres::Ask::of_job(spec).unwrap_or_default(),
+            wish: Wish::of(&spec.others).unwrap_or_default(),
+            reservation: spec.reservation.clone(),
+        }
+    }
+    fn read(&self, state: &State) -> Option<Request> {
+        let mut request = Request::of(&self.need, self.gres.clone(), state)?;
+        request.wish_for(self.wish, &self.need, Some(&state.index.topology));
+        request.reservation.clone_from(&self.reservation);
+        Some(request)
+    }
 }
 
-fn read(state: &State, (need, wish): &(Need, Wish)) -> Option<Request> {
-    let mut request = Request::of(need, state)?;
-    request.wish_for(*wish, need, Some(&state.index.topology));
-    Some(request)
+/// What a job asks for, read. None: it can't be understood.
+pub(crate) fn request_of(state: &State, spec: &JobSpec) -> Option<Request> {
+    Key::of(spec).read(state)
 }
 
 /// What may start in a partition.

@@ -8,6 +8,7 @@ pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod queue;
 pub(crate) mod rehearsal;
+pub(crate) mod reserve;
 pub(crate) mod shutdown;
 pub(crate) mod starved;
 pub(crate) mod timers;
@@ -78,6 +79,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
             c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
         }
     }
+    reserve::arm(c, now);
     nodes::watch_all(c, now);
     steps::started(c, now, active.iter().map(|(id, _)| *id));
 }

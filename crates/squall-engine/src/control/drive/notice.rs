@@ -9,6 +9,7 @@ use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
 use super::queue::item_of;
+use super::reserve;
 use super::timers::Timer;
 use crate::control::Controller;
 use crate::control::facts;
@@ -88,9 +89,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             released(c, *id);
         }
         Event::TasksEnded { array, .. } => ended(c, *array),
+        Event::ReservationSet { reservation } => reserve::changed(c, now, &reservation.name),
+        Event::ReservationGone { name } => reserve::changed(c, now, name),
         Event::ControllerStarted { .. }
         | Event::Forgotten { .. }
         | Event::JobPreempted { .. }
+        | Event::GresGranted { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, now, *id),

@@ -9,6 +9,7 @@ use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, JobSpec, Outcome, Owner, PendingReason};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
+use squall_model::reservation::Flag;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::{Gate, Group, Item, Skip, UNLIMITED};
@@ -541,6 +542,13 @@ impl Queue {
         }
         if let Some((whose, limit)) = pending.broken(state) {
             return PendingReason::Limit(whose, limit);
+        }
+        if let Some(name) = &pending.spec.reservation {
+            match state.reservations.get(name) {
+                None => return PendingReason::ReservationDeleted,
+                Some(own) if own.start > now && !own.is(Flag::Flex) => return PendingReason::Reservation,
+                Some(_) => {}
+            }
         }
         self.place_reason(state, &pending)
     }

@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Lost(NodeId),
     /// A shutdown that waits for running jobs.
     ShutDown,
+    /// A reservation begins or ends.
+    Reservations,
 }
 
 /// All timers.

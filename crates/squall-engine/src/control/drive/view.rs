@@ -1,14 +1,16 @@
 //! What the scheduling policy sees of state and queue.
 
+use squall_model::gres::NodeGres;
 use squall_model::id::NodeId;
 use squall_model::policy::Limit;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
-use squall_sched::{Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, View};
+use squall_sched::{Bars, Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, View};
 
 use super::lanes::Ordered;
 use super::queue::{Queue, pending};
+use super::reserve;
 use crate::control::limits;
 use crate::control::state::State;
 
@@ -64,7 +66,8 @@ impl View for Sight<'_> {
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
         self.queue.ends.iter().filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
-            Some(End { time, alloc: &run.alloc, left: &run.left })
+            let gres = self.state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
+            Some(End { time, alloc: &run.alloc, gres, left: &run.left })
         })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
@@ -80,6 +83,22 @@ impl View for Sight<'_> {
     }
     fn closed(&self) -> &[NodeSet] {
         &self.queue.closed
+    }
+    fn bars(&self, job: &Candidate<'_>, partition: usize, time: Time) -> Bars {
+        let state = self.state;
+        let own = job.need.reservation.as_deref();
+        if state.reservations.is_empty() && own.is_none() {
+            return Bars::Open;
+        }
+        let partition = self.partition(partition);
+        let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
+        reserve::bars(state, time, own, limit, partition.nodes)
+    }
+    fn turns(&self) -> impl Iterator<Item = Time> {
+        self.state.reservations.values().flat_map(|one| [one.start, one.end])
+    }
+    fn gres(&self, id: NodeId) -> Option<&NodeGres> {
+        self.state.index.gres.get(&id)
     }
     fn licenses(&self, name: &str) -> u32 {
         let held = self.state.index.licenses.get(name).copied().unwrap_or_default();

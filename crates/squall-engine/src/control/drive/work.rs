@@ -11,12 +11,12 @@ use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
-use squall_sched::{Discipline, Item, Nodes, Rules, Start};
+use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 
 use super::queue::{self, Entered};
 use super::timers::Timer;
 use super::view::Sight;
-use super::{nodes, notice, shutdown};
+use super::{nodes, notice, reserve, shutdown};
 use crate::control::request::await_job::outcome_of;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Job, Phase};
@@ -45,6 +45,7 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Silent(node) => nodes::silent(c, now, node, out),
         Timer::Lost(node) => nodes::lost(c, now, node, out),
         Timer::ShutDown => shutdown::hurry(c),
+        Timer::Reservations => reserve::turn(c, now, out),
     }
 }
 
@@ -160,7 +161,11 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
     let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
     let partition = config.name.clone();
-    c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc: start.alloc }, out);
+    let Given { alloc, gres } = start.given;
+    c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
+    if !gres.is_empty() {
+        c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);
+    }
 }
 
 /// Tells the nodes of jobs that started in this turn.

@@ -1,9 +1,12 @@
 //! Nodes and partitions as `sinfo` and `scontrol` show them.
 
+use squall_model::gres::NodeGres;
 use squall_model::hostlist::compress;
 use squall_model::id::NodeId;
+use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
-use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo};
+use squall_model::time::Time;
+use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo};
 
 use crate::control::Controller;
 use crate::control::state::State;
@@ -14,16 +17,18 @@ use crate::control::state::node::Partition;
 const BY_CONTROLLER: u32 = 0;
 
 /// Every node, by id.
-pub(crate) fn nodes(c: &Controller) -> Vec<NodeInfo> {
-    (0..c.state.nodes.len() as u32).filter_map(|id| node(c, NodeId(id))).collect()
+pub(crate) fn nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
+    (0..c.state.nodes.len() as u32).filter_map(|id| node(c, NodeId(id), now)).collect()
 }
 
-fn node(c: &Controller, id: NodeId) -> Option<NodeInfo> {
+fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
     let state = &c.state;
     let node = state.node(id)?;
     let link = c.links.get(id);
     let completing = |job| state.jobs.get(job).is_some_and(|job| matches!(job.phase, Phase::Completing(..)));
     let jobs_completing = node.jobs.iter().filter(|job| completing(job)).count() as u32;
+    let here = state.reservations.values().filter(|one| one.active(now) && one.nodes.contains(id));
+    let on = here.max_by_key(|one| one.is(Flag::Maint));
     let partitions = state.partitions.iter().filter(|partition| partition.nodes.contains(id));
     Some(NodeInfo {
         name: node.name.clone(),
@@ -43,6 +48,10 @@ fn node(c: &Controller, id: NodeId) -> Option<NodeInfo> {
         heard: c.links.heard(id).unwrap_or(node.registered),
         partitions: partitions.map(|partition| partition.config.name.clone()).collect(),
         version: link.map(|link| link.version.clone()).unwrap_or_default(),
+        gres: state.index.gres.get(&id).map(NodeGres::text).unwrap_or_default(),
+        reservation: on.map(|one| one.name.clone()).unwrap_or_default(),
+        maint: on.is_some_and(|one| one.is(Flag::Maint)),
+        gres_used: state.index.gres.get(&id).map(NodeGres::used_text).unwrap_or_default(),
     })
 }
 
@@ -59,6 +68,20 @@ fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
         num_nodes: partition.nodes.len() as u32,
         num_cpus: nodes.map(|node| node.hardware.cpus).sum(),
     }
+}
+
+/// Every reservation, by name.
+pub(crate) fn reservations(state: &State) -> Vec<ReservationInfo> {
+    let info = |one: &squall_model::reservation::Reservation| {
+        let hardware = || one.nodes.iter().filter_map(|id| state.node(id)).map(|node| &node.hardware);
+        ReservationInfo {
+            nodes: names(state, &one.nodes),
+            cores: hardware().map(|has| has.cpus / has.threads_per_core.max(1)).sum(),
+            cpus: hardware().map(|has| has.cpus).sum(),
+            reservation: one.clone(),
+        }
+    };
+    state.reservations.values().map(info).collect()
 }
 
 /// Every license, by name.

@@ -1,5 +1,6 @@
 //! Jobs as `squeue` and `scontrol` show them.
 
+use squall_model::gres::{self, Grant};
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
 use squall_model::resource::Memory;
@@ -105,6 +106,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         per_node: Vec::new(),
         dependency,
         steps: Vec::new(),
+        gres: Vec::new(),
     }
 }
 
@@ -178,6 +180,12 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
     };
     info.per_node = run.alloc.groups.iter().map(group).collect();
     info.nodes = names(state, &nodes);
+    let of_grant = |grant: &Grant| {
+        let devices = format!("{}:{}(IDX:{})", grant.name, grant.indices.len(), gres::index_text(&grant.indices));
+        (names(state, &grant.nodes), devices)
+    };
+    let granted = state.grants.get(&info.id);
+    info.gres = granted.iter().flat_map(|granted| &granted.job).map(of_grant).collect();
 }
 
 /// `0-3,6`.

@@ -1,13 +1,18 @@
 //! Layouts that Slurm's users know, and what must hold of any.
 
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use squall_model::gres::NodeGres;
 use squall_model::id::NodeId;
 use squall_model::resource::Memory;
 use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, StepSpec};
 use squall_model::wire::client::Refusal;
 
-use super::{Placed, Room, Unplaced, place};
+use super::{Placed, Room, Unplaced};
+
+fn place(rooms: &[Room], spec: &StepSpec) -> Result<Placed, Unplaced> {
+    super::place(rooms, spec, None)
+}
 
 fn rooms(cores: &[usize]) -> Vec<Room> {
     let room = |(at, &n): (usize, &usize)| Room {
@@ -17,6 +22,8 @@ fn rooms(cores: &[usize]) -> Vec<Room> {
         free: CoreSet::first(n),
         memory_mb: 1000,
         free_mb: 1000,
+        gres: NodeGres::default(),
+        gres_free: NodeGres::default(),
     };
     cores.iter().enumerate().map(room).collect()
 }

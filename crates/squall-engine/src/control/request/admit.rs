@@ -1,6 +1,7 @@
 //! Whether a job can be accepted at all: what is wrong is said at once, what only has to wait is accepted.
 
 use squall_model::config::PartitionConfig;
+use squall_model::gres::{self, Count, NodeGres};
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, JobKind, JobSpec, Need, Owner};
@@ -23,6 +24,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     strings(spec)?;
     privileges(who, spec)?;
     times(now, spec)?;
+    reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
     array(state, spec)?;
     network::admit(&state.index.topology, &spec.others)?;
@@ -42,7 +44,8 @@ pub(super) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), 
     let partitions = partitions(state, owner, spec)?;
     counts(&spec.need)?;
     names(state, spec)?;
-    resources(state, &partitions, &spec.need)
+    resources(state, &partitions, &spec.need)?;
+    devices(state, &partitions, spec)
 }
 
 /// Checks the sizes of script and environment.
@@ -114,14 +117,16 @@ fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     if spec.deadline.is_some_and(|deadline| deadline <= now) {
         return Err(invalid("deadline", "", "it has passed"));
     }
-    if spec.reservation.is_some() {
-        return Err(invalid(
-            "reservation",
-            spec.reservation.as_deref().unwrap_or_default(),
-            "there is none of that name",
-        ));
-    }
     Ok(())
+}
+
+/// A job may name a reservation that there is and that is for its user.
+pub(super) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(name) = &spec.reservation else { return Ok(()) };
+    let known = state.reservations.get(name);
+    let known = known.ok_or_else(|| Refusal::ReservationInvalid(format!("there is no reservation called {name}")))?;
+    let account = spec.account.as_ref().unwrap_or(&state.config.default_account);
+    if known.admits(owner, account) { Ok(()) } else { Err(Refusal::ReservationAccess(name.clone())) }
 }
 
 fn counts(need: &Need) -> Result<(), Refusal> {
@@ -165,11 +170,10 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
             return Err(invalid("constraint", text, "no node has such a feature"));
         }
     }
-    if let Some(gres) = need.gres.as_ref().filter(|gres| !gres.is_empty() && *gres != "none") {
-        return Err(invalid("gres", gres, "no node has such resources"));
-    }
-    if let Some((option, value)) = others.iter().find(|(option, value)| option.starts_with("gpus") && wanted(value)) {
-        return Err(invalid(option, value, "no node has such resources"));
+    if let Some((_, value)) = others.iter().find(|(option, value)| option == "gpus-per-socket" && wanted(value)) {
+        return Err(Refusal::NotSupported(format!(
+            "--gpus-per-socket={value}: use --gpus-per-node or --gpus-per-task"
+        )));
     }
     need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
 }
@@ -185,6 +189,34 @@ fn licenses(state: &State, text: &str) -> Result<(), Refusal> {
                 return Err(invalid("licenses", text, &format!("there are {total} of {name} in all")));
             }
             Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Generic resources that no node has are none; more of them than a node or the partition has will never come.
+fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(), Refusal> {
+    let given = |option: &str| {
+        let other = spec.others.iter().find(|(name, _)| name == option).map(|(_, value)| value.as_str());
+        other.or(spec.need.gres.as_deref()).unwrap_or_default().to_owned()
+    };
+    let ask = gres::Ask::of_job(spec)
+        .map_err(|option| invalid(option, &given(option), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1"))?;
+    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
+    let nodes: Vec<&NodeGres> = nodes.filter_map(|id| state.index.gres.get(&id)).collect();
+    let has = |node: &NodeGres, asked: &Count| node.vacant().tasks(&[], std::slice::from_ref(asked)).unwrap_or(0);
+    let option = |asked: &Count| if spec.need.gres.is_some() && asked.name != "gpu" { "gres" } else { "gpus" };
+    for asked in ask.counts() {
+        let one = Count { count: 1, ..asked.clone() };
+        let most = nodes.iter().map(|node| has(node, &one)).max().unwrap_or(0);
+        if most == 0 {
+            let option = if spec.need.gres.is_some() { "gres" } else { option(asked) };
+            return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.name)));
+        }
+        let all: u32 = nodes.iter().map(|node| has(node, &one)).sum();
+        let enough = if ask.per_job.contains(asked) { all } else { most };
+        if asked.count > enough {
+            return Err(Refusal::NodeConfigNotAvailable(format!("{}: there are {enough}", asked.name)));
         }
     }
     Ok(())

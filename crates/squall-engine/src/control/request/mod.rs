@@ -19,6 +19,7 @@ mod query_nodes;
 mod register;
 pub(crate) mod reports;
 mod requeue;
+mod reserve;
 pub(crate) mod rights;
 mod select;
 mod standing;
@@ -26,12 +27,13 @@ mod submit;
 mod suspend;
 mod update_job;
 mod update_nodes;
+mod why;
 
 pub(crate) use query::script_of;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::{CallerId, Controller, Out, Who, broadcasts};
+use super::{CallerId, Controller, Out, Who, broadcasts, info};
 
 /// Who asks, when, on which connection.
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +88,13 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::UpdateNodes { nodes, admin, reason } => update_nodes::update_nodes(c, ask, &nodes, admin, reason, out),
         Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
         Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
-        Request::Nodes => Ok(Some(query::nodes(c))),
+        Request::Nodes => Ok(Some(query::nodes(c, ask))),
         Request::Partitions => Ok(Some(query::partitions(c))),
         Request::Expected => Ok(Some(query::expected(c, ask))),
+        Request::Reservations => Ok(Some(Answer::Reservations(info::cluster::reservations(&c.state)))),
+        Request::Reserve { change, create } => reserve::reserve(c, ask, &change, create, out),
+        Request::Why { job } => why::why(c, ask, job),
+        Request::Unreserve { name } => reserve::unreserve(c, ask, name, out),
         Request::Licenses => Ok(Some(query::licenses(c))),
         Request::Config => Ok(Some(query::config(c))),
         Request::Ping => Ok(Some(query::ping(c))),

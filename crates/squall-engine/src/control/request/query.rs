@@ -65,7 +65,7 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
     let starts = first.into_iter().map(|(item, reserved)| ExpectedStart {
         id: item.id,
         time: reserved.time,
-        nodes: names(&c.state, &reserved.alloc.nodes()),
+        nodes: names(&c.state, &reserved.given.alloc.nodes()),
     });
     Answer::Expected(starts.collect())
 }
@@ -102,8 +102,8 @@ pub(crate) fn script_of(state: &State, who: &Who, id: JobId) -> Result<Digest, R
 }
 
 /// Every node.
-pub(crate) fn nodes(c: &Controller) -> Answer {
-    Answer::Nodes(cluster::nodes(c))
+pub(crate) fn nodes(c: &Controller, ask: &Ask<'_>) -> Answer {
+    Answer::Nodes(cluster::nodes(c, ask.now))
 }
 
 /// Every partition.

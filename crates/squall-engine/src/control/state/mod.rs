@@ -9,11 +9,14 @@ pub mod snapshot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
-use squall_model::id::{ClientKey, Epoch, JobId, NodeId};
+use squall_model::gres::{Grant, NodeGres};
+use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
 use squall_model::job::{ArrayTask, JobSpec, Owner};
 use squall_model::license;
 use squall_model::policy::Policy;
+use squall_model::reservation::Reservation;
 use squall_model::time::Time;
 use squall_model::wire::client::JobName;
 use squall_sched::topology::{Source, Topology};
@@ -51,8 +54,21 @@ pub struct State {
     pub graces: BTreeMap<JobId, Time>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
+    /// Reservations that have not ended, by name.
+    pub reservations: BTreeMap<String, Reservation>,
+    /// Generic resources that jobs hold, or held at last.
+    pub grants: BTreeMap<JobId, Granted>,
     /// Follows from the rest.
     pub index: Index,
+}
+
+/// Generic resources of a job's latest attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// What it holds.
+    pub job: Vec<Grant>,
+    /// What its steps hold of that; of steps that are not named here: they share all.
+    pub steps: BTreeMap<StepNo, Vec<Grant>>,
 }
 
 /// What follows from the rest of the state, kept so that no event has to look at all jobs. Not part of a snapshot.
@@ -74,6 +90,8 @@ pub struct Index {
     pub active: u64,
     /// The network, as the configuration has it.
     pub topology: Arc<Topology>,
+    /// Generic resources of nodes that have some, with what jobs hold of them.
+    pub gres: BTreeMap<NodeId, NodeGres>,
     /// Licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
     /// What counts against limits.

@@ -9,13 +9,14 @@ use squall_model::config::Config;
 use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
 use squall_model::policy::Policy;
+use squall_model::reservation::Reservation;
 use squall_model::time::Time;
 
 use super::array::{Array, ArrayTally};
 use super::job::{Job, Phase, Queue};
 use super::ledger::Ledger;
 use super::node::{Node, Partition};
-use super::{Index, State};
+use super::{Granted, Index, State};
 
 /// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
 const JOBS_PER_PART: usize = 1024;
@@ -29,6 +30,10 @@ pub enum Part {
     Rows(Rows),
     /// Accounts, if there are any: there is at most one of these.
     Standing(Box<Standing>),
+    /// Generic resources that jobs hold.
+    Grants(BTreeMap<JobId, Granted>),
+    /// Reservations.
+    Reservations(Vec<Reservation>),
 }
 
 /// Accounts and what they used.
@@ -124,6 +129,8 @@ pub struct Restored {
     ended_arrays: Vec<(Time, JobId)>,
     wanting: Vec<Arc<JobSpec>>,
     holding: Vec<Arc<JobSpec>>,
+    grants: BTreeMap<JobId, Granted>,
+    reservations: Vec<Reservation>,
     pending: u64,
     active: u64,
 }
@@ -151,7 +158,11 @@ impl State {
             let (policy, ledger, graces) = (policy.clone(), ledger.clone(), graces.clone());
             Part::Standing(Box::new(Standing { policy, ledger, graces }))
         });
-        std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows)
+        let reserved = self.reservations.values().cloned().collect::<Vec<_>>();
+        let reserved = (!reserved.is_empty()).then_some(Part::Reservations(reserved));
+        let grants = (!self.grants.is_empty()).then(|| Part::Grants(self.grants.clone()));
+        let rest = grants.into_iter().chain(reserved);
+        std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
     /// The state that these parts were made of, given in their order. None: they contradict each other.
@@ -186,9 +197,12 @@ impl State {
             jobs: all.jobs.into_iter().collect(),
             arrays: all.arrays.into_iter().collect(),
             forgotten_before: cluster.forgotten_before,
+            grants: all.grants,
+            reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
             index,
         };
         state.read_topology();
+        state.count_gres();
         for spec in all.wanting {
             state.want(&spec);
         }
@@ -279,6 +293,8 @@ impl Part {
             Self::Standing(standing) => Some(Restored { standing: Some(standing), ..Restored::default() }),
             Self::Cluster(cluster) => Some(Restored { cluster: Some(cluster), ..Restored::default() }),
             Self::Rows(rows) => rows.restore(),
+            Self::Reservations(reservations) => Some(Restored { reservations, ..Restored::default() }),
+            Self::Grants(grants) => Some(Restored { grants, ..Restored::default() }),
         }
     }
 }
@@ -325,6 +341,8 @@ impl Restored {
         self.ended_arrays.append(&mut next.ended_arrays);
         self.wanting.append(&mut next.wanting);
         self.holding.append(&mut next.holding);
+        self.grants.append(&mut next.grants);
+        self.reservations.append(&mut next.reservations);
         self.pending += next.pending;
         self.active += next.active;
         Some(())

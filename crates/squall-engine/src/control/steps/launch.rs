@@ -1,7 +1,9 @@
 //! What nodes and clients are told of a step.
 
-use squall_model::id::{JobId, StepKey, StepNo};
+use squall_model::gres::{self, Grant, NodeGres};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::resource::{Alloc, AllocGroup};
+use squall_model::set::CoreSet;
 use squall_model::step::{Program, StepSpec, StepStart, TaskProgram};
 use squall_model::wire::client::Answer;
 
@@ -23,8 +25,11 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
             free: group.cores.clone(),
             memory_mb: group.memory_mb,
             free_mb: group.memory_mb,
+            gres: devices(state, job, id),
+            gres_free: NodeGres::default(),
         });
     }
+    free_devices(state, job, run, &mut rooms);
     for step in holding(run) {
         for group in &step.alloc.groups {
             for id in group.nodes.iter().filter(|id| step.left.contains(*id)) {
@@ -35,6 +40,33 @@ fn rooms(state: &State, job: JobId) -> Option<Vec<Room>> {
         }
     }
     Some(rooms)
+}
+
+/// A node's devices as a job's steps see them: those that the job has not are held.
+fn devices(state: &State, job: JobId, node: NodeId) -> NodeGres {
+    let Some(granted) = state.grants.get(&job) else { return NodeGres::default() };
+    let mut has = state.index.gres.get(&node).map(NodeGres::vacant).unwrap_or_default();
+    let own = gres::on_node(&granted.job, node);
+    for kind in has.kinds.clone() {
+        let mut others: CoreSet = kind.indices.collect();
+        others.subtract(own.get(&kind.name).unwrap_or(&CoreSet::new()));
+        has.held.entry(kind.name).or_default().union_with(&others);
+    }
+    has
+}
+
+/// Takes from what rooms have what steps hold.
+fn free_devices(state: &State, job: JobId, run: &Run, rooms: &mut [Room]) {
+    let granted = state.grants.get(&job);
+    for room in rooms {
+        room.gres_free = room.gres.clone();
+        let live = |no: &StepNo| run.steps.get(no).is_some_and(|step| step.left.contains(room.node));
+        let steps = granted.iter().flat_map(|granted| &granted.steps).filter(|(no, _)| live(no));
+        let held: Vec<_> = steps.flat_map(|(_, grants)| gres::on_node(grants, room.node)).collect();
+        for (name, indices) in held {
+            room.gres_free.held.entry(name).or_default().union_with(&indices);
+        }
+    }
 }
 
 /// What steps that wait may choose from.
@@ -85,7 +117,14 @@ pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Optio
         shares: shares(step, run),
         program: Program::Tasks(Box::new(program.clone())),
         kill_wait_s: state.config.kill_wait_s,
+        gres: step_gres(state, key),
     }))
+}
+
+/// Devices that a step may use: its own, or all of the job's.
+fn step_gres(state: &State, key: StepKey) -> Vec<Grant> {
+    let Some(granted) = state.grants.get(&key.job) else { return Vec::new() };
+    granted.steps.get(&key.step).unwrap_or(&granted.job).clone()
 }
 
 /// What a step may use on its nodes: its own cores and memory; all of the job's where it holds none (`--overlap`).

@@ -10,8 +10,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use squall_model::event::Event;
+use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{ExitCode, Outcome};
+use squall_model::job::{ExitCode, Need, Outcome};
 use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -49,6 +50,25 @@ pub(crate) struct Waiting {
     pub(crate) program: Arc<TaskProgram>,
 }
 
+impl Waiting {
+    /// Generic resources that it asks for; None: it shares the job's.
+    fn gres(&self) -> Result<Option<gres::Ask>, Refusal> {
+        const OPTIONS: [&str; 4] = ["gres", "gpus", "gpus-per-node", "gpus-per-task"];
+        let others = &self.program.others;
+        if !others.iter().any(|(option, _)| OPTIONS.contains(&option.as_str())) {
+            return Ok(None);
+        }
+        let gres = others.iter().find(|(option, _)| option == "gres").map(|(_, value)| value.clone());
+        let asked = gres::Ask::of(&Need { gres, ..Need::default() }, others);
+        let invalid = |option: &str| Refusal::InvalidValue {
+            option: option.to_owned(),
+            value: String::new(),
+            problem: "use [NAME:][TYPE:]COUNT".to_owned(),
+        };
+        asked.map(Some).map_err(invalid)
+    }
+}
+
 /// A step that runs.
 #[derive(Debug, Default)]
 struct Live {
@@ -75,7 +95,9 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     };
     let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| &*first.spec);
     let offer = if suspended { None } else { Offer::new(&c.state, job, first) };
-    match offer.map_or(Err(Unplaced::Busy), |offer| place(offer.to(&request.program), &request.spec)) {
+    let gres = request.gres()?;
+    let offered = |offer: Offer| place(offer.to(&request.program), &request.spec, gres.as_ref());
+    match offer.map_or(Err(Unplaced::Busy), offered) {
         Ok(placed) => start(c, now, job, &request, placed, out),
         Err(Unplaced::Never(refusal)) => return Err(refusal),
         Err(Unplaced::Busy) if request.spec.immediate => return Err(Refusal::Busy),
@@ -97,6 +119,9 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
         layout: placed.layout,
     };
     c.commit(now, event, out);
+    if let Some(grants) = placed.gres {
+        c.commit(now, Event::GresGranted { job: id, step: Some(key.step), grants }, out);
+    }
     adopt(c, now, key, request.caller, &request.program);
     tell_created(c, key, request.caller, out);
     send_start(c, key, &request.program);
@@ -222,7 +247,8 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
             out.answers.push((request.caller, Answer::Refused(refusal.clone().unwrap_or(Refusal::Revoked))));
             continue;
         };
-        let stale = match place(open.to(&request.program), &request.spec) {
+        let gres = request.gres().unwrap_or_default();
+        let stale = match place(open.to(&request.program), &request.spec, gres.as_ref()) {
             Ok(placed) => {
                 start(c, now, job, &request, placed, out);
                 true

@@ -1,0 +1,273 @@
+//! `scontrol create|update|delete|show reservation`, and the list of `sinfo -T`.
+
+use squall_model::duration::{format_elapsed, parse_limit};
+use squall_model::reservation::Flag;
+use squall_model::wire::client::{Answer, ListChange, Request, ReservationChange};
+use squall_model::wire::info::ReservationInfo;
+
+use crate::client::{ClientError, unexpected};
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::update::{Change, changes};
+use crate::command::scontrol::{Manner, means, record};
+use crate::format::clock::Clock;
+use crate::format::json::document;
+use crate::options::values::when::{REMEDY, when_here};
+use crate::refusal;
+
+/// Seconds that stand for `Duration=infinite`: a year, as in Slurm.
+const INFINITE_S: u64 = 365 * 86_400;
+
+/// `create reservation KEY=VALUE …`.
+pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    const END: &str = "No reservation created.";
+    let words = match words.split_first() {
+        Some((entity, rest)) if is_entity(entity) => rest,
+        _ => words,
+    };
+    let words = changes(call, words)?;
+    let change = read(call, &words, END)?;
+    let lacks = match () {
+        () if change.start.is_none() => Some("A start time must be given."),
+        () if change.end.is_none() && change.duration_s.is_none() => Some("An end time or duration must be given."),
+        () if change.nodes.is_none() && change.node_count.is_none() => Some("Nodes or NodeCnt must be specified."),
+        () if change.users.is_none() && change.accounts.is_none() => {
+            Some("Either Users/Groups and/or Accounts must be specified.")
+        }
+        () => None,
+    };
+    if let Some(lacks) = lacks {
+        return call.fail(&format!("{lacks}  {END}"));
+    }
+    let name = send(call, change, true, "Error creating the reservation")?;
+    call.print(&format!("Reservation created: {name}\n"));
+    Ok(())
+}
+
+/// `update ReservationName=NAME KEY=VALUE …`.
+pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fail> {
+    let change = read(call, words, "No reservation update.")?;
+    send(call, change, false, "Error updating the reservation")?;
+    call.print("Reservation updated.\n");
+    Ok(())
+}
+
+/// `delete ReservationName=NAME`.
+pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let all = changes(call, words)?;
+    let [Change { key, value: name, .. }] = all.as_slice() else {
+        call.say("too few arguments for keyword:delete");
+        return Err(Fail(1));
+    };
+    if !is_entity(key) {
+        call.say(&format!("Invalid option: {}\nInput line must include \"ReservationName\"", words.join(" ")));
+        return Err(Fail(1));
+    }
+    match call.controller.ask(&Request::Unreserve { name: (*name).to_owned() }) {
+        Ok(Answer::Done) => Ok(()),
+        Ok(_) => call.failed(&format!("delete_reservation {name}"), &unexpected()),
+        Err(e) => refused(call, &format!("delete_reservation {name}"), &e),
+    }
+}
+
+/// Whether a word is `ReservationName`, `reservation`, `res`.
+pub(super) fn is_entity(word: &str) -> bool {
+    means(word, "ReservationName", 3)
+}
+
+fn send(call: &mut Call<'_>, change: ReservationChange, create: bool, what: &str) -> Result<String, Fail> {
+    match call.controller.ask(&Request::Reserve { change: Box::new(change), create }) {
+        Ok(Answer::Reserved(name)) => Ok(name),
+        Ok(_) => call.failed(what, &unexpected()),
+        Err(e) => refused(call, what, &e),
+    }
+}
+
+/// The words that Slurm has for it last, what is behind it before.
+fn refused<T>(call: &mut Call<'_>, what: &str, error: &ClientError) -> Result<T, Fail> {
+    let lines = refusal::lines(what, error);
+    let (last, before) = lines.split_last().map_or((what, &[][..]), |(last, before)| (last.as_str(), before));
+    for line in before {
+        call.say(&format!("scontrol: {line}"));
+    }
+    call.say(last);
+    Err(Fail(1))
+}
+
+fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<ReservationChange, Fail> {
+    let mut change = ReservationChange::default();
+    for word in words {
+        let Change { key, sign, value } = word;
+        let value = value.trim_matches(['"', '\'']);
+        let is = |name, least| means(key, name, least);
+        let bad = |call: &mut Call<'_>, what: &str| call.fail(&format!("Invalid {what} {value}.  {end}"));
+        let list = |entries: Vec<String>| match sign {
+            Some('+') => ListChange::Add(entries),
+            Some('-') => ListChange::Remove(entries),
+            _ => ListChange::Set(entries),
+        };
+        let entries = || value.split(',').filter(|entry| !entry.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        if is_entity(key) {
+            change.name = Some(value.to_owned());
+        } else if is("StartTime", 1) {
+            let Some(time) = when_here(value) else {
+                return call.fail(&format!("Invalid start time {value}.  {end} ({REMEDY})"));
+            };
+            change.start = Some(time);
+        } else if is("EndTime", 1) {
+            let Some(time) = when_here(value) else {
+                return call.fail(&format!("Invalid end time {value}.  {end} ({REMEDY})"));
+            };
+            change.end = Some(time);
+        } else if is("Duration", 1) {
+            match parse_limit(value) {
+                Ok(Some(0)) | Err(_) => return bad(call, "duration"),
+                Ok(seconds) => change.duration_s = Some(seconds.unwrap_or(INFINITE_S)),
+            }
+        } else if is("NodeCnt", 5) || is("NodeCount", 5) {
+            match value.parse() {
+                Ok(count) if count > 0 => change.node_count = Some(count),
+                _ => return bad(call, "node count"),
+            }
+        } else if is("Nodes", 5) || is("NodeList", 5) {
+            change.nodes = Some(value.to_owned());
+        } else if is("Features", 2) {
+            change.features = Some(value.to_owned());
+        } else if is("PartitionName", 1) {
+            change.partition = Some(value.to_owned());
+        } else if is("Users", 1) {
+            change.users = Some(list(entries()));
+        } else if is("Accounts", 1) {
+            change.accounts = Some(list(entries()));
+        } else if is("Flags", 2) {
+            if let Some(unknown) = entries().iter().find(|entry| Flag::parse(entry).is_none()) {
+                let known = Flag::NAMES.map(|(name, _)| name).join(", ");
+                return call.fail(&format!("Error parsing flags {unknown}.  {end} (known: {known})"));
+            }
+            let known = entries().into_iter().filter_map(|entry| Flag::parse(&entry));
+            let names: Vec<String> = known.map(|flag| flag.name().to_owned()).collect();
+            // As in Slurm: flags are added to those that there are, unless they are taken away.
+            change.flags = Some(if *sign == Some('-') { ListChange::Remove(names) } else { ListChange::Add(names) });
+        } else {
+            return call.fail(&format!("Unknown parameter {key}={value}.  {end}"));
+        }
+    }
+    Ok(change)
+}
+
+/// All reservations.
+pub(crate) fn all(call: &mut Call<'_>) -> Result<Vec<ReservationInfo>, Fail> {
+    const WHAT: &str = "slurm_load_reservations error";
+    match call.controller.ask(&Request::Reservations) {
+        Ok(Answer::Reservations(all)) => Ok(all),
+        Ok(_) => call.failed(WHAT, &unexpected()),
+        Err(e) => call.failed(WHAT, &e),
+    }
+}
+
+/// `show reservation [NAME]`.
+pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail> {
+    let mut found = all(call)?;
+    let none = found.is_empty();
+    found.retain(|one| ids.is_empty() || ids.contains(&one.reservation.name));
+    let clock = call.clock(call.now);
+    let text = if let Some(dialect) = manner.dialect {
+        let cluster = call.cluster("slurm_load_reservations error")?;
+        let each: Vec<serde_json::Value> = found.iter().map(json).collect();
+        document(dialect, &cluster, &["scontrol", "show", "reservations"], vec![("reservations", each.into())])
+    } else if let (true, [name, ..]) = (found.is_empty(), ids) {
+        call.print(&format!("Reservation {name} not found\n"));
+        return Err(Fail(1));
+    } else if none {
+        "No reservations in the system\n".to_owned()
+    } else {
+        found.iter().map(|one| record(manner.oneliner, &lines(one, &clock))).collect()
+    };
+    call.print(&text);
+    Ok(())
+}
+
+fn state(one: &ReservationInfo, clock: &Clock) -> &'static str {
+    if one.reservation.active(clock.now) { "ACTIVE" } else { "INACTIVE" }
+}
+
+fn duration(one: &ReservationInfo) -> String {
+    format_elapsed(one.reservation.end.secs().saturating_sub(one.reservation.start.secs()))
+}
+
+fn flags(one: &ReservationInfo) -> String {
+    one.reservation.flags.iter().map(|flag| flag.name()).collect::<Vec<_>>().join(",")
+}
+
+fn lines(one: &ReservationInfo, clock: &Clock) -> Vec<String> {
+    let own = &one.reservation;
+    let or_null = |text: &str| if text.is_empty() { "(null)".to_owned() } else { text.to_owned() };
+    vec![
+        format!(
+            "ReservationName={} StartTime={} EndTime={} Duration={}",
+            own.name,
+            clock.show(own.start),
+            clock.show(own.end),
+            duration(one)
+        ),
+        format!(
+            "Nodes={} NodeCnt={} CoreCnt={} Features={} PartitionName={} Flags={}",
+            or_null(&one.nodes),
+            own.nodes.len(),
+            one.cores,
+            or_null(own.features.as_deref().unwrap_or_default()),
+            or_null(own.partition.as_deref().unwrap_or_default()),
+            flags(one)
+        ),
+        format!("TRES=cpu={}", one.cpus),
+        format!(
+            "Users={} Groups=(null) Accounts={} Licenses=(null) State={} BurstBuffer=(null) Watts=n/a",
+            or_null(&own.users.join(",")),
+            or_null(&own.accounts.join(",")),
+            state(one, clock)
+        ),
+        "MaxStartDelay=(null)".to_owned(),
+    ]
+}
+
+fn json(one: &ReservationInfo) -> serde_json::Value {
+    let own = &one.reservation;
+    serde_json::json!({
+        "name": own.name,
+        "start_time": own.start.secs(),
+        "end_time": own.end.secs(),
+        "node_list": one.nodes,
+        "node_count": own.nodes.len(),
+        "core_count": one.cores,
+        "features": own.features.as_deref().unwrap_or_default(),
+        "partition": own.partition.as_deref().unwrap_or_default(),
+        "users": own.users.join(","),
+        "accounts": own.accounts.join(","),
+        "flags": own.flags.iter().map(|flag| flag.name()).collect::<Vec<_>>(),
+    })
+}
+
+/// `sinfo -T`.
+pub(crate) fn list(call: &mut Call<'_>, header: bool) -> Result<(), Fail> {
+    let found = all(call)?;
+    if found.is_empty() {
+        call.print("No reservations in the system\n");
+        return Ok(());
+    }
+    let clock = call.clock(call.now);
+    let width = found.iter().map(|one| one.reservation.name.len()).max().unwrap_or(0).max("RESV_NAME".len());
+    let line = |cells: [&str; 6]| {
+        let [name, state, start, end, duration, nodes] = cells;
+        format!("{name:<width$}  {state:>8}  {start:>19}  {end:>19}  {duration:>11}  {nodes}\n")
+    };
+    let mut text = String::new();
+    if header {
+        text.push_str(&line(["RESV_NAME", "STATE", "START_TIME", "END_TIME", "DURATION", "NODELIST"]));
+    }
+    for one in &found {
+        let own = &one.reservation;
+        let (start, end) = (clock.show(own.start), clock.show(own.end));
+        text.push_str(&line([&own.name, state(one, &clock), &start, &end, &duration(one), &one.nodes]));
+    }
+    call.print(&text);
+    Ok(())
+}

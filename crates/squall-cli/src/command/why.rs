@@ -1,0 +1,256 @@
+//! `squall why JOB`: every reason why a job waits, which nodes fail which test, who is ahead, what would help.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use squall_model::duration::{format_elapsed, format_memory_mb};
+use squall_model::job::{JobState, NodeTest, PendingReason};
+use squall_model::resource::Memory;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::{Why, WhyChange, WhyPartition};
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::format::clock::Clock;
+use crate::format::words;
+
+const OPTIONS: &[Known] = &[("json", '\0', Value::None)];
+
+const HELP: &str = "\
+usage: squall why JOB [--json]
+  Says why a job waits: every reason with the one that counts first, which nodes fail which test,
+  who is ahead of it, and which change by itself would let it start now.
+";
+
+/// Runs `squall why`.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("squall why", args, why)
+}
+
+fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let [job] = given.operands.as_slice() else {
+        return call.fail("which job? `squall why JOB`; squeue lists them");
+    };
+    let target = call.targets(job)?;
+    let selection = squall_model::wire::client::JobSelection {
+        ids: target.iter().map(|target| target.job.clone()).collect(),
+        ..Default::default()
+    };
+    let found = match call.controller.jobs(selection, true, false) {
+        Ok(page) => page.jobs.first().map(|job| job.id),
+        Err(e) => return call.failed("squall why", &e),
+    };
+    let Some(id) = found else { return call.fail("Invalid job id specified") };
+    let told = match call.controller.ask(&Request::Why { job: id }) {
+        Ok(Answer::Why(told)) => *told,
+        Ok(_) => return call.failed("squall why", &unexpected()),
+        Err(e) => return call.failed("squall why", &e),
+    };
+    let clock = call.clock(call.now);
+    let text = if given.has("json") { format!("{:#}\n", json(&told)) } else { text(&told, &clock) };
+    call.print(&text);
+    Ok(())
+}
+
+fn text(told: &Why, clock: &Clock) -> String {
+    let mut text = String::new();
+    if told.state != JobState::Pending {
+        return format!("Job {} does not wait: it is {}.\n", told.job, words::state(told.state).0);
+    }
+    let reasons: Vec<&str> = told.reasons.iter().map(words::pending_reason).collect();
+    let first = reasons.first().copied().unwrap_or("nothing: it starts soon");
+    let _ = writeln!(text, "Job {} waits. What counts: {first}.", told.job);
+    for reason in &told.reasons {
+        let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
+    }
+    if let Some(begin) = told.begin {
+        let _ = writeln!(text, "Not before: {}", clock.show(begin));
+    }
+    if !told.dependency.is_empty() {
+        let _ = writeln!(text, "Depends on: {}", told.dependency);
+    }
+    for (name, wanted, free) in &told.licenses {
+        let _ = writeln!(text, "License {name}: {wanted} wanted, {free} free");
+    }
+    for partition in &told.partitions {
+        text.push_str(&partition_text(partition));
+    }
+    if told.ahead_total > 0 {
+        let named: Vec<String> = told.ahead.iter().map(ToString::to_string).collect();
+        let more = if told.ahead_total as usize > named.len() { ", …" } else { "" };
+        let jobs = if told.ahead_total == 1 { "job is" } else { "jobs are" };
+        let _ = writeln!(text, "{} {jobs} ahead of it: {}{more}", told.ahead_total, named.join(", "));
+    }
+    if !told.changes.is_empty() {
+        let _ = writeln!(text, "It would fit now with any of:");
+        told.changes.iter().for_each(|change| {
+            let _ = writeln!(text, "  {}", change_text(change));
+        });
+    }
+    text
+}
+
+fn partition_text(partition: &WhyPartition) -> String {
+    let mut text = format!(
+        "Partition {}: needs {} of {} nodes; {}\n",
+        partition.name,
+        partition.nodes_min.max(1),
+        partition.nodes,
+        match (partition.now, partition.empty) {
+            (true, _) => "it would fit now",
+            (false, true) => "it fits when running jobs have ended",
+            (false, false) => "as the nodes are now it fits nowhere, whatever ends",
+        }
+    );
+    for (test, nodes, count) in &partition.tests {
+        let _ = writeln!(text, "  {count:>6} {:<44} {nodes}", test_text(*test));
+    }
+    text
+}
+
+/// What a reason means and what may be done, in a few words.
+fn meaning(reason: &PendingReason) -> &'static str {
+    match reason {
+        PendingReason::Resources => "running jobs hold what it needs",
+        PendingReason::Priority => "others are ahead of it",
+        PendingReason::Dependency => "another job must come first",
+        PendingReason::DependencyNeverSatisfied => "what it depends on can not happen any more: cancel it",
+        PendingReason::BeginTime => "its begin time lies ahead",
+        PendingReason::JobHeldUser => "it is held: scontrol release",
+        PendingReason::JobHeldAdmin => "an operator holds it",
+        PendingReason::JobArrayTaskLimit => "as many tasks of its array run as may",
+        PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
+        PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
+        PendingReason::PartitionDown | PendingReason::PartitionInactive => "its partition starts no jobs now",
+        PendingReason::ReqNodeNotAvail => "the nodes that would do are down, drained or reserved",
+        PendingReason::BadConstraints => "no nodes have what it asks for",
+        PendingReason::Licenses => "other jobs hold its licenses",
+        PendingReason::Reservation => "its reservation has not begun",
+        PendingReason::ReservationDeleted => "its reservation is gone: scontrol update or scancel",
+        _ => "",
+    }
+}
+
+fn test_text(test: NodeTest) -> &'static str {
+    match test {
+        NodeTest::Free => "free for it",
+        NodeTest::Unusable => "down or drained",
+        NodeTest::Silent => "not answering",
+        NodeTest::Excluded => "excluded by --exclude",
+        NodeTest::Reserved => "kept by a reservation",
+        NodeTest::Features => "lack a feature of --constraint",
+        NodeTest::TmpDisk => "have too little scratch space",
+        NodeTest::FewCpus => "have too few CPUs",
+        NodeTest::LittleMemory => "have too little memory",
+        NodeTest::FewGres => "have too few GPUs or other resources",
+        NodeTest::BusyCpus => "CPUs held by jobs",
+        NodeTest::BusyMemory => "memory held by jobs",
+        NodeTest::BusyGres => "GPUs or other resources held by jobs",
+    }
+}
+
+fn change_text(change: &WhyChange) -> String {
+    match change {
+        WhyChange::WithoutNodelist => "no --nodelist".to_owned(),
+        WhyChange::WithoutExclude => "no --exclude".to_owned(),
+        WhyChange::WithoutConstraint => "no --constraint".to_owned(),
+        WhyChange::WithoutExclusive => "no --exclusive".to_owned(),
+        WhyChange::WithoutContiguous => "no --contiguous".to_owned(),
+        WhyChange::WithoutLicenses => "no --licenses".to_owned(),
+        WhyChange::WithoutReservation => "no --reservation".to_owned(),
+        WhyChange::WithoutGres => "no --gres and --gpus".to_owned(),
+        WhyChange::Tasks(tasks) => format!("--ntasks={tasks}"),
+        WhyChange::Nodes(nodes) => format!("--nodes={nodes}"),
+        WhyChange::CpusPerTask(cpus) => format!("--cpus-per-task={cpus}"),
+        WhyChange::Memory(Memory::PerCpuMb(mb)) => format!("--mem-per-cpu={}", format_memory_mb(*mb)),
+        WhyChange::Memory(Memory::PerNodeMb(mb)) => format!("--mem={}", format_memory_mb(*mb)),
+        WhyChange::Memory(Memory::Unset) => "no --mem".to_owned(),
+        WhyChange::TimeLimit(seconds) => format!("--time={}", format_elapsed(*seconds)),
+        WhyChange::Partition(name) => format!("--partition={name}"),
+    }
+}
+
+fn json(told: &Why) -> serde_json::Value {
+    let partition = |one: &WhyPartition| {
+        let tests = one.tests.iter().map(
+            |(test, nodes, count)| serde_json::json!({"test": format!("{test:?}"), "nodes": nodes, "count": count}),
+        );
+        serde_json::json!({
+            "partition": one.name,
+            "nodes": one.nodes,
+            "needs": one.nodes_min,
+            "fits_now": one.now,
+            "fits_when_empty": one.empty,
+            "tests": tests.collect::<Vec<_>>(),
+        })
+    };
+    let licenses = told.licenses.iter();
+    let licenses =
+        licenses.map(|(name, wanted, free)| serde_json::json!({"name": name, "wanted": wanted, "free": free}));
+    serde_json::json!({
+        "job": told.job.to_string(),
+        "state": words::state(told.state).0,
+        "reason": told.reasons.first().map(words::pending_reason),
+        "reasons": told.reasons.iter().map(words::pending_reason).collect::<Vec<_>>(),
+        "not_before": told.begin.map(squall_model::time::Time::secs),
+        "dependency": told.dependency,
+        "licenses": licenses.collect::<Vec<_>>(),
+        "partitions": told.partitions.iter().map(partition).collect::<Vec<_>>(),
+        "ahead": told.ahead.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "ahead_total": told.ahead_total,
+        "changes": told.changes.iter().map(change_text).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::id::JobId;
+    use squall_model::job::{JobState, NodeTest, PendingReason};
+    use squall_model::wire::client::JobName;
+    use squall_model::wire::info::{Why, WhyChange, WhyPartition};
+
+    use super::{json, text};
+    use crate::format::clock::{Clock, Style};
+
+    #[test]
+    fn everything_is_told_the_binding_reason_first() {
+        let name = |id| JobName { id: JobId(id), task: None };
+        let partition = WhyPartition {
+            name: "debug".into(),
+            nodes: 4,
+            nodes_min: 2,
+            now: false,
+            empty: true,
+            tests: vec![(NodeTest::Free, "n4".into(), 1), (NodeTest::BusyGres, "n[1-3]".into(), 3)],
+        };
+        let told = Why {
+            job: name(12),
+            state: JobState::Pending,
+            reasons: vec![PendingReason::Licenses, PendingReason::Resources],
+            licenses: vec![("foo".into(), 2, 1)],
+            partitions: vec![partition],
+            ahead: vec![name(9), name(10)],
+            ahead_total: 7,
+            changes: vec![WhyChange::Nodes(1), WhyChange::Partition("long".into())],
+            ..Why::default()
+        };
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let seen = text(&told, &clock);
+        for part in [
+            "Job 12 waits. What counts: Licenses.",
+            "License foo: 2 wanted, 1 free",
+            "Partition debug: needs 2 of 4 nodes; it fits when running jobs have ended",
+            "     3 GPUs or other resources held by jobs         n[1-3]",
+            "7 jobs are ahead of it: 9, 10, …",
+            "  --nodes=1\n  --partition=long\n",
+        ] {
+            assert!(seen.contains(part), "{part:?} in {seen}");
+        }
+        assert_eq!(json(&told)["reason"], "Licenses");
+        let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
+        assert_eq!(text(&runs, &clock), "Job 3 does not wait: it is RUNNING.\n");
+    }
+}

@@ -1,0 +1,80 @@
+//! Generic resources: each device has one holder, on each node, over restarts and requeues.
+
+use squall_model::config::{Config, NodeConfig};
+use squall_model::gres::{Ask, on_node};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{JobSpec, JobState, Need};
+use squall_model::wire::client::{Answer, Refusal};
+
+use super::driver::{Driver, batch};
+
+fn cluster(nodes: u32, gres: &str) -> Driver {
+    let node = NodeConfig { name: format!("n[1-{nodes}]"), gres: gres.into(), ..NodeConfig::default() };
+    let mut d = Driver::empty(Config { nodes: vec![node], ..Config::default() });
+    (1..=nodes).for_each(|n| d.add_node(&format!("n{n}"), 8));
+    d
+}
+
+fn with(options: &[(&str, &str)], need: Need) -> JobSpec {
+    let gres = options.iter().find(|(name, _)| *name == "gres").map(|(_, value)| (*value).to_owned());
+    let others = options.iter().filter(|(name, _)| *name != "gres");
+    let others = others.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    JobSpec { need: Need { gres, ..need }, others, ..batch() }
+}
+
+/// The GPUs that a job holds on a node.
+fn gpus(d: &Driver, id: JobId, node: u32) -> Vec<usize> {
+    let held = on_node(&d.c.state.grants[&id].job, NodeId(node));
+    held.get("gpu").into_iter().flat_map(squall_model::set::BitSet::iter).collect()
+}
+
+fn refusal(d: &mut Driver, spec: JobSpec) -> Refusal {
+    let key = d.key();
+    let answers = d.submit_with(key, spec);
+    let [Answer::Refused(refusal)] = &answers[..] else { panic!("{answers:?}") };
+    refusal.clone()
+}
+
+#[test]
+fn jobs_on_one_node_hold_different_gpus_and_wait_for_more() {
+    let mut d = cluster(1, "gpu:a100:3,gpu:v100:1");
+    let typed = d.submit(with(&[("gres", "gpu:v100:1")], Need::default()));
+    let two = d.submit(with(&[("gpus-per-node", "2")], Need::default()));
+    let more = d.submit(with(&[("gpus", "2")], Need::default()));
+    assert_eq!((gpus(&d, typed, 0), gpus(&d, two, 0)), (vec![3], vec![0, 1]));
+    assert_eq!(d.state_of(more), Some(JobState::Pending));
+    d.restart();
+    d.register("n1", &[d.attempt(typed), d.attempt(two)]);
+    assert_eq!(d.state_of(more), Some(JobState::Pending), "a restart forgets nothing of what is held");
+    d.finish(two, 0);
+    assert_eq!(gpus(&d, more, 0), [0, 1]);
+    d.finish(typed, 0);
+    d.finish(more, 0);
+    assert!(d.c.state.index.gres[&NodeId(0)].held.is_empty());
+}
+
+#[test]
+fn gpus_of_a_job_and_of_tasks_are_spread_over_nodes() {
+    let mut d = cluster(3, "gpu:4");
+    let six = d.submit(with(&[("gpus", "6")], Need::default()));
+    assert_eq!((gpus(&d, six, 0).len(), gpus(&d, six, 1).len()), (3, 3));
+    let tasks =
+        d.submit(with(&[("gpus-per-task", "2"), ("cpus-per-gpu", "2")], Need { ntasks: Some(2), ..Need::default() }));
+    assert_eq!(gpus(&d, tasks, 2), [0, 1, 2, 3]);
+    let run = d.c.state.jobs[&tasks].run().unwrap();
+    assert_eq!(run.alloc.cpus(), 8, "two for each GPU");
+    let one = d.submit(with(&[("gres", "gpu")], Need::default()));
+    assert_eq!(gpus(&d, one, 0), [3]);
+    assert_eq!(Ask::of_job(&d.c.state.jobs[&tasks].spec).unwrap().totals(1, 2)["gpu"], 4);
+}
+
+#[test]
+fn what_no_node_has_is_refused_in_slurms_words() {
+    let mut d = cluster(2, "gpu:4");
+    let mut refused = |options: &[(&str, &str)]| refusal(&mut d, with(options, Need::default()));
+    assert!(matches!(refused(&[("gres", "fpga:1")]), Refusal::InvalidValue { option, .. } if option == "gres"));
+    assert!(matches!(refused(&[("gpus", "x:y:z")]), Refusal::InvalidValue { option, .. } if option == "gpus"));
+    assert!(matches!(refused(&[("gpus-per-node", "5")]), Refusal::NodeConfigNotAvailable(_)));
+    assert!(matches!(refused(&[("gpus", "9")]), Refusal::NodeConfigNotAvailable(_)));
+    assert!(matches!(refused(&[("gpus-per-socket", "1")]), Refusal::NotSupported(_)));
+}

@@ -1,0 +1,389 @@
+//! Generic resources such as GPUs: what nodes have, what jobs ask for, which of them a job or step holds.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, GresConfig};
+use crate::duration::parse_memory_mb;
+use crate::hostlist;
+use crate::job::{JobSpec, Need};
+use crate::limits::GRES_PER_NODE_MAX;
+use crate::set::{CoreSet, NodeSet};
+
+/// So many of a name: `gpu:2`, or of one type of it: `gpu:a100:2`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count {
+    /// `gpu`.
+    pub name: String,
+    /// `a100`; None: any.
+    pub model: Option<String>,
+    /// How many.
+    pub count: u32,
+}
+
+/// Reads `gpu:2,gpu:a100:1,fpga`. None: that is no such list.
+pub fn parse(text: &str) -> Option<Vec<Count>> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
+    words.map(|word| count(word.trim_start_matches("gres:").trim_start_matches("gres/"))).collect()
+}
+
+fn count(word: &str) -> Option<Count> {
+    let word = word.split('(').next()?;
+    let (name, rest) = word.split_once([':', '=']).map_or((word, None), |(name, rest)| (name, Some(rest)));
+    let (model, count) = match rest.map(|rest| (rest, rest.rsplit_once([':', '=']))) {
+        None => (None, 1),
+        Some((_, Some((model, number)))) => (Some(model), number.parse().ok()?),
+        Some((rest, None)) if rest.starts_with(|c: char| c.is_ascii_digit() || c == '-') => (None, rest.parse().ok()?),
+        Some((rest, None)) => (Some(rest), 1),
+    };
+    let fine = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "_-.".contains(c));
+    let valid = fine(name) && model.is_none_or(fine);
+    valid.then(|| Count { name: name.to_owned(), model: model.map(str::to_owned), count })
+}
+
+/// What a job or step asks for, with all options together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ask {
+    /// `--gres`, `--gpus-per-node`: on each node.
+    pub per_node: Vec<Count>,
+    /// `--gpus`: over all nodes.
+    pub per_job: Vec<Count>,
+    /// `--gpus-per-task`: for each task.
+    pub per_task: Vec<Count>,
+    /// `--cpus-per-gpu`.
+    pub cpus_per_gpu: u32,
+    /// `--mem-per-gpu`, MiB.
+    pub mem_per_gpu_mb: u64,
+}
+
+impl Ask {
+    /// What a job asks for. The error names the option that can't be understood.
+    pub fn of_job(spec: &JobSpec) -> Result<Self, &'static str> {
+        Self::of(&spec.need, &spec.others)
+    }
+
+    /// From the options by their long names.
+    pub fn of(need: &Need, others: &[(String, String)]) -> Result<Self, &'static str> {
+        let mut ask = Self::default();
+        if let Some(text) = &need.gres {
+            ask.per_node = parse(text).ok_or("gres")?;
+        }
+        for (option, value) in others {
+            match option.as_str() {
+                "gpus" => ask.per_job = gpus(value).ok_or("gpus")?,
+                "gpus-per-node" => ask.per_node.extend(gpus(value).ok_or("gpus-per-node")?),
+                "gpus-per-task" => ask.per_task = gpus(value).ok_or("gpus-per-task")?,
+                "cpus-per-gpu" => ask.cpus_per_gpu = value.parse().map_err(|_| "cpus-per-gpu")?,
+                "mem-per-gpu" => ask.mem_per_gpu_mb = parse_memory_mb(value).map_err(|_| "mem-per-gpu")?,
+                _ => {}
+            }
+        }
+        for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
+            list.retain(|asked| asked.count > 0);
+        }
+        // `--gpus-per-task` says how many there are for each; a total beside it says the same.
+        if !ask.per_task.is_empty() {
+            ask.per_job.clear();
+        }
+        Ok(ask)
+    }
+
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.per_node.is_empty() && self.per_job.is_empty() && self.per_task.is_empty()
+    }
+
+    /// Every count that is asked for.
+    pub fn counts(&self) -> impl Iterator<Item = &Count> {
+        self.per_node.iter().chain(&self.per_job).chain(&self.per_task)
+    }
+
+    /// What the node at a place among `nodes` must give, for so many tasks there.
+    pub fn on_node(&self, place: u32, nodes: u32, tasks: u32) -> Vec<Count> {
+        let share = |total: u32| total / nodes.max(1) + u32::from(place < total % nodes.max(1));
+        let each = self.per_node.iter().cloned();
+        let of_job = self.per_job.iter().map(|asked| Count { count: share(asked.count), ..asked.clone() });
+        let of_tasks = self.per_task.iter().map(|asked| Count { count: asked.count * tasks, ..asked.clone() });
+        // Types first: what may be any takes what is left.
+        let mut all: Vec<Count> = each.chain(of_job).chain(of_tasks).filter(|asked| asked.count > 0).collect();
+        all.sort_by_key(|asked| asked.model.is_none());
+        all
+    }
+
+    /// How many of each name a job has over so many nodes and tasks: `gres/gpu=4` in lists of trackable resources.
+    pub fn totals(&self, nodes: u32, tasks: u32) -> BTreeMap<String, u32> {
+        let mut totals = BTreeMap::new();
+        let scaled = [(&self.per_node, nodes), (&self.per_job, 1), (&self.per_task, tasks)];
+        for (asked, times) in scaled.into_iter().flat_map(|(list, times)| list.iter().map(move |one| (one, times))) {
+            *totals.entry(asked.name.clone()).or_default() += asked.count.saturating_mul(times);
+        }
+        totals
+    }
+}
+
+/// `4`, `a100:2`, `a100:2,v100:1`.
+fn gpus(value: &str) -> Option<Vec<Count>> {
+    let words = value.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");
+    words.map(|word| count(&format!("gpu:{}", word.trim_start_matches("gpu:")))).collect()
+}
+
+/// Devices of one name and type on a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// `gpu`.
+    pub name: String,
+    /// `a100`.
+    pub model: Option<String>,
+    /// Their indices among the node's devices of that name.
+    pub indices: Range<usize>,
+    /// Cores that are near them; empty: all.
+    pub cores: CoreSet,
+}
+
+/// What a node has, and what of it is held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeGres {
+    /// By name in the configuration's order.
+    pub kinds: Vec<Kind>,
+    /// Indices that jobs hold, by name.
+    pub held: BTreeMap<String, CoreSet>,
+}
+
+impl NodeGres {
+    /// What the configuration says of a node; None: it has none.
+    pub fn of(config: &Config, node: &str) -> Option<Self> {
+        let entry = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, node));
+        let counts = entry.and_then(|entry| parse(&entry.gres)).unwrap_or_default();
+        let lines = || {
+            let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
+            config.gres.iter().filter(applies)
+        };
+        let mut all = Self::default();
+        if counts.is_empty() {
+            lines().for_each(|line| all.add(&line.name, line.model(), line.devices(), line.near()));
+        }
+        for Count { name, model, count } in counts {
+            let mut left = count;
+            for line in lines().filter(|line| line.name == name && (model.is_none() || line.model() == model)) {
+                let here = line.devices().min(left);
+                all.add(&name, line.model().or_else(|| model.clone()), here, line.near());
+                left -= here;
+            }
+            all.add(&name, model, left, CoreSet::new());
+        }
+        (!all.kinds.is_empty()).then_some(all)
+    }
+
+    fn add(&mut self, name: &str, model: Option<String>, count: u32, cores: CoreSet) {
+        let first = self.kinds.iter().filter(|kind| kind.name == name).map(|kind| kind.indices.end).max().unwrap_or(0);
+        let indices = first..first + (count as usize).min(GRES_PER_NODE_MAX - first.min(GRES_PER_NODE_MAX));
+        if !indices.is_empty() {
+            self.kinds.push(Kind { name: name.to_owned(), model, indices, cores });
+        }
+    }
+
+    /// Free devices that will do, those near `cores` first.
+    fn free(&self, asked: &Count, cores: &CoreSet) -> impl Iterator<Item = usize> {
+        let held = self.held.get(&asked.name);
+        let fits = |kind: &&Kind| kind.name == asked.name && (asked.model.is_none() || kind.model == asked.model);
+        let (near, far): (Vec<&Kind>, Vec<&Kind>) =
+            self.kinds.iter().filter(fits).partition(|kind| kind.cores.is_empty() || !kind.cores.is_disjoint(cores));
+        let ranges: Vec<Range<usize>> = near.into_iter().chain(far).map(|kind| kind.indices.clone()).collect();
+        let all = ranges.into_iter().flatten();
+        all.filter(|index| held.is_none_or(|held| !held.contains(*index))).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Takes what is asked for, or nothing: by name, which.
+    pub fn take(&mut self, wanted: &[Count], cores: &CoreSet) -> Option<BTreeMap<String, CoreSet>> {
+        let mut taken: BTreeMap<String, CoreSet> = BTreeMap::new();
+        let before = self.held.clone();
+        for asked in wanted {
+            let indices: CoreSet = self.free(asked, cores).take(asked.count as usize).collect();
+            if indices.len() < asked.count as usize {
+                self.held = before;
+                return None;
+            }
+            self.held.entry(asked.name.clone()).or_default().union_with(&indices);
+            taken.entry(asked.name.clone()).or_default().union_with(&indices);
+        }
+        Some(taken)
+    }
+
+    /// How many of the tasks that ask for so much each there are devices for, beside what the node must give anyway;
+    /// None: not even for that.
+    pub fn tasks(&self, per_node: &[Count], per_task: &[Count]) -> Option<u32> {
+        let mut rest = self.clone();
+        rest.take(per_node, &CoreSet::new())?;
+        let most = |asked: &Count| rest.free(asked, &CoreSet::new()).count() as u32 / asked.count.max(1);
+        Some(per_task.iter().map(most).min().unwrap_or(u32::MAX))
+    }
+
+    /// As if nothing were held.
+    #[must_use]
+    pub fn vacant(&self) -> Self {
+        Self { kinds: self.kinds.clone(), held: BTreeMap::new() }
+    }
+
+    /// `gpu:a100:4,fpga:1`.
+    pub fn text(&self) -> String {
+        self.list(|kind, _| (kind.indices.len(), String::new()))
+    }
+
+    /// `gpu:a100:2(IDX:0-1)`.
+    pub fn used_text(&self) -> String {
+        self.list(|kind, held| {
+            let here: CoreSet = held.iter().filter(|index| kind.indices.contains(index)).collect();
+            (here.len(), format!("(IDX:{})", index_text(&here)))
+        })
+    }
+
+    fn list(&self, tell: impl Fn(&Kind, &CoreSet) -> (usize, String)) -> String {
+        let none = CoreSet::new();
+        let mut words: Vec<(String, usize, String)> = Vec::new();
+        for kind in &self.kinds {
+            let model = kind.model.as_ref().map(|model| format!(":{model}")).unwrap_or_default();
+            let (count, more) = tell(kind, self.held.get(&kind.name).unwrap_or(&none));
+            words.push((format!("{}{model}", kind.name), count, more));
+        }
+        let words: Vec<String> = words.into_iter().map(|(name, count, more)| format!("{name}:{count}{more}")).collect();
+        words.join(",")
+    }
+}
+
+/// `0-1,3`; `N/A` for none.
+pub fn index_text(indices: &CoreSet) -> String {
+    let list = indices.iter().map(|index| index as u32).collect::<crate::set::IndexSet>().to_string();
+    if list.is_empty() { "N/A".to_owned() } else { list }
+}
+
+/// The same devices on each node of a set, held by a job or step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The nodes.
+    pub nodes: NodeSet,
+    /// `gpu`.
+    pub name: String,
+    /// Which of each node's devices of that name.
+    pub indices: CoreSet,
+}
+
+/// Adds a node's devices, joining an existing grant where they are the same.
+pub fn grant(grants: &mut Vec<Grant>, node: crate::id::NodeId, taken: BTreeMap<String, CoreSet>) {
+    for (name, indices) in taken {
+        match grants.iter_mut().find(|grant| grant.name == name && grant.indices == indices) {
+            Some(grant) => {
+                grant.nodes.insert(node);
+            }
+            None => grants.push(Grant { nodes: NodeSet::one(node), name, indices }),
+        }
+    }
+}
+
+/// What of these is on a node, by name.
+pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, CoreSet> {
+    let mut all: BTreeMap<String, CoreSet> = BTreeMap::new();
+    for grant in grants.iter().filter(|grant| grant.nodes.contains(node)) {
+        all.entry(grant.name.clone()).or_default().union_with(&grant.indices);
+    }
+    all
+}
+
+/// Reads a `gres.conf`: lines of `Key=Value`, as Slurm has them. The error names the line.
+pub fn parse_conf(text: &str) -> Result<Vec<GresConfig>, String> {
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let mut entry = GresConfig::default();
+        for word in line.split_whitespace() {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("line {number}: `{word}`: use KEY=VALUE"))?;
+            let value = value.to_owned();
+            match key.to_ascii_lowercase().as_str() {
+                "nodename" => entry.node_name = value,
+                "name" => entry.name = value,
+                "type" => entry.kind = value,
+                "file" | "multiplefiles" => entry.file = value,
+                "count" => entry.count = value.parse().map_err(|_| format!("line {number}: `{word}`: no number"))?,
+                "cores" | "cpus" => entry.cores = value,
+                "autodetect" if value.eq_ignore_ascii_case("off") => {}
+                "autodetect" => {
+                    return Err(format!("line {number}: devices are not looked for; name them: Name=gpu Count=N"));
+                }
+                "flags" | "links" => {}
+                _ => {
+                    return Err(format!(
+                        "line {number}: `{key}` is not known; use NodeName, Name, Type, File, Count, Cores"
+                    ));
+                }
+            }
+        }
+        if !entry.name.is_empty() {
+            entry.check().map_err(|problem| format!("line {number}: {problem}"))?;
+            all.push(entry);
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ask, Count, NodeGres, parse, parse_conf};
+    use crate::config::{Config, NodeConfig};
+    use crate::job::Need;
+    use crate::set::CoreSet;
+
+    fn counts(name: &str, model: Option<&str>, count: u32) -> Count {
+        Count { name: name.into(), model: model.map(str::to_owned), count }
+    }
+
+    #[test]
+    fn names_types_and_counts_are_told_apart() {
+        let all = parse("gpu:2,gpu:a100:1,fpga,gpu:v100,gres:x:3").expect("it is a list");
+        let expected = [
+            counts("gpu", None, 2),
+            counts("gpu", Some("a100"), 1),
+            counts("fpga", None, 1),
+            counts("gpu", Some("v100"), 1),
+            counts("x", None, 3),
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(parse("none"), Some(vec![]));
+        for wrong in ["gpu:", "gpu:a:b", ":2", "gpu:-1", "g u:1"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn options_add_up_to_what_nodes_give() {
+        let others = [("gpus".to_owned(), "5".to_owned())];
+        let ask = Ask::of(&Need::default(), &others).expect("it is understood");
+        let shares: Vec<u32> = (0..2).map(|place| ask.on_node(place, 2, 1)[0].count).collect();
+        assert_eq!((shares, ask.totals(2, 2)["gpu"]), (vec![3, 2], 5));
+        let others = [("gpus-per-task".to_owned(), "a100:2".to_owned())];
+        let ask = Ask::of(&Need::default(), &others).expect("it is understood");
+        assert_eq!(ask.on_node(0, 1, 3), [counts("gpu", Some("a100"), 6)]);
+    }
+
+    #[test]
+    fn lines_of_a_gres_conf_give_types_and_cores() {
+        let lines = "# ours\nNodeName=n[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0-1\nName=gpu Type=v100 Count=1 Cores=2,3";
+        let gres = parse_conf(lines).expect("it is one");
+        let node = NodeConfig { name: "n[1-3]".into(), gres: "gpu:3".into(), ..NodeConfig::default() };
+        let config = Config { nodes: vec![node], gres, ..Config::default() };
+        let mut n1 = NodeGres::of(&config, "n1").expect("it has some");
+        assert_eq!(n1.text(), "gpu:a100:2,gpu:v100:1");
+        assert_eq!(NodeGres::of(&config, "n3").expect("it has some").text(), "gpu:v100:1,gpu:2");
+        let near: CoreSet = [2].into_iter().collect();
+        let taken = n1.take(&[counts("gpu", None, 1)], &near).expect("there is one");
+        assert_eq!(taken["gpu"].iter().collect::<Vec<_>>(), [2], "the one beside the core");
+        assert_eq!(n1.used_text(), "gpu:a100:0(IDX:N/A),gpu:v100:1(IDX:2)");
+        assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
+        assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
+        assert!(parse_conf("Name=gpu\nAutoDetect=nvml").unwrap_err().starts_with("line 2"));
+        assert!(parse_conf("Name=gpu Foo=1").unwrap_err().contains("`Foo`"));
+    }
+}

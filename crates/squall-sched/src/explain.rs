@@ -1,0 +1,99 @@
+//! Why a job does not start: the same tests as placement makes, node by node.
+
+use std::collections::BTreeMap;
+
+use squall_model::gres;
+use squall_model::id::NodeId;
+use squall_model::job::{NodeTest, PendingReason};
+use squall_model::resource::Memory;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+
+use crate::nodes::{fitting, licensed};
+use crate::place::{Condition, capacity, fits};
+use crate::request::Request;
+use crate::scratch::Scratch;
+use crate::view::{Bars, Candidate, View};
+
+/// How a job stands in one partition, whoever is ahead of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explained {
+    /// It would start now if nobody were ahead.
+    pub now: bool,
+    /// It would start if nothing ran.
+    pub empty: bool,
+    /// What keeps it from every node alike.
+    pub reasons: Vec<PendingReason>,
+    /// How many nodes it needs at least.
+    pub nodes_min: u32,
+    /// The partition's nodes by the first test that each fails, or by having passed all.
+    pub nodes: BTreeMap<NodeTest, NodeSet>,
+}
+
+/// Makes all tests for a job in a partition.
+pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at: usize, now: Time) -> Explained {
+    scratch.reset(view, now);
+    let partition = view.partition(at);
+    let mut told = Explained::default();
+    let request = match fitting(&partition, job) {
+        Ok(request) => request,
+        Err(reason) => {
+            told.reasons.push(reason);
+            return told;
+        }
+    };
+    told.nodes_min = request.nodes_min;
+    let barred = match view.bars(job, at, now) {
+        Bars::Open => NodeSet::new(),
+        Bars::Barred(nodes) => nodes,
+        Bars::Waits(reason) => {
+            told.reasons.push(reason);
+            NodeSet::new()
+        }
+    };
+    if !licensed(view, scratch, &request) {
+        told.reasons.push(PendingReason::Licenses);
+    }
+    for id in partition.nodes.iter() {
+        let test = match () {
+            () if request.excluded.contains(id) => NodeTest::Excluded,
+            () if barred.contains(id) => NodeTest::Reserved,
+            () => first_failed(view, scratch, &request, id),
+        };
+        told.nodes.entry(test).or_default().insert(id);
+    }
+    let mut open = request.clone().into_owned();
+    open.excluded.union_with(&barred);
+    told.empty = fits(view, scratch, &open, partition.nodes, Condition::Empty);
+    told.now = told.reasons.is_empty() && fits(view, scratch, &open, partition.nodes, Condition::Now);
+    told
+}
+
+/// The first test that a node fails.
+fn first_failed(view: &impl View, scratch: &Scratch, request: &Request, id: NodeId) -> NodeTest {
+    let node = view.node(id);
+    if !node.usable {
+        return NodeTest::Unusable;
+    }
+    if request.constraint.as_ref().is_some_and(|wanted| !wanted.holds(&node.hardware.features)) {
+        return NodeTest::Features;
+    }
+    if node.hardware.tmp_disk_mb < request.tmp_disk_mb {
+        return NodeTest::TmpDisk;
+    }
+    // What is asked for over all nodes needs one of it here at least.
+    let request = if request.gres.per_job.is_empty() { request.clone() } else { request.on_nodes(request.nodes_max) };
+    let cores_only = Request { memory: Memory::Unset, gres: gres::Ask::default(), ..request.clone() };
+    let no_gres = Request { gres: gres::Ask::default(), ..request.clone() };
+    let room = |request: &Request, condition| capacity(view, scratch, request, id, condition) > 0;
+    match () {
+        () if !room(&cores_only, Condition::Empty) => NodeTest::FewCpus,
+        () if !room(&no_gres, Condition::Empty) => NodeTest::LittleMemory,
+        () if !room(&request, Condition::Empty) => NodeTest::FewGres,
+        () if !room(&cores_only, Condition::Now) => NodeTest::BusyCpus,
+        () if !room(&no_gres, Condition::Now) => NodeTest::BusyMemory,
+        () if !room(&request, Condition::Now) => NodeTest::BusyGres,
+        () if !view.open().contains(id) => NodeTest::Silent,
+        () => NodeTest::Free,
+    }
+}
