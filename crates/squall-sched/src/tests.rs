@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
-use squall_model::gres;
+use squall_model::config::{Config, NodeConfig};
+use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Need, PendingReason};
 use squall_model::resource::{Alloc, Hardware, Memory};
@@ -17,7 +18,9 @@ use crate::policy::{Discipline, Rules};
 use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::Wish;
-use crate::view::{Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Single, View};
+use crate::view::{
+    Bars, Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Single, View,
+};
 
 /// A pretended node.
 #[derive(Clone, Debug)]
@@ -46,6 +49,7 @@ struct Job {
 struct Run {
     end: Time,
     alloc: Alloc,
+    gres: Vec<Grant>,
     nodes: NodeSet,
 }
 
@@ -64,6 +68,10 @@ struct Cluster {
     partitions: Vec<Partition>,
     open: NodeSet,
     runs: Vec<Run>,
+    /// GPUs of its nodes, if they have some.
+    gpus: Vec<NodeGres>,
+    /// From when until when nodes are reserved for others.
+    reserved: Vec<(Time, Time, NodeSet)>,
 }
 
 /// When plans are made.
@@ -79,7 +87,14 @@ impl Cluster {
         };
         let all: NodeSet = (0..cpus.len() as u32).map(NodeId).collect();
         let partitions = vec![Partition { nodes: all.clone(), tier: 1, jobs: Vec::new() }];
-        Self { nodes: cpus.iter().map(node).collect(), partitions, open: all, runs: Vec::new() }
+        Self {
+            nodes: cpus.iter().map(node).collect(),
+            partitions,
+            open: all,
+            runs: Vec::new(),
+            gpus: Vec::new(),
+            reserved: Vec::new(),
+        }
     }
     fn queue(mut self, needs: Vec<Need>) -> Self {
         let jobs = needs.into_iter().enumerate();
@@ -110,8 +125,28 @@ impl Cluster {
         }
         let mut alloc = Alloc::default();
         alloc.push(NodeId(node), cores, 0);
-        self.runs.push(Run { end: NOW + Span::from_secs(seconds), alloc, nodes: NodeSet::one(NodeId(node)) });
+        let (end, nodes) = (NOW + Span::from_secs(seconds), NodeSet::one(NodeId(node)));
+        self.runs.push(Run { end, alloc, gres: Vec::new(), nodes });
         self.runs.sort_by_key(|run| run.end);
+        self
+    }
+    /// Each node has so many GPUs, of which what runs on it holds one each.
+    fn with_gpus(mut self, count: u32) -> Self {
+        let node = NodeConfig { name: "n".to_owned(), gres: format!("gpu:{count}"), ..NodeConfig::default() };
+        let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n").unwrap();
+        self.gpus = vec![node; self.nodes.len()];
+        for run in &mut self.runs {
+            let node = run.nodes.first().unwrap();
+            let one = gres::parse("gpu:1").unwrap();
+            let taken = self.gpus[node.index()].take(&one, &CoreSet::new()).unwrap();
+            gres::grant(&mut run.gres, node, taken);
+        }
+        self
+    }
+    /// A node is reserved for others.
+    fn reserve(mut self, node: u32, from_s: u64, until_s: u64) -> Self {
+        let at = |seconds| NOW + Span::from_secs(seconds);
+        self.reserved.push((at(from_s), at(until_s), NodeSet::one(NodeId(node))));
         self
     }
     /// Time limits of the first partition's jobs.
@@ -183,7 +218,7 @@ impl View for Cluster {
         PartitionView { nodes, tier: *tier, nodes_min: 1, nodes_max: None, time_max_s, time_default_s, starts: true }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, gres: &[], left: &run.nodes })
+        self.runs.iter().map(|run| End { time: run.end, alloc: &run.alloc, gres: &run.gres, left: &run.nodes })
     }
     fn node(&self, id: NodeId) -> NodeView<'_> {
         let Node { hardware, cores, memory_mb, usable } = &self.nodes[id.index()];
@@ -191,6 +226,20 @@ impl View for Cluster {
     }
     fn open(&self) -> &NodeSet {
         &self.open
+    }
+    fn gres(&self, id: NodeId) -> Option<&NodeGres> {
+        self.gpus.get(id.index())
+    }
+    fn bars(&self, job: &Candidate<'_>, _: usize, time: Time) -> Bars {
+        let end = time + Span::from_secs(job.time_limit_s.flatten().unwrap());
+        let mut barred = NodeSet::new();
+        for (_, _, nodes) in self.reserved.iter().filter(|(from, until, _)| *from < end && time < *until) {
+            barred.union_with(nodes);
+        }
+        Bars::Barred(barred)
+    }
+    fn turns(&self) -> impl Iterator<Item = Time> {
+        self.reserved.iter().flat_map(|(from, until, _)| [*from, *until])
     }
 }
 
@@ -255,9 +304,9 @@ fn memory_counts() {
     assert_eq!(cluster.clone().queue(vec![per_node(500), per_node(500)]).started().len(), 2);
     let per_cpu = Need { memory: Memory::PerCpuMb(300), ..tasks(3) };
     let plan = cluster.clone().queue(vec![per_cpu]).plan();
-    assert_eq!(plan.starts[0].alloc.memory_mb(), 900);
+    assert_eq!(plan.starts[0].given.alloc.memory_mb(), 900);
     let all = cluster.queue(vec![per_node(0), per_node(1)]).plan();
-    assert_eq!((all.starts.len(), all.starts[0].alloc.memory_mb()), (1, 1000));
+    assert_eq!((all.starts.len(), all.starts[0].given.alloc.memory_mb()), (1, 1000));
 }
 
 #[test]
@@ -327,6 +376,49 @@ fn memory_is_kept_too() {
         cluster.backfilled()
     };
     assert_eq!(queue(vec![mb(600, 2), mb(400, 1)], &[10, 60]), (vec![2], vec![(1, 50)]), "on the other node");
+}
+
+#[test]
+fn gpus_are_kept_too() {
+    let gpus = |count: u32| Need { gres: Some(format!("gpu:{count}")), ..tasks(1) };
+    let busy = Cluster::new(&[4, 4]).run(0, 1, 50).run(1, 1, 90).with_gpus(2);
+    let queue = |needs: Vec<Need>, limits: &[u64]| busy.clone().queue(needs).limits(limits);
+    // The first gets both of the first node in 50 s: who takes one of them until then must have ended.
+    let waits = queue(vec![gpus(2), gpus(1), gpus(1), tasks(1)], &[10, 60, 40, 1000]);
+    assert_eq!(waits.backfilled(), (vec![2, 3, 4], vec![(1, 50)]));
+    let plan = waits.plan_by(Discipline::Easy, &mut Scratch::default());
+    let got =
+        plan.starts.iter().map(|start| start.given.gres.first().map(|grant| (grant.nodes.clone(), &grant.indices)));
+    let second: CoreSet = std::iter::once(1).collect();
+    let node = |number| NodeSet::one(NodeId(number));
+    assert_eq!(got.collect::<Vec<_>>(), [Some((node(1), &second)), Some((node(0), &second)), None]);
+    assert_eq!(queue(vec![gpus(2), gpus(1), gpus(1)], &[10, 60, 60]).backfilled(), (vec![2], vec![(1, 50)]));
+    // What this pass gives away comes back, too; and nobody waits for more than there are.
+    let free = Cluster::new(&[4]).with_gpus(2).queue(vec![gpus(2), gpus(1)]).limits(&[30, 10]);
+    assert_eq!(free.backfilled(), (vec![1], vec![]));
+    let plan = free.plan_by(Discipline::Conservative, &mut Scratch::default());
+    assert_eq!(plan.reserved.iter().map(|kept| kept.time.since(NOW).secs()).collect::<Vec<_>>(), [30]);
+    let free = Cluster::new(&[4]).with_gpus(2).queue(vec![gpus(3), gpus(1)]);
+    assert_eq!(free.plan().skips.iter().map(|skip| skip.item.id.0).collect::<Vec<_>>(), [1]);
+    assert_eq!(free.backfilled(), (vec![2], vec![]));
+}
+
+#[test]
+fn nothing_runs_into_a_reservation_and_the_first_waits_until_it_is_over() {
+    let four = || tasks(4);
+    let cluster = Cluster::new(&[4, 4]).reserve(0, 100, 200);
+    let started = |limits: &[u64]| cluster.clone().queue(limits.iter().map(|_| four()).collect()).limits(limits);
+    assert_eq!(started(&[100, 101]).backfilled(), (vec![1, 2], vec![]), "one up to it, one beside it");
+    assert_eq!(started(&[101, 101, 50]).backfilled(), (vec![1, 3], vec![(2, 101)]), "before it, on its node");
+    // Both nodes are free at 95 s, but not for 10 s.
+    let both = Need { nodes_min: Some(2), ..tasks(8) };
+    let busy = cluster.clone().run(1, 4, 95).queue(vec![both, four(), four()]).limits(&[10, 90, 90]);
+    assert_eq!(busy.backfilled(), (vec![2], vec![(1, 200)]));
+    // Who finds no place because of it holds up nobody.
+    let narrow = Cluster::new(&[4]).reserve(0, 100, 200).queue(vec![four(), four()]).limits(&[101, 100]);
+    let plan = narrow.plan();
+    assert_eq!(plan.skips.iter().map(|skip| skip.reason.clone()).collect::<Vec<_>>(), [PendingReason::ReqNodeNotAvail]);
+    assert_eq!(plan.starts.iter().map(|start| start.item.id.0).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
