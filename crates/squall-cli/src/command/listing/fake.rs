@@ -63,7 +63,6 @@ impl Controller for Fake {
                 }
                 Answer::Done
             }
-            Request::Licenses => Answer::Licenses(Vec::new()),
             Request::Reservations => Answer::Reservations(Vec::new()),
             Request::Diag { .. } => Answer::Diag(Box::new(self.diag.clone())),
             _ if self.answers.is_empty() => Answer::Done,
