@@ -23,6 +23,13 @@ pub struct Count {
     pub count: u32,
 }
 
+impl Count {
+    /// What is counted: `gpu`, `gpu:a100`.
+    pub fn kind(&self) -> String {
+        self.model.as_ref().map_or_else(|| self.name.clone(), |model| format!("{}:{model}", self.name))
+    }
+}
+
 /// Reads `gpu:2,gpu:a100:1,fpga`. None: that is no such list.
 pub fn parse(text: &str) -> Option<Vec<Count>> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "none");

@@ -472,6 +472,8 @@ pub enum NodeTest {
     Unusable,
     /// It does not answer at present.
     Silent,
+    /// `--nodelist` names all nodes of the job, and not this one.
+    Unlisted,
     /// `--exclude` names it, or the job's launch failed there.
     Excluded,
     /// A reservation keeps it.

@@ -18,8 +18,8 @@ use crate::view::{Bars, Candidate, View};
 /// How a job stands in one partition, whoever is ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explained {
-    /// It would start now if nobody were ahead.
-    pub now: bool,
+    /// There is room for it now, whoever is ahead and whatever else it waits for.
+    pub room: bool,
     /// It would start if nothing ran.
     pub empty: bool,
     /// What keeps it from every node alike.
@@ -28,6 +28,13 @@ pub struct Explained {
     pub nodes_min: u32,
     /// The partition's nodes by the first test that each fails, or by having passed all.
     pub nodes: BTreeMap<NodeTest, NodeSet>,
+}
+
+impl Explained {
+    /// Whether it would start now if nobody were ahead.
+    pub fn now(&self) -> bool {
+        self.room && self.reasons.is_empty()
+    }
 }
 
 /// Makes all tests for a job in a partition.
@@ -56,6 +63,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     }
     for id in partition.nodes.iter() {
         let test = match () {
+            () if !listed(&request, id) => NodeTest::Unlisted,
             () if request.excluded.contains(id) => NodeTest::Excluded,
             () if barred.contains(id) => NodeTest::Reserved,
             () => first_failed(view, scratch, &request, id),
@@ -65,8 +73,13 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     let mut open = request.clone().into_owned();
     open.excluded.union_with(&barred);
     told.empty = fits(view, scratch, &open, partition.nodes, Condition::Empty);
-    told.now = told.reasons.is_empty() && fits(view, scratch, &open, partition.nodes, Condition::Now);
+    told.room = fits(view, scratch, &open, partition.nodes, Condition::Now);
     told
+}
+
+/// Whether a node may be one of the job's: not where it names as many as it wants.
+fn listed(request: &Request, id: NodeId) -> bool {
+    request.required.contains(id) || request.required.len() < request.nodes_max as usize
 }
 
 /// The first test that a node fails.

@@ -75,6 +75,9 @@ fn text(told: &Why, clock: &Clock) -> String {
     for (name, wanted, free) in &told.licenses {
         let _ = writeln!(text, "License {name}: {wanted} wanted, {free} free");
     }
+    for (name, start, end) in &told.reservations {
+        let _ = writeln!(text, "Reservation {name}: {} to {}", clock.show(*start), clock.show(*end));
+    }
     for partition in &told.partitions {
         text.push_str(&partition_text(partition));
     }
@@ -99,10 +102,10 @@ fn partition_text(partition: &WhyPartition) -> String {
         partition.name,
         partition.nodes_min.max(1),
         partition.nodes,
-        match (partition.now, partition.empty) {
-            (true, _) => "it would fit now",
+        match (partition.room, partition.empty) {
+            (true, _) => "there is room for it now",
             (false, true) => "it fits when running jobs have ended",
-            (false, false) => "as the nodes are now it fits nowhere, whatever ends",
+            (false, false) => "there is no room, whatever jobs end",
         }
     );
     for (test, nodes, count) in &partition.tests {
@@ -139,6 +142,7 @@ fn test_text(test: NodeTest) -> &'static str {
         NodeTest::Free => "free for it",
         NodeTest::Unusable => "down or drained",
         NodeTest::Silent => "not answering",
+        NodeTest::Unlisted => "not named by --nodelist",
         NodeTest::Excluded => "excluded by --exclude",
         NodeTest::Reserved => "kept by a reservation",
         NodeTest::Features => "lack a feature of --constraint",
@@ -182,14 +186,17 @@ fn json(told: &Why) -> serde_json::Value {
             "partition": one.name,
             "nodes": one.nodes,
             "needs": one.nodes_min,
-            "fits_now": one.now,
-            "fits_when_empty": one.empty,
+            "room_now": one.room,
+            "room_when_empty": one.empty,
             "tests": tests.collect::<Vec<_>>(),
         })
     };
     let licenses = told.licenses.iter();
     let licenses =
         licenses.map(|(name, wanted, free)| serde_json::json!({"name": name, "wanted": wanted, "free": free}));
+    let reservations = told.reservations.iter().map(
+        |(name, start, end)| serde_json::json!({"name": name, "start_time": start.secs(), "end_time": end.secs()}),
+    );
     serde_json::json!({
         "job": told.job.to_string(),
         "state": words::state(told.state).0,
@@ -198,6 +205,7 @@ fn json(told: &Why) -> serde_json::Value {
         "not_before": told.begin.map(squall_model::time::Time::secs),
         "dependency": told.dependency,
         "licenses": licenses.collect::<Vec<_>>(),
+        "reservations": reservations.collect::<Vec<_>>(),
         "partitions": told.partitions.iter().map(partition).collect::<Vec<_>>(),
         "ahead": told.ahead.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "ahead_total": told.ahead_total,
@@ -222,7 +230,7 @@ mod tests {
             name: "debug".into(),
             nodes: 4,
             nodes_min: 2,
-            now: false,
+            room: false,
             empty: true,
             tests: vec![(NodeTest::Free, "n4".into(), 1), (NodeTest::BusyGres, "n[1-3]".into(), 3)],
         };
@@ -231,6 +239,7 @@ mod tests {
             state: JobState::Pending,
             reasons: vec![PendingReason::Licenses, PendingReason::Resources],
             licenses: vec![("foo".into(), 2, 1)],
+            reservations: vec![("maint".into(), squall_model::time::Time(0), squall_model::time::Time::from_secs(60))],
             partitions: vec![partition],
             ahead: vec![name(9), name(10)],
             ahead_total: 7,
@@ -242,6 +251,7 @@ mod tests {
         for part in [
             "Job 12 waits. What counts: Licenses.",
             "License foo: 2 wanted, 1 free",
+            "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
             "Partition debug: needs 2 of 4 nodes; it fits when running jobs have ended",
             "     3 GPUs or other resources held by jobs         n[1-3]",
             "7 jobs are ahead of it: 9, 10, …",

@@ -45,7 +45,10 @@ impl Cluster {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_squall"), folder.join("bin/squall")).unwrap();
         fs::write(
             folder.join("stories.toml"),
-            format!("kill_wait_s = 2\n[[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n"),
+            format!(
+                "kill_wait_s = 2\n[[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n\
+                 gres = \"gpu:2\"\n"
+            ),
         )
         .unwrap();
         let cluster = Self { folder };

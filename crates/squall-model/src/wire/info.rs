@@ -231,6 +231,8 @@ pub struct Why {
     pub dependency: String,
     /// Its licenses: name, how many it wants, how many are free.
     pub licenses: Vec<(String, u32, u32)>,
+    /// Reservations that keep nodes from it, and its own: name, begin, end.
+    pub reservations: Vec<(String, Time, Time)>,
     /// How it stands in each of its partitions.
     pub partitions: Vec<WhyPartition>,
     /// The first of those ahead of it.
@@ -250,6 +252,7 @@ impl Default for Why {
             begin: None,
             dependency: String::new(),
             licenses: Vec::new(),
+            reservations: Vec::new(),
             partitions: Vec::new(),
             ahead: Vec::new(),
             ahead_total: 0,
@@ -267,8 +270,8 @@ pub struct WhyPartition {
     pub nodes: u32,
     /// How many of them the job needs at least.
     pub nodes_min: u32,
-    /// It would start now if nobody were ahead.
-    pub now: bool,
+    /// There is room for it now, whoever is ahead and whatever else it waits for.
+    pub room: bool,
     /// It would start if nothing ran.
     pub empty: bool,
     /// Nodes by the first test that they fail: the test, their names, how many.

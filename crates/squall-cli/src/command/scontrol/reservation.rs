@@ -53,7 +53,11 @@ pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fa
 
 /// `delete ReservationName=NAME`.
 pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
-    let all = changes(call, words)?;
+    let joined = match words {
+        [entity, name] if !entity.contains('=') && !name.contains('=') => vec![format!("{entity}={name}")],
+        _ => words.to_vec(),
+    };
+    let all = changes(call, &joined)?;
     let [Change { key, value: name, .. }] = all.as_slice() else {
         call.say("too few arguments for keyword:delete");
         return Err(Fail(1));
@@ -135,6 +139,10 @@ fn read(call: &mut Call<'_>, words: &[Change<'_>], end: &str) -> Result<Reservat
         } else if is("PartitionName", 1) {
             change.partition = Some(value.to_owned());
         } else if is("Users", 1) {
+            let unknown = entries().into_iter().find(|entry| call.people.uid(entry.trim_start_matches('-')).is_none());
+            if let Some(unknown) = unknown {
+                return call.fail(&format!("Invalid user {unknown}.  {end}"));
+            }
             change.users = Some(list(entries()));
         } else if is("Accounts", 1) {
             change.accounts = Some(list(entries()));

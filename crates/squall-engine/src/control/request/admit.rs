@@ -211,12 +211,12 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
         let most = nodes.iter().map(|node| has(node, &one)).max().unwrap_or(0);
         if most == 0 {
             let option = if spec.need.gres.is_some() { "gres" } else { option(asked) };
-            return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.name)));
+            return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.kind())));
         }
         let all: u32 = nodes.iter().map(|node| has(node, &one)).sum();
         let enough = if ask.per_job.contains(asked) { all } else { most };
         if asked.count > enough {
-            return Err(Refusal::NodeConfigNotAvailable(format!("{}: there are {enough}", asked.name)));
+            return Err(Refusal::NodeConfigNotAvailable(format!("{}: there are {enough}", asked.kind())));
         }
     }
     Ok(())

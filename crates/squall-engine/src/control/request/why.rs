@@ -3,8 +3,10 @@
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason};
 use squall_model::license;
+use squall_model::reservation::Reservation;
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, Refusal};
 use squall_model::wire::info::{Why, WhyChange, WhyPartition};
 use squall_sched::{Candidate, Explained, Queues, Scratch, explain};
@@ -52,7 +54,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     for at in partitions_of(&c.state, pending.spec) {
         let explained = look(&sight, &mut scratch, &pending, pending.spec, at);
         told.reasons.extend(explained.reasons.iter().cloned());
-        if !explained.now && explained.reasons.is_empty() {
+        if !explained.room && explained.reasons.is_empty() {
             told.reasons.push(if explained.empty { PendingReason::Resources } else { no_place(&explained) });
         }
         let ahead = sight.queue(at).take_while(|job| job.item != pending.item);
@@ -63,7 +65,10 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
             told.ahead.extend(ahead.into_iter().take(NAMED_AHEAD.saturating_sub(told.ahead.len())));
         }
         told.partitions.push(partition(&c.state, at, &explained));
+        told.reservations.extend(reservations(&c.state, pending.spec, &explained));
     }
+    told.reservations.sort();
+    told.reservations.dedup();
     told.changes = changes(&sight, &mut scratch, &pending);
     c.scratch = scratch;
     // The one that counts first, each once.
@@ -82,7 +87,7 @@ fn state_of(state: &State, id: JobId) -> JobState {
 }
 
 /// What keeps it wherever it would run.
-fn of_the_job(c: &Controller, pending: &Pending<'_>, now: squall_model::time::Time) -> Vec<PendingReason> {
+fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingReason> {
     let mut reasons = Vec::new();
     match pending.standing.hold {
         Hold::No => {}
@@ -139,17 +144,27 @@ fn partition(state: &State, at: usize, explained: &Explained) -> WhyPartition {
         name: partition.config.name.clone(),
         nodes: partition.nodes.len() as u32,
         nodes_min: explained.nodes_min,
-        now: explained.now,
+        room: explained.room,
         empty: explained.empty,
         tests: explained.nodes.iter().map(test).collect(),
     }
+}
+
+/// The reservations that keep nodes from it, and its own: name, begin, end.
+fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
+    let kept = explained.nodes.get(&NodeTest::Reserved);
+    let matters = |one: &&Reservation| {
+        let own = spec.reservation.as_deref() == Some(one.name.as_str());
+        own || kept.is_some_and(|kept| !kept.is_disjoint(&one.nodes))
+    };
+    state.reservations.values().filter(matters).map(|one| (one.name.clone(), one.start, one.end)).collect()
 }
 
 /// Changes each of which, by itself, would let it start now if nobody were ahead.
 fn changes(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>) -> Vec<WhyChange> {
     let places: Vec<usize> = partitions_of(sight.state, pending.spec).collect();
     let mut would =
-        |spec: &JobSpec, places: &[usize]| places.iter().any(|&at| look(sight, scratch, pending, spec, at).now);
+        |spec: &JobSpec, places: &[usize]| places.iter().any(|&at| look(sight, scratch, pending, spec, at).now());
     let spec = pending.spec;
     if would(spec, &places) {
         return Vec::new();
