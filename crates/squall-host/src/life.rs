@@ -21,6 +21,7 @@ use crate::hardware::Machine;
 use crate::pidfile::living;
 use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
+use crate::stepd::LIBRARIES_VARIABLE;
 use crate::sys::{descriptors, users};
 
 /// Emulated nodes for which a process of their own is worth it.
@@ -30,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How much of a log is shown when a daemon fails, bytes.
 const LOG_TAIL_BYTES: u64 = 4096;
 /// Variables that daemons keep of the environment of who starts them.
-const KEPT_VARIABLES: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRACE"];
+const KEPT_VARIABLES: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRACE", LIBRARIES_VARIABLE];
 
 /// One daemon of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,6 +32,8 @@ enum Kind {
 struct Sealed {
     stream: TcpStream,
     stage: Stage,
+    /// Where the stream is read into.
+    room: Box<[u8]>,
     /// Bytes as they came.
     heard: Vec<u8>,
     /// What was opened; what is before `taken` was handed over.
@@ -126,7 +128,8 @@ impl Pipe {
 
     fn sealed(stream: TcpStream, stage: Stage) -> Self {
         let (heard, plain, early, unsent) = Default::default();
-        Self(Kind::Sealed(Box::new(Sealed { stream, stage, heard, plain, taken: 0, early, unsent, sent: 0 })))
+        let room = vec![0; READ_BYTES].into_boxed_slice();
+        Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
     /// Bytes that were written and wait here: `flush` when the stream can be written to.
@@ -183,14 +186,10 @@ impl Sealed {
                 if given > 0 {
                     return Ok(given);
                 }
-                let before = self.heard.len();
-                self.heard.resize(before + READ_BYTES, 0);
-                let read = self.stream.read(&mut self.heard[before..]);
-                self.heard.truncate(before + *read.as_ref().unwrap_or(&0));
-                match read? {
-                    0 if before > 0 => return Err(ErrorKind::UnexpectedEof.into()),
+                match self.stream.read(&mut self.room)? {
+                    0 if !self.heard.is_empty() => return Err(ErrorKind::UnexpectedEof.into()),
                     0 => return Ok(0),
-                    _ => {}
+                    length => self.heard.extend_from_slice(&self.room[..length]),
                 }
             }
         }

@@ -203,12 +203,15 @@ fn open_mpi() {
     site.in_a_script();
     site.speaks_pmix();
     site.fences_hold();
+    site.tells_all();
+    site.refuses_other_users();
     site.outlives_a_node_daemon();
     site.lives_in_an_allocation(Some(
         "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 4",
     ));
     site.runs_openshmem_and_python();
     site.ends("twice", &[], 1, "MPI_Finalize");
+    site.does_without_libpmix();
     let alone = [("OMPI_MCA_pmix", "isolated"), ("OMPI_MCA_ess", "singleton")];
     let (_, out, err) = site.srun(&["-N1", "-n2", "./hello"], &alone);
     assert!(err.contains("each has run alone"), "N singletons are no parallel program: {out}\n{err}");

@@ -58,6 +58,44 @@ impl Site {
         self.greets(2, 2, &[]);
     }
 
+    /// Who is not the step's user is not let in, though he knows all that its tasks know.
+    pub(super) fn refuses_other_users(&self) {
+        let program = self.folder.join("fence");
+        let may = Command::new("setpriv").args(["--reuid=65534", "--clear-groups"]).arg("true").status();
+        if !may.is_ok_and(|status| status.success()) || !program.exists() {
+            eprintln!("skipped: cannot be another user here");
+            return;
+        }
+        // All may execute it there.
+        let copy = std::env::temp_dir().join(format!("squall-mpi-other-{}", std::process::id()));
+        std::fs::copy(&program, &copy).unwrap();
+        let stranger = format!("setpriv --reuid=65534 --clear-groups {} 0 9; echo refused $?", copy.display());
+        let (_, out, err) = self.srun(&["-N1", "-n1", "sh", "-c", &stranger], &[]);
+        std::fs::remove_file(&copy).unwrap();
+        assert_eq!(out, "refused 1\n", "{err}");
+        assert!(err.contains("init: "), "{err}");
+    }
+
+    /// Without libpmix MPI programs that want it hear why they can't start, once for each node; all others run.
+    pub(super) fn does_without_libpmix(&self) {
+        let missing = self.folder.join("missing");
+        std::fs::create_dir_all(&missing).unwrap();
+        std::fs::write(missing.join("libpmix.so.2"), "").unwrap();
+        let state = self.path("bare");
+        let env = [("LD_LIBRARY_PATH", missing.to_str().unwrap()), ("SQUALL_STATE", state.as_str())];
+        let up = self.run(&["up", "--nodes", "2", "--state", &state], &env);
+        assert_eq!(up.0, 0, "{}", up.2);
+        let env = [("SQUALL_STATE", state.as_str())];
+        let serial = self.srun(&["-N2", "echo", "here"], &env);
+        let parallel = self.srun(&["-N2", "-n2", "./hello"], &env);
+        let down = self.run(&["down", "--state", &state], &[]);
+        assert_eq!(down.0, 0, "{}", down.2);
+        assert_eq!((serial.0, serial.1.as_str(), serial.2.as_str()), (0, "here\nhere\n", ""));
+        let (status, out, err) = parallel;
+        assert_ne!(status, 0, "{out}\n{err}");
+        assert_eq!(err.matches("no PMIx for MPI programs on n1").count(), 1, "{out}\n{err}");
+    }
+
     /// `mpirun` in an allocation, and several steps at once.
     pub(super) fn lives_in_an_allocation(&self, launcher: Option<&str>) {
         let steps = "srun -n2 ./hello & srun -n2 ./hello & wait";

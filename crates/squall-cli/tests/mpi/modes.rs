@@ -14,7 +14,7 @@ const WAYS: [(&str, &str, &str); 4] = [
 
 /// Algorithms, bytes that each rank brings, and whether the data go by the ring.
 const FENCES: [(&str, &str, bool); 4] =
-    [("tree", "5000", false), ("ring", "20", true), ("mixed", "20", false), ("mixed", "5000", true)];
+    [("tree", "5000", false), ("ring", "20", true), ("mixed", "20", false), ("mixed", "60000", true)];
 
 impl Site {
     /// One rank comes 200 ms late: no other leaves before it.
@@ -33,6 +33,10 @@ impl Site {
                 if counter != "ucx" || (shape == "tree" && !err.contains("no UCX")) {
                     assert!(counted(&err, counter) > 0, "{case}");
                 }
+                if counter == "unix" {
+                    // Instant-on: where others are follows from the launch, and they are met before anything is said.
+                    assert!(counted(&err, "early") > 0 && counted(&err, "addresses") == 0, "{case}");
+                }
                 assert_eq!(counted(&err, "by_ring") > 0, ring, "{case}");
                 assert_eq!(counted(&err, "asked"), 0, "full modex asks nobody: {case}");
             }
@@ -43,6 +47,20 @@ impl Site {
         assert_eq!(status, 0, "{out}\n{err}");
         late_holds_all(&out, 3, &err);
         assert_eq!((counted(&err, "gathered_data"), counted(&err, "asked")), (0, 6), "{err}");
+        let env = [("SQUALL_WIREUP_STATS", "1"), ("SLURM_PMIX_DIRECT_CONN_EARLY", "no")];
+        let (status, out, err) = self.srun(&["-wn[1-3]", "-N3", "-n3", "./fence", "1", "9"], &env);
+        assert_eq!((status, counted(&err, "early"), counted(&err, "late")), (0, 0, 2), "{out}\n{err}");
+    }
+
+    /// What a task tells others is heard on its own node and elsewhere.
+    pub(super) fn tells_all(&self) {
+        if !self.compile_pmix("event") {
+            return;
+        }
+        let (status, out, err) = self.srun(&["-wn[1-2]", "-N2", "-n4", "./event"], &[("SQUALL_WIREUP_STATS", "1")]);
+        let heard: BTreeSet<&str> = out.lines().collect();
+        assert_eq!((status, heard), (0, ["0 heard 3042", "1 heard 3042", "2 heard 3042"].into()), "{out}\n{err}");
+        assert_eq!(counted(&err, "events"), 1, "{err}");
     }
 }
 

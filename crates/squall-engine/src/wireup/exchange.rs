@@ -434,6 +434,7 @@ impl Exchange {
         match message {
             PeerMessage::Hello { .. }
             | PeerMessage::Endpoint { .. }
+            | PeerMessage::Event { .. }
             | PeerMessage::Ping { .. }
             | PeerMessage::Pong { .. } => {}
             PeerMessage::Held { gathering, bytes } => self.held(place, &gathering, bytes, out),

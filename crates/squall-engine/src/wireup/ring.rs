@@ -10,9 +10,9 @@ use squall_model::wire::peer::{Fault, Gathering, PeerMessage, What};
 
 use super::exchange::{Acts, Brought, Exchange, ExchangeAct, Open};
 
-/// Bytes, for each node, above which a ring is quicker than the tree: a hop takes as long as some 30 kB, and an inner node
-/// saves fifteen copies.
-const RING_BYTES_EACH: usize = 2048;
+/// Bytes, for each node, above which a ring is quicker than the tree (`bench fence`): an inner node saves fifteen copies,
+/// but all nodes have to be woken for each piece.
+pub(super) const RING_BYTES_EACH: usize = 32 << 10;
 
 /// How what ranks bring goes to all: `SLURM_PMIX_FENCE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

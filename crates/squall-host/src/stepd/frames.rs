@@ -11,11 +11,17 @@ use squall_model::codec;
 
 use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 
+/// Most room that an idle link keeps.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// One end of a link.
 #[derive(Debug)]
 pub(super) struct Frames {
     stream: Pipe,
+    /// What has come stands between `taken` and `filled`; the rest is room.
     unread: Vec<u8>,
+    taken: usize,
+    filled: usize,
     unsent: Vec<u8>,
     sent: usize,
 }
@@ -42,7 +48,7 @@ impl Frames {
 
     /// Over any stream.
     pub(super) fn over(stream: Pipe) -> Self {
-        Self { stream, unread: Vec::new(), unsent: Vec::new(), sent: 0 }
+        Self { stream, unread: Vec::new(), taken: 0, filled: 0, unsent: Vec::new(), sent: 0 }
     }
 
     /// Queues a message, to be sent with others by `flush`.
@@ -81,25 +87,37 @@ impl Frames {
 
     /// Reads what has come, a bounded amount at a time.
     pub(super) fn fill(&mut self) -> Filled {
-        let before = self.unread.len();
-        self.unread.resize(before + READ_BYTES, 0);
-        let (got, filled) = loop {
-            match self.stream.read(&mut self.unread[before..]) {
-                Ok(0) => break (0, Filled::Closed),
-                Ok(n) => break (n, Filled::Open),
+        self.make_room();
+        loop {
+            match self.stream.read(&mut self.unread[self.filled..]) {
+                Ok(0) => return Filled::Closed,
+                Ok(n) => {
+                    self.filled += n;
+                    return Filled::Open;
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break (0, Filled::Open),
-                Err(_) => break (0, Filled::Closed),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Filled::Open,
+                Err(_) => return Filled::Closed,
             }
-        };
-        self.unread.truncate(before + got);
-        filled
+        }
+    }
+
+    /// Room for one reading after what has come. It stays for the next: to clear it each time would cost more than to read.
+    fn make_room(&mut self) {
+        self.unread.copy_within(self.taken..self.filled, 0);
+        (self.taken, self.filled) = (0, self.filled - self.taken);
+        if self.unread.is_empty() || (self.filled == 0 && self.unread.len() > KEPT_BYTES_MAX) {
+            self.unread = vec![0; READ_BYTES];
+        }
+        if self.unread.len() < self.filled + READ_BYTES {
+            self.unread.resize((2 * self.filled).max(self.filled + READ_BYTES), 0);
+        }
     }
 
     /// The next message that has come whole. An error: the other side does not speak our language.
     pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, codec::CodecError> {
-        Ok(codec::take(&self.unread)?.map(|(message, length)| {
-            self.unread.drain(..length);
+        Ok(codec::take(&self.unread[self.taken..self.filled])?.map(|(message, length)| {
+            self.taken += length;
             message
         }))
     }

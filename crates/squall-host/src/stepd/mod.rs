@@ -50,6 +50,7 @@ use daemon::Daemon;
 use folder::{Folder, FolderError};
 use node_link::NodeLinks;
 
+pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
 pub(crate) use wireup::sweep_up;

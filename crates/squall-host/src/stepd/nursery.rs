@@ -3,7 +3,7 @@
 //! FOLDER`. They are the nursery's children, and it stays for as long as it has any, also when the node daemon is gone: so
 //! whoever of the two daemons of a task dies, and be it both, somebody learns how the task ends (`keeper`).
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +31,10 @@ const TITLE_BYTES: usize = 4096 + 64;
 
 /// The foster's standard error, in the node's spool.
 const FOSTER_LOG: &str = "foster.log";
+
+/// Where step daemons look for libpmix and UCX before they look where the system has them: as who started the node daemon
+/// says. Tasks have what their own environment says.
+pub(crate) const LIBRARIES_VARIABLE: &str = "LD_LIBRARY_PATH";
 
 /// How long a copy may take to be made before the nursery counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,10 +84,13 @@ impl Nursery {
         let null = File::open("/dev/null")?;
         let room = CString::new(vec![b' '; TITLE_BYTES])?;
         let argv = [c"squall".to_owned(), c"step".to_owned(), c"--nursery".to_owned(), room];
+        let libraries = std::env::var_os(LIBRARIES_VARIABLE).map(OsString::into_encoded_bytes);
+        let assign = |value: Vec<u8>| CString::new([LIBRARIES_VARIABLE.as_bytes(), b"=", &value].concat());
+        let env: Vec<CString> = libraries.map(assign).transpose()?.into_iter().collect();
         let spawn = Spawn {
             program,
             argv: &argv,
-            env: &[],
+            env: &env,
             env_pid: None,
             dir: Some(c"/"),
             stdio: [other.as_fd(), null.as_fd(), null.as_fd()],

@@ -128,6 +128,17 @@ pub enum PeerMessage {
         /// Its data.
         data: ByteBuf,
     },
+    /// A rank of the speaker's node tells others of something: a PMIx event.
+    Event {
+        /// What, by PMIx's number.
+        code: i32,
+        /// The rank.
+        source: u32,
+        /// Whom it is for, by PMIx's number.
+        range: u8,
+        /// What belongs to it, as PMIx packs it.
+        details: Vec<ByteBuf>,
+    },
 }
 
 /// Something published under a name.

@@ -1,5 +1,6 @@
 //! `bench mpi`: how long a whole step of an MPI program that does nothing lasts, beside the same program by the library's
-//! own launcher, in turn, on this machine.
+//! own launcher, in turn, on this machine. Beside it what CPU time the tasks themselves take: on few cores that, shared among
+//! them, is the floor for both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,13 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Finding, Options};
+use super::{Finding, Options, round};
 
-/// Initialises, meets all others, and ends.
-const HELLO: &str = "#include <mpi.h>\nint main(int c, char **v) {\n  MPI_Init(&c, &v);\n  MPI_Barrier(MPI_COMM_WORLD);\n  \
-                     MPI_Finalize();\n  return 0;\n}\n";
+/// Initialises, meets all others, ends, and prints what CPU time it has taken, milliseconds.
+const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <sys/resource.h>\nint main(int c, char **v) {\n  \
+                     struct rusage r;\n  MPI_Init(&c, &v);\n  MPI_Barrier(MPI_COMM_WORLD);\n  MPI_Finalize();\n  \
+                     getrusage(RUSAGE_SELF, &r);\n  printf(\"%f\\n\", (r.ru_utime.tv_sec + r.ru_stime.tv_sec) * 1e3 + \
+                     (r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e3);\n  return 0;\n}\n";
 
 /// Nodes, unless `--nodes` allows fewer, and tasks on each.
 const NODES: [u32; 4] = [1, 2, 4, 8];
@@ -78,36 +81,50 @@ impl Library {
 fn compare(cluster: &Cluster, library: &Library, program: &Path, shape: (u32, u32)) -> Result<Value, String> {
     let (nodes, each) = shape;
     let size = (nodes * each).to_string();
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs) = (Times::default(), Times::default());
     for _ in 0..RUNS {
         let me = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut srun = Command::new(me);
         srun.args(["srun", "--overcommit", "--nodes", &nodes.to_string(), "--ntasks", &size]).arg(program);
-        ours.push(milliseconds(srun.env("SQUALL_STATE", cluster.place().dir()))?);
+        ours.add(srun.env("SQUALL_STATE", cluster.place().dir()))?;
         let mut launcher = Command::new(library.launcher[0]);
         launcher.args(&library.launcher[1..]).args(["-np", &size]).arg(program);
         let allowed = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
-        theirs.push(milliseconds(launcher.envs(allowed.map(|name| (name, "1"))))?);
+        theirs.add(launcher.envs(allowed.map(|name| (name, "1"))))?;
     }
-    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
-    let rounded = |value: f64| (value * 100.0).round() / 100.0;
+    let (ours_ms, theirs_ms) = (median(&mut ours.wall_ms), median(&mut theirs.wall_ms));
+    let (ours_cpu_ms, theirs_cpu_ms) = (median(&mut ours.cpu_ms), median(&mut theirs.cpu_ms));
     Ok(json!({
         "shape": format!("{} {nodes} x {each}", library.name),
-        "srun_ms": rounded(ours),
-        "launcher_ms": rounded(theirs),
-        "ratio": rounded(ours / theirs),
+        "srun_ms": round(ours_ms),
+        "launcher_ms": round(theirs_ms),
+        "ratio": round(ours_ms / theirs_ms),
+        "srun_tasks_cpu_ms": round(ours_cpu_ms),
+        "launcher_tasks_cpu_ms": round(theirs_cpu_ms),
     }))
 }
 
-fn milliseconds(command: &mut Command) -> Result<f64, String> {
-    let start = Instant::now();
-    let output = command.stdin(Stdio::null()).output();
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = output.map_err(|e| format!("{name}: {e}"))?;
-    if !output.status.success() {
-        return Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()));
+/// How long each run lasted, and what CPU time its tasks took together.
+#[derive(Default)]
+struct Times {
+    wall_ms: Vec<f64>,
+    cpu_ms: Vec<f64>,
+}
+
+impl Times {
+    fn add(&mut self, command: &mut Command) -> Result<(), String> {
+        let start = Instant::now();
+        let output = command.stdin(Stdio::null()).output();
+        let name = command.get_program().to_string_lossy().into_owned();
+        let output = output.map_err(|e| format!("{name}: {e}"))?;
+        if !output.status.success() {
+            return Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end()));
+        }
+        self.wall_ms.push(start.elapsed().as_secs_f64() * 1000.0);
+        let said = String::from_utf8_lossy(&output.stdout);
+        self.cpu_ms.push(said.lines().filter_map(|line| line.parse::<f64>().ok()).sum());
+        Ok(())
     }
-    Ok(start.elapsed().as_secs_f64() * 1000.0)
 }
 
 fn median(values: &mut [f64]) -> f64 {

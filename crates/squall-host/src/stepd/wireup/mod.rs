@@ -15,11 +15,14 @@ mod variables;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::thread::set_current_timer_slack;
+use serde_bytes::ByteBuf;
 use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
 use squall_model::job::ExitCode;
@@ -30,13 +33,17 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::environment::Environment;
 use super::frames::Frames;
 use crate::sys::clock::now;
-use crate::sys::pmix::{DoneReply, GroupReply, LookupReply, ModexReply, Verdict};
+use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
 use mesh::{Heard, Kinship, Manner, Mesh, is_yes, said};
 use pmi::PmiTasks;
 use pmix::PmixServer;
 use trial::Trials;
 pub(super) use variables::clear;
+
+/// How late tasks of Open MPI may be woken where they share CPUs, nanoseconds. Whoever waits in MPI_Init sleeps for 0.1 ms
+/// again and again: with a hundred of them on two CPUs that was half of all the time that there was.
+const SLACK_NS: u64 = 1_000_000;
 
 /// The variable that has the exchange's counters told at the end of the step.
 const STATS: &str = "SQUALL_WIREUP_STATS";
@@ -99,6 +106,8 @@ pub(super) struct Wireup {
     words: Vec<Word>,
     /// Whether connections are made before they are wanted.
     early: bool,
+    /// What ranks here have told other nodes.
+    events: u64,
     stats: bool,
     trials: Trials,
     /// What the tasks' programs are linked with.
@@ -155,6 +164,7 @@ impl Wireup {
             standing: Standing::default(),
             words,
             early: manner.early,
+            events: 0,
             stats: said(&env, STATS).is_some_and(|value| is_yes(&value)),
             trials: Trials::of(&env),
             linked: Linked::default(),
@@ -168,6 +178,10 @@ impl Wireup {
         env.lay(variables::shared(&self.launch, self.pmix.nspace(), &self.pmix.address(), self.pmix.folder()));
         let far = self.mesh.as_ref().is_some_and(Mesh::is_far);
         variables::advise(env, &self.launch, self.pmix.folder(), (self.linked, far));
+        if (self.linked.mpi || self.linked.shmem) && variables::is_crowded(&self.launch) {
+            // Tasks inherit it.
+            let _ = set_current_timer_slack(NonZeroU64::new(SLACK_NS));
+        }
     }
 
     /// Lays down what one task has, and gives its end of the descriptor over which it may speak.
@@ -178,6 +192,7 @@ impl Wireup {
 
     /// The tasks run: one that will speak PMIx need not wait for the server later.
     pub(super) fn started(&mut self) {
+        let _ = set_current_timer_slack(None);
         if self.linked.mpi || self.linked.shmem {
             self.pmix.prepare(&self.launch);
         }
@@ -319,6 +334,10 @@ impl Wireup {
                     }
                 }
                 message @ (PeerMessage::Ping { .. } | PeerMessage::Pong { .. }) => self.echo(place, message),
+                PeerMessage::Event { code, source, range, details } => {
+                    let details = details.into_iter().map(ByteBuf::into_vec).collect();
+                    self.pass_on(&Event { code, source, range, details });
+                }
                 message => self.feed(ExchangeInput::Peer { place, message }),
             }
         }
@@ -422,7 +441,8 @@ impl Wireup {
         }
         if self.stats {
             let (stats, traffic) = (self.exchange.stats(), self.mesh.as_ref().map(Mesh::traffic).unwrap_or_default());
-            self.words.push(Word::Report(format!("wireup on {}: {stats:?} {traffic:?}", self.launch.node)));
+            let (node, events) = (&self.launch.node, self.events);
+            self.words.push(Word::Report(format!("wireup on {node}: {stats:?} {traffic:?} events: {events}")));
         }
         self.pmix.close();
     }

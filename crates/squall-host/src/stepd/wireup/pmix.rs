@@ -15,7 +15,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::mesh::Kinship;
 use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
-use crate::sys::pmix::{self, Asked, Job, Server, Upcall, Verdict};
+use crate::sys::pmix::{self, Asked, Event, Job, Server, Upcall, Verdict};
 
 /// Where files are memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -248,6 +248,28 @@ impl Wireup {
                 let what = if on { What::Group(name) } else { What::Ungroup(name) };
                 self.join(Waiter::Group(reply, numbered), what, ranks, data);
             }
+            Upcall::Event(event) => self.spread(&event),
+        }
+    }
+
+    /// Tells the other nodes what a rank here says.
+    fn spread(&mut self, event: &Event) {
+        let here = self.launch.node_index;
+        let Some(mesh) = &mut self.mesh else { return };
+        self.events += 1;
+        for place in (0..self.launch.layout.nodes.len() as u32).filter(|&place| place != here) {
+            let Event { code, source, range, details } = event.clone();
+            let details = details.into_iter().map(ByteBuf::from).collect();
+            mesh.send(place, PeerMessage::Event { code, source, range, details });
+        }
+    }
+
+    /// Tells the ranks here what one elsewhere says.
+    pub(super) fn pass_on(&mut self, event: &Event) {
+        // Who has not connected yet will: somebody of the step speaks PMIx.
+        self.pmix.prepare(&self.launch);
+        if let Some(server) = &self.pmix.server {
+            server.notify(event);
         }
     }
 

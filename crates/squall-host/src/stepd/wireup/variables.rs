@@ -79,6 +79,13 @@ pub(super) fn own(rank: u32) -> Env {
     vec![("PMIX_RANK".into(), rank.to_string()), ("PMI_RANK".into(), rank.to_string())]
 }
 
+/// Whether tasks have to share CPUs: with each other, or with those of other nodes on this machine.
+pub(super) fn is_crowded(launch: &StepLaunch) -> bool {
+    let shared = !is_name_of_host(&launch.node)
+        && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
+    shared || launch.ranks().len() > launch.cores.len()
+}
+
 /// What Open MPI does better when it is told, where the user has not told it anything himself. `far`: other nodes of the
 /// step may be on other machines.
 pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, (linked, far): (Linked, bool)) {
@@ -93,14 +100,8 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
             env.set_default(&format!("OMPI_MCA_{name}"), value);
         }
     }
-    let lone = is_name_of_host(&launch.node);
-    // Nodes that share a machine share its CPUs.
-    let shared = !lone && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
-    let crowded = shared || launch.ranks().len() > launch.cores.len();
-    if crowded {
+    if is_crowded(launch) {
         env.set_default("OMPI_MCA_mpi_yield_when_idle", "1");
-    }
-    if crowded {
         env.set_default("MPIR_CVAR_POLLS_BEFORE_YIELD", "1");
     }
     if linked != Linked::default() && !GRAPHICS.iter().any(|device| Path::new(device).exists()) {
@@ -111,7 +112,7 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
     }
     // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
-    if !lone && !far && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
+    if !is_name_of_host(&launch.node) && !far && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
     }
 }

@@ -19,6 +19,12 @@ pub(super) const ERR_NOT_FOUND: Status = -46;
 pub(super) const ERR_NOT_SUPPORTED: Status = -47;
 pub(super) const OPERATION_SUCCEEDED: Status = -157;
 
+/// Ranges of an event that don't reach beyond the node.
+pub(super) const RANGES_HERE: [u8; 3] = [RANGE_RM, RANGE_LOCAL, RANGE_PROC_LOCAL];
+const RANGE_RM: u8 = 1;
+const RANGE_LOCAL: u8 = 2;
+const RANGE_PROC_LOCAL: u8 = 7;
+
 pub(super) const RANK_WILDCARD: u32 = u32::MAX - 1;
 pub(super) const RANK_LOCAL_NODE: u32 = u32::MAX - 2;
 
@@ -235,6 +241,8 @@ pub(super) struct Calls {
     pub(super) register_client:
         unsafe extern "C" fn(*const Proc, u32, u32, *mut c_void, Option<OpDone>, *mut c_void) -> Status,
     pub(super) dmodex_request: unsafe extern "C" fn(*const Proc, ModexAnswer, *mut c_void) -> Status,
+    pub(super) notify:
+        unsafe extern "C" fn(Status, *const Proc, u8, *const Info, usize, Option<OpDone>, *mut c_void) -> Status,
     pub(super) pack: Pack,
     pub(super) unpack: Unpack,
     pub(super) generate_regex: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> Status,

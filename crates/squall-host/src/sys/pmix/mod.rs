@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use abi::{Calls, Infos, Proc, Status};
-pub(crate) use upcall::{Asked, DoneReply, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
+pub(crate) use upcall::{Asked, DoneReply, Event, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
 use upcall::{Inbox, answered, module};
 
 use super::hwloc;
@@ -222,6 +222,19 @@ impl Server {
         self.inbox.take()
     }
 
+    /// Tells tasks here of something that one elsewhere has said.
+    pub(crate) fn notify(&self, event: &Event) {
+        let source = Proc::new(&self.nspace, event.source);
+        // SAFETY: packed by the library of a step daemon of the same step; it refuses what it does not understand.
+        let infos = event.details.iter().filter_map(|packed| unsafe { self.inbox.unpack(packed) });
+        let infos: Vec<abi::Info> = infos.collect();
+        // SAFETY: all pointers are valid for the call, which copies what they point to; nobody waits for its end.
+        unsafe {
+            let (code, range) = (event.code, event.range);
+            (self.calls.0.notify)(code, &raw const source, range, infos.as_ptr(), infos.len(), None, ptr::null_mut());
+        }
+    }
+
     /// Asks what a rank here has published; comes back as `Upcall::Published`, when it has.
     pub(crate) fn publish_of(&self, rank: u32, ticket: u64) {
         let proc = Proc::new(&self.nspace, rank);
@@ -357,6 +370,18 @@ fn load() -> Result<Calls, String> {
                 *mut c_void,
                 unsafe extern "C" fn(*const Proc, abi::ModexAnswer, *mut c_void) -> Status,
             >(symbol(library, c"PMIx_server_dmodex_request")?),
+            notify: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C" fn(
+                    Status,
+                    *const Proc,
+                    u8,
+                    *const abi::Info,
+                    usize,
+                    Option<abi::OpDone>,
+                    *mut c_void,
+                ) -> Status,
+            >(symbol(library, c"PMIx_Notify_event")?),
             pack: std::mem::transmute::<*mut c_void, abi::Pack>(symbol(library, c"PMIx_Data_pack")?),
             unpack: std::mem::transmute::<*mut c_void, abi::Unpack>(symbol(library, c"PMIx_Data_unpack")?),
             generate_regex: std::mem::transmute::<

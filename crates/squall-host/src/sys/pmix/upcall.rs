@@ -11,7 +11,7 @@ use squall_model::set::IndexSet;
 use super::abi::{
     Buffer, Data, ERR_DUPLICATE_KEY, ERR_NOT_FOUND, ERR_NOT_SUPPORTED, ERR_OUT_OF_RESOURCE, ERR_PARTIAL_SUCCESS,
     ERR_TIMEOUT, ERR_UNREACH, ERROR, INFO, Info, InfoDone, Infos, LookupDone, ModexDone, Module, OPERATION_SUCCEEDED,
-    OpDone, Pack, Proc, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status, Unpack,
+    OpDone, Pack, Proc, RANGES_HERE, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status, Unpack,
 };
 
 /// Something that the library wants.
@@ -106,6 +106,21 @@ pub(crate) enum Upcall {
         /// To be told.
         reply: GroupReply,
     },
+    /// A task tells others of something.
+    Event(Event),
+}
+
+/// Something that a task tells others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// What has happened, by the library's number.
+    pub(crate) code: i32,
+    /// The rank that says so.
+    pub(crate) source: u32,
+    /// Whom it is for, by the library's number.
+    pub(crate) range: u8,
+    /// What belongs to it, as the library packs it.
+    pub(crate) details: Vec<Vec<u8>>,
 }
 
 /// Which ranks.
@@ -255,6 +270,9 @@ unsafe extern "C" fn drop_infos(kept: *mut c_void) {
     drop(unsafe { Box::from_raw(kept.cast::<Infos>()) });
 }
 
+/// The mark of an event that a task of this node has told the library: elsewhere it is news.
+const HEARD_HERE: &CStr = c"pmix.srvr.internal.notify";
+
 /// The queue between the library's thread and the host.
 pub(super) struct Inbox {
     pub(super) bell: OwnedFd,
@@ -319,7 +337,7 @@ impl Inbox {
     ///
     /// # Safety
     /// The bytes must have been made by `pack`.
-    unsafe fn unpack(&self, bytes: &[u8]) -> Option<Info> {
+    pub(super) unsafe fn unpack(&self, bytes: &[u8]) -> Option<Info> {
         let base: *mut c_char = bytes.as_ptr().cast_mut().cast();
         let used = bytes.len();
         let mut buffer = Buffer { base, pack: base.wrapping_add(used), unpack: base, allocated: used, used };
@@ -654,15 +672,27 @@ unsafe extern "C" fn deregister_events(
     OPERATION_SUCCEEDED
 }
 
-/// What a task tells others is passed on by the library within the node; other nodes are not told.
+/// Within the node the library has told all whom it is for.
 unsafe extern "C" fn notify_event(
-    _code: Status,
-    _source: *const Proc,
-    _range: u8,
-    _infos: *mut Info,
-    _count: usize,
+    code: Status,
+    source: *const Proc,
+    range: u8,
+    infos: *mut Info,
+    count: usize,
     _done: Option<OpDone>,
     _data: *mut c_void,
 ) -> Status {
+    let Some(inbox) = inbox() else { return ERROR };
+    // SAFETY: the library gives no process or a valid one, and that many attributes, valid during this call.
+    let (source, infos) = unsafe {
+        let infos = if infos.is_null() { &[] } else { std::slice::from_raw_parts(infos.cast_const(), count) };
+        (source.as_ref().filter(|source| source.is_of(&inbox.nspace)), infos)
+    };
+    if let Some(source) = source.filter(|_| !RANGES_HERE.contains(&range)) {
+        let passed = infos.iter().filter(|info| !info.is(HEARD_HERE));
+        // SAFETY: as above.
+        let details = passed.filter_map(|info| unsafe { inbox.pack(info) }).collect();
+        inbox.put(Upcall::Event(Event { code, source: source.rank, range, details }));
+    }
     OPERATION_SUCCEEDED
 }

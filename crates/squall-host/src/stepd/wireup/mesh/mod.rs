@@ -110,7 +110,7 @@ pub(super) struct Mesh {
     born: Instant,
 }
 
-/// Messages that were sent, by their way.
+/// Messages that were sent, by their way; connections that were made, and what had to be told for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// By way of `srun`.
@@ -121,6 +121,12 @@ pub(super) struct Traffic {
     pub(super) tcp: u64,
     /// Over UCX.
     pub(super) ucx: u64,
+    /// Connections made before there was anything to say.
+    pub(super) early: u64,
+    /// Connections made when there was.
+    pub(super) late: u64,
+    /// Addresses told: none where they follow from the launch.
+    pub(super) addresses: u64,
 }
 
 #[derive(Debug)]
@@ -212,6 +218,7 @@ impl Mesh {
             message,
             PeerMessage::Up { .. } | PeerMessage::Ask { .. } | PeerMessage::Ping { .. } | PeerMessage::Pong { .. }
         );
+        self.traffic.addresses += u64::from(is_address(&message));
         if answered && self.fast.as_mut().is_some_and(|fast| fast.send(place, &message)) {
             self.traffic.ucx += 1;
             return;
@@ -246,12 +253,15 @@ impl Mesh {
             near.then(|| self.kinship.address(place).and_then(|at| UnixStream::connect_addr(&at)).ok()).flatten();
         let frames = stream.filter(|stream| self.kinship.trusts(stream)).and_then(|s| Frames::new(s).ok());
         if let Some(frames) = frames {
+            let early = call.waiting.iter().all(|message| matches!(message, PeerMessage::Endpoint { .. }));
+            *(if early { &mut self.traffic.early } else { &mut self.traffic.late }) += 1;
             self.connected(place, frames, false);
             call.waiting.into_iter().for_each(|message| self.send(place, message));
         } else if self.kinship.far.is_some() || !near {
             self.away.insert(place);
             if self.tcp.is_some() {
                 let message = self.introduction();
+                self.traffic.addresses += u64::from(is_address(&message));
                 self.pass(place, message);
             }
             call.waiting.into_iter().for_each(|message| self.pass(place, message));
@@ -367,9 +377,10 @@ impl Mesh {
         }
     }
 
-    fn greet(&self, frames: &mut Frames) {
+    fn greet(&mut self, frames: &mut Frames) {
         self.kinship.greet(frames);
         if self.fast.is_some() {
+            self.traffic.addresses += 1;
             frames.send(&self.introduction());
         }
     }
@@ -384,6 +395,11 @@ impl Mesh {
         let links = self.links.iter().all(|link| link.broken || link.frames.backlog() == 0);
         links && self.fast.as_ref().is_none_or(Fast::is_flushed)
     }
+}
+
+/// Whether it tells somebody what he could not know.
+fn is_address(message: &PeerMessage) -> bool {
+    matches!(message, PeerMessage::Endpoint { tcp, ucx } if !tcp.is_empty() || !ucx.is_empty())
 }
 
 /// Listens on an address of this machine; that, and where others find it.
