@@ -4,7 +4,7 @@ SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
 
-.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-mpi bench-sched deny clean
+.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -43,6 +43,9 @@ bench-throughput: build ## jobs per second: the ladder, the share of bare spawn,
 
 bench-fabric: build ## the fabric's figures in one table beside the talks', pictures in target/bench
 	$(SQUALL) bench fabric --pictures target/bench
+
+bench-gang: build ## gang scheduling: slowdown against the length of a slot, synchronising MPI jobs, switch, strobe (wants mpicc.openmpi)
+	$(SQUALL) bench gang --pictures target/bench
 
 bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
 	$(SQUALL) bench mpi

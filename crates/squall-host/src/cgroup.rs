@@ -14,6 +14,7 @@ use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
+use crate::gang::FREEZE;
 use crate::logging::say;
 use crate::spool::file;
 
@@ -151,6 +152,19 @@ impl Cgroups {
     /// The folder of the step's v2 group, for its daemon to be born in.
     pub(crate) fn birthplace(&self, key: StepKey) -> Option<PathBuf> {
         self.v2.as_ref().map(|v2| step_dir(v2, key))
+    }
+
+    /// The folder of the job's v2 group if all in it can be frozen together.
+    pub(crate) fn group_to_freeze(&self, job: JobAttempt) -> Option<PathBuf> {
+        let dir = self.v2.as_ref()?.base.join(job_name(job));
+        dir.join(FREEZE).exists().then_some(dir)
+    }
+
+    /// Wakes all jobs: whoever froze them may be gone.
+    pub(crate) fn thaw_all(&self) {
+        for dir in self.jobs().into_iter().filter_map(|job| self.group_to_freeze(job)) {
+            let _ = write(&dir, FREEZE, "0");
+        }
     }
 
     /// Processes in the job's groups.

@@ -25,6 +25,7 @@ use tokio::task::spawn_local;
 use crate::cgroup::detect::Mounts;
 use crate::cgroup::{Cgroups, Limits};
 use crate::content::Keeping;
+use crate::gang::Report;
 use crate::hardware::{self, Machine};
 use crate::life;
 use crate::logging::say;
@@ -39,6 +40,7 @@ mod adopt;
 mod beside;
 pub mod errands;
 mod foster;
+mod gang;
 mod laydown;
 mod net;
 mod reach;
@@ -48,6 +50,7 @@ mod voucher;
 
 use adopt::Orphan;
 use foster::{Foster, FosterEvent};
+use gang::Gang;
 use net::{Net, NetEvent};
 use reach::Reach;
 use steps::Served;
@@ -135,6 +138,8 @@ enum Event {
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
     /// A file was laid down by that order, or could not be: the error number.
     Placed((Epoch, u64), i32),
+    /// The switcher of that number has spoken; None: it has ended.
+    Switched(u64, Option<Report>),
 }
 
 /// The daemon's hands and eyes.
@@ -173,6 +178,7 @@ struct Daemon {
     /// Steps that have a folder.
     folders: BTreeSet<StepKey>,
     sweeps: BTreeMap<JobAttempt, Sweep>,
+    gang: Gang,
     /// Jobs all of whose steps' daemons, so far, were started in this life and cleared up after themselves.
     clean: BTreeSet<JobAttempt>,
     /// What the acts in hand need.
@@ -288,6 +294,7 @@ impl Daemon {
             reaped: VecDeque::new(),
             folders: BTreeSet::new(),
             sweeps: BTreeMap::new(),
+            gang: Gang::default(),
             clean: BTreeSet::new(),
             blobs: Vec::new(),
             began: (clock::now(), Instant::now()),
@@ -329,6 +336,7 @@ impl Daemon {
             Event::Foster(event) => self.hear_foster(event),
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
+            Event::Switched(number, report) => self.switched(number, report),
         }
     }
 
@@ -390,6 +398,7 @@ impl Daemon {
                 let source = self.keeping.path(placement.content);
                 laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
             }
+            NodeAct::Gang(act) => self.gang(act),
             NodeAct::Content(act) => {
                 match &act {
                     ContentAct::Hear { content, stream, key } => self.ears.hear(*content, *stream, key),

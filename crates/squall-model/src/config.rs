@@ -4,6 +4,7 @@ mod binary;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::gang::{Coscheduling, OverSubscribe, Preempt, TimeSlice};
 use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::set::CoreSet;
 use crate::time::Span;
@@ -114,9 +115,9 @@ pub struct Config {
     /// Who makes room for whom.
     #[serde(alias = "PreemptType")]
     pub preempt_type: PreemptType,
-    /// How, unless partition or QOS say otherwise.
+    /// How, unless partition or QOS say otherwise; and whether jobs that share cores take turns.
     #[serde(alias = "PreemptMode")]
-    pub preempt_mode: PreemptMode,
+    pub preempt_mode: Preempt,
     /// Seconds that a job runs before it has to make room.
     #[serde(alias = "PreemptExemptTime")]
     pub preempt_exempt_time_s: Seconds,
@@ -143,6 +144,12 @@ pub struct Config {
     /// Address of the controller's interface for multicast; empty: `slurmctld_host` if that is an address, else the
     /// kernel's choice. Other machines use the interface by which they reach the controller.
     pub multicast_interface: Here<String>,
+    /// How long a slot of a gang-scheduled partition lasts.
+    #[serde(alias = "SchedulerTimeSlice")]
+    pub scheduler_time_slice: TimeSlice,
+    /// How jobs that share cores share the time; None: `gang` if `PreemptMode` says `GANG`, else `implicit`.
+    #[serde(alias = "Coscheduling")]
+    pub coscheduling: Option<Coscheduling>,
 }
 
 /// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
@@ -216,7 +223,7 @@ impl Default for Config {
             priority_favor_small: false,
             priority_calc_period_s: Seconds(300),
             preempt_type: PreemptType::None,
-            preempt_mode: PreemptMode::Off,
+            preempt_mode: Preempt::default(),
             preempt_exempt_time_s: Seconds(0),
             gres_types: String::new(),
             gres: Vec::new(),
@@ -226,6 +233,8 @@ impl Default for Config {
             own_step_daemons: Here::default(),
             multicast: Here::default(),
             multicast_interface: Here::default(),
+            scheduler_time_slice: TimeSlice::default(),
+            coscheduling: None,
         }
     }
 }
@@ -505,6 +514,9 @@ pub struct PartitionConfig {
     /// Levels of service that may not.
     #[serde(alias = "DenyQos")]
     pub deny_qos: Vec<String>,
+    /// How many jobs may hold the same core.
+    #[serde(alias = "OverSubscribe")]
+    pub oversubscribe: OverSubscribe,
 }
 
 impl Default for PartitionConfig {
@@ -529,6 +541,7 @@ impl Default for PartitionConfig {
             deny_accounts: Vec::new(),
             allow_qos: Vec::new(),
             deny_qos: Vec::new(),
+            oversubscribe: OverSubscribe::No,
         }
     }
 }
@@ -592,6 +605,12 @@ impl Config {
         if !self.partitions.iter().any(|p| p.default) {
             self.partitions[0].default = true;
         }
+    }
+
+    /// How jobs that share cores share the time.
+    pub fn coscheduling(&self) -> Coscheduling {
+        let usual = if self.preempt_mode.gang { Coscheduling::Gang } else { Coscheduling::Implicit };
+        self.coscheduling.unwrap_or(usual)
     }
 
     /// The partition for jobs that name none.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::gang::Shift;
 use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
 use crate::job::{JobSpec, Outcome, Owner};
@@ -249,6 +250,11 @@ pub enum Event {
     ReservationGone {
         /// Its name.
         name: String,
+    },
+    /// The matrix of gang scheduling changed.
+    Ganged {
+        /// Jobs whose place or share of the time changed.
+        shifts: Vec<Shift>,
     },
 }
 

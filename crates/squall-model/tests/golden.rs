@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::{Event, JobChange, NodeAdmin, Record, Requeue};
+use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
 use squall_model::job::{
@@ -21,7 +22,7 @@ use squall_model::reservation::{Flag, Reservation};
 use squall_model::resource::{Alloc, AllocGroup, Hardware};
 use squall_model::set::{BitSet, IndexSet, NodeSet};
 use squall_model::step::{Distribution, Layout, StepSpec};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/events.txt");
 
@@ -149,6 +150,7 @@ fn samples() -> Vec<Event> {
             }),
         },
         Event::ReservationGone { name: "maint".into() },
+        Event::Ganged { shifts: vec![Shift { job: id, turn: Turn { slot: 1, mask: 6, of: 3 }, idle: Span(7) }] },
     ]
 }
 

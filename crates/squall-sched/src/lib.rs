@@ -3,6 +3,7 @@
 
 mod constraint;
 mod explain;
+mod gang;
 mod gate;
 pub mod layout;
 mod nodes;
@@ -18,6 +19,7 @@ mod view;
 
 pub use constraint::Constraint;
 pub use explain::{Explained, explain};
+pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use nodes::{Nodes, UNLIMITED};
 pub use policy::{Blocked, Discipline, Room, Rules, plan};

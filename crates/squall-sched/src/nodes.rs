@@ -7,6 +7,7 @@ use squall_model::job::PendingReason;
 use squall_model::set::CoreSet;
 use squall_model::time::{Span, Time};
 
+use crate::gang::place_in_rows;
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, capacity, fits, free, place};
 use crate::policy::{Blocked, Room};
@@ -51,6 +52,15 @@ impl<V: View> Room for Nodes<'_, V> {
 
     fn could(&mut self, job: &Candidate<'_>, at: usize) -> bool {
         let request = job.need;
+        let rows = self.view.rows(at, request);
+        if rows > 1 {
+            let partition = self.view.partition(at);
+            self.scratch.window = (self.now, self.now);
+            let request = unbarred(self.view, &partition, job, (at, self.now));
+            let found = |r: &Request| place_in_rows(self.view, self.scratch, r, partition.nodes, rows).is_some();
+            self.could = request.is_ok_and(|r| found(&r));
+            return self.could;
+        }
         if self.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > self.roomiest() {
             return false;
         }
@@ -75,13 +85,20 @@ impl<V: View> Room for Nodes<'_, V> {
         }
         let end = self.now + span(&partition, job);
         self.scratch.window = (self.now, end);
+        let rows = self.view.rows(at, job.need);
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = request.clone().into_owned();
             request.excluded.union_with(avoid);
             place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         });
-        let given = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
-        let Some(given) = given else {
+        let placed = if rows > 1 {
+            let placed = place_in_rows(self.view, self.scratch, &request, partition.nodes, rows);
+            placed.map(|(given, slot)| (given, Some(slot)))
+        } else {
+            let now = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
+            now.map(|given| (given, None))
+        };
+        let Some((given, slot)) = placed else {
             return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
         };
         let share = Share::of(&given.alloc);
@@ -90,6 +107,9 @@ impl<V: View> Room for Nodes<'_, V> {
         }
         self.rooms.take(&gates, share);
         self.book(&given, end);
+        if self.view.shares() {
+            self.scratch.placed.push((slot, given.alloc.clone()));
+        }
         if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
             self.scratch.closed.push(given.alloc.nodes());
         }

@@ -34,6 +34,8 @@ pub struct Request {
     pub tmp_disk_mb: u64,
     /// Whole nodes.
     pub exclusive: bool,
+    /// It may share its cores.
+    pub oversubscribe: bool,
     /// More tasks than CPUs.
     pub overcommit: bool,
     /// Neighbouring nodes.
@@ -88,6 +90,7 @@ impl Request {
             memory,
             tmp_disk_mb: need.tmp_disk_mb,
             exclusive: need.exclusive,
+            oversubscribe: need.oversubscribe,
             overcommit: need.overcommit,
             contiguous: need.contiguous,
             spread: need.spread,

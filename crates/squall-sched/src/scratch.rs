@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::NodeId;
-use squall_model::resource::AllocGroup;
+use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
@@ -21,6 +21,8 @@ pub struct Scratch {
     pub(crate) open: NodeSet,
     /// Nodes that wait for blocked partitions of a higher tier.
     pub(crate) withheld: NodeSet,
+    /// What this plan has placed, where cores are shared: in a row of the matrix, or in all.
+    pub(crate) placed: Vec<(Option<u32>, Alloc)>,
     /// Nodes that could take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
     /// From when to when the job that is looked at would run.
@@ -86,6 +88,7 @@ struct Hold {
 impl Scratch {
     pub(crate) fn reset(&mut self, view: &impl View, now: Time) {
         self.taken.clear();
+        self.placed.clear();
         self.open.clone_from(view.open());
         self.closed.clear();
         self.closed.extend_from_slice(view.closed());
@@ -100,6 +103,18 @@ impl Scratch {
         self.kept_gres.clear();
         self.roomiest = None;
         self.forget_gains();
+    }
+
+    /// For one row of the matrix: what is kept from all and what no two rows share, and no cores taken yet.
+    pub(crate) fn for_row(&self) -> Self {
+        Self {
+            withheld: self.withheld.clone(),
+            closed: self.closed.clone(),
+            window: self.window,
+            gres: self.gres.clone(),
+            kept_gres: self.kept_gres.clone(),
+            ..Self::default()
+        }
     }
 
     /// Notes that a node will have more free at the time that is looked at.

@@ -106,6 +106,22 @@ pub trait View: Queues<Need = Request> {
     fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
         Vec::new()
     }
+    /// Whether cores are shared anywhere.
+    fn shares(&self) -> bool {
+        false
+    }
+    /// How many jobs may hold a core in a partition if one of them is such a job. 1: it shares with nobody.
+    fn rows(&self, _partition: usize, _need: &Request) -> u32 {
+        1
+    }
+    /// Nodes where jobs may start, if only beside others on the same cores. May name others too.
+    fn reachable(&self) -> &NodeSet {
+        self.open()
+    }
+    /// Cores that a job in that row of the matrix can't have: others of the row hold them, or jobs that share with nobody.
+    fn row(&self, node: NodeId, _slot: u32) -> CoreSet {
+        self.node(node).cores.clone()
+    }
 }
 
 /// What reservations leave to a job.

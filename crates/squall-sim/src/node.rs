@@ -19,6 +19,7 @@ use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::coverage::Fault;
+use crate::gang::Switcher;
 use crate::mutation::Mutation;
 use crate::seed::{Seed, mix};
 use crate::step::StepHost;
@@ -66,6 +67,7 @@ pub(crate) struct NodeHost {
     pub(crate) hears: BTreeMap<u64, (ContentId, StreamKey)>,
     /// No datagram of multicast reaches it.
     pub(crate) deaf: bool,
+    pub(crate) switcher: Switcher,
 }
 
 /// The node daemon.
@@ -124,6 +126,7 @@ impl NodeHost {
             files: Counted::default(),
             hears: BTreeMap::new(),
             deaf: false,
+            switcher: Switcher::default(),
         }
     }
     /// Whether its daemon lives, and it is that life of it.
@@ -229,6 +232,7 @@ impl World {
         if self.nodes[node].daemon.take().is_none() {
             return;
         }
+        self.wake_all(node);
         self.nodes[node].queue.clear();
         self.judge.variables_lost(self.now, node);
         self.close_all(node, true);
@@ -245,6 +249,7 @@ impl World {
     pub(crate) fn cut_power(&mut self, node: usize, old_image: Option<Spool>) {
         self.strike(if old_image.is_some() { Fault::OldImage } else { Fault::PowerLost }, node as u64);
         self.nodes[node].daemon = None;
+        self.wake_all(node);
         self.judge.variables_lost(self.now, node);
         let told = self.seed.chance(500_000);
         self.close_all(node, told);
@@ -407,6 +412,7 @@ impl World {
                 let host = &self.nodes[node];
                 self.judge.forgotten(node, job, host);
             }
+            NodeAct::Gang(act) => self.gang_act(node, act),
             NodeAct::Say(_) => {}
             NodeAct::Content(ContentAct::Hear { content, stream, key }) => {
                 self.nodes[node].hears.insert(stream, (content, key));

@@ -20,15 +20,15 @@ use crate::world::{Happening, World};
 /// Signals that stories know.
 const KILL: i32 = 9;
 const TERM: i32 = 15;
-const CONT: i32 = 18;
-const STOP: i32 = 19;
+pub(crate) const CONT: i32 = 18;
+pub(crate) const STOP: i32 = 19;
 
 /// A step daemon and its tasks, or what a killed one left.
 #[derive(Debug)]
 pub(crate) struct StepHost {
     /// None: it was killed.
     machine: Option<StepMachine>,
-    launch: Box<StepLaunch>,
+    pub(crate) launch: Box<StepLaunch>,
     truth: Truth,
     tasks: Vec<Task>,
     started: Time,
@@ -70,6 +70,10 @@ impl StepHost {
     }
     pub(crate) fn has_live_tasks(&self) -> bool {
         self.tasks.iter().any(|t| t.alive)
+    }
+    /// Whether a process of it is not stopped.
+    pub(crate) fn runs(&self) -> bool {
+        self.tasks.iter().any(|task| task.alive && task.since.is_some())
     }
     pub(crate) fn daemon_died(&mut self) {
         self.node_daemon_alive = false;
@@ -299,10 +303,11 @@ impl World {
             self.after(run, Happening::ProcessEnds { node, boot, key, rank, turn: 0 });
             self.tell_step(node, key, StepInput::Spawned { rank, pid });
         }
+        self.switch(node);
     }
 
     /// A signal to every task of a step.
-    fn signal(&mut self, node: usize, key: StepKey, signal: i32) {
+    pub(crate) fn signal(&mut self, node: usize, key: StepKey, signal: i32) {
         let (now, boot) = (self.now, self.nodes[node].boot);
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         let stubborn = step.truth.stubborn;

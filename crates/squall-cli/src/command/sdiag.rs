@@ -8,8 +8,9 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
+use squall_model::gang::TimeSlice;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Diag, FabricCounts};
+use squall_model::wire::info::{Diag, FabricCounts, GangCounts};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
@@ -132,6 +133,7 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
     backfill(&mut out);
     journal(&mut out, diag);
     fabric(&mut out, &diag.fabric);
+    gang(&mut out, &diag.gang);
     out.push_str("\nRemote Procedure Call statistics by message type\n");
     for (at, (kind, count, total)) in diag.messages.iter().enumerate() {
         let mean = average(*total, *count);
@@ -211,6 +213,24 @@ fn fabric(out: &mut String, fabric: &FabricCounts) {
     let windows: Vec<String> = windows(fabric).map(|(range, count)| format!("{range}:{count}")).collect();
     let windows = if windows.is_empty() { "N/A".to_owned() } else { windows.join(" ") };
     line(out, format_args!("\tMessages by reports: {windows}"));
+}
+
+/// Nothing of it where no job shares.
+fn gang(out: &mut String, gang: &GangCounts) {
+    if gang.jobs == 0 && gang.changes == 0 {
+        return;
+    }
+    out.push_str("\nGang scheduling statistics:\n");
+    line(out, format_args!("\tPolicy: {:?}, a slot lasts {}", gang.policy, TimeSlice(gang.slice)));
+    line(out, format_args!("\tJobs: {} on {} nodes, in rounds of up to {} slots", gang.jobs, gang.nodes, gang.rows));
+    line(out, format_args!("\tChanges of the matrix: {}", gang.changes));
+    line(out, format_args!("\tStrobes: {}", gang.strobes));
+    let skew = match (&gang.skew_us, &gang.worst) {
+        (Some(us), _) => format!("less than {us} microseconds"),
+        (None, Some((node, us))) => format!("{us} microseconds on {node}"),
+        (None, None) => "N/A".to_owned(),
+    };
+    line(out, format_args!("\tOut of step: {skew}"));
 }
 
 /// How many messages stood for 1, 2-3, 4-7, … reports; ranges without any are left out.

@@ -13,6 +13,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, _room] if option == "--nursery" => {
             ExitCode::from(u8::try_from(squall_host::stepd::serve_nursery()).unwrap_or(1))
         }
+        [option] if option == "--switcher" => ExitCode::from(u8::try_from(squall_host::gang::serve()).unwrap_or(1)),
         _ => {
             eprintln!("usage: squall step --spool FOLDER");
             ExitCode::from(2)

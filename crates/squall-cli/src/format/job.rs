@@ -123,7 +123,7 @@ impl JobRow {
             JobState::Ended(_) | JobState::Completing(_) => self.info.end.unwrap_or(self.clock.now),
             _ => self.clock.now,
         };
-        until.secs().saturating_sub(start.secs())
+        until.since(start).0.saturating_sub(self.info.idle.0) / 1_000_000
     }
 
     /// Its limit as squeue prints it.

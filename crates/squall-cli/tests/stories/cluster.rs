@@ -46,8 +46,10 @@ impl Cluster {
         fs::write(
             folder.join("stories.toml"),
             format!(
-                "kill_wait_s = 2\n[[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\n\
-                 gres = \"gpu:2\"\n"
+                "kill_wait_s = 2\nPreemptMode = \"GANG\"\nSchedulerTimeSlice = \"20ms\"\n\
+                 [[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\ngres = \"gpu:2\"\n\
+                 [[partitions]]\nname = \"debug\"\ndefault = true\n\
+                 [[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
             ),
         )
         .unwrap();

@@ -6,6 +6,7 @@ mod batch;
 mod cluster;
 mod control;
 mod ends;
+mod gang;
 mod kept;
 mod steps;
 #[path = "../traces/mod.rs"]
@@ -26,7 +27,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let stories: Vec<Story> =
-        [batch::STORIES, steps::STORIES, ends::STORIES, control::STORIES, kept::STORIES, users::STORIES].concat();
+        [batch::STORIES, steps::STORIES, ends::STORIES, control::STORIES, kept::STORIES, users::STORIES, gang::STORIES]
+            .concat();
     let chosen = stories.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
     let cluster = Cluster::start(4);
     let (mut passed, mut failed) = (0, Vec::new());

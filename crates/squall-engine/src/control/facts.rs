@@ -10,6 +10,7 @@ use squall_model::time::{Span, Time};
 
 use super::drive::network;
 use super::state::State;
+use super::state::gang::InTurn;
 use super::state::job::{Job, Run};
 
 /// Facts of a job that holds resources; None: it does not.
@@ -31,7 +32,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         memory_mb: Runs::new(),
         tasks: Runs::new(),
         start: run.start,
-        end: end_time(state, job, run),
+        end: end_time(state, id, job, run),
         restarts: job.restarts,
         addresses: network::addresses(state, &run.alloc.nodes()),
         gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
@@ -46,10 +47,19 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
 }
 
 /// When the time limit ends an attempt; None: unlimited.
-pub(crate) fn end_time(state: &State, job: &Job, run: &Run) -> Option<Time> {
-    let limit = time_limit_s(state, job, &run.partition);
-    let end = limit.map(|limit| run.start + run.suspended_total + Span::from_secs(limit));
+pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
+    let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
+    let end = limit.and_then(|limit| limit_end(state, id, run, limit));
     end.into_iter().chain(reservation_end(state, &job.spec)).min()
+}
+
+/// When a job has run for so long, as things are. Only time in which it runs counts.
+fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
+    let Some(InTurn { turn, since }) = state.gang.get(&id).filter(|place| place.turn.mask != 0) else {
+        return Some(run.start + run.suspended_total + limit);
+    };
+    let ran = since.since(run.start + run.suspended_total);
+    Some(*since + turn.stretch(Span(limit.0.saturating_sub(ran.0)))?)
 }
 
 /// When the reservation that a job asked for ends it.

@@ -175,6 +175,8 @@ pub struct Controller {
     pub(crate) steps: steps::Desk,
     /// What waits to start.
     pub(crate) queue: Queue,
+    /// Gang scheduling.
+    pub(crate) gang: drive::gang::Gang,
     /// What has to happen at a time.
     pub(crate) timers: Timers,
     /// What this turn has to do.
@@ -222,9 +224,11 @@ impl Controller {
 
     /// Makes an event happen: applied at once, journaled before anything else leaves.
     pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
+        drive::gang::before(self, now, &event, out);
         drive::notice::before(self, &event);
         self.state.apply(now, &event);
         drive::notice::after(self, now, &event);
+        drive::gang::after(self, &event);
         out.events.push(event);
     }
 

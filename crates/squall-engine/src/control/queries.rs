@@ -15,7 +15,7 @@ use squall_model::wire::fabric::{Comparison, Health, Query, Tally, Test, Variabl
 use squall_model::wire::node::Down;
 
 use super::broadcasts::{self, Stage};
-use super::drive::{nodes, notice};
+use super::drive::{gang, nodes, notice};
 use super::{CallerId, Controller, LinkId, Out};
 
 /// How long nodes have to answer a heartbeat.
@@ -58,6 +58,8 @@ pub(crate) enum Purpose {
     Client(Question),
     /// A broadcast: whose, which turn of it, and what it is at.
     Broadcast(CallerId, u64, Stage),
+    /// How far nodes are out of step.
+    Skew,
 }
 
 /// What a client asks.
@@ -198,6 +200,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             Purpose::Broadcast(caller, turn, stage) => {
                 broadcasts::answered(c, now, (caller, turn, stage), (&asked.to, &asked.tally), out);
             }
+            Purpose::Skew => gang::answered(c, (&asked.to, &asked.tally)),
             Purpose::Client(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
         }
     }

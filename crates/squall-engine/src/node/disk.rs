@@ -97,7 +97,7 @@ impl Disk {
             NodeAct::Content(act) => {
                 return self.files.act(0, act.clone(), &mut Neighbours::default()).into_iter().collect();
             }
-            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Say(_) => {}
+            NodeAct::OpenJob { .. } | NodeAct::Tell { .. } | NodeAct::Gang(_) | NodeAct::Say(_) => {}
         }
         Vec::new()
     }

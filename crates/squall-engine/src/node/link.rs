@@ -174,7 +174,7 @@ impl NodeMachine {
                     self.start_step(Box::new(launch), out);
                 }
             }
-            Down::Signal { job, target, signal } => self.signal(job, target, signal, out),
+            Down::Signal { job, target, signal } => self.signal(now, job, (target, signal), out),
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
             Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
@@ -187,6 +187,8 @@ impl NodeMachine {
             Down::Hear { content, stream, key } => {
                 out.acts.push(NodeAct::Content(ContentAct::Hear { content, stream, key }));
             }
+            Down::Strobe(strobe) => self.strobe(now, &strobe, out),
+            Down::Turns(turns) => self.turns(turns, out),
             Down::Place(placement) => out.acts.push(NodeAct::Content(ContentAct::Place(placement))),
             Down::Refused { reason } => {
                 out.acts.push(NodeAct::Say(format!("the controller does not accept this node: {reason}")));

@@ -20,6 +20,7 @@ mod content;
 mod counted;
 #[cfg(test)]
 pub(crate) mod disk;
+mod gang;
 mod link;
 mod reports;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
+pub use gang::{Alignment, GangAct};
 use squall_model::id::{Epoch, Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
@@ -45,6 +47,7 @@ use squall_model::wire::stepd::ToStepd;
 use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
 use crate::node::content::Contents;
+use crate::node::gang::Beat;
 use crate::node::link::Link;
 use crate::node::reports::Outbox;
 use crate::node::work::{Finish, Job};
@@ -161,6 +164,11 @@ pub enum NodeInput {
         /// The error number; 0: done.
         error: i32,
     },
+    /// The switcher has looked back.
+    Switched {
+        /// How far behind it was at most, microseconds.
+        behind_us: u64,
+    },
 }
 
 /// What the node machine wants done. Carried out in order, before what is for the net in the same step leaves. None of them
@@ -218,6 +226,8 @@ pub enum NodeAct {
     Say(String),
     /// About a file.
     Content(ContentAct),
+    /// About turns of jobs that share cores.
+    Gang(GangAct),
 }
 
 /// What one step of the machine wants done: acts, then `net`, then `exit`.
@@ -243,6 +253,7 @@ pub struct NodeMachine {
     relay: Relay,
     variables: BTreeMap<Variable, i64>,
     contents: Contents,
+    beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
@@ -260,6 +271,8 @@ enum Timer {
     Step(StepKey),
     /// The end of a job's script waits for the sweep, to be told together with it, no longer than this.
     Held(JobAttempt),
+    /// A job out of turn runs, so that it hears a signal, no longer than this.
+    Lifted(JobAttempt),
 }
 
 impl NodeMachine {
@@ -270,6 +283,7 @@ impl NodeMachine {
             relay: Relay::new(boot.above.clone()),
             variables: BTreeMap::new(),
             contents: Contents::default(),
+            beat: Beat::default(),
             jobs: BTreeMap::new(),
             outbox: Outbox::default(),
             timers: BTreeSet::new(),
@@ -313,6 +327,7 @@ impl NodeMachine {
         self.send_reports(now);
         let mut local = Vec::new();
         let (link, jobs, variables, contents) = (&self.link, &self.jobs, &self.variables, &self.contents);
+        let skew = self.beat.skew_us();
         let value = |variable: &Variable| match variable {
             Variable::Heard => link.last_put() as i64,
             Variable::Job(job) => i64::from(jobs.contains_key(job)),
@@ -321,6 +336,7 @@ impl NodeMachine {
             Variable::Taken(content) => contents.taken(content),
             Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
             Variable::Missing(content, from) => contents.missing(content, *from),
+            Variable::Skew => skew,
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
         self.relay.settle(now, (value, self.health), &mut local, &mut out.net);
@@ -334,6 +350,7 @@ impl NodeMachine {
             match timer {
                 Timer::Step(key) => self.step_overdue(due, key, out),
                 Timer::Held(job) => self.tell_held(job),
+                Timer::Lifted(job) => self.lower(job, out),
             }
         }
         self.link_tick(now);
@@ -375,6 +392,7 @@ impl Machine for NodeMachine {
             }
             NodeInput::Content { content, holding } => self.contents.became(content, holding, &mut out.acts),
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
+            NodeInput::Switched { behind_us } => self.beat.behind_us = behind_us,
         }
         self.settle(now, out);
         if self.leaving.is_some() && self.jobs.values().all(Job::is_gone) {

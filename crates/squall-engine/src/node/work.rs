@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use squall_model::gang::Turn;
 use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::report::{Report, StepEnd};
@@ -11,6 +12,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::node::{EndReason, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
+use crate::node::gang::GangAct;
 use crate::node::{FoundStep, NodeAct, NodeMachine, NodeOut, Timer, attempt_of};
 
 /// What a step daemon gets beyond the time between TERM and KILL before it is killed with all it has.
@@ -31,6 +33,8 @@ pub(super) struct Job {
     phase: JobPhase,
     /// The end of the script, to be told when the job is swept.
     held: Option<(Time, Report)>,
+    /// When it runs, if it shares its cores.
+    pub(super) turn: Option<Turn>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +86,16 @@ pub(super) enum Finish {
 
 impl Job {
     pub(super) fn new(facts: &JobFacts) -> Self {
-        Self { alone: facts.nodes.len() == 1, steps: BTreeMap::new(), phase: JobPhase::Open, held: None }
+        Self { alone: facts.nodes.len() == 1, steps: BTreeMap::new(), phase: JobPhase::Open, held: None, turn: None }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == JobPhase::Open
+    }
+
+    /// Whether a step of it has been told to end and has not.
+    pub(super) fn has_ending_steps(&self) -> bool {
+        self.steps.values().any(|step| step.is_live() && step.overdue.is_some())
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -209,7 +222,16 @@ impl NodeMachine {
 
 /// Signals and ends.
 impl NodeMachine {
-    pub(super) fn signal(&mut self, attempt: JobAttempt, target: SignalTarget, signal: i32, out: &mut NodeOut) {
+    pub(super) fn signal(
+        &mut self,
+        now: Time,
+        attempt: JobAttempt,
+        (target, signal): (SignalTarget, i32),
+        out: &mut NodeOut,
+    ) {
+        if signal == i32::from(SIGKILL) {
+            self.lift_briefly(now, attempt, out);
+        }
         let Some(job) = self.jobs.get(&attempt) else { return };
         for step in job.live() {
             let batch = step == StepNo::BATCH;
@@ -230,7 +252,10 @@ impl NodeMachine {
     pub(super) fn end_step(&mut self, now: Time, key: StepKey, wait_s: u64, why: EndReason, out: &mut NodeOut) {
         let known = self.jobs.get(&attempt_of(key)).and_then(|job| job.steps.get(&key.step));
         match known {
-            Some(step) if step.is_live() => self.tell_end(now, key, wait_s, why, out),
+            Some(step) if step.is_live() => {
+                self.lift(attempt_of(key), out);
+                self.tell_end(now, key, wait_s, why, out);
+            }
             Some(_) => {}
             None if self.outbox.tells_of(key) => {}
             None => {
@@ -250,7 +275,8 @@ impl NodeMachine {
         out: &mut NodeOut,
     ) {
         let Some(job) = self.jobs.get_mut(&attempt) else {
-            let unknown = Job { alone: false, steps: BTreeMap::new(), phase: JobPhase::Sweeping, held: None };
+            let unknown =
+                Job { alone: false, steps: BTreeMap::new(), phase: JobPhase::Sweeping, held: None, turn: None };
             self.jobs.insert(attempt, unknown);
             return out.acts.push(NodeAct::Sweep { job: attempt });
         };
@@ -259,6 +285,7 @@ impl NodeMachine {
         }
         job.phase = JobPhase::Ending;
         let live: Vec<StepNo> = job.live().collect();
+        self.lift(attempt, out);
         for step in live {
             let key = key_of(attempt, step);
             if cont {
@@ -339,6 +366,7 @@ impl NodeMachine {
         if last {
             self.end_job(now, attempt, kill_wait_s, false, EndReason::None, out);
         } else {
+            self.lower(attempt, out);
             self.sweep_if_idle(attempt, out);
         }
     }
@@ -362,6 +390,8 @@ impl NodeMachine {
         let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.phase == JobPhase::Sweeping) else { return };
         job.phase = JobPhase::Gone;
         let mut reports = Vec::new();
+        let shared = job.turn.take().is_some();
+        out.acts.extend(shared.then_some(NodeAct::Gang(GangAct::Drop { job: attempt })));
         if let Some((until, report)) = job.held.take() {
             self.timers.remove(&(until, Timer::Held(attempt)));
             reports.push(report);

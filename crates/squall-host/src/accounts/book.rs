@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 use squall_model::config::Config;
 use squall_model::event::{Event, JobChange, Record};
+use squall_model::gang::Shift;
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, NodeId, StepNo};
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner, Usage};
@@ -15,7 +16,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use super::encode::{Packed, state_columns};
 use crate::journal::free_bytes;
@@ -201,6 +202,7 @@ impl Book {
                 self.back_to_queue(time, *id)
             }
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
+            Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
             Event::JobHeld { id, whole: false, .. } => self.touch(*id),
             Event::JobReleased { id, whole } => self.unheld(time, *id, *whole),
             Event::JobHeld { whole: true, .. }
@@ -575,6 +577,15 @@ impl Book {
              WHERE id = ?1 AND latest AND state = 2"
         };
         self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
+    }
+
+    /// Time out of turn counts as suspended.
+    fn shifted(&self, shift: &Shift) -> Done {
+        if shift.idle == Span(0) {
+            return Ok(());
+        }
+        let sql = "UPDATE jobs SET suspended = suspended + ?2 WHERE id = ?1 AND latest";
+        self.db.prepare_cached(sql)?.execute(params![shift.job.0, shift.idle.0 as i64]).map(drop)
     }
 
     fn name(&self, node: NodeId) -> String {

@@ -57,7 +57,7 @@ impl Mounts {
 
     /// Folders under which groups may be made, the best first: the root of the hierarchy, then this process's own group. `controller`:
     /// of a v1 hierarchy; None: of the v2 hierarchy.
-    pub(super) fn candidates(&self, controller: Option<&str>) -> Vec<PathBuf> {
+    pub(crate) fn candidates(&self, controller: Option<&str>) -> Vec<PathBuf> {
         let mounts = self.0.iter().filter(|mount| match (&mount.controllers, controller) {
             (None, None) => true,
             (Some(options), Some(wanted)) => options.iter().any(|option| option == wanted),

@@ -44,6 +44,11 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
+    /// Its tasks that live.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.living.values().map(|task| task.pid)
+    }
+
     fn absorb(&mut self, rank: u32, usage: Usage) {
         self.usage.absorb(&Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage });
     }
@@ -72,6 +77,7 @@ impl Daemon {
         for task in traces.started.into_values() {
             self.watch_task(key, task);
         }
+        self.regroup(attempt_of(key));
         self.finish_orphan(key);
     }
 

@@ -80,6 +80,7 @@ impl Served {
 impl Daemon {
     /// Tells the machine what earlier lives left, and clears what they should not have left.
     pub(super) fn find(&mut self) {
+        self.cgroups.thaw_all();
         for facts in self.spool.jobs() {
             self.inputs.push_back(NodeInput::FoundJob { facts: Arc::new(facts) });
         }
@@ -215,8 +216,9 @@ impl Daemon {
 
     pub(super) fn spawn(&mut self, launch: Box<StepLaunch>) {
         let key = launch.key;
-        if let Err(e) = self.try_spawn(*launch) {
-            self.spawn_failed(key, &e);
+        match self.try_spawn(*launch) {
+            Ok(()) => self.regroup(attempt_of(key)),
+            Err(e) => self.spawn_failed(key, &e),
         }
     }
 
@@ -304,7 +306,8 @@ impl Daemon {
             identity: None,
             note: None,
         };
-        let group = group.and_then(|group| File::open(group).ok());
+        // Where it might be frozen before it executes this program, we would wait for that.
+        let group = group.filter(|_| !self.gang.holds(attempt_of(key))).and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
         match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {

@@ -118,7 +118,7 @@ impl Emulated {
             NodeAct::OpenJob { facts, batch: false, .. } => {
                 self.jobs.insert(JobAttempt { job: facts.key.job, attempt: facts.key.attempt }, facts);
             }
-            NodeAct::OpenJob { .. } | NodeAct::Say(_) => {}
+            NodeAct::OpenJob { .. } | NodeAct::Gang(_) | NodeAct::Say(_) => {}
             NodeAct::Spawn(launch) => {
                 let ends = now + lasts(&launch);
                 self.steps.insert(launch.key, Task { launch, started: now, ends, signal: 0, ended: false });

@@ -53,6 +53,7 @@ use node_link::NodeLinks;
 pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
+pub(crate) use tree::{descendants, stat_field};
 pub(crate) use wireup::sweep_up;
 
 /// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.

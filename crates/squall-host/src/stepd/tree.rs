@@ -7,7 +7,7 @@ use std::io;
 use crate::sys::signals::kill;
 
 /// All descendants of a process, parents before children.
-pub(super) fn descendants(root: u32) -> Vec<u32> {
+pub(crate) fn descendants(root: u32) -> Vec<u32> {
     let by_parent = if children(std::process::id()).is_err() { Some(scan()) } else { None };
     let mut found = Vec::new();
     let mut next = vec![root];
@@ -52,7 +52,7 @@ fn scan() -> BTreeMap<u32, Vec<u32>> {
 }
 
 /// Field `number` (4 and above) of /proc/PID/stat: 4 is the parent, 22 the start time.
-pub(super) fn stat_field(pid: u32, number: usize) -> Option<u64> {
+pub(crate) fn stat_field(pid: u32, number: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, field 2, may contain anything: what counts comes after its last parenthesis, from field 3 on.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3)?.parse().ok()

@@ -17,6 +17,12 @@ pub(crate) fn boot_ticks() -> u64 {
     us / super::host::tick_us()
 }
 
+/// A clock that never goes back and that all processes of this machine share, nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
 /// `2026-11-21T08:00:00` in the machine's time zone, as Slurm writes times.
 pub(crate) fn local_text(time: Time) -> String {
     let secs = time.secs() as libc::time_t;

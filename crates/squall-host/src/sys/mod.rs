@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod offspring;
 pub(crate) mod pidfd;
 pub(crate) mod pmix;
+pub mod realtime;
 pub mod signals;
 pub(crate) mod spawn;
 pub(crate) mod ucx;

@@ -56,3 +56,12 @@ pub fn kill(pid: u32, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is involved, and `pid` names one process, never a group or everybody.
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// `kill(2)` to all processes of a group. Errors as of the call (ESRCH: nobody there).
+pub(crate) fn kill_group(group: u32, signal: i32) -> io::Result<()> {
+    let Some(group) = i32::try_from(group).ok().filter(|&g| g > 1) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    // SAFETY: no memory is involved; `group` is above 1, so that everybody is never meant.
+    if unsafe { libc::kill(-group, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -296,6 +296,8 @@ pub enum Variable {
     ///
     /// [`limits::CAST_BLOCK_BYTES`]: crate::limits::CAST_BLOCK_BYTES
     Missing(ContentId, u64),
+    /// By how many microseconds the node's slots of gang scheduling were out of step at most, in the last seconds.
+    Skew,
 }
 
 impl Variable {

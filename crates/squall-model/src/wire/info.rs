@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
+use crate::gang::Coscheduling;
 use crate::id::{Attempt, JobId, StepNo};
 use crate::job::{ArrayTask, ExitCode, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Usage};
 use crate::reservation::Reservation;
 use crate::resource::{Hardware, Memory};
 use crate::set::IndexSet;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::wire::client::JobName;
 
 /// Some jobs. Specs and owners that several jobs share are sent once.
@@ -74,6 +75,8 @@ pub struct JobInfo {
     pub end: Option<Time>,
     /// When suspended last.
     pub suspended: Option<Time>,
+    /// How long it did not run since its start: suspended, or out of turn.
+    pub idle: Span,
     /// Time limit in seconds; None: unlimited.
     pub time_limit_s: Option<u64>,
     /// Names of the nodes, compressed; empty: none.
@@ -429,6 +432,31 @@ pub struct Diag {
     pub nodes: u64,
     /// What came up the fabric's tree, and how.
     pub fabric: FabricCounts,
+    /// Gang scheduling.
+    pub gang: GangCounts,
+}
+
+/// How jobs share cores at present.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangCounts {
+    /// By which policy.
+    pub policy: Coscheduling,
+    /// How long a slot lasts.
+    pub slice: Span,
+    /// Jobs that share.
+    pub jobs: u64,
+    /// Slots of the longest round.
+    pub rows: u32,
+    /// Their nodes.
+    pub nodes: u64,
+    /// How often the matrix changed.
+    pub changes: u64,
+    /// How often these nodes were told the time.
+    pub strobes: u64,
+    /// Their slots were out of step by less than this when they were asked last, microseconds; None: not known yet.
+    pub skew_us: Option<u64>,
+    /// A node that is worse, and by how much, if one is known.
+    pub worst: Option<(String, u64)>,
 }
 
 /// What nodes told the controller, and in what packing it came.

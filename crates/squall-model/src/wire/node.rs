@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
+use crate::gang::{Strobe, Turns};
 use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
@@ -113,6 +114,10 @@ pub enum Down {
         /// What opens them.
         key: StreamKey,
     },
+    /// The time: the slots of gang scheduling follow from it. Late or lost it does no harm.
+    Strobe(Strobe),
+    /// When these jobs run; those that are not here are no concern of this node.
+    Turns(Turns),
 }
 
 /// A file to be laid down.

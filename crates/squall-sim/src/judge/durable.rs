@@ -92,6 +92,13 @@ impl Judge {
                     file.was_suspended = true;
                 }
             }
+            Event::Ganged { shifts } => {
+                for shift in shifts {
+                    if let Some(file) = self.files.get_mut(&shift.job) {
+                        (file.was_suspended, file.shares) = (true, true);
+                    }
+                }
+            }
             Event::JobRequeued { id, .. } => {
                 self.move_to(*id, Phase::Pending);
                 self.touch(*id, false);
@@ -338,6 +345,7 @@ impl JobFile {
             requeue_sent: false,
             suspended: None,
             was_suspended: false,
+            shares: false,
         }
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct JobFile {
     pub(crate) requeue_sent: bool,
     /// Its attempt was suspended once: time spent so does not count.
     was_suspended: bool,
+    /// It shares its cores.
+    shares: bool,
     /// Its user was told that it is suspended.
     pub(crate) suspended: Option<Time>,
 }

@@ -121,7 +121,8 @@ impl Judge {
 
     fn book(&mut self, node: usize, cores: &mut Cores, launch: &StepLaunch) {
         let job = JobAttempt { job: launch.key.job, attempt: launch.key.attempt };
-        for core in launch.cores.iter() {
+        let shares = self.files.get(&job.job).is_some_and(|file| file.shares);
+        for core in launch.cores.iter().filter(|_| !shares) {
             match cores.get_mut(core) {
                 None => {
                     let text = format!("step {} runs on core {core} of {}", launch.key, self.names[node]);

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
+use squall_model::gang::{Coscheduling, OverSubscribe, TimeSlice};
 use squall_model::job::{EndState, Outcome};
 use squall_model::time::{Span, Time};
 
@@ -139,6 +141,12 @@ impl Teller {
             "node_timeout" => config.node_timeout_s = value,
             "node_lost" => config.node_lost_s = value,
             "min_job_age" => config.min_job_age_s = value,
+            "rows" => {
+                let rows = OverSubscribe::Force(u32::try_from(value).unwrap_or(u32::MAX));
+                config.partitions = vec![PartitionConfig { oversubscribe: rows, ..PartitionConfig::default() }];
+                config.coscheduling = Some(Coscheduling::Gang);
+            }
+            "slice_ms" => config.scheduler_time_slice = TimeSlice(Span::from_millis(value)),
             "kill_invalid_depend" => config.kill_invalid_depend = value != 0,
             _ => return Err(format!("`{key}` can't be configured in a story")),
         }

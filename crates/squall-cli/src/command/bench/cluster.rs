@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// Starts it with that configuration and these further arguments of `squall up`.
-    fn with(text: &str, args: &[&str]) -> Result<Self, String> {
+    pub(crate) fn with(text: &str, args: &[&str]) -> Result<Self, String> {
         let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let config = folder.join("bench.toml");

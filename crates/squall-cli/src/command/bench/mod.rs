@@ -3,6 +3,7 @@
 mod blue;
 pub(crate) mod cluster;
 mod fabric;
+mod gang;
 mod hop;
 mod launch;
 mod layout;
@@ -56,6 +57,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
        squall bench schedule   [--nodes N] [--pending N] [--json]
+       squall bench gang       [--part policies|switch|strobe|sweep|mpi|start]... [--quantum US]... [--jobs PAIRS]
+                               [--nodes EMULATED] [--pictures DIR] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)
 ";
@@ -86,6 +89,10 @@ struct Options {
     peer: Option<String>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
+    /// Parts of a bench; none: all.
+    parts: Vec<String>,
+    /// Slots of gang scheduling, microseconds.
+    quanta_us: Vec<u64>,
     json: bool,
 }
 
@@ -122,6 +129,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "wide" => wide::run,
         "replay" => replay::run,
         "schedule" => schedule::run,
+        "gang" => gang::run,
         "place" => place::run,
         "layout" => layout::run,
         "bluewaters" => blue::run,
@@ -183,6 +191,10 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
                 options.peer = Some(command.to_string_lossy().into_owned());
             }
             Arg::Value(trace) if options.trace.is_none() => options.trace = Some(trace.into()),
+            Arg::Long("part") => {
+                options.parts.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
+            }
+            Arg::Long("quantum") => options.quanta_us.push(number(&mut parser)?),
             Arg::Long("json") => options.json = true,
             other => return Err(other.unexpected().to_string()),
         }

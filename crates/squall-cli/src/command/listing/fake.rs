@@ -222,6 +222,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         start: held.then(|| at(-90)),
         end: held.then(|| at(3510)),
         suspended: None,
+        idle: Span(0),
         time_limit_s: Some(3600),
         nodes: if held { "n[1-2]".into() } else { String::new() },
         batch_host: if held { "n1".into() } else { String::new() },

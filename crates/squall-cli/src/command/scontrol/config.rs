@@ -73,6 +73,10 @@ fn number(value: bool) -> String {
 /// Keys and values, by name.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
+    let slice = match config.scheduler_time_slice.to_string() {
+        whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
+        part => part,
+    };
     let memory = match config.def_mem_per_cpu_mb {
         0 => "UNLIMITED".to_owned(),
         mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
@@ -119,7 +123,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("MsgAggregationParams", config.msg_aggregation_params.into()),
         ("MinJobAge", seconds(config.min_job_age_s)),
         ("MpiDefault", words("none")),
-        ("PreemptMode", words("OFF")),
+        ("PreemptMode", config.preempt_mode.into()),
         ("PreemptType", words("preempt/none")),
         ("PrivateData", words("none")),
         ("PriorityType", words("priority/basic")),
@@ -127,6 +131,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("Prolog", words("(null)")),
         ("ReturnToService", words("1")),
         ("RoutePlugin", words(route)),
+        ("SchedulerTimeSlice", slice),
         ("SchedulerParameters", if parameters.is_empty() { words("(null)") } else { parameters }),
         ("SchedulerType", words(scheduler)),
         ("SelectType", words("select/cons_tres")),

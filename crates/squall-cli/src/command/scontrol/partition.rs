@@ -70,7 +70,11 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             config.min_nodes
         ),
         format!("Nodes={}", partition.nodes),
-        format!("PriorityJobFactor=1 PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe=NO", config.priority_tier),
+        format!(
+            "PriorityJobFactor=1 PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe={}",
+            config.priority_tier,
+            String::from(config.oversubscribe)
+        ),
         "OverTimeLimit=NONE PreemptMode=OFF".to_owned(),
         format!(
             "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",

@@ -178,7 +178,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::uncut(&["NodeHost"], 'n', "HOSTNAMES", Group::names),
     F::uncut(&["NodeList"], 'N', "NODELIST", Group::names),
     F::new(&["Nodes"], 'D', "NODES", |g| g.nodes.len().to_string()),
-    F::new(&["OverSubscribe", "Share"], 'h', "OVERSUBSCRIBE", |g| g.part(|_| "NO".to_owned())),
+    F::new(&["OverSubscribe", "Share"], 'h', "OVERSUBSCRIBE", |g| g.part(|p| p.config.oversubscribe.into())),
     F::new(&["Partition"], 'P', "PARTITION", |g| {
         g.part(|p| format!("{}{}", p.config.name, if p.config.default { "*" } else { "" }))
     }),

@@ -1,7 +1,7 @@
 //! Ends: decided, released node by node, complete; and the way back into the queue.
 
 use squall_model::event::Requeue;
-use squall_model::id::{Attempt, JobId};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, JobKind, Outcome};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
@@ -50,6 +50,7 @@ impl State {
     }
 
     pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
+        let (shared, mut freed) = (self.gang.contains_key(&id), Vec::new());
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
         let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
         let mut released = Vec::new();
@@ -64,11 +65,24 @@ impl State {
             node.cores.subtract(&group.cores);
             node.memory_mb -= group.memory_mb;
             node.jobs.remove(&id);
+            if shared {
+                freed.push(node_id);
+            }
+        }
+        for node in freed {
+            self.hold_again(node);
         }
         for node in released {
             self.gres_released(id, node);
         }
         self.complete_if_released(id);
+    }
+
+    /// Cores that one job let go of may be held by others all the same.
+    fn hold_again(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        let held = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run()?.alloc.on(id));
+        held.for_each(|group| node.cores.union_with(&group.cores));
     }
 
     /// A completing job that no node holds any more has ended, or is pending again.
@@ -83,6 +97,7 @@ impl State {
         let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
         self.index.active -= 1;
         self.index.return_licenses(&job.spec);
+        self.gang.remove(&id);
         let array = job.task.and_then(|task| self.arrays.get_mut(&task.array));
         if let Some(requeue) = ending.requeue {
             let failed = ending.outcome.state == EndState::BootFail;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use squall_model::gang::Shift;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{EndState, ExitCode, JobKind, Outcome};
 use squall_model::report::StepEnd;
@@ -13,6 +14,7 @@ use squall_model::time::{Span, Time};
 
 use super::policy::Sign;
 use crate::control::state::State;
+use crate::control::state::gang::InTurn;
 use crate::control::state::job::{Phase, Run, Step};
 
 impl State {
@@ -45,16 +47,18 @@ impl State {
         self.index.pending -= 1;
         self.index.active += 1;
         self.index.take_licenses(&job.spec);
-        self.hold_resources(id, alloc);
+        let shares = self.partition(partition).is_some_and(|p| p.config.oversubscribe.rows(true) > 1);
+        self.hold_resources(id, alloc, shares);
         self.count_job(id, Sign::Plus);
         self.charge_job(time, id, true);
     }
 
-    pub(super) fn hold_resources(&mut self, id: JobId, alloc: &Alloc) {
+    /// What a job holds it holds alone, unless it shares its cores: memory never.
+    fn hold_resources(&mut self, id: JobId, alloc: &Alloc, shares: bool) {
         for group in &alloc.groups {
             for node_id in group.nodes.iter() {
                 let Some(node) = self.nodes.get_mut(node_id.index()) else { continue };
-                debug_assert!(node.cores.is_disjoint(&group.cores), "cores of {} held twice", node.name);
+                debug_assert!(shares || node.cores.is_disjoint(&group.cores), "cores of {} held twice", node.name);
                 node.cores.union_with(&group.cores);
                 node.memory_mb += group.memory_mb;
                 node.jobs.insert(id);
@@ -127,7 +131,18 @@ impl State {
         } else if let Some(since) = run.suspended.take() {
             run.suspended_total.0 += time.since(since).0;
         }
+        if let Some(place) = self.gang.get_mut(&id) {
+            place.since = time;
+        }
         self.charge_job(time, id, !suspended);
+    }
+
+    /// A job's place in the matrix changed.
+    pub(super) fn shifted(&mut self, time: Time, shift: &Shift) {
+        let job = self.jobs.get_mut(&shift.job);
+        let Some(Phase::Running(run) | Phase::Completing(run, _)) = job.map(|job| &mut job.phase) else { return };
+        run.suspended_total.0 += shift.idle.0;
+        self.gang.insert(shift.job, InTurn { turn: shift.turn, since: time });
     }
 
     /// A step that has not ended, of a job that holds resources in that attempt (or in any).

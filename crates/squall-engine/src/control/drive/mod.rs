@@ -2,6 +2,7 @@
 
 pub(crate) mod depend;
 pub(crate) mod forecast;
+pub(crate) mod gang;
 pub(crate) mod lanes;
 pub(crate) mod network;
 pub(crate) mod nodes;
@@ -46,6 +47,8 @@ pub(crate) struct Todo {
     pub(crate) touched: BTreeSet<JobId>,
     /// Suspended jobs whose processes on a node may run.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
+    /// Jobs whose nodes are to be told when they run.
+    pub(crate) turns: BTreeSet<JobId>,
     /// Nodes that the operator set down: their jobs are lost.
     pub(crate) condemned: BTreeSet<NodeId>,
 }
@@ -81,6 +84,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     }
     reserve::arm(c, now);
     nodes::watch_all(c, now);
+    gang::started(c);
     steps::started(c, now, active.iter().map(|(id, _)| *id));
 }
 
@@ -109,6 +113,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             work::schedule(c, now, out);
             continue;
         }
+        gang::pack(c, now, out);
         let Some(job) = c.todo.touched.pop_first() else { break };
         work::tell(c, job, out);
         steps::settle(c, now, job, out);
@@ -116,6 +121,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     work::send_starts(c);
     work::send_ends(c);
     work::send_stops(c);
+    gang::settle(c, now);
     shutdown::proceed(c, now, out);
     c.links.flush(now, out);
 }
@@ -126,8 +132,8 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let first = first.map(|(time, _)| *time).min();
     let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
     let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
-    let bulk = broadcasts::deadline(c);
-    let all = [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c), bulk];
+    let (bulk, strobe) = (broadcasts::deadline(c), gang::deadline(c));
+    let all = [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c), bulk, strobe];
     all.into_iter().flatten().min()
 }
 

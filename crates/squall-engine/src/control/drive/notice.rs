@@ -108,6 +108,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             arm_limit(c, now, *id);
             c.todo.touched.insert(*id);
         }
+        Event::Ganged { shifts } => {
+            for shift in shifts {
+                arm_limit(c, now, shift.job);
+                c.queue.note_end(&c.state, shift.job);
+            }
+        }
     }
 }
 
@@ -229,7 +235,7 @@ pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
         c.timers.clear(Timer::Warn(id));
         return;
     };
-    let (end, run_start) = (facts::end_time(&c.state, job, run), run.start);
+    let (end, run_start) = (facts::end_time(&c.state, id, job, run), run.start);
     let warn = job.spec.signal.zip(end);
     let warn = warn.map(|(signal, end)| end - squall_model::time::Span::from_secs(u64::from(signal.before_s)));
     match end {
@@ -252,12 +258,14 @@ pub(crate) fn cluster_changed(c: &mut Controller, now: Time) {
 
 /// Whether jobs may start on a node now: up, connected, with a free core, rid of jobs that it should not have.
 pub(crate) fn refresh(c: &mut Controller, id: NodeId) {
-    let open = c.state.node(id).is_some_and(|node| node.usable() && node.free_cpus() > 0)
-        && (c.rehearsal || c.links.get(id).is_some())
-        && !c.strays.contains_key(&id);
-    if open {
-        c.queue.open.insert(id);
-    } else {
-        c.queue.open.remove(id);
+    let node = c.state.node(id).filter(|node| node.usable());
+    let reachable = node.is_some() && (c.rehearsal || c.links.get(id).is_some()) && !c.strays.contains_key(&id);
+    let open = reachable && node.is_some_and(|node| node.free_cpus() > 0);
+    for (set, belongs) in [(&mut c.queue.reachable, reachable), (&mut c.queue.open, open)] {
+        if belongs {
+            set.insert(id);
+        } else {
+            set.remove(id);
+        }
     }
 }

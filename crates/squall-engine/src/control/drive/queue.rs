@@ -66,6 +66,8 @@ pub(crate) struct Queue {
     pub(crate) closed: Vec<NodeSet>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
+    /// Nodes where jobs may start now, if only beside others on the same cores.
+    pub(crate) reachable: NodeSet,
     /// Items to be looked at in this turn.
     pub(crate) dirty: BTreeSet<Item>,
     /// Something may be able to start.
@@ -291,7 +293,7 @@ impl Queue {
         let job = state.jobs.get(&id);
         let end = job.and_then(|job| {
             let run = job.run()?;
-            Some(facts::end_time(state, job, run).unwrap_or(run.start + UNLIMITED))
+            Some(facts::end_time(state, id, job, run).unwrap_or(run.start + UNLIMITED))
         });
         let before = match end {
             Some(end) => self.end_of.insert(id, end),

@@ -1,9 +1,10 @@
 //! What the scheduling policy sees of state and queue.
 
+use squall_model::gang::Coscheduling;
 use squall_model::gres::NodeGres;
 use squall_model::id::NodeId;
 use squall_model::policy::Limit;
-use squall_model::set::NodeSet;
+use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
 use squall_sched::{Bars, Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, View};
@@ -115,5 +116,29 @@ impl View for Sight<'_> {
     }
     fn room(&self, gate: Gate) -> Vec<(Limit, u64)> {
         limits::room(self.state, gate, self.now)
+    }
+    fn shares(&self) -> bool {
+        self.state.partitions.iter().any(|partition| partition.config.oversubscribe.rows(true) > 1)
+    }
+    fn rows(&self, partition: usize, need: &Request) -> u32 {
+        match self.state.config.coscheduling() {
+            Coscheduling::Batch => 1,
+            _ => self.state.partitions[partition].config.oversubscribe.rows(need.oversubscribe),
+        }
+    }
+    fn reachable(&self) -> &NodeSet {
+        &self.queue.reachable
+    }
+    fn row(&self, id: NodeId, slot: u32) -> CoreSet {
+        let mut cores = CoreSet::new();
+        for job in &self.state.nodes[id.index()].jobs {
+            if self.state.gang.get(job).is_none_or(|place| place.turn.slot == slot) {
+                let held = self.state.jobs.get(job).and_then(|job| job.run()?.alloc.on(id));
+                if let Some(group) = held {
+                    cores.union_with(&group.cores);
+                }
+            }
+        }
+        cores
     }
 }

@@ -16,7 +16,7 @@ use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 use super::queue::{self, Entered};
 use super::timers::Timer;
 use super::view::Sight;
-use super::{nodes, notice, reserve, shutdown};
+use super::{gang, nodes, notice, reserve, shutdown};
 use crate::control::request::await_job::outcome_of;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Job, Phase};
@@ -162,9 +162,13 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
     let partition = config.name.clone();
     let Given { alloc, gres } = start.given;
+    let slot = gang::slot_of(c, now, id, start.partition, &alloc);
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
     if !gres.is_empty() {
         c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);
+    }
+    if let Some(slot) = slot {
+        gang::enter(c, now, id, slot, out);
     }
 }
 
@@ -214,7 +218,9 @@ pub(super) fn send_ends(c: &mut Controller) {
 /// Stops the processes of suspended jobs on nodes that have come back, and lets those of resumed jobs go on.
 pub(super) fn send_stops(c: &mut Controller) {
     while let Some((id, node)) = c.todo.stopping.pop_first() {
-        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        // A job of the matrix has no turn while it is suspended.
+        let shares = c.state.gang.contains_key(&id);
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() && !shares) else { continue };
         let suspended = job.run().is_some_and(|run| run.suspended.is_some());
         let signal = if suspended { notice::STOP } else { notice::CONT };
         let job = JobAttempt { job: id, attempt: job.attempt };

@@ -5,7 +5,7 @@ use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::info::{JobInfo, StepInfo};
 use squall_sched::Item;
 
@@ -33,13 +33,25 @@ pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now
             info.steps = run.steps.iter().map(|(&no, step)| step_info(state, no, step, run)).collect();
         }
     }
+    share_time(state, &mut info, id, job, now);
     info.end = match &job.phase {
         Phase::Pending => None,
-        Phase::Running(run) => facts::end_time(state, job, run),
+        Phase::Running(run) => facts::end_time(state, id, job, run),
         Phase::Completing(_, ending) => Some(ending.time),
         Phase::Ended(ended) => Some(ended.time),
     };
     info
+}
+
+/// Who is out of turn is suspended for now, and time in which it did not run is not time that it used.
+fn share_time(state: &State, info: &mut JobInfo, id: JobId, job: &Job, now: Time) {
+    let Some(run) = job.last_run() else { return };
+    info.idle = Span(run.suspended_total.0 + state.idle_since(id, now).0);
+    let slice = state.config.scheduler_time_slice.0;
+    if info.state == JobState::Running && state.gang.get(&id).is_some_and(|place| !place.turn.runs_at(now, slice)) {
+        info.state = JobState::Suspended;
+        info.suspended = Some(now);
+    }
 }
 
 /// Tasks of an array as one entry: that nothing happened to yet, or that ended alike without starting.
@@ -95,6 +107,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         reason,
         end: None,
         suspended: None,
+        idle: Span(0),
         time_limit_s: limit_s(state, waits.queue, spec, first_partition),
         partition,
         nodes: String::new(),

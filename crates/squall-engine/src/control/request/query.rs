@@ -14,6 +14,7 @@ use super::rights::{Deed, can};
 use super::select::select_to_show;
 use super::{Ask, Reply};
 use crate::control::drive::forecast;
+use crate::control::drive::gang;
 use crate::control::info::cluster::names;
 use crate::control::info::page::Pages;
 use crate::control::info::{cluster, job};
@@ -139,6 +140,7 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
         return Err(Refusal::AccessDenied);
     }
     c.diag.now = ask.now;
+    gang::count(c);
     c.diag.jobs_pending = c.state.index.pending;
     c.diag.jobs_running = c.state.index.active;
     c.diag.nodes = c.links.connected().len() as u64;

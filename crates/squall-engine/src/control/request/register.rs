@@ -9,7 +9,7 @@ use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
-use crate::control::drive::{nodes, notice, work};
+use crate::control::drive::{gang, nodes, notice, work};
 use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::{Controller, Out, facts, queries, steps};
@@ -39,6 +39,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     nodes::watch(c, now, id);
     reconcile(c, id, said);
     steps::registered(c, id, &said.steps);
+    gang::registered(c, now, id);
     notice::refresh(c, id);
     c.queue.kick = true;
 }

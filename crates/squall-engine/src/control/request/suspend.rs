@@ -30,7 +30,10 @@ pub(crate) fn suspend(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, su
         |c, id, out| {
             decide(c, id, suspend)?;
             c.commit(ask.now, Event::JobSuspended { id, suspended: suspend }, out);
-            signal(c, id, if suspend { SIGSTOP } else { SIGCONT });
+            // A job of the matrix loses its turn, or gets one again.
+            if !c.state.gang.contains_key(&id) {
+                signal(c, id, if suspend { SIGSTOP } else { SIGCONT });
+            }
             Ok(())
         },
     );

@@ -1,6 +1,7 @@
 //! All that the controller must not forget. Changed by `apply` alone; equal after replay.
 
 pub mod array;
+pub mod gang;
 pub mod job;
 pub mod ledger;
 pub mod node;
@@ -52,6 +53,8 @@ pub struct State {
     pub ledger: Ledger,
     /// Running jobs that were told to make room, and when they end.
     pub graces: BTreeMap<JobId, Time>,
+    /// Jobs that share cores with others: the matrix.
+    pub gang: BTreeMap<JobId, gang::InTurn>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
     /// Reservations that have not ended, by name.

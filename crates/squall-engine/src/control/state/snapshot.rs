@@ -13,6 +13,7 @@ use squall_model::reservation::Reservation;
 use squall_model::time::Time;
 
 use super::array::{Array, ArrayTally};
+use super::gang::InTurn;
 use super::job::{Job, Phase, Queue};
 use super::ledger::Ledger;
 use super::node::{Node, Partition};
@@ -34,6 +35,8 @@ pub enum Part {
     Grants(BTreeMap<JobId, Granted>),
     /// Reservations.
     Reservations(Vec<Reservation>),
+    /// The jobs that share cores; at the end, if there are any.
+    Gang(Vec<(JobId, InTurn)>),
 }
 
 /// Accounts and what they used.
@@ -127,6 +130,7 @@ pub struct Restored {
     keys: Vec<((u32, ClientKey), JobId)>,
     ended: Vec<(Time, JobId)>,
     ended_arrays: Vec<(Time, JobId)>,
+    gang: Vec<(JobId, InTurn)>,
     wanting: Vec<Arc<JobSpec>>,
     holding: Vec<Arc<JobSpec>>,
     grants: BTreeMap<JobId, Granted>,
@@ -161,7 +165,9 @@ impl State {
         let reserved = self.reservations.values().cloned().collect::<Vec<_>>();
         let reserved = (!reserved.is_empty()).then_some(Part::Reservations(reserved));
         let grants = (!self.grants.is_empty()).then(|| Part::Grants(self.grants.clone()));
-        let rest = grants.into_iter().chain(reserved);
+        let gang: Vec<(JobId, InTurn)> = self.gang.iter().map(|(&id, &turn)| (id, turn)).collect();
+        let gang = (!gang.is_empty()).then_some(Part::Gang(gang));
+        let rest = grants.into_iter().chain(reserved).chain(gang);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -196,6 +202,7 @@ impl State {
             last_id: cluster.last_id,
             jobs: all.jobs.into_iter().collect(),
             arrays: all.arrays.into_iter().collect(),
+            gang: all.gang.into_iter().collect(),
             forgotten_before: cluster.forgotten_before,
             grants: all.grants,
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -295,6 +302,7 @@ impl Part {
             Self::Rows(rows) => rows.restore(),
             Self::Reservations(reservations) => Some(Restored { reservations, ..Restored::default() }),
             Self::Grants(grants) => Some(Restored { grants, ..Restored::default() }),
+            Self::Gang(gang) => Some(Restored { gang, ..Restored::default() }),
         }
     }
 }
@@ -336,6 +344,7 @@ impl Restored {
         self.cluster = self.cluster.take().or(next.cluster);
         self.jobs.append(&mut next.jobs);
         self.arrays.append(&mut next.arrays);
+        self.gang.append(&mut next.gang);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

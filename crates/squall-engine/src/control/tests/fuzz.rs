@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::Config as Proptest;
+use squall_model::config::{Config, PartitionConfig};
+use squall_model::gang::{Coscheduling, OverSubscribe, Turn};
 use squall_model::id::{ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, Need};
 use squall_model::report::Report;
@@ -82,6 +84,8 @@ struct Node {
     /// Attempts whose script was started here.
     started: BTreeSet<JobAttempt>,
     reports: Vec<Report>,
+    /// When its jobs run, as far as it was told.
+    turns: BTreeMap<JobAttempt, Turn>,
 }
 
 struct World {
@@ -101,9 +105,16 @@ fn attempt_of(key: StepKey) -> JobAttempt {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(shares: bool) -> Self {
         let names = (1..=NODES).map(|n| (format!("n{n}"), Node { connected: true, ..Node::default() }));
-        let mut world = Self { d: Driver::new(NODES, 4), nodes: names.collect(), callers: 100, owed: BTreeMap::new() };
+        let mut config = Config::default();
+        if shares {
+            config.coscheduling = Some(Coscheduling::Gang);
+            config.partitions = vec![PartitionConfig { oversubscribe: OverSubscribe::Force(3), ..Default::default() }];
+        }
+        let mut d = Driver::empty(config);
+        (1..=NODES).for_each(|n| d.add_node(&format!("n{n}"), 4));
+        let mut world = Self { d, nodes: names.collect(), callers: 100, owed: BTreeMap::new() };
         world.settle();
         world
     }
@@ -337,7 +348,13 @@ impl World {
                 }
                 node.reports.push(Report::JobGone { job });
             }
-            Down::Identify | Down::Write { .. } | Down::Welcome { .. } | Down::Signal { .. } | Down::Known { .. } => {}
+            Down::Turns(turns) => node.turns.extend(turns),
+            Down::Identify
+            | Down::Write { .. }
+            | Down::Welcome { .. }
+            | Down::Signal { .. }
+            | Down::Known { .. }
+            | Down::Strobe(_) => {}
             Down::Refused { reason } => panic!("refused: {reason}"),
             Down::Expect { .. }
             | Down::Commit { .. }
@@ -362,13 +379,18 @@ impl World {
     fn check(&self) {
         let state = self.d.c.state();
         let mut held: BTreeMap<NodeId, CoreSet> = BTreeMap::new();
+        let mut rows: BTreeMap<(NodeId, u32), CoreSet> = BTreeMap::new();
         for (id, job) in &state.jobs {
             let Some(run) = job.run() else { continue };
             for node in run.left.iter() {
                 let cores = &run.alloc.on(node).unwrap().cores;
-                let all = held.entry(node).or_default();
+                let row = state.gang.get(id).map_or(0, |place| place.turn.slot);
+                assert!(row < 3, "job {id} is in row {row}");
+                let all = rows.entry((node, row)).or_default();
                 assert!(all.is_disjoint(cores), "cores of node {node} held twice, by job {id} too");
                 all.union_with(cores);
+                held.entry(node).or_default().union_with(cores);
+                self.check_turn(*id, node);
             }
             let mut used: BTreeMap<NodeId, CoreSet> = BTreeMap::new();
             let steps = run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none());
@@ -396,6 +418,17 @@ impl World {
         }
     }
 
+    /// A node that can be reached knows when a job of it runs.
+    fn check_turn(&self, id: JobId, node: NodeId) {
+        let state = self.d.c.state();
+        let (Some(place), Some(job)) = (state.gang.get(&id), state.jobs.get(&id)) else { return };
+        let name = &state.nodes[node.index()].name;
+        if self.d.connected(name) && self.nodes[name].connected && job.is_running() {
+            let told = self.nodes[name].turns.get(&self.d.attempt(id));
+            assert_eq!(told, Some(&place.turn), "job {id} on {name}");
+        }
+    }
+
     /// Everything is cancelled and every node is there: nothing may be left, nobody waiting.
     fn wind_up(&mut self) {
         for node in 0..NODES as u8 {
@@ -420,8 +453,8 @@ impl World {
 proptest! {
     #![proptest_config(Proptest { cases: 100, max_shrink_iters: 2000, ..Proptest::default() })]
     #[test]
-    fn whatever_happens(ops in proptest::collection::vec(ops(), 1..80)) {
-        let mut world = World::new();
+    fn whatever_happens(shares in any::<bool>(), ops in proptest::collection::vec(ops(), 1..80)) {
+        let mut world = World::new(shares);
         for op in ops {
             world.happen(&op);
         }
@@ -431,7 +464,7 @@ proptest! {
 
 #[test]
 fn keys_are_not_mixed_up_between_jobs() {
-    let mut world = World::new();
+    let mut world = World::new(false);
     for _ in 0..2 {
         let spec = Box::new(JobSpec { kind: JobKind::Allocation, ..batch() });
         let (env, key) = (Vec::new().into(), world.d.key());

@@ -6,6 +6,7 @@ mod backfill;
 mod dependencies;
 mod driver;
 mod fuzz;
+mod gang;
 mod gres;
 mod licenses;
 mod life;

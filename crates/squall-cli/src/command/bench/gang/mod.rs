@@ -1,0 +1,168 @@
+//! `bench gang`: two parallel jobs that share the same cores in turns, against the same jobs one after the other, and
+//! against sharing without turns; beside it what a switch and a strobe cost, and how soon a short job starts.
+
+mod pair;
+mod wide;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use squall_sim::{Fared, Method, fare};
+
+use self::pair::{Kind, Pairs};
+use super::{Finding, Options, round};
+use crate::picture::{Axis, Chart, Series, Stroke, write};
+
+/// Slots that are swept unless others are named, microseconds; the figures are for 2 ms and 10 ms.
+const SWEEP_US: [u64; 9] = [300, 1000, 2000, 5000, 10_000, 50_000, 200_000, 1_000_000, 8_000_000];
+const FIGURES_US: [u64; 2] = [2000, 10_000];
+
+/// Paired runs of the figures, and of the rest of the sweep.
+const PAIRS: u64 = 7;
+const SWEEP_PAIRS: u64 = 1;
+
+/// Grains of jobs that synchronise, microseconds.
+const GRAINS_US: [u64; 3] = [200, 1000, 5000];
+
+/// What the talk has: name, quantum in ms, nodes, slowdown in percent.
+const TALK: [(&str, f64, u32, f64); 3] =
+    [("RMS", 30_000.0, 15, 1.8), ("SCore-D", 100.0, 64, 2.0), ("STORM", 2.0, 64, 0.0)];
+
+/// Workloads on which policies are compared.
+const SEEDS: u64 = 20;
+
+/// Processes of the switch that is measured.
+const PROCESSES: usize = 32;
+
+/// The figure is the slowdown at 2 ms in percent, its limit what is allowed.
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    let mut fields = Vec::new();
+    let parts = &options.parts;
+    let wants = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
+    let mut figure = f64::NAN;
+    if wants("policies") {
+        fields.push(("policies_simulated", policies(options.jobs.unwrap_or(SEEDS))));
+    }
+    if wants("switch") {
+        fields.push(("switch", switch()?));
+    }
+    if wants("strobe") {
+        fields.push(("strobe", wide::strobe(options.nodes.unwrap_or(1000))?));
+    }
+    if wants("sweep") || wants("mpi") || wants("start") {
+        let pairs = Pairs::start()?;
+        if wants("sweep") {
+            let rows = sweep(&pairs, options)?;
+            let at = |row: &&Value| row["quantum_ms"].as_f64() == Some(2.0);
+            figure = rows.iter().find(at).and_then(|row| row["slowdown_percent"].as_f64()).unwrap_or(f64::NAN);
+            if let Some(folder) = &options.pictures {
+                draw(&rows, folder)?;
+            }
+            fields.push(("talk", talk()));
+            fields.push(("cpu_bound", Value::Array(rows)));
+        }
+        if wants("mpi") {
+            fields.push(("synchronising", synchronising(&pairs, options)?));
+        }
+        if wants("start") {
+            fields.push(("short_job_on_a_full_machine", pairs.short_job(Duration::from_millis(200))?));
+        }
+    }
+    let limit = Some((2.0, "percent allowed at 2 ms"));
+    Ok(Finding { bench: "gang", figure: round(figure), unit: "percent slower at 2 ms", limit, fields })
+}
+
+/// All coscheduling policies on the same mixed workloads, simulated.
+fn policies(seeds: u64) -> Value {
+    let row = |method: Method| {
+        let fared: Vec<Fared> = (1..=seeds).map(|seed| fare(method, seed)).collect();
+        let mean = |of: fn(&Fared) -> u64| fared.iter().map(of).sum::<u64>() as f64 / seeds.max(1) as f64;
+        json!({
+            "policy": method.name(),
+            "mean_response_s": round(mean(|f| f.response_us) / 1e6),
+            "mean_makespan_s": round(mean(|f| f.makespan_us) / 1e6),
+            "computed_percent": round(mean(|f| f.computed_ppm) / 1e4),
+            "seeds": seeds,
+        })
+    };
+    Value::Array(Method::ALL.map(row).to_vec())
+}
+
+fn switch() -> Result<Value, String> {
+    let cost = squall_host::gang::trial(PROCESSES).map_err(|e| format!("stopping and waking: {e}"))?;
+    let row = |(way, cost): &(&str, [Duration; 2])| {
+        let us = |time: Duration| time.as_micros() as u64;
+        json!({"way": way, "processes": PROCESSES, "median_us": us(cost[0]), "worst_us": us(cost[1])})
+    };
+    Ok(Value::Array(cost.iter().map(row).collect()))
+}
+
+fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
+    let swept = if options.quanta_us.is_empty() { SWEEP_US.to_vec() } else { options.quanta_us.clone() };
+    let mut rows = Vec::new();
+    for us in swept {
+        let usual = if FIGURES_US.contains(&us) { PAIRS } else { SWEEP_PAIRS };
+        let work = Duration::from_micros((us * 2).max(800_000));
+        rows.push(pairs.compare(us, options.jobs.unwrap_or(usual), work)?);
+    }
+    Ok(rows)
+}
+
+/// Jobs that synchronise, in turns and without.
+fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
+    let work = Duration::from_millis(400);
+    let mut rows = Vec::new();
+    let times = options.jobs.unwrap_or(3).max(1);
+    for grain_us in GRAINS_US {
+        let (mut ganged, mut free) = (Vec::new(), Vec::new());
+        let kind = Kind::Meets { grain_us };
+        for _ in 0..times {
+            pairs.configure("gang", 10_000)?;
+            ganged.push(pairs.together(kind, work)?.makespan);
+            pairs.configure("implicit", 10_000)?;
+            free.push(pairs.together(kind, work)?.makespan);
+        }
+        let (ganged, free) = (median(&mut ganged), median(&mut free));
+        rows.push(json!({
+            "barrier_every_us": grain_us,
+            "ganged_ms": round(ganged * 1e3),
+            "unganged_ms": round(free * 1e3),
+            "gain": round(free / ganged),
+        }));
+    }
+    Ok(Value::Array(rows))
+}
+
+fn talk() -> Value {
+    let row = |(name, quantum_ms, nodes, percent): &(&str, f64, u32, f64)| json!({"system": name, "quantum_ms": quantum_ms, "nodes": nodes, "slowdown_percent": percent});
+    Value::Array(TALK.iter().map(row).collect())
+}
+
+fn draw(rows: &[Value], folder: &Path) -> Result<(), String> {
+    let point = |row: &Value| Some((row["quantum_ms"].as_f64()?, row["slowdown_percent"].as_f64()?));
+    let ours = Series {
+        name: "Squall, 2 emulated nodes".into(),
+        stroke: Stroke::Line,
+        color: 0,
+        points: rows.iter().filter_map(point).collect(),
+    };
+    let theirs = TALK.iter().enumerate().map(|(at, (name, quantum_ms, nodes, percent))| Series {
+        name: format!("{name}, {nodes} nodes"),
+        stroke: Stroke::Dots,
+        color: at + 1,
+        points: vec![(*quantum_ms, *percent)],
+    });
+    let chart = Chart {
+        title: "Two jobs in turns, against one after the other".into(),
+        x: Axis { label: "slot, ms".into(), log: true },
+        y: Axis { label: "slower by, percent".into(), log: false },
+        series: std::iter::once(ours).chain(theirs).collect(),
+    };
+    write(&chart, folder, "gang")
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

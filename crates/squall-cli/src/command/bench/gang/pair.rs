@@ -1,0 +1,250 @@
+//! Two jobs of two ranks each on two emulated nodes with a core each: together, or one after the other.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::median;
+use crate::command::bench::cluster::Cluster;
+use crate::command::bench::round;
+
+const SOURCE: &str = include_str!("work.c");
+const COMPILER: &str = "mpicc.openmpi";
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Iterations by which the machine's speed is learnt.
+const TRIAL: u64 = 200_000_000;
+
+/// Short jobs that are tried.
+const SHORT_JOBS: usize = 5;
+
+/// What jobs do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// They compute.
+    Computes,
+    /// Their ranks meet after so much computing.
+    Meets { grain_us: u64 },
+}
+
+/// How two jobs fared together.
+pub(super) struct Together {
+    /// From the first start to the last end, seconds.
+    pub(super) makespan: f64,
+    /// Which part of the time the one that ended first had the cores.
+    share: f64,
+}
+
+/// One job's ranks: start, end, CPU time, seconds.
+struct Times {
+    start: f64,
+    end: f64,
+    cpu: f64,
+}
+
+/// A cluster for pairs of jobs.
+pub(super) struct Pairs {
+    cluster: Cluster,
+    folder: PathBuf,
+    program: PathBuf,
+    per_us: f64,
+}
+
+impl Pairs {
+    pub(super) fn start() -> Result<Self, String> {
+        let cluster = Cluster::with(&text("gang", 10_000), &["--nodes", "2"])?;
+        let folder = cluster.place().dir().join("gang");
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let (source, program) = (folder.join("work.c"), folder.join("work"));
+        fs::write(&source, SOURCE).map_err(|e| format!("{}: {e}", source.display()))?;
+        let made = Command::new(COMPILER).args(["-O1"]).arg(&source).arg("-o").arg(&program).status();
+        match made {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(format!("{COMPILER}: {status}")),
+            Err(e) => return Err(format!("{COMPILER}: {e}; Debian has it in openmpi-bin libopenmpi-dev")),
+        }
+        let mut pairs = Self { cluster, folder, program, per_us: 1.0 };
+        let times = pairs.alone(Kind::Computes, TRIAL)?;
+        pairs.per_us = TRIAL as f64 / ((times.end - times.start) * 1e6);
+        Ok(pairs)
+    }
+
+    /// From now on by that policy, with slots of so many microseconds.
+    pub(super) fn configure(&self, policy: &str, slot_us: u64) -> Result<(), String> {
+        let path = self.cluster.place().config();
+        fs::write(&path, text(policy, slot_us)).map_err(|e| format!("{}: {e}", path.display()))?;
+        self.squall(&["scontrol", "reconfigure"]).map(drop)
+    }
+
+    /// The slowdown at a slot, over so many paired runs.
+    pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
+        self.configure("gang", slot_us)?;
+        let (mut slowdowns, mut shares) = (Vec::new(), Vec::new());
+        for pair in 0..pairs.max(1) {
+            // Which comes first alternates: what drifts, drifts against both.
+            let iterations = self.iterations(work);
+            let mut after = 0.0;
+            let mut one_by_one = || -> Result<(), String> {
+                for _ in 0..2 {
+                    let times = self.alone(Kind::Computes, iterations)?;
+                    after += times.end - times.start;
+                }
+                Ok(())
+            };
+            let together = if pair % 2 == 0 {
+                one_by_one()?;
+                self.together(Kind::Computes, work)?
+            } else {
+                let together = self.together(Kind::Computes, work)?;
+                one_by_one()?;
+                together
+            };
+            slowdowns.push((together.makespan / after - 1.0) * 100.0);
+            shares.push(together.share * 100.0);
+        }
+        let (middle, share) = (median(&mut slowdowns), median(&mut shares));
+        Ok(json!({
+            "quantum_ms": slot_us as f64 / 1000.0,
+            "slowdown_percent": round(middle),
+            "least": round(slowdowns[0]),
+            "most": round(slowdowns[slowdowns.len() - 1]),
+            "share_percent": round(share),
+            "pairs": pairs,
+        }))
+    }
+
+    /// Two equal jobs at once.
+    pub(super) fn together(&self, kind: Kind, work: Duration) -> Result<Together, String> {
+        let iterations = self.iterations(work);
+        self.submit("a", kind, iterations)?;
+        self.submit("b", kind, iterations)?;
+        let times = self.go(&["a", "b"])?;
+        let (start, end) = (times[0].start.min(times[1].start), times[0].end.max(times[1].end));
+        let first = if times[0].end < times[1].end { &times[0] } else { &times[1] };
+        Ok(Together { makespan: end - start, share: first.cpu / (first.end - first.start) })
+    }
+
+    fn alone(&self, kind: Kind, iterations: u64) -> Result<Times, String> {
+        self.submit("a", kind, iterations)?;
+        self.go(&["a"])?.pop().ok_or_else(|| "it has no ranks".to_owned())
+    }
+
+    fn iterations(&self, work: Duration) -> u64 {
+        (work.as_micros() as f64 * self.per_us) as u64
+    }
+
+    fn submit(&self, name: &str, kind: Kind, iterations: u64) -> Result<(), String> {
+        let grain = match kind {
+            Kind::Computes => 0,
+            Kind::Meets { grain_us } => (grain_us as f64 * self.per_us) as u64,
+        };
+        let (program, folder) = (self.program.display(), self.folder.display());
+        let step = format!("exec squall srun {program} {iterations} {grain} {folder} {name}");
+        let output = format!("{folder}/{name}.out");
+        self.squall(&["sbatch", "-N2", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
+    }
+
+    /// Lets the jobs begin when all their ranks are there, and waits for their ends.
+    fn go(&self, names: &[&str]) -> Result<Vec<Times>, String> {
+        let rank_files = |word: &str| {
+            let names = names.iter().flat_map(|name| [0, 1].map(|rank| (*name, rank)));
+            names.map(|(name, rank)| self.folder.join(format!("{name}{word}.{rank}"))).collect::<Vec<PathBuf>>()
+        };
+        self.wait_for(&rank_files(".ready"))?;
+        let go = self.folder.join("go");
+        fs::write(&go, "").map_err(|e| format!("{}: {e}", go.display()))?;
+        self.wait_for(&rank_files(""))?;
+        let times = names.iter().map(|name| self.times(name)).collect::<Result<Vec<_>, _>>()?;
+        let idle = || self.squall(&["squeue", "-h"]).is_ok_and(|said| said.trim().is_empty());
+        until("the jobs are gone", idle)?;
+        for file in rank_files(".ready").into_iter().chain(rank_files("")).chain([go]) {
+            fs::remove_file(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        Ok(times)
+    }
+
+    fn wait_for(&self, files: &[PathBuf]) -> Result<(), String> {
+        until("the ranks", || files.iter().all(|file| file.exists())).map_err(|e| {
+            let said = fs::read_to_string(self.folder.join("a.out")).unwrap_or_default();
+            format!("{e}\n{said}")
+        })
+    }
+
+    fn times(&self, name: &str) -> Result<Times, String> {
+        let mut all = Times { start: f64::INFINITY, end: 0.0, cpu: f64::INFINITY };
+        for rank in 0..2 {
+            let path = self.folder.join(format!("{name}.{rank}"));
+            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let numbers: Vec<f64> = text.split_whitespace().filter_map(|n| n.parse::<f64>().ok()).collect();
+            let [start, end, cpu] = numbers[..] else { return Err(format!("{}: `{text}`", path.display())) };
+            (all.start, all.end) = (all.start.min(start / 1e9), all.end.max(end / 1e9));
+            all.cpu = all.cpu.min(cpu / 1e9);
+        }
+        Ok(all)
+    }
+
+    /// How long a short job waits for its first turn beside a long one that has the whole machine.
+    pub(super) fn short_job(&self, slot: Duration) -> Result<Value, String> {
+        self.configure("gang", slot.as_micros() as u64)?;
+        let spin = "exec squall srun sh -c 'while :; do :; done'";
+        let long = self.squall(&["sbatch", "--parsable", "-N2", "-n2", "-o", "/dev/null", "--wrap", spin])?;
+        let mut waits = Vec::new();
+        for _ in 0..SHORT_JOBS {
+            let stamp = self.folder.join("short");
+            let script = format!("date +%s%N > {0}.new; mv {0}.new {0}; sleep 1", stamp.display());
+            let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+            let asked = now();
+            self.squall(&["sbatch", "-N2", "-n2", "-o", "/dev/null", "--wrap", &script])?;
+            until("the short job", || stamp.exists())?;
+            let text = fs::read_to_string(&stamp).map_err(|e| format!("{}: {e}", stamp.display()))?;
+            let started = text.trim().parse::<f64>().map_err(|e| format!("`{text}`: {e}"))? / 1e9;
+            waits.push((started - asked) / slot.as_secs_f64());
+            let alone = || self.squall(&["squeue", "-h"]).is_ok_and(|said| said.lines().count() == 1);
+            until("the short job's end", alone)?;
+            fs::remove_file(&stamp).map_err(|e| format!("{}: {e}", stamp.display()))?;
+        }
+        self.squall(&["scancel", long.trim()])?;
+        until("the long job's end", || self.squall(&["squeue", "-h"]).is_ok_and(|said| said.trim().is_empty()))?;
+        let middle = median(&mut waits);
+        let most = waits.last().copied().unwrap_or(f64::NAN);
+        Ok(json!({"quantum_ms": slot.as_millis() as u64, "quanta_waited": round(middle), "most": round(most)}))
+    }
+
+    fn squall(&self, args: &[&str]) -> Result<String, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let path = me.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
+        let path = format!("{path}:{}", std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new(&me);
+        command.args(args).env("SQUALL_STATE", self.cluster.place().dir()).env("PATH", path).stdin(Stdio::null());
+        let output = command.output().map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(format!("{}: {}", args[0], String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+}
+
+/// Two nodes with a core each, which two jobs may hold.
+fn text(policy: &str, slot_us: u64) -> String {
+    format!(
+        "coscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
+         [[nodes]]\nname = \"n[1-2]\"\ncpus = 1\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
+    )
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !holds() {
+        if start.elapsed() > PATIENCE {
+            return Err(format!("in vain: {what}"));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Stories of jobs that share cores and take turns: and that nothing stays stopped, whoever dies.
+
+use std::fs;
+use std::process::Command;
+
+use crate::Story;
+use crate::cluster::Cluster;
+
+pub(crate) const STORIES: &[Story] = &[
+    ("gangs_take_turns_and_a_third_job_waits", turns),
+    ("who_is_stopped_ends_at_once", ends),
+    ("nothing_stays_stopped_whoever_dies", deaths),
+    ("gangs_are_there_when_the_cluster_goes_down", down),
+];
+
+/// A job of all nodes whose first task counts as long as it runs, in a child that has left its session.
+fn counting(c: &Cluster, name: &str, more: &[&str]) -> String {
+    let script = "setsid sh -c 'i=0; while :; do i=$((i+1)); echo $i > COUNT; done' & wait".replace("COUNT", name);
+    let id = c.sbatch(&[&["-p", "gang", "-N4", "-n16", "-o", "/dev/null", "--wrap", &script], more].concat());
+    c.until(&format!("{name} counts"), || count(c, name) > 0);
+    id
+}
+
+fn count(c: &Cluster, name: &str) -> u64 {
+    // It may be caught between two counts.
+    fs::read_to_string(c.path(&format!("work/{name}"))).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn goes_on(c: &Cluster, name: &str) {
+    let before = std::cell::Cell::new(0);
+    c.until(&format!("{name} is counted"), || {
+        before.set(count(c, name));
+        before.get() > 0
+    });
+    c.until(&format!("{name} goes on"), || count(c, name) > before.get() + 5);
+}
+
+fn kill(pid: u32) {
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
+
+fn daemon(c: &Cluster, name: &str) -> u32 {
+    let text = fs::read_to_string(c.path(&format!("state/run/{name}.pid"))).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Children of a process whose command line ends so.
+fn child(parent: u32, word: &str) -> Option<u32> {
+    fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let ours = stat.rsplit_once(')')?.1.split_whitespace().nth(1)? == parent.to_string();
+        let line = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        (ours && line.trim_end_matches('\0').ends_with(word)).then_some(pid)
+    })
+}
+
+fn turns(c: &Cluster) {
+    let (a, b) = (counting(c, "turn.a", &[]), counting(c, "turn.b", &[]));
+    let third = c.sbatch(&["-p", "gang", "-N4", "-n16", "-o", "/dev/null", "--wrap", "true"]);
+    goes_on(c, "turn.a");
+    goes_on(c, "turn.b");
+    let seen = |job: &str| c.ok(&["squeue", "-h", "-o", "%t", "-j", job]);
+    c.until("the first has its turn", || seen(&a) == "R");
+    c.until("the second has its turn, and the first has not", || {
+        let both = c.ok(&["squeue", "-h", "-o", "%i %t", "-j", &format!("{a},{b}")]);
+        both.contains(&format!("{a} S")) && both.contains(&format!("{b} R"))
+    });
+    assert_eq!(seen(&third), "PD");
+    assert!(c.ok(&["sdiag"]).contains("Gang scheduling statistics"));
+    assert!(c.ok(&["scontrol", "show", "partition", "gang"]).contains("OverSubscribe=FORCE:2"));
+    c.ok(&["scancel", &a]);
+    assert_eq!(c.end_of(&third), "COMPLETED|0:0");
+    let suspended = c.ok(&["sacct", "-n", "-X", "-P", "-o", "Suspended", "-j", &a]);
+    assert!(suspended.starts_with("00:00:"), "{suspended}");
+    c.ok(&["scancel", &b]);
+    c.end_of(&b);
+}
+
+fn ends(c: &Cluster) {
+    let (a, b) = (counting(c, "end.a", &[]), counting(c, "end.b", &[]));
+    for job in [&a, &b] {
+        c.ok(&["scontrol", "suspend", job]);
+    }
+    let mut last = 0;
+    c.until("both are stopped", || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let now = count(c, "end.a") + count(c, "end.b");
+        std::mem::replace(&mut last, now) == now
+    });
+    c.ok(&["scancel", &a]);
+    assert!(c.end_of(&a).starts_with("CANCELLED"));
+    c.ok(&["scontrol", "resume", &b]);
+    goes_on(c, "end.b");
+    c.ok(&["scontrol", "suspend", &b]);
+    c.ok(&["scancel", "--signal=KILL", "--full", &b]);
+    assert!(c.end_of(&b).starts_with("FAILED"), "it is killed although it is stopped");
+}
+
+fn deaths(c: &Cluster) {
+    let (a, b) = (counting(c, "death.a", &[]), counting(c, "death.b", &[]));
+    let both_go_on = || {
+        goes_on(c, "death.a");
+        goes_on(c, "death.b");
+    };
+    both_go_on();
+    // The switcher: another one takes its place.
+    let node = daemon(c, "node-n1");
+    let old = child(node, "--switcher").expect("the node has one");
+    kill(old);
+    both_go_on();
+    c.until("there is another switcher", || child(node, "--switcher").is_some_and(|new| new != old));
+    // The controller: nodes go on by themselves.
+    kill(daemon(c, "controller"));
+    both_go_on();
+    c.ok(&["squall", "up", "--state", &c.path("state")]);
+    // The node daemon: its jobs run, whoever's turn it is, until there is another one.
+    kill(daemon(c, "node-n1"));
+    both_go_on();
+    c.ok(&["squall", "up", "--state", &c.path("state")]);
+    both_go_on();
+    c.until("the new node daemon has a switcher", || child(daemon(c, "node-n1"), "--switcher").is_some());
+    // The step daemon: its tasks take turns on.
+    let folder = format!("/steps/{a}.1.batch");
+    let (step, _) = c.processes().into_iter().find(|(_, line)| line.trim_end().ends_with(&folder)).expect("it lives");
+    kill(step);
+    both_go_on();
+    c.ok(&["scancel", &a, &b]);
+    c.end_of(&a);
+    c.end_of(&b);
+    c.until("nothing of them is left", || !c.processes().iter().any(|(_, line)| line.contains("death.")));
+}
+
+fn down(c: &Cluster) {
+    // They are here when the cluster ends, which looks for what is left.
+    let (a, _) = (counting(c, "down.a", &[]), counting(c, "down.b", &[]));
+    c.ok(&["scontrol", "suspend", &a]);
+}

@@ -1,0 +1,163 @@
+//! The node in a gang: what time it is for the controller, and when its jobs have their turns.
+//!
+//! Clocks of machines differ. A strobe says what time it was when it left, and it can only be late: so the least lateness
+//! of the last few, seen by our own clock, is how far our clock is ahead, but for the time that the quickest took. A
+//! strobe that was held up, or is lost, changes nothing; a clock that jumps is followed after a few.
+
+use std::collections::VecDeque;
+
+use squall_model::gang::{Coscheduling, Strobe, Turn, Turns};
+use squall_model::job::JobAttempt;
+use squall_model::time::{Span, Time};
+
+use crate::node::{NodeAct, NodeMachine, NodeOut, Timer};
+
+/// Strobes that are compared.
+const STROBES: usize = 4;
+
+/// Differences below this are noise, microseconds.
+const NOISE_US: i64 = 50;
+
+/// How long a job out of turn runs so that a signal that kills is heard.
+const LIFT: Span = Span::from_millis(500);
+
+/// What the switcher of this node is to do. It stops and wakes processes at the right times by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GangAct {
+    /// From now on go by this.
+    Align(Alignment),
+    /// The job runs when it is its turn.
+    Turn {
+        /// The job.
+        job: JobAttempt,
+        /// Its turn.
+        turn: Turn,
+    },
+    /// The job runs whoever's turn it is: it is to end.
+    Lift {
+        /// The job.
+        job: JobAttempt,
+    },
+    /// The job is gone.
+    Drop {
+        /// The job.
+        job: JobAttempt,
+    },
+}
+
+/// What slots follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// How far the node's clock is ahead of the controller's, microseconds.
+    pub ahead_us: i64,
+    /// How long a slot lasts.
+    pub slice: Span,
+    /// What is done with jobs that are out of turn.
+    pub policy: Coscheduling,
+}
+
+/// What the node knows of the time.
+#[derive(Debug, Default)]
+pub(super) struct Beat {
+    /// How far our clock was ahead, by each of the last strobes.
+    seen: VecDeque<i64>,
+    alignment: Option<Alignment>,
+    /// How far the switcher was behind, by its own word.
+    pub(super) behind_us: u64,
+    /// How far the clock was off when that was put right last.
+    corrected_us: u64,
+}
+
+impl Beat {
+    /// How far this node is out of step.
+    pub(super) fn skew_us(&self) -> i64 {
+        i64::try_from(self.behind_us.max(self.corrected_us)).unwrap_or(i64::MAX)
+    }
+
+    /// Takes a strobe. Some: what slots follow from is another now.
+    fn take(&mut self, now: Time, strobe: &Strobe) -> Option<Alignment> {
+        if self.seen.len() == STROBES {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(now.0.wrapping_sub(strobe.at.0).cast_signed());
+        let ahead_us = self.seen.iter().copied().min().unwrap_or_default();
+        let old = self.alignment;
+        let off = old.map_or(0, |old| (old.ahead_us - ahead_us).abs());
+        let ahead_us = old.filter(|_| off < NOISE_US).map_or(ahead_us, |old| old.ahead_us);
+        self.corrected_us = if off < NOISE_US { 0 } else { off.unsigned_abs() };
+        let new = Alignment { ahead_us, slice: strobe.slice, policy: strobe.policy };
+        (old != Some(new)).then(|| *self.alignment.insert(new))
+    }
+}
+
+impl NodeMachine {
+    pub(super) fn strobe(&mut self, now: Time, strobe: &Strobe, out: &mut NodeOut) {
+        out.acts.extend(self.beat.take(now, strobe).map(|alignment| NodeAct::Gang(GangAct::Align(alignment))));
+    }
+
+    pub(super) fn turns(&mut self, turns: Turns, out: &mut NodeOut) {
+        for (attempt, turn) in turns {
+            let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.is_open()) else { continue };
+            job.turn = Some(turn);
+            out.acts.push(NodeAct::Gang(GangAct::Turn { job: attempt, turn }));
+        }
+    }
+
+    /// A job that is to end, or a step of it, does so whoever's turn it is.
+    pub(super) fn lift(&mut self, job: JobAttempt, out: &mut NodeOut) {
+        if self.jobs.get(&job).is_some_and(|known| known.turn.is_some()) {
+            out.acts.push(NodeAct::Gang(GangAct::Lift { job }));
+        }
+    }
+
+    /// As [`NodeMachine::lift`], for as long as a signal takes.
+    pub(super) fn lift_briefly(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
+        self.lift(job, out);
+        self.timers.insert((now + LIFT, Timer::Lifted(job)));
+    }
+
+    /// A lifted job that goes on waits for its turn again.
+    pub(super) fn lower(&mut self, job: JobAttempt, out: &mut NodeOut) {
+        let turn = self.jobs.get(&job).filter(|known| known.is_open() && !known.has_ending_steps());
+        out.acts.extend(turn.and_then(|known| known.turn).map(|turn| NodeAct::Gang(GangAct::Turn { job, turn })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::gang::{Coscheduling, Strobe};
+    use squall_model::time::{Span, Time};
+
+    use super::{Beat, STROBES};
+
+    fn strobe(at: u64) -> Strobe {
+        Strobe { at: Time(at), slice: Span::from_millis(10), policy: Coscheduling::Gang }
+    }
+
+    #[test]
+    fn late_strobes_change_nothing() {
+        let mut beat = Beat::default();
+        // Our clock is 5 s ahead; the way takes 100 us.
+        let first = beat.take(Time(6_000_100), &strobe(1_000_000)).expect("the first says all");
+        assert_eq!(first.ahead_us, 5_000_100);
+        assert_eq!(beat.take(Time(7_900_000), &strobe(2_000_000)), None);
+        assert_eq!(beat.take(Time(8_000_090), &strobe(3_000_000)), None, "a little sooner is noise");
+        assert_eq!(beat.skew_us(), 0);
+        let better = beat.take(Time(9_000_010), &strobe(4_000_000)).expect("much sooner is news");
+        assert_eq!((better.ahead_us, beat.skew_us()), (5_000_010, 90));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_followed() {
+        let mut beat = Beat::default();
+        beat.take(Time(1_000_100), &strobe(1_000_000));
+        // The controller was started again on a clock that is an hour behind: all seem late, until none else is known.
+        let hour = 3_600_000_000;
+        let all = (0..STROBES as u64).map(|n| beat.take(Time(hour + n * 1_000_000 + 100), &strobe(n * 1_000_000)));
+        let last = all.last().flatten().expect("it is followed");
+        assert_eq!(last.ahead_us, hour as i64 + 100);
+        // And on one that is ahead: at once.
+        let ahead = beat.take(Time(hour), &strobe(2 * hour)).expect("it is followed");
+        assert_eq!(ahead.ahead_us, -(hour as i64));
+    }
+}

@@ -1,0 +1,178 @@
+//! How a job is stopped and woken: by freezing its cgroup where that can be done, else by signals.
+//!
+//! A frozen v2 cgroup holds every thread and every child wherever it hid, its step daemon too, nobody sees it, nobody
+//! else's SIGCONT undoes it, and SIGKILL still works. SIGSTOP goes to process groups, which is one call for any number of
+//! processes; which groups there are is looked up aside: what descends from the job's step daemons, which are
+//! subreapers, so that no double fork leads out of it. Step daemons themselves are not stopped that way.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::stepd::{descendants, stat_field};
+use crate::sys::signals::{kill, kill_group};
+
+/// How old the list of process groups may be while a job runs.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// The switch of a v2 group.
+pub(crate) const FREEZE: &str = "cgroup.freeze";
+
+/// Field of /proc/PID/stat: the process group.
+const GROUP_FIELD: usize = 5;
+
+/// A process of which all descendants belong to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Root {
+    /// The process.
+    pub pid: u32,
+    /// It belongs to the job itself: not a step daemon.
+    pub whole: bool,
+}
+
+/// What stops one job.
+#[derive(Debug)]
+pub enum Means {
+    /// `cgroup.freeze` of its group.
+    Freeze(File),
+    /// Signals.
+    Signal(Groups),
+}
+
+/// Process groups of a job.
+#[derive(Debug, Default)]
+pub struct Groups {
+    roots: Vec<Root>,
+    ids: BTreeSet<u32>,
+    /// Processes in groups that are not the job's alone.
+    singles: BTreeSet<u32>,
+    looked: Option<Instant>,
+}
+
+impl Means {
+    /// The best there is: `group` is the folder of the job's v2 cgroup, if it has one.
+    pub fn choose(group: Option<&Path>, roots: &[Root]) -> Self {
+        let freeze = group.and_then(|group| OpenOptions::new().write(true).open(group.join(FREEZE)).ok());
+        match freeze {
+            Some(file) => Self::Freeze(file),
+            None => Self::Signal(Groups { roots: roots.to_vec(), ..Groups::default() }),
+        }
+    }
+
+    /// Stops all, without waiting until they are.
+    pub fn stop(&mut self) -> io::Result<()> {
+        match self {
+            Self::Freeze(file) => file.write_all_at(b"1", 0),
+            Self::Signal(groups) => {
+                if groups.looked.is_none() {
+                    groups.look();
+                }
+                groups.signal(libc::SIGSTOP);
+                Ok(())
+            }
+        }
+    }
+
+    /// Wakes all.
+    pub fn wake(&mut self) -> io::Result<()> {
+        match self {
+            Self::Freeze(file) => file.write_all_at(b"0", 0),
+            Self::Signal(groups) => {
+                groups.signal(libc::SIGCONT);
+                Ok(())
+            }
+        }
+    }
+
+    /// When there is time: whether there are processes that were not known, and they are stopped too if the job is.
+    pub(super) fn look_again(&mut self, stopped: bool) {
+        let Self::Signal(groups) = self else { return };
+        if groups.looked.is_none_or(|at| at.elapsed() >= FRESH) {
+            groups.look();
+            if stopped {
+                groups.signal(libc::SIGSTOP);
+            }
+        }
+    }
+
+    /// Before the job is left alone for good: also what nobody has seen so far wakes.
+    pub(super) fn let_go(&mut self) {
+        if let Self::Signal(groups) = self {
+            groups.look();
+        }
+        // Its group may be gone, with all that was in it.
+        let _ = self.wake();
+    }
+}
+
+impl Groups {
+    fn look(&mut self) {
+        let group = |pid: u32| stat_field(pid, GROUP_FIELD).and_then(|group| u32::try_from(group).ok());
+        // Neither step daemons nor we ourselves are to be stopped.
+        let daemons = self.roots.iter().filter(|root| !root.whole).map(|root| root.pid);
+        let others: BTreeSet<u32> = daemons.chain([std::process::id()]).filter_map(group).collect();
+        for root in &self.roots {
+            for pid in descendants(root.pid).into_iter().chain(root.whole.then_some(root.pid)) {
+                match group(pid) {
+                    Some(group) if !others.contains(&group) => self.ids.insert(group),
+                    _ => self.singles.insert(pid),
+                };
+            }
+        }
+        self.looked = Some(Instant::now());
+    }
+
+    fn signal(&mut self, signal: i32) {
+        // Who is gone is forgotten, before its id is somebody else's.
+        self.ids.retain(|group| kill_group(*group, signal).is_ok());
+        self.singles.retain(|pid| kill(*pid, signal).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::{Means, Root};
+    use crate::processes::Stat;
+
+    fn until(pid: u32, wanted: impl Fn(u8) -> bool) {
+        while !Stat::of(pid).is_some_and(|stat| wanted(stat.state)) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A shell with a child in a session of its own.
+    fn family() -> (Child, u32) {
+        let script = "setsid sh -c 'sleep 60 & echo $!; wait' & wait";
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+        (child, line.trim().parse().unwrap())
+    }
+
+    #[test]
+    fn children_in_sessions_of_their_own_are_stopped_and_woken() {
+        let (mut child, deep) = family();
+        let mut means = Means::choose(None, &[Root { pid: child.id(), whole: true }]);
+        means.stop().unwrap();
+        until(deep, |state| state == b'T');
+        means.wake().unwrap();
+        until(deep, |state| state != b'T');
+        means.stop().unwrap();
+        until(deep, |state| state == b'T');
+        means.let_go();
+        until(deep, |state| state != b'T');
+        crate::sys::signals::kill(deep, 9).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

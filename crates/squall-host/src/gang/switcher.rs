@@ -1,0 +1,222 @@
+//! The switcher's own side: `squall step --switcher`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squall_model::codec;
+use squall_model::gang::{Coscheduling, Turn, slot_at};
+use squall_model::job::JobAttempt;
+use squall_model::time::{Span, Time};
+
+use super::{Means, Order, Report};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::realtime::{prefer_me, stay_in_memory};
+use crate::sys::signals::SignalFd;
+
+/// Before everything ordinary, behind what the machine itself needs.
+const PRIORITY: i32 = 20;
+
+/// For so long a job runs whoever's turn it is: who starts its script waits until that executes.
+const YOUTH_NS: u64 = 200_000_000;
+
+/// How often it says how it fares.
+const REPORT_NS: u64 = 1_000_000_000;
+
+/// Time for the controller, by our clock.
+#[derive(Clone, Copy)]
+struct Beat {
+    monotonic_ns: u64,
+    time: Time,
+    slice: Span,
+    policy: Coscheduling,
+}
+
+impl Beat {
+    /// What time it is, nanoseconds.
+    fn time_ns(&self, monotonic_ns: u64) -> u64 {
+        (self.time.0.wrapping_mul(1000)).wrapping_add(monotonic_ns.wrapping_sub(self.monotonic_ns))
+    }
+
+    fn slice_ns(&self) -> u64 {
+        self.slice.0.max(1) * 1000
+    }
+}
+
+/// A job.
+struct Member {
+    turn: Turn,
+    lifted: bool,
+    means: Means,
+    stopped: bool,
+    /// When it was heard of first.
+    began_ns: u64,
+}
+
+#[derive(Default)]
+struct Switch {
+    beat: Option<Beat>,
+    members: BTreeMap<JobAttempt, Member>,
+    report: Report,
+    reported_ns: u64,
+    /// The slot that was seen last, counted from the beginning of time.
+    slot: u64,
+}
+
+/// Runs until the link, its standard input, ends. The exit status.
+pub fn serve() -> i32 {
+    let Ok(link) = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3) else { return 1 };
+    let link = UnixStream::from(link);
+    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+    let Ok(signals) = SignalFd::new(&signals) else { return 1 };
+    if link.set_nonblocking(true).is_err() {
+        return 1;
+    }
+    // Without these it may be late, which is measured and told.
+    let _ = (prefer_me(PRIORITY), stay_in_memory());
+    let mut switch = Switch::default();
+    let mut inbox = Vec::new();
+    while switch.wait(&link, &signals) && take_in(&link, &mut inbox) && switch.obey(&mut inbox) {
+        switch.turn(&link);
+    }
+    switch.members.values_mut().for_each(|member| member.means.let_go());
+    0
+}
+
+/// Reads what there is. False: the link has ended.
+fn take_in(mut link: &UnixStream, inbox: &mut Vec<u8>) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match link.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(n) => inbox.extend_from_slice(&bytes[..n]),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+impl Switch {
+    /// Sleeps until something is to be done. False: a signal ends it.
+    fn wait(&self, link: &UnixStream, signals: &SignalFd) -> bool {
+        let now = monotonic_ns();
+        let slot = self.beat.filter(|_| self.rotates());
+        let slot = slot.map(|beat| beat.slice_ns() - beat.time_ns(now) % beat.slice_ns());
+        let grown = self.members.values().map(|member| member.began_ns + YOUTH_NS).filter(|at| *at > now).min();
+        let rest = slot.into_iter().chain(grown.map(|at| at - now)).min();
+        let timeout =
+            rest.map(|rest| Timespec { tv_sec: (rest / 1_000_000_000) as i64, tv_nsec: (rest % 1_000_000_000) as _ });
+        let mut fds = [PollFd::new(link, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        // An interruption is a reason to look, too.
+        let _ = poll(&mut fds, timeout.as_ref());
+        fds[1].revents().is_empty()
+    }
+
+    /// Whether anything changes from slot to slot.
+    fn rotates(&self) -> bool {
+        self.members.values().any(|member| member.turn.of > 1 && !member.lifted)
+    }
+
+    /// Takes the orders that are whole. False: they can't be understood.
+    fn obey(&mut self, inbox: &mut Vec<u8>) -> bool {
+        loop {
+            match codec::take::<Order>(inbox) {
+                Ok(Some((order, length))) => {
+                    inbox.drain(..length);
+                    self.order(order);
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn order(&mut self, order: Order) {
+        match order {
+            Order::Align { monotonic_ns, time, slice, policy } => {
+                self.beat = Some(Beat { monotonic_ns, time, slice, policy });
+            }
+            Order::Turn { job, turn, group, roots } => {
+                let group = (!group.is_empty()).then(|| Path::new(OsStr::from_bytes(&group)));
+                let means = Means::choose(group, &roots);
+                let stopped = self.members.get_mut(&job).is_some_and(|old| {
+                    // Who is known no more by the new means must not stay stopped by the old ones.
+                    let signals = matches!(old.means, Means::Signal(_)) && old.stopped;
+                    if signals {
+                        old.means.let_go();
+                    }
+                    old.stopped && !signals
+                });
+                let began_ns = self.members.get(&job).map_or_else(monotonic_ns, |old| old.began_ns);
+                self.members.insert(job, Member { turn, lifted: false, means, stopped, began_ns });
+            }
+            Order::Lift(job) => {
+                if let Some(member) = self.members.get_mut(&job) {
+                    member.lifted = true;
+                    member.stopped = false;
+                    member.means.let_go();
+                }
+            }
+            Order::Drop(job) => {
+                if let Some(mut member) = self.members.remove(&job) {
+                    member.means.let_go();
+                }
+            }
+        }
+    }
+
+    /// Stops and wakes whose turn it is: first the ones, then the others.
+    fn turn(&mut self, link: &UnixStream) {
+        let Some(beat) = self.beat else { return };
+        let woken = monotonic_ns();
+        let (time_ns, slice_ns) = (beat.time_ns(woken), beat.slice_ns());
+        let (slot, into) = (time_ns / slice_ns, time_ns % slice_ns);
+        let runs = |member: &Member| {
+            let turns = beat.policy == Coscheduling::Gang || member.turn.mask == 0;
+            member.lifted
+                || woken < member.began_ns + YOUTH_NS
+                || !turns
+                || member.turn.runs_in(slot_at(Time(slot * beat.slice.0), beat.slice, member.turn.of))
+        };
+        let mut changed = false;
+        for member in self.members.values_mut().filter(|member| !member.stopped) {
+            if !runs(member) {
+                // A group that is gone has nobody left to stop.
+                let _ = member.means.stop();
+                (member.stopped, changed) = (true, true);
+            }
+        }
+        for member in self.members.values_mut().filter(|member| member.stopped) {
+            if runs(member) {
+                let _ = member.means.wake();
+                (member.stopped, changed) = (false, true);
+            }
+        }
+        let done = monotonic_ns();
+        if changed && std::mem::replace(&mut self.slot, slot) + 1 == slot {
+            self.report.switches += 1;
+            self.report.cost_us = self.report.cost_us.max((done - woken) / 1000);
+            self.report.behind_us = self.report.behind_us.max((into + done - woken) / 1000);
+        }
+        self.members.values_mut().for_each(|member| member.means.look_again(member.stopped));
+        if self.report.switches > 0 && done - self.reported_ns >= REPORT_NS {
+            self.tell(link, done);
+        }
+    }
+
+    fn tell(&mut self, mut link: &UnixStream, now: u64) {
+        let mut bytes = Vec::new();
+        if codec::encode(&self.report, &mut bytes).is_ok() {
+            // Whoever is not listening misses it.
+            let _ = link.write(&bytes);
+        }
+        self.report = Report::default();
+        self.reported_ns = now;
+    }
+}

@@ -1,0 +1,106 @@
+//! What it takes to stop and wake processes here, each way that works: for `squall bench gang`.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Means, Root};
+use crate::cgroup::detect::Mounts;
+use crate::sys::realtime::prefer_me;
+
+/// Switches that are measured, and the time between them.
+const SWITCHES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(4);
+
+/// Priority of the one who switches, as of a switcher.
+const PRIORITY: i32 = 20;
+
+/// Processes that compute, killed at the end; in a v2 group of their own, if one can be made.
+struct Crowd {
+    children: Vec<Child>,
+    group: Option<PathBuf>,
+}
+
+impl Crowd {
+    fn new(processes: usize, group: Option<PathBuf>) -> io::Result<Self> {
+        let mut crowd = Self { children: Vec::new(), group };
+        for _ in 0..processes {
+            let mut command = Command::new("/bin/sh");
+            let leader = crowd.children.first().map_or(0, |first| first.id().cast_signed());
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).process_group(leader);
+            let child = command.spawn()?;
+            if let Some(group) = &crowd.group {
+                fs::write(group.join("cgroup.procs"), child.id().to_string())?;
+            }
+            crowd.children.push(child);
+        }
+        Ok(crowd)
+    }
+
+    fn means(&self) -> Means {
+        let roots: Vec<Root> = self.children.iter().map(|child| Root { pid: child.id(), whole: true }).collect();
+        Means::choose(self.group.as_deref(), &roots)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.means().let_go();
+        for child in &mut self.children {
+            // It can't have ended by itself.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        if let Some(group) = &self.group {
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Stops one crowd of so many processes and wakes another, again and again: by each way that works here, the median time
+/// of the calls, and the longest.
+pub fn trial(processes: usize) -> io::Result<Vec<(&'static str, [Duration; 2])>> {
+    // On its own thread, whose priority goes with it.
+    let thread = std::thread::spawn(move || {
+        let mut found = Vec::new();
+        let root = Mounts::read()?.candidates(None).into_iter().find(|root| can_freeze(root));
+        if let Some(root) = root {
+            let group = |name: &str| -> io::Result<PathBuf> {
+                let dir = root.join(format!("squall-trial-{}-{name}", std::process::id()));
+                fs::create_dir(&dir).map(|()| dir)
+            };
+            let crowds = [Crowd::new(processes, Some(group("a")?))?, Crowd::new(processes, Some(group("b")?))?];
+            found.push(("cgroup.freeze", switch(&crowds)?));
+        }
+        let crowds = [Crowd::new(processes, None)?, Crowd::new(processes, None)?];
+        found.push(("signals", switch(&crowds)?));
+        Ok(found)
+    });
+    thread.join().map_err(|_| io::Error::other("the trial has failed"))?
+}
+
+fn can_freeze(root: &Path) -> bool {
+    let dir = root.join(format!("squall-trial-{}", std::process::id()));
+    let can = fs::create_dir(&dir).is_ok() && File::options().write(true).open(dir.join(super::FREEZE)).is_ok();
+    let _ = fs::remove_dir(&dir);
+    can
+}
+
+fn switch(crowds: &[Crowd; 2]) -> io::Result<[Duration; 2]> {
+    let mut means = [crowds[0].means(), crowds[1].means()];
+    means[1].stop()?;
+    // Without it the crowd that runs is in the way, which is measured then.
+    let _ = prefer_me(PRIORITY);
+    let mut times = Vec::with_capacity(SWITCHES);
+    for at in 0..SWITCHES {
+        std::thread::sleep(PAUSE);
+        let begun = Instant::now();
+        means[at % 2].stop()?;
+        means[1 - at % 2].wake()?;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    Ok([times[SWITCHES / 2], times[SWITCHES - 1]])
+}

@@ -1,0 +1,150 @@
+//! The node daemon and its switcher: what the machine says of turns, with what the switcher needs to carry it out.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
+use squall_model::gang::Turn;
+use squall_model::job::JobAttempt;
+use squall_model::time::Time;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Daemon, Event};
+use crate::gang::{Order, Report, Root, Switcher};
+use crate::link::read;
+use crate::logging::say;
+use crate::sys::clock::monotonic_ns;
+
+/// What the daemon remembers for its switcher.
+#[derive(Debug, Default)]
+pub(super) struct Gang {
+    switcher: Option<Switcher>,
+    /// Which switcher of this life it is.
+    number: u64,
+    alignment: Option<Alignment>,
+    turns: BTreeMap<JobAttempt, (Turn, bool)>,
+}
+
+impl Gang {
+    /// Whether processes that are born in the job's group may be stopped at once.
+    pub(super) fn holds(&self, job: JobAttempt) -> bool {
+        self.turns.contains_key(&job)
+    }
+}
+
+impl Daemon {
+    pub(super) fn gang(&mut self, act: GangAct) {
+        match act {
+            GangAct::Align(alignment) => {
+                self.gang.alignment = Some(alignment);
+                self.align();
+            }
+            GangAct::Turn { job, turn } => {
+                self.gang.turns.insert(job, (turn, false));
+                self.take_turn(job);
+            }
+            GangAct::Lift { job } => {
+                if let Some((_, lifted)) = self.gang.turns.get_mut(&job) {
+                    *lifted = true;
+                }
+                self.order(&Order::Lift(job));
+            }
+            GangAct::Drop { job } => {
+                self.gang.turns.remove(&job);
+                self.order(&Order::Drop(job));
+                if self.gang.turns.is_empty() {
+                    // It wakes whoever might be left.
+                    self.gang.switcher = None;
+                }
+            }
+        }
+    }
+
+    /// The switcher has to know which processes are whose where there are no groups.
+    pub(super) fn regroup(&mut self, job: JobAttempt) {
+        if self.gang.turns.contains_key(&job) && self.cgroups.group_to_freeze(job).is_none() {
+            self.take_turn(job);
+        }
+    }
+
+    /// A switcher has spoken, or has ended.
+    pub(super) fn switched(&mut self, number: u64, report: Option<Report>) {
+        if number != self.gang.number || self.gang.switcher.is_none() {
+            return;
+        }
+        if let Some(report) = report {
+            return self.inputs.push_back(NodeInput::Switched { behind_us: report.behind_us });
+        }
+        say("the switcher has died: starting another one");
+        self.gang.switcher = None;
+        let jobs: Vec<JobAttempt> = self.gang.turns.keys().copied().collect();
+        for job in jobs {
+            self.take_turn(job);
+        }
+    }
+
+    fn align(&mut self) {
+        let Some(Alignment { ahead_us, slice, policy }) = self.gang.alignment else { return };
+        let (monotonic_ns, now) = (monotonic_ns(), self.now());
+        let time = Time(now.0.wrapping_sub(ahead_us.cast_unsigned()));
+        self.order(&Order::Align { monotonic_ns, time, slice, policy });
+    }
+
+    fn take_turn(&mut self, job: JobAttempt) {
+        let Some(&(turn, lifted)) = self.gang.turns.get(&job) else { return };
+        if self.gang.switcher.is_none() && (turn.of > 1 || turn.mask == 0) {
+            if let Err(e) = self.start_switcher() {
+                return say(&format!("no switcher: jobs run out of turn: {e}"));
+            }
+            self.align();
+            let others: Vec<JobAttempt> = self.gang.turns.keys().copied().filter(|other| *other != job).collect();
+            for other in others {
+                self.take_turn(other);
+            }
+        }
+        if self.gang.switcher.is_none() {
+            return;
+        }
+        let group = self.cgroups.group_to_freeze(job).map(|dir| dir.as_os_str().as_bytes().to_vec());
+        let roots = if group.is_some() { Vec::new() } else { self.roots(job) };
+        self.order(&Order::Turn { job, turn, group: group.unwrap_or_default(), roots });
+        if lifted {
+            self.order(&Order::Lift(job));
+        }
+    }
+
+    /// Step daemons of the job, and tasks whose daemon died.
+    fn roots(&self, job: JobAttempt) -> Vec<Root> {
+        let daemons = self.served.iter().filter(|(key, _)| attempt_of(**key) == job);
+        let daemons = daemons.filter_map(|(_, served)| served.own_daemon()).map(|pid| Root { pid, whole: false });
+        let orphans = self.orphans.iter().filter(|(key, _)| attempt_of(**key) == job);
+        let tasks = orphans.flat_map(|(_, orphan)| orphan.pids()).map(|pid| Root { pid, whole: true });
+        daemons.chain(tasks).collect()
+    }
+
+    fn start_switcher(&mut self) -> io::Result<()> {
+        let (switcher, reports) = Switcher::start(&self.program)?;
+        reports.set_nonblocking(true)?;
+        let reports = tokio::net::UnixStream::from_std(reports)?;
+        self.gang.number += 1;
+        self.gang.switcher = Some(switcher);
+        tokio::task::spawn_local(listen(reports, self.gang.number, self.events.clone()));
+        Ok(())
+    }
+
+    fn order(&mut self, order: &Order) {
+        let Some(switcher) = &mut self.gang.switcher else { return };
+        if let Err(e) = switcher.give(order) {
+            // That it has ended is heard on the other way.
+            say(&format!("the switcher takes no orders: {e}"));
+        }
+    }
+}
+
+async fn listen(mut reports: tokio::net::UnixStream, number: u64, events: UnboundedSender<Event>) {
+    while let Ok(Some(report)) = read::<Report>(&mut reports).await {
+        let _ = events.send(Event::Switched(number, Some(report)));
+    }
+    let _ = events.send(Event::Switched(number, None));
+}

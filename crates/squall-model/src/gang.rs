@@ -1,0 +1,334 @@
+//! Gang scheduling in words and numbers: who shares with how many, how long a slice is, which slot is in force when.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::JobId;
+use crate::job::JobAttempt;
+use crate::policy::PreemptMode;
+use crate::time::{Span, Time};
+
+/// Most rows of the matrix: slots are bits of a word.
+pub const ROWS_MAX: u32 = 64;
+
+/// Rows where `OverSubscribe` names none, as in Slurm.
+const ROWS_USUAL: u32 = 4;
+
+/// The shortest slice: STORM's node manager kept up with 0.3 ms.
+const SLICE_MIN: Span = Span(100);
+
+/// The longest slice, as in Slurm.
+const SLICE_MAX: Span = Span::from_secs(65_533);
+
+/// How often nodes are told the time, so that their slots stay together, at most: not more often than slots change.
+pub const STROBE: Span = Span::from_secs(1);
+
+/// `OverSubscribe` of a partition: how many jobs may hold the same core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum OverSubscribe {
+    /// One.
+    #[default]
+    No,
+    /// Whole nodes only.
+    Exclusive,
+    /// So many of those that ask for it (`--oversubscribe`).
+    Yes(u32),
+    /// So many, whether they ask or not.
+    Force(u32),
+}
+
+impl OverSubscribe {
+    /// Rows for a job that asks for it or not. 1: it shares with nobody.
+    pub fn rows(self, asked: bool) -> u32 {
+        match self {
+            Self::Force(rows) => rows,
+            Self::Yes(rows) if asked => rows,
+            Self::No | Self::Exclusive | Self::Yes(_) => 1,
+        }
+    }
+}
+
+impl TryFrom<String> for OverSubscribe {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (word, count) = text.split_once(':').map_or((&*text, None), |(word, count)| (word, Some(count)));
+        let rows = match count.map(str::parse) {
+            None => ROWS_USUAL,
+            Some(Ok(rows)) if (1..=ROWS_MAX).contains(&rows) => rows,
+            Some(_) => return Err(format!("OverSubscribe `{text}`: the number must be 1 to {ROWS_MAX}")),
+        };
+        match (word.to_ascii_uppercase().as_str(), count) {
+            ("NO", None) => Ok(Self::No),
+            ("EXCLUSIVE", None) => Ok(Self::Exclusive),
+            ("YES", _) => Ok(Self::Yes(rows)),
+            ("FORCE", _) => Ok(Self::Force(rows)),
+            _ => Err(format!("OverSubscribe `{text}`: NO, EXCLUSIVE, YES[:N] or FORCE[:N] is meant")),
+        }
+    }
+}
+
+impl From<OverSubscribe> for String {
+    fn from(of: OverSubscribe) -> Self {
+        match of {
+            OverSubscribe::No => "NO".to_owned(),
+            OverSubscribe::Exclusive => "EXCLUSIVE".to_owned(),
+            OverSubscribe::Yes(rows) => format!("YES:{rows}"),
+            OverSubscribe::Force(rows) => format!("FORCE:{rows}"),
+        }
+    }
+}
+
+/// `SchedulerTimeSlice`: seconds, as in Slurm, or `10ms`, `300us`, `2s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Slice", into = "Slice")]
+pub struct TimeSlice(pub Span);
+
+/// As it stands in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Slice {
+    Seconds(u64),
+    Text(String),
+}
+
+impl Default for TimeSlice {
+    fn default() -> Self {
+        Self(Span::from_secs(30))
+    }
+}
+
+impl TryFrom<Slice> for TimeSlice {
+    type Error = String;
+
+    fn try_from(slice: Slice) -> Result<Self, String> {
+        let (text, span) = match slice {
+            Slice::Seconds(seconds) => (seconds.to_string(), Some(Span::from_secs(seconds))),
+            Slice::Text(text) => {
+                let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+                let unit = match &text[digits.len()..] {
+                    "" | "s" => Some(1_000_000),
+                    "ms" => Some(1000),
+                    "us" => Some(1),
+                    _ => None,
+                };
+                let span = digits.trim().parse::<u64>().ok().zip(unit).map(|(n, unit)| Span(n.saturating_mul(unit)));
+                (text, span)
+            }
+        };
+        span.filter(|span| (SLICE_MIN..=SLICE_MAX).contains(span)).map(Self).ok_or_else(|| {
+            format!("SchedulerTimeSlice `{text}`: seconds (5), or 10ms, 300us, between 100us and 65533s, are meant")
+        })
+    }
+}
+
+impl From<TimeSlice> for Slice {
+    fn from(TimeSlice(span): TimeSlice) -> Self {
+        match span.0 {
+            us if us.is_multiple_of(1_000_000) => Self::Seconds(us / 1_000_000),
+            us if us.is_multiple_of(1000) => Self::Text(format!("{}ms", us / 1000)),
+            us => Self::Text(format!("{us}us")),
+        }
+    }
+}
+
+impl std::fmt::Display for TimeSlice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match Slice::from(*self) {
+            Slice::Seconds(seconds) => write!(f, "{seconds}"),
+            Slice::Text(text) => f.write_str(&text),
+        }
+    }
+}
+
+/// `PreemptMode` of the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Preempt {
+    /// What becomes of jobs that have to make room.
+    pub way: PreemptMode,
+    /// They are suspended.
+    pub suspend: bool,
+    /// Jobs that share cores take turns.
+    pub gang: bool,
+}
+
+impl TryFrom<String> for Preempt {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mut mode = Self::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.to_ascii_uppercase().as_str() {
+                "OFF" => mode.way = PreemptMode::Off,
+                "CANCEL" => mode.way = PreemptMode::Cancel,
+                "REQUEUE" => mode.way = PreemptMode::Requeue,
+                "SUSPEND" => mode.suspend = true,
+                "GANG" => mode.gang = true,
+                _ => return Err(format!("PreemptMode `{word}`: OFF, CANCEL, REQUEUE, SUSPEND or GANG is meant")),
+            }
+        }
+        if mode.suspend && !mode.gang {
+            // As in Slurm: who is suspended must be woken by somebody.
+            return Err("PreemptMode SUSPEND needs GANG beside it".to_owned());
+        }
+        Ok(mode)
+    }
+}
+
+impl From<Preempt> for String {
+    fn from(mode: Preempt) -> Self {
+        let way = match mode.way {
+            PreemptMode::Cancel => Some("CANCEL"),
+            PreemptMode::Requeue => Some("REQUEUE"),
+            PreemptMode::Off if mode.gang => None,
+            PreemptMode::Off => Some("OFF"),
+        };
+        let words = [mode.gang.then_some("GANG"), mode.suspend.then_some("SUSPEND"), way];
+        words.into_iter().flatten().collect::<Vec<_>>().join(",")
+    }
+}
+
+/// How jobs in different rows of the matrix share the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coscheduling {
+    /// They do not: a core has one row, whatever `OverSubscribe` says.
+    Batch,
+    /// One row at a time, on all nodes together.
+    Gang,
+    /// All rows at once: the nodes' kernels share the time, and who waits for another blocks.
+    #[default]
+    Implicit,
+}
+
+/// A job's place in the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Its row.
+    pub slot: u32,
+    /// Slots in which it runs, a bit each: its own, and those in which its columns have a hole.
+    pub mask: u64,
+    /// Slots of a round; 1: it always runs.
+    pub of: u32,
+}
+
+/// A job that has the cores to itself.
+impl Default for Turn {
+    fn default() -> Self {
+        Self { slot: 0, mask: 1, of: 1 }
+    }
+}
+
+impl Turn {
+    /// Whether it runs in a slot.
+    pub fn runs_in(self, slot: u32) -> bool {
+        self.mask >> slot & 1 == 1
+    }
+    /// Whether it runs at a time.
+    pub fn runs_at(self, time: Time, slice: Span) -> bool {
+        self.runs_in(slot_at(time, slice, self.of))
+    }
+    /// In how many slots of a round it runs.
+    pub fn active(self) -> u32 {
+        self.mask.count_ones()
+    }
+    /// How much of a length of time it does not run.
+    pub fn idle(self, span: Span) -> Span {
+        let idle = u64::from(self.of.saturating_sub(self.active()));
+        Span((u128::from(span.0) * u128::from(idle) / u128::from(self.of.max(1))) as u64)
+    }
+    /// How long it takes to run for a length of time. None: it never runs.
+    pub fn stretch(self, span: Span) -> Option<Span> {
+        let active = u128::from(self.active());
+        let stretched = (u128::from(span.0) * u128::from(self.of)).checked_div(active)?;
+        Some(Span(u64::try_from(stretched).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The slot in force: it follows from the time alone, so that nobody needs to be told.
+pub fn slot_at(time: Time, slice: Span, of: u32) -> u32 {
+    let round = u64::from(of.max(1));
+    (time.0 / slice.0.max(1) % round) as u32
+}
+
+/// What became of a job's turn: journaled whenever the matrix changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shift {
+    /// The job.
+    pub job: JobId,
+    /// Its place from now on.
+    pub turn: Turn,
+    /// How long it did not run, for being out of turn, since its place was changed last.
+    pub idle: Span,
+}
+
+/// What nodes are told now and then: the time, by which they know the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strobe {
+    /// The controller's time when it was sent.
+    pub at: Time,
+    /// How long a slot lasts.
+    pub slice: Span,
+    /// What is done with jobs that are out of turn.
+    pub policy: Coscheduling,
+}
+
+/// Turns of jobs, for their nodes.
+pub type Turns = Vec<(JobAttempt, Turn)>;
+
+#[cfg(test)]
+mod tests {
+    use super::{Coscheduling, OverSubscribe, TimeSlice, Turn, slot_at};
+    use crate::config::Config;
+    use crate::time::{Span, Time};
+
+    fn slice(text: &str) -> Result<Span, String> {
+        Config::from_toml(&format!("SchedulerTimeSlice = {text}")).map(|config| config.scheduler_time_slice.0)
+    }
+
+    #[test]
+    fn slurms_words_and_shorter_slices() {
+        assert_eq!(slice("30"), Ok(Span::from_secs(30)));
+        assert_eq!(slice("\"10ms\""), Ok(Span::from_millis(10)));
+        assert_eq!(slice("\"300us\""), Ok(Span(300)));
+        assert_eq!(slice("\"2s\""), Ok(Span::from_secs(2)));
+        for wrong in ["0", "70000", "\"10\u{b5}s\"", "\"\"", "\"99us\"", "\"-1s\"", "\"1h\""] {
+            assert!(slice(wrong).is_err(), "{wrong}");
+        }
+        let of = |text: &str| OverSubscribe::try_from(text.to_owned());
+        assert_eq!(
+            (of("FORCE:2"), of("yes"), of("no")),
+            (Ok(OverSubscribe::Force(2)), Ok(OverSubscribe::Yes(4)), Ok(OverSubscribe::No))
+        );
+        for wrong in ["FORCE:0", "FORCE:65", "NO:2", "MAYBE", ""] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_with_gangs_is_written_as_it_is_read() {
+        let text = "SchedulerTimeSlice = \"10ms\"\ncoscheduling = \"gang\"\n\
+                    [[partitions]]\nname = \"g\"\nOverSubscribe = \"FORCE:3\"\n";
+        let config = Config::from_toml(text).expect("these are the words");
+        assert_eq!(config.partitions[0].oversubscribe, OverSubscribe::Force(3));
+        assert_eq!(
+            (config.scheduler_time_slice, config.coscheduling()),
+            (TimeSlice(Span::from_millis(10)), Coscheduling::Gang)
+        );
+        let again = Config::from_toml(&toml::to_string(&config).expect("it is text")).expect("what is written is read");
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn every_slot_comes_in_turn_and_lasts_a_slice() {
+        let slice = Span::from_millis(2);
+        let slots: Vec<u32> = (0..12).map(|ms| slot_at(Time(ms * 1000), slice, 3)).collect();
+        assert_eq!(slots, [0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 2, 2]);
+        let turn = Turn { slot: 1, mask: 0b110, of: 3 };
+        assert_eq!(turn.idle(Span::from_secs(9)), Span::from_secs(3));
+        assert_eq!(turn.stretch(Span::from_secs(2)), Some(Span::from_secs(3)));
+        assert_eq!(Turn { mask: 0, ..turn }.stretch(Span(1)), None);
+        assert!(Turn::default().runs_at(Time(77), slice));
+    }
+}

@@ -1,0 +1,400 @@
+//! Coscheduling policies on one mixed workload: a pure model of nodes, ranks and barriers, in ticks of 100 µs.
+//!
+//! Jobs are phases: every rank computes, then all meet. Fine-grained balanced jobs lose whatever time their ranks do not
+//! run together; unbalanced ones leave time at every meeting; coarse ones hardly care. The policies are STORM's: batch,
+//! gang, implicit (spin, then block, and the node's own scheduler), flexible (FCS) and buffered (BCS), where what is sent
+//! in one slice of the whole machine is scheduled in the next and there at the start of the one after.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use squall_model::gang::Turn;
+use squall_model::id::{JobId, NodeId};
+use squall_model::resource::Alloc;
+use squall_sched::{Piece, turns};
+
+use crate::seed::Seed;
+
+const NODES: usize = 8;
+const TICK_US: u64 = 100;
+
+/// Ticks of a slot of gang scheduling, of a slice of buffered coscheduling, of the time a node's own scheduler leaves to
+/// a process, and of the spinning before one blocks.
+const SLOT: u64 = 100;
+const SLICE: u64 = 5;
+const LOCAL: u64 = 30;
+const SPIN: u64 = 2;
+
+/// What a switch costs a node, microseconds.
+const SWITCH_US: u64 = 50;
+
+/// Jobs that may share a node.
+const ROWS: usize = 3;
+
+/// Jobs of a workload, and the mean time between two.
+const JOBS: u32 = 18;
+const BETWEEN: u64 = 9_000;
+
+/// A process that computes so long between meetings does not care, microseconds.
+const COARSE_US: u64 = 10_000;
+
+/// A process is frustrated if it waits more than this part of its time, percent.
+const FRUSTRATED: u64 = 25;
+
+/// Own ticks after which a process is classified, and after which it is looked at anew.
+const MEASURE: u64 = 2 * SLOT;
+const ANEW: u64 = 50 * SLOT;
+
+/// Nobody waits longer, ticks.
+const LONGEST: u64 = 5_000_000;
+
+/// A coscheduling policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// One after the other.
+    Batch,
+    /// In turns, all ranks together.
+    Gang,
+    /// Who waits blocks; nodes decide by themselves.
+    Implicit,
+    /// In turns for those that need it; the others fill what is left.
+    Flexible,
+    /// Communication is exchanged and scheduled at the boundaries of slices.
+    Buffered,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Batch, Self::Gang, Self::Implicit, Self::Flexible, Self::Buffered];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Gang => "gang",
+            Self::Implicit => "implicit",
+            Self::Flexible => "fcs",
+            Self::Buffered => "bcs",
+        }
+    }
+}
+
+/// How a workload fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fared {
+    /// Mean time from arrival to end, microseconds.
+    pub response_us: u64,
+    /// Time until the last end, microseconds.
+    pub makespan_us: u64,
+    /// Which part of the machine's time was computed, in millionths.
+    pub computed_ppm: u64,
+}
+
+/// What a process needs of others, as measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Class {
+    /// It must run together with the others.
+    #[default]
+    Together,
+    /// It should, but waits for slower ones most of the time.
+    Frustrated,
+    /// It hardly meets others.
+    Careless,
+}
+
+/// A process.
+#[derive(Clone, Debug, Default)]
+struct Rank {
+    /// Computing in each phase, microseconds; different ranks may have different loads.
+    load_us: u64,
+    left_us: u64,
+    /// It has come to the meeting, so many ticks ago as it noticed.
+    waits: Option<u64>,
+    /// What it computed, by which the node's own scheduler is fair.
+    used_us: u64,
+    class: Class,
+    own_ticks: u64,
+    computed_us: u64,
+    waited_us: u64,
+    phases: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    id: JobId,
+    arrives: u64,
+    width: usize,
+    phases: u64,
+    loads_us: Vec<u64>,
+}
+
+/// A job that runs.
+struct Running {
+    job: Job,
+    alloc: Alloc,
+    phases: u64,
+    ranks: BTreeMap<usize, Rank>,
+    /// When the meeting is over (buffered).
+    released: Option<u64>,
+    turn: Turn,
+}
+
+/// The workload of a seed: a third each of fine-grained balanced, unbalanced and coarse jobs, in any order.
+fn workload(seed: u64, jobs: u32) -> VecDeque<Job> {
+    let mut chance = Seed::new(seed);
+    let mut at = 0;
+    let job = |number| {
+        at += chance.between(1, 2 * BETWEEN);
+        let width = if chance.below(3) == 0 { NODES / 2 } else { NODES };
+        let (grain_us, least) = match chance.below(3) {
+            0 => (chance.between(300, 1500), 100),
+            1 => (chance.between(1000, 4000), 30),
+            _ => (chance.between(100_000, 400_000), 90),
+        };
+        let work_us = chance.spread(50_000, 4_000_000);
+        let load = |chance: &mut Seed| grain_us * chance.between(least, 100) / 100;
+        let loads_us = (0..width).map(|_| load(&mut chance)).collect();
+        Job { id: JobId(number + 1), arrives: at, width, phases: (work_us / grain_us).max(1), loads_us }
+    };
+    (0..jobs).map(job).collect()
+}
+
+/// Runs the workload of a seed by a policy.
+pub fn fare(method: Method, seed: u64) -> Fared {
+    fare_with(method, workload(seed, JOBS))
+}
+
+fn fare_with(method: Method, queue: VecDeque<Job>) -> Fared {
+    let mut machine = Machine::new(method, queue);
+    while machine.now < LONGEST && machine.tick() {}
+    let jobs = machine.responses.len().max(1) as u64;
+    Fared {
+        response_us: machine.responses.iter().sum::<u64>() * TICK_US / jobs,
+        makespan_us: machine.now * TICK_US,
+        computed_ppm: machine.computed_us * 1_000_000 / (machine.now.max(1) * TICK_US * NODES as u64),
+    }
+}
+
+struct Machine {
+    method: Method,
+    now: u64,
+    queue: VecDeque<Job>,
+    running: BTreeMap<JobId, Running>,
+    /// Whose rank each node ran last.
+    last: [Option<JobId>; NODES],
+    responses: Vec<u64>,
+    computed_us: u64,
+}
+
+impl Machine {
+    fn new(method: Method, queue: VecDeque<Job>) -> Self {
+        let running = BTreeMap::new();
+        Self { method, now: 0, queue, running, last: [None; NODES], responses: Vec::new(), computed_us: 0 }
+    }
+
+    /// False: all is done.
+    fn tick(&mut self) -> bool {
+        self.admit();
+        for node in 0..NODES {
+            let chosen = self.choose(node);
+            let switched = chosen != self.last[node];
+            let budget = if switched { TICK_US - SWITCH_US } else { TICK_US };
+            self.last[node] = chosen;
+            if let Some(rank) = chosen.and_then(|id| self.running.get_mut(&id)?.ranks.get_mut(&node)) {
+                self.computed_us += rank.run(budget);
+            }
+            self.pass(node, chosen);
+        }
+        self.now += 1;
+        self.meet();
+        !self.queue.is_empty() || !self.running.is_empty()
+    }
+
+    /// Jobs start in the order in which they came.
+    fn admit(&mut self) {
+        let rows = if self.method == Method::Batch { 1 } else { ROWS };
+        let mut changed = false;
+        while let Some(job) = self.queue.front().filter(|job| job.arrives <= self.now) {
+            let jobs_on = |node: usize| self.running.values().filter(|r| r.ranks.contains_key(&node)).count();
+            let blocks = (0..NODES).step_by(job.width).map(|first| first..first + job.width);
+            let least = blocks.min_by_key(|nodes| nodes.clone().map(jobs_on).max().unwrap_or(0));
+            let Some(nodes) = least.filter(|nodes| nodes.clone().all(|node| jobs_on(node) < rows)) else { break };
+            let Some(job) = self.queue.pop_front() else { break };
+            let mut alloc = Alloc::default();
+            for node in nodes.clone() {
+                alloc.push(NodeId(node as u32), [0].into_iter().collect(), 0);
+            }
+            let rank = |load_us: &u64| Rank { load_us: *load_us, left_us: *load_us, ..Rank::default() };
+            let ranks = nodes.zip(job.loads_us.iter().map(rank)).collect();
+            let turn = Turn { slot: u32::MAX, ..Turn::default() };
+            self.running.insert(job.id, Running { phases: job.phases, job, alloc, ranks, released: None, turn });
+            changed = true;
+        }
+        if changed {
+            self.pack();
+        }
+    }
+
+    fn pack(&mut self) {
+        let pieces = self.running.iter().map(|(&job, running)| {
+            // Who is new comes behind all others.
+            Piece { job, slot: running.turn.slot, alloc: &running.alloc, runs: true }
+        });
+        let turns = turns(&pieces.collect::<Vec<_>>(), true);
+        for (job, turn) in turns {
+            if let Some(running) = self.running.get_mut(&job) {
+                running.turn = turn;
+            }
+        }
+    }
+
+    /// Whose rank a node runs now.
+    fn choose(&self, node: usize) -> Option<JobId> {
+        let here =
+            || self.running.iter().filter_map(move |(&id, running)| Some((id, running, running.ranks.get(&node)?)));
+        let slot = |turn: Turn| (self.now / SLOT % u64::from(turn.of)) as u32;
+        let in_turn = || here().find(|(_, running, _)| running.turn.runs_in(slot(running.turn)));
+        match self.method {
+            Method::Batch => here().next().map(|(id, ..)| id),
+            Method::Gang => in_turn().map(|(id, ..)| id),
+            Method::Implicit => self.local(node, |_| true),
+            Method::Flexible => match in_turn() {
+                Some((id, _, rank)) if rank.class == Class::Together => Some(id),
+                Some((id, _, rank)) if rank.class == Class::Frustrated && rank.wants() => Some(id),
+                _ => self.local(node, |rank| rank.class != Class::Together),
+            },
+            Method::Buffered => {
+                let jobs: Vec<(JobId, &Rank)> = here().map(|(id, _, rank)| (id, rank)).collect();
+                let first = (self.now / SLOT) as usize % jobs.len().max(1);
+                let order = jobs.iter().cycle().skip(first).take(jobs.len());
+                order.filter(|(_, rank)| rank.waits.is_none()).map(|(id, _)| *id).next()
+            }
+        }
+    }
+
+    /// The choice of a node's own scheduler: who has had least, but nobody is put off before some time.
+    fn local(&self, node: usize, may: impl Fn(&Rank) -> bool) -> Option<JobId> {
+        let wanting = self.running.iter().filter_map(|(&id, running)| Some((id, running.ranks.get(&node)?)));
+        let wanting = || wanting.clone().filter(|(_, rank)| rank.wants() && may(rank));
+        let (least, id) = wanting().map(|(id, rank)| (rank.used_us, id)).min()?;
+        let last = self.last[node].and_then(|last| wanting().find(|(id, _)| *id == last));
+        let stays = last.filter(|(_, rank)| rank.used_us < least + LOCAL * TICK_US);
+        Some(stays.map_or(id, |(last, _)| last))
+    }
+
+    /// Time passes for all ranks of a node.
+    fn pass(&mut self, node: usize, chosen: Option<JobId>) {
+        for (id, running) in &mut self.running {
+            let slot = (self.now / SLOT % u64::from(running.turn.of)) as u32;
+            let own = running.turn.runs_in(slot);
+            let Some(rank) = running.ranks.get_mut(&node) else { continue };
+            if let Some(ticks) = &mut rank.waits {
+                *ticks += u64::from(chosen == Some(*id));
+            }
+            if own && self.method == Method::Flexible {
+                rank.measure();
+            }
+        }
+    }
+
+    /// Jobs all of whose ranks have come go on, or end.
+    fn meet(&mut self) {
+        let (now, buffered) = (self.now, self.method == Method::Buffered);
+        let mut ended = Vec::new();
+        for (id, running) in &mut self.running {
+            if running.ranks.values().any(|rank| rank.waits.is_none()) {
+                continue;
+            }
+            if buffered {
+                let released = *running.released.get_or_insert((now / SLICE + 2) * SLICE);
+                if now < released {
+                    continue;
+                }
+                running.released = None;
+            }
+            running.phases -= 1;
+            if running.phases == 0 {
+                ended.push(*id);
+            }
+            for rank in running.ranks.values_mut() {
+                (rank.waits, rank.left_us) = (None, rank.load_us);
+                rank.phases += 1;
+            }
+        }
+        for id in &ended {
+            if let Some(running) = self.running.remove(id) {
+                self.responses.push(now - running.job.arrives);
+            }
+        }
+        if !ended.is_empty() {
+            self.pack();
+        }
+    }
+}
+
+impl Rank {
+    /// Whether it has something to do, and be it to spin for a moment.
+    fn wants(&self) -> bool {
+        self.waits.is_none_or(|ticks| ticks < SPIN)
+    }
+
+    /// Computes; what of the time was computed.
+    fn run(&mut self, budget_us: u64) -> u64 {
+        self.used_us += budget_us;
+        if self.waits.is_some() {
+            return 0;
+        }
+        let done = self.left_us.min(budget_us);
+        self.left_us -= done;
+        self.computed_us += done;
+        if self.left_us == 0 {
+            self.waits = Some(0);
+        }
+        done
+    }
+
+    /// After a tick of its own row: what it needs of others.
+    fn measure(&mut self) {
+        self.own_ticks += 1;
+        self.waited_us += if self.waits.is_some() { TICK_US } else { 0 };
+        if self.own_ticks == MEASURE {
+            let grain_us = self.computed_us / self.phases.max(1);
+            let waits = self.waited_us * 100 / (self.waited_us + self.computed_us).max(1);
+            self.class = match (grain_us >= COARSE_US, waits >= FRUSTRATED) {
+                (true, _) => Class::Careless,
+                (false, true) => Class::Frustrated,
+                (false, false) => Class::Together,
+            };
+        }
+        if self.own_ticks == ANEW {
+            self.class = Class::Together;
+            (self.own_ticks, self.computed_us, self.waited_us, self.phases) = (0, 0, 0, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fared, Method, fare_with, workload};
+
+    /// A few jobs only: these tests are not optimized.
+    fn few(method: Method, seed: u64) -> Fared {
+        fare_with(method, workload(seed, 5))
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_workload_and_the_same_times() {
+        assert_eq!(workload(3, 5).len(), 5);
+        assert_eq!(few(Method::Gang, 3), few(Method::Gang, 3));
+        assert_ne!(few(Method::Gang, 3), few(Method::Gang, 4));
+    }
+
+    #[test]
+    fn everybody_computes_the_same_work() {
+        let work = |method| {
+            let fared = few(method, 5);
+            fared.computed_ppm * fared.makespan_us / 1_000_000
+        };
+        let all = Method::ALL.map(work);
+        assert!(all.iter().all(|work| work.abs_diff(all[0]) <= all[0] / 500), "{all:?}");
+    }
+}

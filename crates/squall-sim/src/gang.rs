@@ -1,0 +1,104 @@
+//! A simulated switcher: it stops and wakes the processes of jobs by the node's own clock, as the real one does.
+
+use std::collections::BTreeMap;
+
+use squall_engine::node::{Alignment, GangAct, attempt_of};
+use squall_model::gang::{Coscheduling, Turn};
+use squall_model::id::StepKey;
+use squall_model::job::JobAttempt;
+use squall_model::time::{Span, Time};
+
+use crate::step::{CONT, STOP};
+use crate::world::{Happening, World};
+
+/// What a node's switcher knows. It dies with the node daemon, and wakes all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Switcher {
+    alignment: Option<Alignment>,
+    turns: BTreeMap<JobAttempt, (Turn, bool)>,
+    /// The one wake-up that counts.
+    number: u64,
+}
+
+impl World {
+    pub(crate) fn gang_act(&mut self, node: usize, act: GangAct) {
+        let switcher = &mut self.nodes[node].switcher;
+        match act {
+            GangAct::Align(alignment) => switcher.alignment = Some(alignment),
+            GangAct::Turn { job, turn } => drop(switcher.turns.insert(job, (turn, false))),
+            GangAct::Lift { job } => {
+                if let Some((_, lifted)) = switcher.turns.get_mut(&job) {
+                    *lifted = true;
+                }
+            }
+            GangAct::Drop { job } => drop(switcher.turns.remove(&job)),
+        }
+        self.switch(node);
+    }
+
+    /// A slot begins, if nothing has changed since that was planned.
+    pub(crate) fn slot_begins(&mut self, node: usize, number: u64) {
+        if self.nodes[node].switcher.number == number {
+            self.switch(node);
+        }
+    }
+
+    /// The switcher is gone: whoever was out of turn runs.
+    pub(crate) fn wake_all(&mut self, node: usize) {
+        let switcher = std::mem::take(&mut self.nodes[node].switcher);
+        self.nodes[node].switcher.number = switcher.number + 1;
+        for job in switcher.turns.into_keys() {
+            self.rouse(node, job, CONT);
+        }
+    }
+
+    /// Stops and wakes whose turn it is, and plans when to do so next.
+    pub(crate) fn switch(&mut self, node: usize) {
+        let switcher = &mut self.nodes[node].switcher;
+        switcher.number += 1;
+        let (Some(alignment), number) = (switcher.alignment, switcher.number) else { return };
+        let Alignment { ahead_us, slice, policy } = alignment;
+        let turns = switcher.turns.clone();
+        let time = Time(self.node_now(node).0.wrapping_sub(ahead_us.cast_unsigned()));
+        let rotates = policy == Coscheduling::Gang;
+        let runs =
+            |turn: Turn, lifted: bool| lifted || if rotates { turn.runs_at(time, slice) } else { turn.mask != 0 };
+        for (job, (turn, lifted)) in &turns {
+            self.rouse(node, *job, if runs(*turn, *lifted) { CONT } else { STOP });
+        }
+        let lifted = turns.iter().filter(|(_, (_, lifted))| *lifted).map(|(job, _)| *job).collect::<Vec<_>>();
+        if rotates {
+            self.check_rows(node, &lifted);
+        }
+        if turns.values().any(|(turn, lifted)| turn.of > 1 && !lifted) {
+            let rest = Span(slice.0 - time.0 % slice.0);
+            self.after(rest, Happening::SlotBegins { node, number });
+        }
+    }
+
+    fn rouse(&mut self, node: usize, job: JobAttempt, signal: i32) {
+        let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().filter(|key| attempt_of(*key) == job).collect();
+        for key in keys {
+            self.signal(node, key, signal);
+        }
+    }
+
+    /// No core has running processes of two jobs, but of those on their way out.
+    fn check_rows(&mut self, node: usize, lifted: &[JobAttempt]) {
+        let mut holders: BTreeMap<usize, JobAttempt> = BTreeMap::new();
+        let mut wrong = None;
+        for (key, step) in self.nodes[node].steps.iter().filter(|(_, step)| step.runs()) {
+            let job = attempt_of(*key);
+            for core in step.launch.cores.iter().filter(|_| !lifted.contains(&job)) {
+                let holder = *holders.entry(core).or_insert(job);
+                if holder != job {
+                    wrong = Some((core, holder, job));
+                }
+            }
+        }
+        if let Some((core, one, other)) = wrong {
+            let text = format!("core {core} of {}: jobs {} and {} run", self.nodes[node].name, one.job, other.job);
+            self.judge.violate("one row at a time", text);
+        }
+    }
+}
