@@ -72,6 +72,8 @@ struct Cluster {
     gpus: Vec<NodeGres>,
     /// From when until when nodes are reserved for others.
     reserved: Vec<(Time, Time, NodeSet)>,
+    /// Rows of the matrix; what runs already is in the first.
+    rows: u32,
 }
 
 /// When plans are made.
@@ -94,6 +96,7 @@ impl Cluster {
             runs: Vec::new(),
             gpus: Vec::new(),
             reserved: Vec::new(),
+            rows: 1,
         }
     }
     fn queue(mut self, needs: Vec<Need>) -> Self {
@@ -241,6 +244,18 @@ impl View for Cluster {
     fn turns(&self) -> impl Iterator<Item = Time> {
         self.reserved.iter().flat_map(|(from, until, _)| [*from, *until])
     }
+    fn shares(&self) -> bool {
+        self.rows > 1
+    }
+    fn rows(&self, _: usize, _: &Request) -> u32 {
+        self.rows
+    }
+    fn reachable(&self) -> &NodeSet {
+        &self.partitions[0].nodes
+    }
+    fn row(&self, id: NodeId, slot: u32) -> CoreSet {
+        if slot == 0 { self.nodes[id.index()].cores.clone() } else { CoreSet::new() }
+    }
 }
 
 #[test]
@@ -338,6 +353,36 @@ fn a_higher_tier_keeps_its_nodes() {
     assert_eq!(cluster.plan().starts, []);
     cluster.partitions[0].tier = 0;
     assert_eq!(cluster.plan().starts.len(), 1, "of the same tier, each partition is for itself");
+}
+
+#[test]
+fn who_finds_no_room_in_a_row_goes_to_the_next() {
+    let mut cluster = Cluster::new(&[2, 2]).run(0, 2, 50).run(1, 1, 50);
+    cluster.rows = 2;
+    let started = cluster.clone().queue(vec![tasks(4), tasks(1), tasks(1)]).started();
+    assert_eq!(started, [(1, vec![(0, 2), (1, 2)]), (2, vec![(1, 1)])], "the last core of the first row, and no more");
+    cluster.rows = 3;
+    assert_eq!(cluster.queue(vec![tasks(4), tasks(4), tasks(4)]).started().len(), 2);
+}
+
+#[test]
+fn memory_of_all_rows_must_fit() {
+    let mut cluster = Cluster::new(&[2]).run(0, 2, 50);
+    (cluster.rows, cluster.nodes[0].memory_mb) = (4, 600);
+    let mb = |mb| Need { memory: Memory::PerNodeMb(mb), ..tasks(2) };
+    assert_eq!(cluster.clone().queue(vec![mb(600)]).started(), []);
+    assert_eq!(cluster.queue(vec![mb(200), mb(200), mb(200)]).started().len(), 2);
+}
+
+#[test]
+fn rows_break_at_the_same_places() {
+    let nodes = |n| Need { nodes_min: Some(n), ..Need::default() };
+    let mut cluster = Cluster::new(&[1; 8]).run(0, 1, 50);
+    cluster.rows = 2;
+    let plan = cluster.queue(vec![nodes(2), nodes(4), nodes(2), nodes(8)]).plan();
+    let got: Vec<Vec<u32>> =
+        plan.starts.iter().map(|start| start.given.alloc.nodes().iter().map(|id| id.0).collect()).collect();
+    assert_eq!(got, [vec![2, 3], vec![4, 5, 6, 7], vec![0, 1]], "pairs and fours are aligned, in both rows");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 pub(crate) const STORIES: &[Story] = &[
     ("gangs_take_turns_and_a_third_job_waits", turns),
     ("who_is_stopped_ends_at_once", ends),
+    ("what_is_born_stopped_holds_up_nobody", births),
     ("nothing_stays_stopped_whoever_dies", deaths),
     ("gangs_are_there_when_the_cluster_goes_down", down),
 ];
@@ -33,6 +34,15 @@ fn goes_on(c: &Cluster, name: &str) {
         before.get() > 0
     });
     c.until(&format!("{name} goes on"), || count(c, name) > before.get() + 5);
+}
+
+fn stands(c: &Cluster, name: &str) {
+    let mut last = 0;
+    c.until(&format!("{name} is stopped"), || {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let now = count(c, name);
+        std::mem::replace(&mut last, now) == now
+    });
 }
 
 fn kill(pid: u32) {
@@ -82,12 +92,8 @@ fn ends(c: &Cluster) {
     for job in [&a, &b] {
         c.ok(&["scontrol", "suspend", job]);
     }
-    let mut last = 0;
-    c.until("both are stopped", || {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let now = count(c, "end.a") + count(c, "end.b");
-        std::mem::replace(&mut last, now) == now
-    });
+    stands(c, "end.a");
+    stands(c, "end.b");
     c.ok(&["scancel", &a]);
     assert!(c.end_of(&a).starts_with("CANCELLED"));
     c.ok(&["scontrol", "resume", &b]);
@@ -95,6 +101,24 @@ fn ends(c: &Cluster) {
     c.ok(&["scontrol", "suspend", &b]);
     c.ok(&["scancel", "--signal=KILL", "--full", &b]);
     assert!(c.end_of(&b).starts_with("FAILED"), "it is killed although it is stopped");
+}
+
+fn births(c: &Cluster) {
+    let a = counting(c, "birth.a", &[]);
+    c.ok(&["scontrol", "suspend", &a]);
+    stands(c, "birth.a");
+    std::thread::scope(|scope| {
+        let born = scope.spawn(|| c.ok(&["srun", &format!("--jobid={a}"), "-N4", "-n4", "sh", "-c", "echo born"]));
+        c.until("its steps are there", || c.processes().iter().any(|(_, line)| line.contains(&format!("{a}.1.0"))));
+        let other = c.sbatch(&["-p", "gang", "-N4", "-n16", "-o", "/dev/null", "--wrap", "srun true"]);
+        assert_eq!(c.end_of(&other), "COMPLETED|0:0");
+        assert!(!born.is_finished(), "it has no turn");
+        c.ok(&["scontrol", "resume", &a]);
+        assert_eq!(born.join().unwrap(), "born\nborn\nborn\nborn");
+    });
+    goes_on(c, "birth.a");
+    c.ok(&["scancel", &a]);
+    c.end_of(&a);
 }
 
 fn deaths(c: &Cluster) {

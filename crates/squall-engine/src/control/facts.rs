@@ -43,6 +43,8 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     }
     facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
     facts.tasks = tasks_by_node(job, &facts.cpus);
+    // Whether it was asked for or not: nodes start those with care that may be stopped at any moment.
+    facts.spec.need.oversubscribe = state.gang.contains_key(&id);
     Some(facts)
 }
 

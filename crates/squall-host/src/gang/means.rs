@@ -101,7 +101,7 @@ impl Means {
     }
 
     /// Before the job is left alone for good: also what nobody has seen so far wakes.
-    pub(super) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         if let Self::Signal(groups) = self {
             groups.look();
         }

@@ -3,7 +3,7 @@
 //! It sleeps until the next slot begins and never spins; it runs at real-time priority where it may, and holds the
 //! memory that it needs. It answers to the node daemon over its standard input; when that ends, and on SIGTERM, it wakes
 //! all and is gone: nothing stays stopped that nobody is there to wake. When the switcher itself is killed the node
-//! daemon starts another one, which begins where that was.
+//! daemon wakes all and starts another one.
 
 mod means;
 mod switcher;

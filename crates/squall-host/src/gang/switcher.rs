@@ -22,7 +22,7 @@ use crate::sys::signals::SignalFd;
 /// Before everything ordinary, behind what the machine itself needs.
 const PRIORITY: i32 = 20;
 
-/// For so long a job runs whoever's turn it is: who starts its script waits until that executes.
+/// For so long a job runs whoever's turn it is: those who start it need not wait for each other out of turn.
 const YOUTH_NS: u64 = 200_000_000;
 
 /// How often it says how it fares.

@@ -60,13 +60,15 @@ pub(super) enum FosterEvent {
 }
 
 impl Daemon {
-    /// Whether a step needs nothing but a parent, and can be known by its group.
+    /// Whether a step needs nothing but a parent, and can be known by its group. Not if that may be frozen: whoever
+    /// starts a process there waits until it executes, and with the foster would all others.
     pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
         let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
         cfg!(target_arch = "x86_64")
             && !self.own_step_daemons
             && launch.program == Program::Batch
             && !launch.facts.spec.get_user_env
+            && !launch.facts.spec.need.oversubscribe
             && memory
             && !groups.has_to_join()
             && self.cgroups.birthplace(launch.key).is_some()

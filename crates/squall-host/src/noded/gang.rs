@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
 use squall_model::gang::Turn;
@@ -11,7 +11,7 @@ use squall_model::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Daemon, Event};
-use crate::gang::{Order, Report, Root, Switcher};
+use crate::gang::{Means, Order, Report, Root, Switcher};
 use crate::link::read;
 use crate::logging::say;
 use crate::sys::clock::monotonic_ns;
@@ -26,13 +26,6 @@ pub(super) struct Gang {
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
 }
 
-impl Gang {
-    /// Whether processes that are born in the job's group may be stopped at once.
-    pub(super) fn holds(&self, job: JobAttempt) -> bool {
-        self.turns.contains_key(&job)
-    }
-}
-
 impl Daemon {
     pub(super) fn gang(&mut self, act: GangAct) {
         match act {
@@ -41,7 +34,11 @@ impl Daemon {
                 self.align();
             }
             GangAct::Turn { job, turn } => {
-                self.gang.turns.insert(job, (turn, false));
+                let known = self.gang.turns.insert(job, (turn, false)).is_some();
+                if !known && self.cgroups.group_to_freeze(job).is_none() {
+                    // An earlier life may have stopped it.
+                    self.means(job).let_go();
+                }
                 self.take_turn(job);
             }
             GangAct::Lift { job } => {
@@ -76,9 +73,12 @@ impl Daemon {
         if let Some(report) = report {
             return self.inputs.push_back(NodeInput::Switched { behind_us: report.behind_us });
         }
-        say("the switcher has died: starting another one");
+        say("the switcher has died: waking all, and starting another one");
         self.gang.switcher = None;
         let jobs: Vec<JobAttempt> = self.gang.turns.keys().copied().collect();
+        for job in &jobs {
+            self.means(*job).let_go();
+        }
         for job in jobs {
             self.take_turn(job);
         }
@@ -106,12 +106,24 @@ impl Daemon {
         if self.gang.switcher.is_none() {
             return;
         }
-        let group = self.cgroups.group_to_freeze(job).map(|dir| dir.as_os_str().as_bytes().to_vec());
-        let roots = if group.is_some() { Vec::new() } else { self.roots(job) };
-        self.order(&Order::Turn { job, turn, group: group.unwrap_or_default(), roots });
+        let (group, roots) = self.reach(job);
+        let group = group.map(|dir| dir.into_os_string().into_encoded_bytes()).unwrap_or_default();
+        self.order(&Order::Turn { job, turn, group, roots });
         if lifted {
             self.order(&Order::Lift(job));
         }
+    }
+
+    /// By what all of a job can be stopped: its group, or else processes.
+    fn reach(&self, job: JobAttempt) -> (Option<PathBuf>, Vec<Root>) {
+        let group = self.cgroups.group_to_freeze(job);
+        let roots = if group.is_some() { Vec::new() } else { self.roots(job) };
+        (group, roots)
+    }
+
+    fn means(&self, job: JobAttempt) -> Means {
+        let (group, roots) = self.reach(job);
+        Means::choose(group.as_deref(), &roots)
     }
 
     /// Step daemons of the job, and tasks whose daemon died.

@@ -307,7 +307,8 @@ impl Daemon {
             note: None,
         };
         // Where it might be frozen before it executes this program, we would wait for that.
-        let group = group.filter(|_| !self.gang.holds(attempt_of(key))).and_then(|group| File::open(group).ok());
+        let group = group.filter(|_| !launch.facts.spec.need.oversubscribe);
+        let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
         match born.map_or_else(|| spawn.start(), Ok) {
             Ok(child) => {

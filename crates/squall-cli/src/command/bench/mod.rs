@@ -243,8 +243,8 @@ fn text(value: &Value) -> String {
     const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
     let plain = |name: &str| value[name].as_str().unwrap_or_default();
     let number = |name: &str| value[name].as_f64();
-    let figure = number("figure").unwrap_or_default();
-    let mut text = format!("{:<12} {figure:>12.1} {}", plain("bench"), plain("unit"));
+    let figure = number("figure").map_or_else(|| "not measured:".to_owned(), |figure| format!("{figure:.1}"));
+    let mut text = format!("{:<12} {figure:>12} {}", plain("bench"), plain("unit"));
     if let (Some(limit), Some(ratio)) = (number("limit"), number("ratio")) {
         let _ = write!(text, "   = {ratio:.3} of {limit:.1} ({})", plain("limit_name"));
     }

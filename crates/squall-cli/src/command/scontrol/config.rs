@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use squall_model::config::{Config, RoutePolicy, SchedulerType};
 use squall_model::duration::format_memory_mb;
+use squall_model::gang::TimeSlice;
 use squall_model::limits;
 use squall_model::wire::client::{Answer, Request};
 
@@ -70,13 +71,17 @@ fn number(value: bool) -> String {
     u32::from(value).to_string()
 }
 
+/// As in Slurm, if it is in whole seconds.
+fn time_slice(slice: TimeSlice) -> String {
+    match slice.to_string() {
+        whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
+        part => part,
+    }
+}
+
 /// Keys and values, by name.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
-    let slice = match config.scheduler_time_slice.to_string() {
-        whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
-        part => part,
-    };
     let memory = match config.def_mem_per_cpu_mb {
         0 => "UNLIMITED".to_owned(),
         mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
@@ -131,7 +136,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("Prolog", words("(null)")),
         ("ReturnToService", words("1")),
         ("RoutePlugin", words(route)),
-        ("SchedulerTimeSlice", slice),
+        ("SchedulerTimeSlice", time_slice(config.scheduler_time_slice)),
         ("SchedulerParameters", if parameters.is_empty() { words("(null)") } else { parameters }),
         ("SchedulerType", words(scheduler)),
         ("SelectType", words("select/cons_tres")),
