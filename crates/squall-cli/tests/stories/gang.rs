@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 pub(crate) const STORIES: &[Story] = &[
     ("gangs_take_turns_and_a_third_job_waits", turns),
     ("who_is_stopped_ends_at_once", ends),
-    ("what_is_born_stopped_holds_up_nobody", births),
+    ("what_begins_out_of_turn_holds_up_nobody", births),
     ("nothing_stays_stopped_whoever_dies", deaths),
     ("gangs_are_there_when_the_cluster_goes_down", down),
 ];
@@ -104,17 +104,24 @@ fn ends(c: &Cluster) {
 }
 
 fn births(c: &Cluster) {
-    let a = counting(c, "birth.a", &[]);
+    let (a, b) = (counting(c, "birth.a", &[]), counting(c, "birth.b", &[]));
+    // Half of these begin while others have their turn.
+    for _ in 0..6 {
+        assert_eq!(c.ok(&["srun", &format!("--jobid={a}"), "-N4", "-n4", "echo", "born"]), "born\nborn\nborn\nborn");
+    }
+    c.ok(&["scancel", &b]);
+    c.end_of(&b);
     c.ok(&["scontrol", "suspend", &a]);
     stands(c, "birth.a");
     std::thread::scope(|scope| {
-        let born = scope.spawn(|| c.ok(&["srun", &format!("--jobid={a}"), "-N4", "-n4", "sh", "-c", "echo born"]));
-        c.until("its steps are there", || c.processes().iter().any(|(_, line)| line.contains(&format!("{a}.1.0"))));
+        let late = scope.spawn(|| c.ok(&["srun", &format!("--jobid={a}"), "-N4", "-n4", "echo", "born"]));
         let other = c.sbatch(&["-p", "gang", "-N4", "-n16", "-o", "/dev/null", "--wrap", "srun true"]);
-        assert_eq!(c.end_of(&other), "COMPLETED|0:0");
-        assert!(!born.is_finished(), "it has no turn");
+        let end = c.end_of(&other);
+        let waited = !late.is_finished();
         c.ok(&["scontrol", "resume", &a]);
-        assert_eq!(born.join().unwrap(), "born\nborn\nborn\nborn");
+        assert_eq!(late.join().unwrap(), "born\nborn\nborn\nborn");
+        assert!(waited, "it had no turn");
+        assert_eq!(end, "COMPLETED|0:0");
     });
     goes_on(c, "birth.a");
     c.ok(&["scancel", &a]);
