@@ -220,9 +220,9 @@ fn jobs_there(state: &State, new: &Reservation, nodes: &NodeSet, known: Option<&
         return Ok(());
     }
     let jobs = |node: &Node| -> bool {
-        node.jobs.iter().filter_map(|id| state.jobs.get(id)).any(|job| {
+        node.jobs.iter().filter_map(|&id| Some((id, state.jobs.get(&id)?))).any(|(id, job)| {
             let own = known.is_some_and(|known| job.spec.reservation.as_ref() == Some(&known.name));
-            let end = job.run().and_then(|run| facts::end_time(state, job, run));
+            let end = job.run().and_then(|run| facts::end_time(state, id, job, run));
             !own && end.is_none_or(|end| end > new.start)
         })
     };
