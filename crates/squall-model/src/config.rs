@@ -487,6 +487,7 @@ pub struct PartitionConfig {
     /// Groups that may use it, by name; empty: all.
     pub allow_groups: Vec<String>,
     /// Jobs of a partition with a higher tier go first.
+    #[serde(alias = "PriorityTier")]
     pub priority_tier: u32,
     /// Whether it takes and starts jobs.
     pub state: PartitionState,

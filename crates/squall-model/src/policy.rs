@@ -172,10 +172,13 @@ impl Default for Association {
 pub enum PreemptMode {
     /// Nothing: they are left alone.
     #[default]
+    #[serde(alias = "OFF")]
     Off,
     /// They end.
+    #[serde(alias = "CANCEL")]
     Cancel,
     /// They go back into the queue, or end where they may not.
+    #[serde(alias = "REQUEUE")]
     Requeue,
 }
 

@@ -10,7 +10,8 @@ use squall_model::time::{Span, Time};
 use crate::gang::place_in_rows;
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, capacity, fits, free, place};
-use crate::policy::{Blocked, Room};
+use crate::policy::{Blocked, Cleared, Room};
+use crate::preempt;
 use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
 use crate::view::{Bars, Candidate, End, Given, PartitionView, View};
@@ -138,6 +139,29 @@ impl<V: View> Room for Nodes<'_, V> {
         }
         self.scratch.forget_gains();
         found
+    }
+
+    fn make_room(&mut self, job: &Candidate<'_>, at: usize) -> Option<Cleared<Given>> {
+        let victims = self.view.victims(job.item, at);
+        // Where cores are shared, who goes need not leave any free.
+        if victims.is_empty() || self.view.shares() {
+            return None;
+        }
+        let partition = self.view.partition(at);
+        let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
+        // As if they went at once: what they leave is not for those who start now. What is kept from later on for others
+        // may be taken.
+        let from = self.now + Span(1);
+        self.scratch.window = (from, from + Span(1));
+        let way = preempt::clear(self.view, self.scratch, &request, partition.nodes, victims)?;
+        let until = from + span(&partition, job);
+        let alloc = &way.given.alloc;
+        for (group, id) in alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
+            let free = way.free.get(&id).copied().unwrap_or_default();
+            self.scratch.keep(id, (from, until), (group.cores.len() as u32, group.memory_mb), free);
+        }
+        self.scratch.keep_gres((from, until), &way.given.gres);
+        Some(Cleared { time: self.now + SOON, grant: way.given, victims: way.asked })
     }
 
     fn withhold(&mut self, partition: usize) {

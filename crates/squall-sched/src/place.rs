@@ -94,7 +94,7 @@ fn by_network(
     let mut memory = std::mem::take(&mut scratch.network);
     let now = condition == Condition::Now;
     let idle = |id: NodeId| match condition {
-        Condition::Now => view.node(id).cores.is_empty() && !scratch.taken.contains_key(&id),
+        Condition::Now => scratch.taken.get(&id).map_or(view.node(id).cores, |(cores, _)| cores).is_empty(),
         Condition::Then => free(view, scratch, id, condition).0 == view.node(id).hardware.cpus,
         Condition::Empty | Condition::Ideal => true,
     };

@@ -12,6 +12,7 @@ use squall_model::id::JobId;
 use squall_model::job::PendingReason;
 use squall_model::time::Time;
 
+use crate::preempt::Eviction;
 use crate::view::{Candidate, Head, Item, Lanes, Plan, Queues, Reserved, Skip, Start};
 
 /// Who may pass whom.
@@ -59,8 +60,23 @@ pub trait Room {
     fn start(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<Self::Grant, Blocked>;
     /// Keeps room for a job from the earliest time on at which there is enough for as long as it may run.
     fn reserve(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Option<(Time, Self::Grant)>;
+    /// Has running jobs make room for a job, if they may be asked and that helps, and keeps that room for it.
+    fn make_room(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Cleared<Self::Grant>> {
+        None
+    }
     /// Nothing more starts in a partition, nor on its nodes in partitions of a lower tier.
     fn withhold(&mut self, partition: usize);
+}
+
+/// Room that others make for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cleared<G> {
+    /// When it starts if they go soon.
+    pub time: Time,
+    /// What it gets.
+    pub grant: G,
+    /// Who is to go. None: it is enough to wait for those who go already.
+    pub victims: Vec<JobId>,
 }
 
 /// Why a job does not start.
@@ -205,6 +221,9 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
     fn wait(&mut self, job: Candidate<'a, N>, partition: usize, first: bool) {
         if first {
             self.plan.heads.push(Head { item: job.item, partition });
+            if self.make_room(&job, partition) {
+                return;
+            }
         }
         let owed = match self.rules.discipline {
             Discipline::Fifo => false,
@@ -218,6 +237,23 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         if self.rules.discipline == Discipline::Conservative {
             self.pay();
         }
+    }
+
+    /// Asks running jobs to go for one that waits. True: room is kept for it.
+    fn make_room(&mut self, job: &Candidate<'a, N>, partition: usize) -> bool {
+        let Plan { evictions, reserved, .. } = &mut self.plan;
+        // In another partition room is made for it already.
+        if evictions.iter().any(|eviction| eviction.by == job.item) {
+            return true;
+        }
+        let Some(Cleared { time, grant, victims }) = self.room.make_room(job, partition) else { return false };
+        for victim in victims {
+            if evictions.iter().all(|eviction| eviction.victim != victim) {
+                evictions.push(Eviction { victim, by: job.item });
+            }
+        }
+        reserved.push(Reserved { item: job.item, partition, time, given: grant });
+        true
     }
 
     /// Keeps room for those to whom it is owed.

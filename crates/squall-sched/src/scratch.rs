@@ -156,9 +156,20 @@ impl Scratch {
     /// Generic resources start to be held.
     pub(crate) fn hold_gres(&mut self, view: &impl View, gres: &[Grant]) {
         for grant in gres {
-            for id in grant.nodes.iter() {
+            self.change_gres(view, (std::slice::from_ref(grant), &grant.nodes), CoreSet::union_with);
+        }
+    }
+    /// Generic resources are held, or no longer, on some nodes of those that had them.
+    pub(crate) fn change_gres(
+        &mut self,
+        view: &impl View,
+        (gres, nodes): (&[Grant], &NodeSet),
+        change: impl Fn(&mut CoreSet, &CoreSet),
+    ) {
+        for grant in gres {
+            for id in grant.nodes.iter().filter(|id| nodes.contains(*id)) {
                 let node = self.gres.entry(id).or_insert_with(|| view.gres(id).cloned().unwrap_or_default());
-                node.held.entry(grant.name.clone()).or_default().union_with(&grant.indices);
+                change(node.held.entry(grant.name.clone()).or_default(), &grant.indices);
             }
         }
     }

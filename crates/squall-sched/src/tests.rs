@@ -15,6 +15,7 @@ use squall_model::time::{Span, Time};
 
 use crate::nodes::Nodes;
 use crate::policy::{Discipline, Rules};
+use crate::preempt::Victim;
 use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::Wish;
@@ -51,6 +52,8 @@ struct Run {
     alloc: Alloc,
     gres: Vec<Grant>,
     nodes: NodeSet,
+    /// It makes room for job 1 if that asks; whether it goes already.
+    yields: Option<bool>,
 }
 
 /// A pretended partition.
@@ -129,7 +132,7 @@ impl Cluster {
         let mut alloc = Alloc::default();
         alloc.push(NodeId(node), cores, 0);
         let (end, nodes) = (NOW + Span::from_secs(seconds), NodeSet::one(NodeId(node)));
-        self.runs.push(Run { end, alloc, gres: Vec::new(), nodes });
+        self.runs.push(Run { end, alloc, gres: Vec::new(), nodes, yields: None });
         self.runs.sort_by_key(|run| run.end);
         self
     }
@@ -150,6 +153,12 @@ impl Cluster {
     fn reserve(mut self, node: u32, from_s: u64, until_s: u64) -> Self {
         let at = |seconds| NOW + Span::from_secs(seconds);
         self.reserved.push((at(from_s), at(until_s), NodeSet::one(NodeId(node))));
+        self
+    }
+    /// What runs on a node makes room for job 1, or goes already.
+    fn yields(mut self, node: u32, leaves: bool) -> Self {
+        let there = self.runs.iter_mut().filter(|run| run.nodes.contains(NodeId(node)));
+        there.for_each(|run| run.yields = Some(leaves));
         self
     }
     /// Time limits of the first partition's jobs.
@@ -193,7 +202,7 @@ impl Queues for Cluster {
     fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
         Single(self.partitions[partition].jobs.iter().map(|job| Candidate {
             item: Item { id: JobId(job.id), array: job.copies > 1 },
-            priority: job.priority,
+            priority: u64::from(job.priority),
             need: job.request.as_ref().unwrap(),
             time_limit_s: Some(Some(job.limit_s)),
             wish: Wish::default(),
@@ -255,6 +264,14 @@ impl View for Cluster {
     }
     fn row(&self, id: NodeId, slot: u32) -> CoreSet {
         if slot == 0 { self.nodes[id.index()].cores.clone() } else { CoreSet::new() }
+    }
+    fn victims(&self, item: Item, _partition: usize) -> Vec<Victim<'_>> {
+        let runs = self.runs.iter().enumerate().filter(|_| item.id == JobId(1));
+        let victims = runs.filter_map(|(at, Run { end, alloc, gres, nodes, yields })| {
+            let id = JobId(100 + at as u32);
+            Some(Victim { id, alloc, gres, left: nodes, cost: (end.0, 0), leaves: (*yields)? })
+        });
+        victims.collect()
     }
 }
 
@@ -407,6 +424,29 @@ fn who_does_not_delay_the_first_passes_it() {
     assert_eq!(queue(vec![tasks(8), tasks(1), tasks(1)], &[10, 91, 90]), (vec![3], vec![(1, 90)]));
     // Nobody can start: nobody has to know when the first will.
     assert_eq!(queue(vec![tasks(4), tasks(3)], &[10, 1]), (vec![], vec![]));
+}
+
+#[test]
+fn room_that_others_make_is_kept() {
+    let evicted = |cluster: &Cluster| {
+        let plan = cluster.plan_by(Discipline::Easy, &mut Scratch::default());
+        let mut victims: Vec<u32> = plan.evictions.iter().map(|eviction| eviction.victim.0).collect();
+        victims.sort_unstable();
+        (victims, plan.starts.iter().map(|start| start.item.id.0).collect::<Vec<_>>())
+    };
+    // Of two nodes one is free. The first job wants both, the others a core.
+    let busy = Cluster::new(&[4, 4]).run(0, 4, 90).queue(vec![tasks(8), tasks(1)]).limits(&[10, 5]);
+    assert_eq!(evicted(&busy), (vec![], vec![2]), "nobody makes room: it is backfilled");
+    assert_eq!(evicted(&busy.clone().yields(0, false)), (vec![100], vec![]), "one makes room: nobody gets in the way");
+    assert_eq!(evicted(&busy.yields(0, true)), (vec![], vec![]), "one goes already: nobody is asked, nor let in");
+    // What is beside that room is free to have.
+    let busy = Cluster::new(&[4, 4]).run(0, 4, 90).run(1, 2, 50).queue(vec![tasks(4), tasks(2)]).limits(&[10, 500]);
+    assert_eq!(evicted(&busy.yields(0, false)), (vec![100 + 1], vec![2]));
+    // Who does not help stays.
+    let busy = Cluster::new(&[4, 4]).run(0, 2, 90).run(0, 2, 80).run(1, 3, 70).queue(vec![tasks(4)]).yields(0, false);
+    assert_eq!(evicted(&busy.clone().yields(1, false)), (vec![100], vec![]), "the cheapest that suffices");
+    assert_eq!(evicted(&busy), (vec![101, 102], vec![]), "both of the first node");
+    assert_eq!(evicted(&busy.queue(vec![tasks(8)])), (vec![], vec![]), "in vain: nobody goes");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::gate::Gate;
+use crate::preempt::{Eviction, Victim};
 use crate::request::Request;
 use crate::topology::{Topology, Wish};
 
@@ -122,6 +123,10 @@ pub trait View: Queues<Need = Request> {
     fn row(&self, node: NodeId, _slot: u32) -> CoreSet {
         self.node(node).cores.clone()
     }
+    /// Running jobs that make room for a job in a partition if it asks; mostly none.
+    fn victims(&self, _item: Item, _partition: usize) -> Vec<Victim<'_>> {
+        Vec::new()
+    }
 }
 
 /// What reservations leave to a job.
@@ -186,7 +191,7 @@ pub struct Candidate<'a, N = Request> {
     /// The job, or an array: each start takes its next task.
     pub item: Item,
     /// Higher goes first.
-    pub priority: u32,
+    pub priority: u64,
     /// What it needs.
     pub need: &'a N,
     /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
@@ -238,13 +243,22 @@ pub struct Plan<G = Given> {
     pub reserved: Vec<Reserved<G>>,
     /// Jobs that can't start in this partition as the cluster is now, whatever ends; they hold up nobody.
     pub skips: Vec<Skip>,
+    /// Running jobs that make room for those that wait.
+    pub evictions: Vec<Eviction>,
     /// How many jobs were looked at.
     pub looked_at: u64,
 }
 
 impl<G> Default for Plan<G> {
     fn default() -> Self {
-        Self { starts: Vec::new(), heads: Vec::new(), reserved: Vec::new(), skips: Vec::new(), looked_at: 0 }
+        Self {
+            starts: Vec::new(),
+            heads: Vec::new(),
+            reserved: Vec::new(),
+            skips: Vec::new(),
+            evictions: Vec::new(),
+            looked_at: 0,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
+use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
@@ -103,6 +104,7 @@ pub(crate) enum Wish {
         nodes: String,
         admin: NodeAdmin,
     },
+    Policy(Vec<PolicyChange>),
     Await {
         order: usize,
     },
@@ -246,6 +248,16 @@ impl World {
         let call = self.clients.calls.len() - 1;
         self.after(Span(0), Happening::ClientTries { call });
         true
+    }
+
+    /// Somebody sets something up: with what nobody was told yet, so that none of it comes before what it builds on.
+    pub(crate) fn set_up(&mut self, change: PolicyChange) {
+        match self.clients.calls.last_mut() {
+            Some(Call { wish: Wish::Policy(changes), caller: None, done: false, .. }) => changes.push(change),
+            _ => {
+                self.wish(Wish::Policy(vec![change]));
+            }
+        }
     }
 
     pub(crate) fn client_tries(&mut self, call: usize) {
@@ -451,6 +463,8 @@ impl World {
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
             }
             Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },
+            // One operator at a time: what is durable is what the change is made for.
+            Wish::Policy(changes) => Request::ChangePolicy { version: self.judge.policy.version, changes },
             Wish::Await { order } => Request::AwaitJob { job: id_of(order)? },
             Wish::Look { order } => Request::Jobs { jobs: selection(id_of(order)?, None), ended: true, steps: true },
             Wish::ShutDown { keep_jobs } => Request::ShutDown { keep_jobs },
@@ -526,6 +540,12 @@ impl World {
                 self.judge.told_of(order, &answer);
                 if !matches!(&answer, Answer::Jobs(page) if page.more) {
                     self.content(call);
+                }
+            }
+            Wish::Policy(changes) => {
+                self.content(call);
+                if answer == Answer::Refused(Refusal::Stale) {
+                    self.wish(Wish::Policy(changes));
                 }
             }
             Wish::Query(question) => self.queried(call, &question, &answer),

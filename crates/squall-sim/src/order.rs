@@ -34,6 +34,8 @@ pub(crate) struct Order {
     pub(crate) stubborn: bool,
     /// Its processes leave one behind that hides from their step daemon.
     pub(crate) hides: bool,
+    /// `--qos`.
+    pub(crate) qos: Option<String>,
     /// `--partition`.
     pub(crate) partition: Option<String>,
     /// `--time`, seconds.
@@ -120,6 +122,7 @@ impl Order {
             comment: Some(tag.to_string()),
             need: Need { nodes_min: Some(self.nodes), cpus_per_task: Some(self.cores), memory, ..Need::default() },
             partition: self.partition.clone(),
+            qos: self.qos.clone(),
             time_limit_s: self.limit_s,
             dependency: (!terms.is_empty()).then_some(Dependency { terms, any: self.any }),
             hold: self.hold,

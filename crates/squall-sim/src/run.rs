@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use squall_model::config::PartitionConfig;
+use squall_model::policy::{Limit, PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::Span;
 
 use crate::client::Wish;
@@ -13,7 +14,7 @@ use crate::mutation::Mutation;
 use crate::nemesis::Profile;
 use crate::node::SKEW_MAX;
 use crate::seed::Seed;
-use crate::workload::{FAST, Workload};
+use crate::workload::{FAST, HIGH, LOW, Workload};
 use crate::world::{BEGIN, Happening, Setup, World};
 
 /// What to simulate.
@@ -105,10 +106,23 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         let fast = PartitionConfig { name: FAST.into(), nodes, priority_tier: 2, ..PartitionConfig::default() };
         setup.config.partitions = vec![PartitionConfig { default: true, ..PartitionConfig::default() }, fast];
     }
+    if seed.chance(250_000) && settings.mutation.is_none() {
+        setup.config.preempt_type = PreemptType::Qos;
+        setup.config.preempt_mode.way = if seed.chance(700_000) { PreemptMode::Requeue } else { PreemptMode::Cancel };
+    }
     if seed.chance(200_000) && settings.mutation.is_none() {
         setup.config.node_lost_s = 300;
     }
     setup
+}
+
+/// Two levels of service, with limits that no single job breaks.
+fn levels(seed: &mut Seed, cpus: u64) -> Vec<PolicyChange> {
+    let mut low = Qos { grace_s: seed.below(3) * seed.spread(1, 30), ..Qos::default() };
+    let mut high = Qos { priority: 10, preempt: vec![LOW.into()], ..Qos::default() };
+    low.limits.insert(Limit::UserJobs, seed.spread(4, 20));
+    high.limits.insert(Limit::GrpCpu, cpus + seed.below(2 * cpus));
+    vec![PolicyChange::Qos(LOW.into(), Some(low)), PolicyChange::Qos(HIGH.into(), Some(high))]
 }
 
 fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
@@ -116,6 +130,10 @@ fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(24, 64) / 64;
     world.workload = Some(Workload::new(until, per_hour, &world.setup));
     world.after(Span::from_secs(1), Happening::Work);
+    if world.setup.config.preempt_type != PreemptType::None {
+        let levels = levels(seed, u64::from(world.setup.cores) * 8);
+        world.wish(Wish::Policy(levels));
+    }
     let gap = Span::from_millis(seed.spread(4_000, 240_000));
     let weights = match seed.below(8) {
         0 => [0; 8],

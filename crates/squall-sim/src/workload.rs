@@ -6,6 +6,7 @@ use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
 use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::policy::PreemptType;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
@@ -31,6 +32,11 @@ const FILE_BYTES_MAX: u64 = 600_000;
 /// The second partition: half of the nodes, a higher tier.
 pub(crate) const FAST: &str = "fast";
 
+/// Levels of service: jobs of the first make room for those of the second.
+pub(crate) const LOW: &str = "low";
+/// See [`LOW`].
+pub(crate) const HIGH: &str = "high";
+
 /// Users who keep the cluster busy.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -43,6 +49,8 @@ pub(crate) struct Workload {
     nodes: u32,
     /// There is a second partition.
     fast: bool,
+    /// There are levels of service, of which one makes room for the other.
+    levels: bool,
     /// Submissions of the burst under way.
     burst: u32,
     drained: Vec<usize>,
@@ -54,7 +62,8 @@ impl Workload {
         let gap = Span(3_600_000_000 / per_hour.max(1));
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
         let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
-        Self { until, gap, cores, memory_mb, nodes, fast, burst: 0, drained: Vec::new() }
+        let levels = setup.config.preempt_type != PreemptType::None;
+        Self { until, gap, cores, memory_mb, nodes, fast, levels, burst: 0, drained: Vec::new() }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -85,6 +94,9 @@ impl Workload {
         if self.fast && seed.chance(300_000) {
             order.nodes = order.nodes.min(self.nodes / 2).max(1);
             order.partition = Some(if seed.chance(500_000) { FAST.into() } else { format!("{FAST},debug") });
+        }
+        if self.levels {
+            order.qos = [None, Some(LOW), Some(LOW), Some(HIGH)][seed.below(4) as usize].map(str::to_owned);
         }
         if kind != JobKind::Batch {
             order.steps = if kind == JobKind::Run { 1 } else { order.steps };

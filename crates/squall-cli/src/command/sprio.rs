@@ -1,18 +1,23 @@
-//! sprio: what a job's priority is made of. Here it is made of one thing, the order of submission, which Slurm's
-//! own sprio has no columns for.
+//! sprio: what the priorities of pending jobs are made of.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::command::listing::arguments::{Known, Value};
+use squall_model::policy::Real;
+use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_model::wire::standing::{Factors, JobPriority, Priorities};
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::select::names;
 
 const OPTIONS: &[Known] = &[
     ("cluster", 'M', Value::Needed),
     ("clusters", 'M', Value::Needed),
     ("federation", '\0', Value::None),
     ("format", 'o', Value::Needed),
-    ("jobs", 'j', Value::Maybe),
+    ("jobs", 'j', Value::Needed),
     ("local", '\0', Value::None),
     ("long", 'l', Value::None),
     ("noheader", 'h', Value::None),
@@ -27,36 +32,337 @@ const OPTIONS: &[Known] = &[
 
 const HELP: &str = "\
 Usage: sprio [OPTIONS]
-  Priorities are those of 'squeue -o \"%i %Q\"': jobs start in the order in which they came.
+  -h, --noheader                  no headers on output
+  -j, --jobs=jobs                 comma separated list of jobs
+                                  to view, default is all
+  -l, --long                      long report
+  -M, --cluster=cluster_name      only the cluster here is known
+  -n, --norm                      display normalized values
+  -o, --format=format             format specification
+  -p, --partition=partition_name  comma separated list
+                                  of partitions to view, default is all
+  -S, --sort=fields               comma separated list of fields to sort on
+  -u, --user=user_name            comma separated list of users to view
+  -v, --verbose                   verbosity level
   -V, --version                   display version information and exit
+  -w, --weights                   show the weights for each priority factor
 ";
+
+const WHAT: &str = "sprio: error: Couldn't get priority factors from controller";
 
 /// Runs sprio.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sprio", args, sprio)
 }
 
+/// One column: its letter, title and width (negative: on the left).
+struct Field {
+    letter: char,
+    title: &'static str,
+    width: i32,
+    get: fn(&JobPriority, &Factors) -> String,
+    /// What stands there in the line of weights.
+    weight: fn(&Factors) -> String,
+}
+
+fn none(_: &Factors) -> String {
+    String::new()
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn norm(value: Real) -> String {
+    format!("{:.7}", value.0)
+}
+
+macro_rules! factor {
+    ($upper:literal, $lower:literal, $title:literal, $factor:ident) => {
+        [
+            Field {
+                letter: $upper,
+                title: $title,
+                width: 10,
+                get: |job, weights| whole(job.factors.$factor.0 * weights.$factor.0),
+                weight: |weights| whole(weights.$factor.0),
+            },
+            Field {
+                letter: $lower,
+                title: $title,
+                width: 10,
+                get: |job, _| norm(job.factors.$factor),
+                weight: |weights| whole(weights.$factor.0),
+            },
+        ]
+    };
+}
+
+static PLAIN: [Field; 9] = [
+    Field { letter: 'i', title: "JOBID", width: 15, get: |job, _| name(job), weight: |_| "Weights".to_owned() },
+    Field { letter: 'r', title: "PARTITION", width: -9, get: |job, _| job.partition.clone(), weight: none },
+    Field { letter: 'u', title: "USER", width: 8, get: |job, _| job.user.clone(), weight: none },
+    Field { letter: 'o', title: "ACCOUNT", width: 8, get: |job, _| job.account.clone(), weight: none },
+    Field { letter: 'n', title: "QOSNAME", width: -10, get: |job, _| job.qos.clone(), weight: none },
+    Field { letter: 'Y', title: "PRIORITY", width: 10, get: |job, _| job.priority.to_string(), weight: none },
+    Field {
+        letter: 'y',
+        title: "PRIORITY",
+        width: 10,
+        get: |job, _| format!("{:.14}", f64::from(job.priority) / f64::from(u32::MAX)),
+        weight: none,
+    },
+    Field { letter: 'S', title: "SITE", width: 10, get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
+    Field { letter: 'N', title: "NICE", width: 11, get: |job, _| job.nice.to_string(), weight: none },
+];
+
+static FACTORS: [[Field; 2]; 6] = [
+    factor!('A', 'a', "AGE", age),
+    factor!('B', 'b', "ASSOC", assoc),
+    factor!('F', 'f', "FAIRSHARE", fairshare),
+    factor!('J', 'j', "JOBSIZE", size),
+    factor!('P', 'p', "PARTITION", partition),
+    factor!('Q', 'q', "QOS", qos),
+];
+
+static REST: [Field; 3] = [
+    Field { letter: 's', title: "SITE", width: 10, get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
+    Field { letter: 'c', title: "CLUSTER", width: 8, get: |_, _| String::new(), weight: none },
+    Field { letter: 'T', title: "TRES", width: -20, get: |_, _| String::new(), weight: none },
+];
+
+fn field(letter: char) -> Option<&'static Field> {
+    let letter = if letter == 't' { 'T' } else { letter };
+    PLAIN.iter().chain(FACTORS.iter().flatten()).chain(&REST).find(|field| field.letter == letter)
+}
+
+fn name(job: &JobPriority) -> String {
+    job.task.map_or_else(|| job.id.to_string(), |task| format!("{}_{}", task.array, task.index))
+}
+
 fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
-    if call.arguments(OPTIONS, args, HELP)?.is_none() {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
+    let mut jobs = JobSelection::default();
+    if let Some(list) = given.last("jobs").filter(|list| !list.is_empty()) {
+        jobs.ids = call.targets(list)?.into_iter().map(|target| target.job).collect();
+    }
+    if let Some(list) = given.last("users") {
+        jobs.users = call.user_ids(list)?;
+    }
+    let wanted = given.last("partition").map(names).unwrap_or_default();
+    let priorities = match call.controller.ask(&Request::Priorities { jobs }) {
+        Ok(Answer::Priorities(priorities)) => *priorities,
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    if !priorities.multifactor {
+        call.say(
+            "You are not running a supported priority plugin\n(priority/basic).\n\
+             Only 'priority/multifactor' is supported.",
+        );
+        return Err(Fail(1));
+    }
+    let format = match given.last("format") {
+        Some(format) => format.to_owned(),
+        None => default_format(&given, &priorities.weights),
+    };
+    let Priorities { weights, mut jobs, .. } = priorities;
+    jobs.retain(|job| wanted.is_empty() || wanted.contains(&job.partition));
+    if jobs.is_empty() && given.has("jobs") {
+        call.print("Unable to find jobs matching user/id(s) specified\n");
         return Ok(());
     }
-    call.say(
-        "You are not running a supported priority plugin\n(priority/basic).\n\
-         Only 'priority/multifactor' is supported.",
-    );
-    Err(Fail(1))
+    sort(&mut jobs, given.last("sort").unwrap_or("i,-Y"), &weights);
+    let pieces = match pieces(&format) {
+        Ok(pieces) => pieces,
+        Err(letter) => return call.fail(&format!("Invalid job format specification: {letter}")),
+    };
+    let mut text = String::new();
+    if !given.has("noheader") {
+        line(&mut text, &pieces, |field| field.title.to_owned());
+    }
+    if given.has("weights") {
+        line(&mut text, &pieces, |field| (field.weight)(&weights));
+    } else {
+        for job in &jobs {
+            line(&mut text, &pieces, |field| (field.get)(job, &weights));
+        }
+    }
+    call.print(&text);
+    Ok(())
+}
+
+/// Slurm's: columns of factors that have weight, or all with `-l`.
+fn default_format(given: &Arguments, weights: &Factors) -> String {
+    let norm = given.has("norm");
+    let factors = [
+        ('A', 'a', weights.age),
+        ('B', 'b', weights.assoc),
+        ('F', 'f', weights.fairshare),
+        ('J', 'j', weights.size),
+        ('P', 'p', weights.partition),
+        ('Q', 'q', weights.qos),
+    ];
+    let long = given.has("long");
+    let (priority, site) = if norm { ('y', 's') } else { ('Y', 'S') };
+    let user = match (long, given.has("users")) {
+        (true, _) => " %.8u %.8o",
+        (false, true) => " %.8u",
+        (false, false) => "",
+    };
+    let mut format = format!("%.15i %9r{user} %.10{priority} %.10{site}");
+    for (upper, lower, weight) in factors {
+        if long && upper == 'Q' {
+            format.push_str(" %.10n");
+        }
+        if long || weight.0 > 0.0 {
+            format.push_str(" %.10");
+            format.push(if norm { lower } else { upper });
+        }
+    }
+    if long {
+        format.push_str(if norm { " %.20T" } else { " %.11N %.20T" });
+    }
+    format
+}
+
+/// A piece of a format.
+enum Piece {
+    Text(String),
+    Column(&'static Field, usize, bool),
+}
+
+/// `%.15i %9r`: width, with a point on the right. The error is the letter that means nothing.
+fn pieces(format: &str) -> Result<Vec<Piece>, char> {
+    const WIDTH_MAX: usize = 4096;
+    let (mut pieces, mut chars) = (Vec::new(), format.chars().peekable());
+    let mut text = String::new();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            text.push(c);
+            continue;
+        }
+        let right = chars.next_if_eq(&'.').is_some();
+        let mut width = 0_usize;
+        while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+            width = (width * 10 + digit.to_digit(10).unwrap_or(0) as usize).min(WIDTH_MAX);
+        }
+        let letter = chars.next().unwrap_or('%');
+        let field = field(letter).ok_or(letter)?;
+        pieces.push(Piece::Text(std::mem::take(&mut text)));
+        let width = if width == 0 { field.width.unsigned_abs() as usize } else { width };
+        pieces.push(Piece::Column(field, width, right));
+    }
+    pieces.push(Piece::Text(text));
+    Ok(pieces)
+}
+
+fn line(out: &mut String, pieces: &[Piece], get: impl Fn(&Field) -> String) {
+    for piece in pieces {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Column(field, width, right) => {
+                let text: String = get(field).chars().take(*width).collect();
+                let blanks = " ".repeat(width - text.chars().count());
+                let (before, after) = if *right { (blanks.as_str(), "") } else { ("", blanks.as_str()) };
+                out.push_str(before);
+                out.push_str(&text);
+                out.push_str(after);
+            }
+        }
+    }
+    out.push('\n');
+}
+
+/// `i,-Y`: the last letter counts least.
+fn sort(jobs: &mut [JobPriority], letters: &str, weights: &Factors) {
+    for word in letters.split(',').rev() {
+        let (falls, letter) = match word.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, word.trim_start_matches('+')),
+        };
+        let Some(field) = letter.chars().next().and_then(field) else { continue };
+        jobs.sort_by(|a, b| {
+            let (x, y) = ((field.get)(a, weights), (field.get)(b, weights));
+            let order = match (field.letter, x.parse::<f64>(), y.parse::<f64>()) {
+                ('i', ..) => a.id.cmp(&b.id),
+                (_, Ok(x), Ok(y)) => x.total_cmp(&y),
+                _ => x.cmp(&y),
+            };
+            if falls { order.reverse() } else { order }
+        });
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use squall_model::id::JobId;
+    use squall_model::policy::Real;
+    use squall_model::wire::client::Answer;
+    use squall_model::wire::standing::{Factors, JobPriority, Priorities};
+
     use super::sprio;
-    use crate::command::listing::fake::run;
+    use crate::command::listing::fake::{Seen, fake, run_with};
+
+    fn seen(multifactor: bool, args: &[&str]) -> Seen {
+        let mut fake = fake();
+        let weights = Factors { age: Real(1000.0), fairshare: Real(5000.0), ..Factors::default() };
+        let job = |id: u32, user: &str, age: f64, priority: u32| JobPriority {
+            id: JobId(id),
+            task: None,
+            user: user.into(),
+            uid: 1000,
+            account: "phys".into(),
+            qos: "normal".into(),
+            partition: "debug".into(),
+            priority,
+            fixed: false,
+            nice: 0,
+            factors: Factors { age: Real(age), fairshare: Real(0.5), ..Factors::default() },
+        };
+        let jobs = vec![job(12, "bob", 0.25, 2750), job(11, "ann", 0.5, 3000)];
+        fake.answers.push(Answer::Priorities(Box::new(Priorities { multifactor, weights, jobs })));
+        run_with(&mut fake, "sprio", sprio, args, &[])
+    }
+
+    #[test]
+    fn columns_are_those_that_have_weight() {
+        let seen = seen(true, &[]);
+        assert_eq!(
+            seen.out,
+            "          JOBID PARTITION   PRIORITY       SITE        AGE  FAIRSHARE\n\
+             \u{20}            11 debug           3000          0        500       2500\n\
+             \u{20}            12 debug           2750          0        250       2500\n"
+        );
+    }
+
+    #[test]
+    fn weights_norms_formats_and_order() {
+        let weights = seen(true, &["-w"]);
+        assert!(
+            weights.out.ends_with("        Weights                               1       1000       5000\n"),
+            "{}",
+            weights.out
+        );
+        let chosen = seen(true, &["-h", "-o", "%.4i|%5u|%.3A", "-S", "-Y"]);
+        assert_eq!(chosen.out, "  11|ann  |500\n  12|bob  |250\n");
+        let norms = seen(true, &["-n", "-h"]).out;
+        assert!(norms.contains("0.5000000  0.5000000"), "{norms}");
+        assert!(seen(true, &["-u", "root"]).out.contains("USER   PRIORITY"));
+        assert!(seen(true, &["-l"]).out.starts_with(
+            "          JOBID PARTITION     USER  ACCOUNT   PRIORITY       SITE        AGE      ASSOC  FAIRSHARE    JOBSIZE  \
+             PARTITION    QOSNAME        QOS        NICE                 TRES\n"
+        ));
+        assert_eq!(seen(true, &["-j", "7", "-p", "other"]).out, "Unable to find jobs matching user/id(s) specified\n");
+        assert_eq!(seen(true, &["-o", "%Z"]).code, 1);
+        assert_eq!(seen(true, &["-h", "-p", "other"]).out, "");
+    }
 
     #[test]
     fn it_says_why_it_has_nothing_to_say() {
-        let seen = run("sprio", sprio, &["-l", "-u", "ann"]);
+        let seen = seen(false, &["-l", "-u", "ann"]);
         assert_eq!((seen.code, seen.out.as_str()), (1, ""));
         assert!(seen.err.contains("(priority/basic)"));
-        assert_eq!(run("sprio", sprio, &["--help"]).code, 0);
     }
 }

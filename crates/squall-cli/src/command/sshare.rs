@@ -1,10 +1,10 @@
-//! sshare: shares and usage of accounts. Jobs start in the order in which they came, so that all shares are alike.
+//! sshare: shares and usage of accounts and of their users.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use squall_model::config::Config;
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::standing::Share;
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
@@ -49,40 +49,66 @@ Usage:  sshare [OPTION]
     -V, --version          display tool version number
 ";
 
-/// An account, or a user in it.
-struct Share {
-    account: String,
-    /// Empty: the account itself.
-    user: String,
-    /// Stands under its account.
-    under: bool,
+/// A line: an account, or a user in it.
+struct Line {
+    share: Share,
     cluster: String,
+    /// Only users are listed: nothing stands under anything.
+    flat: bool,
 }
 
-impl Share {
-    fn of_user(&self, text: &str) -> String {
-        if self.user.is_empty() { String::new() } else { text.to_owned() }
+impl Line {
+    fn account(&self) -> String {
+        let depth = if self.flat { 0 } else { self.share.depth as usize };
+        format!("{}{}", " ".repeat(depth), self.share.account)
+    }
+
+    /// Root is measured by nobody.
+    fn below_root(&self, text: String) -> String {
+        if self.share.depth == 0 { String::new() } else { text }
+    }
+
+    fn raw_shares(&self) -> String {
+        self.below_root(self.share.shares.map_or_else(|| "parent".to_owned(), |shares| shares.to_string()))
+    }
+
+    fn level(&self) -> String {
+        let level = self.share.level.0;
+        self.below_root(if level.is_infinite() { "inf".to_owned() } else { fraction(level) })
+    }
+
+    fn run_minutes(&self) -> String {
+        let [cpu, memory_mb, node] = self.share.run_minutes;
+        format!("cpu={cpu},mem={memory_mb},energy=0,node={node},billing={cpu},fs/disk=0,vmem=0,pages=0")
+    }
+
+    fn fairshare(&self) -> String {
+        if self.share.user.is_empty() { String::new() } else { fraction(self.share.fairshare.0) }
     }
 }
 
-type C = Column<Share>;
+fn fraction(value: f64) -> String {
+    format!("{value:.6}")
+}
+
+type C = Column<Line>;
 
 static COLUMNS: &[C] = &[
-    C::new("Account", -20, |s| format!("{}{}", if s.under { " " } else { "" }, s.account)),
-    C::new("Cluster", 10, |s| s.cluster.clone()),
-    C::new("EffectvUsage", 13, |_| "0.000000".to_owned()),
-    C::new("FairShare", 10, |s| s.of_user("0.000000")),
+    C::new("Account", -20, Line::account),
+    C::new("Cluster", 10, |l| l.cluster.clone()),
+    C::new("EffectvUsage", 13, |l| fraction(l.share.effective_usage.0)),
+    C::new("FairShare", 10, Line::fairshare),
     C::new("GrpTRESMins", 30, |_| String::new()),
-    C::new("GrpTRESRaw", 30, |_| String::new()),
-    C::new("ID", 6, |_| "1".to_owned()),
-    C::new("LevelFS", 10, |_| "0.000000".to_owned()),
-    C::new("NormShares", 11, |_| String::new()),
-    C::new("NormUsage", 11, |_| String::new()),
-    C::new("Partition", 12, |_| String::new()),
-    C::new("RawShares", 10, |s| s.of_user("1")),
-    C::new("RawUsage", 11, |_| "0".to_owned()),
-    C::new("TRESRunMins", 30, |_| "cpu=0,mem=0,energy=0,node=0,billing=0,fs/disk=0,vmem=0,pages=0".to_owned()),
-    C::new("User", 10, |s| s.user.clone()),
+    C::new("GrpTRESRaw", 30, |l| format!("cpu={:.0}", l.share.raw_usage.0 / 60.0)),
+    C::new("ID", 6, |l| l.share.id.to_string()),
+    C::new("LevelFS", 10, Line::level),
+    C::new("NormShares", 11, |l| l.below_root(fraction(l.share.norm_shares.0))),
+    C::new("NormUsage", 11, |l| l.below_root(fraction(l.share.norm_usage.0))),
+    C::new("Partition", 12, |l| l.share.partition.clone()),
+    C::new("RawShares", 10, Line::raw_shares),
+    C::new("RawUsage", 11, |l| format!("{:.0}", l.share.raw_usage.0)),
+    C::new("TRESRunMins", 30, Line::run_minutes),
+    C::new("User", 10, |l| l.share.user.clone()),
 ];
 
 /// Runs sshare.
@@ -101,12 +127,15 @@ fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Err(bad) => return call.fail(&format!("Invalid field requested: \"{bad}\"")),
     };
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
-    let config = match call.controller.ask(&Request::Config) {
-        Ok(Answer::Config(config)) => *config,
+    let cluster = call.cluster(WHAT)?;
+    let all = match call.controller.ask(&Request::Shares) {
+        Ok(Answer::Shares(shares)) => shares,
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
-    let rows = shares(call, &given, &config)?;
+    let flat = given.has("Users");
+    let line = |share| Line { share, cluster: cluster.to_string(), flat };
+    let rows: Vec<Line> = chosen(call, &given, all)?.into_iter().map(line).collect();
     let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
         Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
         None => Style::Table,
@@ -132,25 +161,24 @@ fn format(given: &Arguments) -> String {
     }
 }
 
-/// The default account and the users who are asked for in it; without names: who asks.
-fn shares(call: &mut Call<'_>, given: &Arguments, config: &Config) -> Result<Vec<Share>, Fail> {
-    let wanted = given.last("accounts").map(names).unwrap_or_default();
-    if !wanted.is_empty() && !wanted.iter().any(|a| a.eq_ignore_ascii_case(&config.default_account)) {
-        return Ok(Vec::new());
-    }
-    let only_users = given.has("Users");
-    let users: Vec<u32> = match given.last("users") {
-        Some(list) => call.user_ids(list)?,
-        None => vec![call.people.me()],
+/// The lines that are asked for: of users only those named, with `-a` all, otherwise who asks.
+fn chosen(call: &mut Call<'_>, given: &Arguments, all: Vec<Share>) -> Result<Vec<Share>, Fail> {
+    let accounts = given.last("accounts").map(names).unwrap_or_default();
+    let users: Option<Vec<String>> = match given.last("users") {
+        Some(list) => Some(call.user_ids(list)?.into_iter().map(|uid| call.people.user(uid)).collect()),
+        None if given.has("all") || !accounts.is_empty() => None,
+        None => Some(vec![call.people.user(call.people.me())]),
     };
-    let share = |user: String| Share {
-        account: config.default_account.clone(),
-        under: !user.is_empty() && !only_users,
-        user,
-        cluster: config.cluster.clone(),
+    let here = |share: &Share| {
+        let account = accounts.is_empty() || accounts.iter().any(|a| a.eq_ignore_ascii_case(&share.account));
+        let user = match &users {
+            _ if share.user.is_empty() => !given.has("Users"),
+            Some(users) => users.contains(&share.user),
+            None => true,
+        };
+        account && user
     };
-    let account = (!only_users).then(|| share(String::new()));
-    Ok(account.into_iter().chain(users.into_iter().map(|uid| share(call.people.user(uid)))).collect())
+    Ok(all.into_iter().filter(here).collect())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use squall_model::config::PartitionState;
 use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
-use squall_model::policy::{Limit, Whose};
+use squall_model::policy::{Limit, PreemptMode, Whose};
 use squall_model::wire::client::StateFilter;
 
 /// The release of Slurm whose manners the commands have.
@@ -12,6 +12,15 @@ pub(crate) const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
 pub(crate) fn slurm_version() -> String {
     let (major, minor, micro) = SLURM_VERSION;
     format!("{major}.{minor:02}.{micro}")
+}
+
+/// Slurm's word for a way to make room.
+pub(crate) fn preempt_mode(mode: PreemptMode) -> &'static str {
+    match mode {
+        PreemptMode::Off => "OFF",
+        PreemptMode::Cancel => "CANCEL",
+        PreemptMode::Requeue => "REQUEUE",
+    }
 }
 
 /// Every state that a filter may name: long name, code, filter.

@@ -9,6 +9,7 @@ pub(crate) mod broadcasts;
 pub mod cast;
 pub(crate) mod drive;
 pub(crate) mod facts;
+pub(crate) mod fair;
 pub(crate) mod info;
 mod layout;
 pub mod limits;

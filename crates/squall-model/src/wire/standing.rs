@@ -88,8 +88,6 @@ pub struct Share {
     pub fairshare: Real,
     /// Shares by usage, among siblings.
     pub level: Real,
-    /// CPU minutes that its running jobs may still use; None: without end.
+    /// Minutes of CPUs, MiB and nodes that its running jobs may still use.
     pub run_minutes: [u64; 3],
-    /// Running jobs, and jobs in the queue or running.
-    pub jobs: (u64, u64),
 }

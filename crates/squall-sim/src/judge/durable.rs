@@ -71,8 +71,13 @@ impl Judge {
                     }
                 }
             }
-            Event::JobSubmitted { id, spec, .. } => self.submitted_event(*id, spec, clients),
+            Event::JobSubmitted { id, spec, owner, .. } => {
+                self.note_asked(*id, owner.uid, spec);
+                self.submitted_event(*id, spec, clients);
+            }
+            Event::PolicyChanged { changes, .. } => self.note_policy(changes),
             Event::JobStarted { id, attempt, alloc, .. } => {
+                self.check_limits(*id, alloc);
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
@@ -127,7 +132,7 @@ impl Judge {
             let asked = clients.order(order);
             let held = asked.is_some_and(|o| o.hold);
             self.open(id, order, None, held);
-            if !held && asked.is_some_and(|o| o.after.is_empty() && o.partition.is_none()) {
+            if !held && asked.is_some_and(|o| o.after.is_empty() && o.partition.is_none() && o.qos.is_none()) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);
             }
         }
@@ -161,7 +166,7 @@ impl Judge {
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
         (file.truth, file.unseen, file.was_suspended) = (None, false, false);
-        if was != Phase::Pending || attempt <= before {
+        if was != Phase::Pending || attempt != before + 1 {
             self.violate(
                 "only pending jobs start, each attempt once",
                 format!("job {id} attempt {attempt} after {before}, {was:?}"),
@@ -242,6 +247,7 @@ impl Judge {
             return;
         }
         let (requeue, phase) = (file.requeue, file.phase);
+        self.holding.remove(&id);
         self.progress = now;
         if phase != Phase::Ending {
             return self.violate("a job ends by a decision", format!("job {id} was released in {phase:?}"));

@@ -3,6 +3,7 @@
 
 mod durable;
 mod fabric;
+mod limits;
 pub(crate) mod process;
 mod told;
 
@@ -13,6 +14,7 @@ use squall_model::event::Record;
 use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
 use squall_model::limits::HEARTBEAT_S;
+use squall_model::policy::Policy;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::fabric::{UpFrame, Upward};
@@ -131,6 +133,12 @@ pub(crate) struct Judge {
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
     fabric: Fabric,
+    /// What the operator set up, durably.
+    pub(crate) policy: Policy,
+    /// QOS, user and allocation of jobs that hold resources.
+    holding: BTreeMap<JobId, limits::Held>,
+    /// Whose job and under which QOS, by first id of a submission.
+    asked: BTreeMap<JobId, (u32, String)>,
     /// Nodes that let go of an attempt since the controller started.
     released: u64,
 }
@@ -169,6 +177,9 @@ impl Judge {
             found: Vec::new(),
             waiting: BTreeMap::new(),
             fabric: Fabric::new(setup.names.len()),
+            policy: Policy::default(),
+            holding: BTreeMap::new(),
+            asked: BTreeMap::new(),
             released: 0,
         }
     }

@@ -40,6 +40,7 @@ pub(crate) enum State {
     Cancelled,
     Timeout,
     NodeFail,
+    Preempted,
     Refused,
 }
 
@@ -83,6 +84,7 @@ fn state(word: &str) -> Result<State, String> {
         "cancelled" => State::Cancelled,
         "timeout" => State::Timeout,
         "node-fail" => State::NodeFail,
+        "preempted" => State::Preempted,
         "refused" => State::Refused,
         _ => return Err(format!("`{word}` is not something that can be expected")),
     })

@@ -4,6 +4,7 @@ use std::fmt;
 
 use squall_model::hostlist;
 use squall_model::job::{ArraySpec, DependencyKind, JobKind};
+use squall_model::policy::{Limit, Qos};
 use squall_model::set::IndexSet;
 use squall_model::time::Span;
 use squall_model::wire::fabric::{Comparison, Test, Variable};
@@ -96,6 +97,7 @@ pub(crate) enum Statement {
     Expect(Box<Expectation>),
     Query(Box<Question>),
     Bring { name: String, size: usize, nodes: Vec<String> },
+    Qos { name: String, qos: Box<Qos> },
     ExpectBrought { name: String, nowhere: Option<usize> },
     ExpectAnswer { query: String, no: Vec<String>, unreachable: Vec<String> },
     ExpectNodes { nodes: Vec<String>, place: Placement },
@@ -135,6 +137,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["cut", "subtree", head] => Ok(Statement::CutSubtree { head: head.into() }),
         ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
         ["query", name, variable, comparison, value, ref rest @ ..] => query(name, variable, (comparison, value), rest),
+        ["qos", name, ref rest @ ..] => qos(name, rest),
         ["bring", name, size, "to", list] => {
             let size = number(size)? as usize;
             Ok(Statement::Bring { name: name.into(), size, nodes: names(list)? })
@@ -176,6 +179,35 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["expect", ref rest @ ..] => Ok(Statement::Expect(Box::new(super::expect::parse(rest)?))),
         _ => Err(format!("`{}` is not a statement", words.join(" "))),
     }
+}
+
+/// `qos high priority=10 preempt=low max-jobs-per-user=2 cpus=8 nodes=4 jobs=3 grace=20`.
+fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
+    let mut qos = Qos::default();
+    for pair in rest {
+        let (key, value) = pair.split_once('=').ok_or(format!("`{pair}` should be KEY=VALUE"))?;
+        let limit = match key {
+            "preempt" => {
+                qos.preempt = value.split(',').map(str::to_owned).collect();
+                continue;
+            }
+            "priority" => {
+                qos.priority = number(value)? as u32;
+                continue;
+            }
+            "grace" => {
+                qos.grace_s = number(value)?;
+                continue;
+            }
+            "max-jobs-per-user" => Limit::UserJobs,
+            "cpus" => Limit::GrpCpu,
+            "nodes" => Limit::GrpNode,
+            "jobs" => Limit::GrpJobs,
+            _ => return Err(format!("`{key}` is not known of a QOS")),
+        };
+        qos.limits.insert(limit, number(value)?);
+    }
+    Ok(Statement::Qos { name: name.into(), qos: Box::new(qos) })
 }
 
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
@@ -272,6 +304,8 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             },
             "array" => order.array = Some(array(value)?),
             "after" => after = dependencies(value, &mut order.any)?,
+            "qos" => order.qos = Some(value.into()),
+            "partition" => order.partition = Some(value.into()),
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),
             "hides" => order.hides = true,

@@ -7,6 +7,7 @@ use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
 use squall_model::gang::{Coscheduling, OverSubscribe, TimeSlice};
 use squall_model::job::{EndState, Outcome};
+use squall_model::policy::{PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::{Span, Time};
 
 use super::expect::{Expectation, State};
@@ -108,6 +109,10 @@ impl Teller {
                 world.tell_admin(deed, &nodes);
                 Ok(())
             }
+            Statement::Qos { name, qos } => {
+                world.set_qos(&name, *qos);
+                Ok(())
+            }
             Statement::ShutDown { keep_jobs } => {
                 world.shut_down(keep_jobs, None);
                 Ok(())
@@ -147,6 +152,10 @@ impl Teller {
                 config.coscheduling = Some(Coscheduling::Gang);
             }
             "slice_ms" => config.scheduler_time_slice = TimeSlice(Span::from_millis(value)),
+            "preempt_cancel" => {
+                config.preempt_type = PreemptType::Qos;
+                config.preempt_mode.way = if value == 0 { PreemptMode::Requeue } else { PreemptMode::Cancel };
+            }
             "kill_invalid_depend" => config.kill_invalid_depend = value != 0,
             _ => return Err(format!("`{key}` can't be configured in a story")),
         }
@@ -256,6 +265,11 @@ impl World {
         } else {
             Err(format!("`{job}` has no id yet, or something else is being done to it"))
         }
+    }
+
+    /// The operator sets up a QOS.
+    fn set_qos(&mut self, name: &str, qos: Qos) {
+        self.set_up(PolicyChange::Qos(name.to_owned(), Some(qos)));
     }
 
     fn tell_admin(&mut self, deed: Deed, nodes: &[String]) {
@@ -426,6 +440,7 @@ fn is_in(file: &JobFile, state: State) -> bool {
         State::Cancelled => ended(|s| matches!(s, EndState::Cancelled { .. })),
         State::Timeout => ended(|s| s == EndState::Timeout),
         State::NodeFail => ended(|s| s == EndState::NodeFail),
+        State::Preempted => ended(|s| s == EndState::Preempted),
         State::Refused => false,
     }
 }

@@ -9,7 +9,7 @@ use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
 };
-use squall_model::policy::Policy;
+use squall_model::policy::{Policy, Real};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
@@ -17,6 +17,7 @@ use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal,
 use squall_model::wire::info::{
     AccountingRow, Diag, FabricCounts, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo,
 };
+use squall_model::wire::standing::Share;
 
 use crate::client::ClientError;
 use crate::command::listing::call::{Call, Controller, Fail, People};
@@ -57,6 +58,7 @@ impl Controller for Fake {
             Request::Config => Answer::Config(Box::default()),
             Request::Licenses => Answer::Licenses(Vec::new()),
             Request::Policy => Answer::Policy(Box::new(self.policy.clone())),
+            Request::Shares => Answer::Shares(shares()),
             Request::ChangePolicy { changes, .. } => {
                 for change in changes {
                     self.policy.change(change);
@@ -104,6 +106,30 @@ impl Controller for Fake {
         self.queries.push(query);
         Ok(rows)
     }
+}
+
+fn shares() -> Vec<Share> {
+    let share = |id, depth, account: &str, user: &str, raw: f64, effective: f64, fairshare: f64, level: f64| Share {
+        id,
+        depth,
+        account: account.into(),
+        user: user.into(),
+        partition: String::new(),
+        shares: Some(1),
+        norm_shares: Real(0.5),
+        raw_usage: Real(raw),
+        norm_usage: Real(raw / 400.0),
+        effective_usage: Real(effective),
+        fairshare: Real(fairshare),
+        level: Real(level),
+        run_minutes: [raw as u64, 0, 1],
+    };
+    vec![
+        share(1, 0, "root", "", 400.0, 1.0, 0.0, 0.0),
+        share(2, 1, "phys", "", 400.0, 1.0, 0.0, 0.5),
+        share(3, 2, "phys", "ann", 300.0, 0.75, 0.5, 0.666_667),
+        share(4, 2, "phys", "root", 100.0, 0.25, 1.0, f64::INFINITY),
+    ]
 }
 
 fn belongs(job: &JobInfo, id: JobId) -> bool {

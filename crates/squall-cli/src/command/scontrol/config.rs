@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use squall_model::config::{Config, RoutePolicy, SchedulerType};
-use squall_model::duration::format_memory_mb;
+use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::gang::TimeSlice;
 use squall_model::limits;
+use squall_model::policy::{PreemptType, PriorityType, Seconds};
 use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
@@ -24,6 +25,7 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     let mut all = values(&config);
+    all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
     for (key, value) in all {
@@ -79,6 +81,48 @@ fn time_slice(slice: TimeSlice) -> String {
     }
 }
 
+fn enforced(config: &Config) -> String {
+    let words = String::from(config.accounting_storage_enforce);
+    if words.is_empty() { "none".to_owned() } else { words }
+}
+
+/// Who goes first and who makes room; how priorities are made, if they are.
+fn precedence(config: &Config) -> Vec<(&'static str, String)> {
+    let time = |seconds: Seconds| format_limit(Some(seconds.0));
+    let preempt = match config.preempt_type {
+        PreemptType::None => "preempt/none",
+        PreemptType::Qos => "preempt/qos",
+        PreemptType::Partition => "preempt/partition_prio",
+    };
+    let priority = match config.priority_type {
+        PriorityType::Basic => "priority/basic",
+        PriorityType::Multifactor => "priority/multifactor",
+    };
+    let mut all = vec![
+        ("PreemptExemptTime", time(config.preempt_exempt_time_s)),
+        ("PreemptMode", config.preempt_mode.into()),
+        ("PreemptType", preempt.to_owned()),
+        ("PriorityType", priority.to_owned()),
+    ];
+    if config.priority_type == PriorityType::Basic {
+        return all;
+    }
+    all.extend([
+        ("PriorityCalcPeriod", time(config.priority_calc_period_s)),
+        ("PriorityDecayHalfLife", time(config.priority_decay_half_life_s)),
+        ("PriorityFavorSmall", yes(config.priority_favor_small)),
+        ("PriorityMaxAge", time(config.priority_max_age_s)),
+        ("PriorityUsageResetPeriod", format!("{:?}", config.priority_usage_reset_period).to_uppercase()),
+        ("PriorityWeightAge", config.priority_weight_age.to_string()),
+        ("PriorityWeightAssoc", config.priority_weight_assoc.to_string()),
+        ("PriorityWeightFairShare", config.priority_weight_fairshare.to_string()),
+        ("PriorityWeightJobSize", config.priority_weight_job_size.to_string()),
+        ("PriorityWeightPartition", config.priority_weight_partition.to_string()),
+        ("PriorityWeightQOS", config.priority_weight_qos.to_string()),
+    ]);
+    all
+}
+
 /// Keys and values, by name.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
@@ -97,7 +141,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
     };
     let parameters = String::from(config.scheduler_parameters);
     vec![
-        ("AccountingStorageEnforce", words("none")),
+        ("AccountingStorageEnforce", enforced(config)),
         ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
         ("AccountingStorageType", words("accounting_storage/slurmdbd")),
         ("AuthType", words("auth/peercred")),
@@ -128,10 +172,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("MsgAggregationParams", config.msg_aggregation_params.into()),
         ("MinJobAge", seconds(config.min_job_age_s)),
         ("MpiDefault", words("none")),
-        ("PreemptMode", config.preempt_mode.into()),
-        ("PreemptType", words("preempt/none")),
         ("PrivateData", words("none")),
-        ("PriorityType", words("priority/basic")),
         ("ProctrackType", words("proctrack/cgroup")),
         ("Prolog", words("(null)")),
         ("ReturnToService", words("1")),

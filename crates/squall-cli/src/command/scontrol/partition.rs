@@ -1,7 +1,7 @@
 //! `scontrol show partition`.
 
 use serde_json::json;
-use squall_model::config::PartitionState;
+use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
 
@@ -9,6 +9,7 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, all_partitions};
 use crate::format::json::{document, number, or_infinite};
+use crate::format::words;
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -58,12 +59,16 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
     let groups = if config.allow_groups.is_empty() { "ALL".to_owned() } else { config.allow_groups.join(",") };
     let default_time = config.default_time_s.map_or_else(|| "NONE".to_owned(), |s| format_limit(Some(s)));
     let max_nodes = config.max_nodes.map_or_else(|| "UNLIMITED".to_owned(), |n| n.to_string());
+    let qos = if config.qos.is_empty() { "N/A" } else { &config.qos };
     let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
     vec![
         format!("PartitionName={}", config.name),
-        format!("AllowGroups={groups} AllowAccounts=ALL AllowQos=ALL"),
-        format!("AllocNodes=ALL Default={} QoS=N/A", if config.default { "YES" } else { "NO" }),
-        format!("DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO"),
+        format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
+        format!("AllocNodes=ALL Default={} QoS={qos}", if config.default { "YES" } else { "NO" }),
+        format!(
+            "DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser=NO GraceTime={} Hidden=NO",
+            config.grace_time_s.0
+        ),
         format!(
             "MaxNodes={max_nodes} MaxTime={} MinNodes={} LLN=NO MaxCPUsPerNode=UNLIMITED MaxCPUsPerSocket=UNLIMITED",
             format_limit(config.max_time_s),
@@ -71,11 +76,12 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         ),
         format!("Nodes={}", partition.nodes),
         format!(
-            "PriorityJobFactor=1 PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe={}",
+            "PriorityJobFactor={} PriorityTier={} RootOnly=NO ReqResv=NO OverSubscribe={}",
+            config.priority_job_factor,
             config.priority_tier,
             String::from(config.oversubscribe)
         ),
-        "OverTimeLimit=NONE PreemptMode=OFF".to_owned(),
+        format!("OverTimeLimit=NONE PreemptMode={}", words::preempt_mode(config.preempt_mode.unwrap_or_default())),
         format!(
             "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",
             state(config.state),
@@ -86,6 +92,23 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED".to_owned(),
         format!("TRES=cpu={},{memory}node={},billing={}", partition.num_cpus, partition.num_nodes, partition.num_cpus),
     ]
+}
+
+fn accounts(config: &PartitionConfig) -> String {
+    allowed("Accounts", &config.allow_accounts, &config.deny_accounts)
+}
+
+fn levels(config: &PartitionConfig) -> String {
+    allowed("Qos", &config.allow_qos, &config.deny_qos)
+}
+
+/// Who may, or if that is anybody, who may not.
+fn allowed(what: &str, allowed: &[String], denied: &[String]) -> String {
+    match (allowed, denied) {
+        ([], []) => format!("Allow{what}=ALL"),
+        ([], denied) => format!("Deny{what}={}", denied.join(",")),
+        (allowed, _) => format!("Allow{what}={}", allowed.join(",")),
+    }
 }
 
 fn value(partition: &PartitionInfo, cluster: &str) -> serde_json::Value {
@@ -102,7 +125,7 @@ fn value(partition: &PartitionInfo, cluster: &str) -> serde_json::Value {
             "time": or_infinite(config.max_time_s.map(|s| s.div_ceil(60))),
         },
         "minimums": {"nodes": config.min_nodes},
-        "priority": {"job_factor": 1, "tier": config.priority_tier},
+        "priority": {"job_factor": config.priority_job_factor, "tier": config.priority_tier},
         "is_default": config.default,
         "partition": {"state": [state(config.state)]},
     })

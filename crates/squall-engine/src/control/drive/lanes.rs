@@ -19,7 +19,7 @@ use crate::control::state::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// Higher goes first.
-    pub(crate) priority: Reverse<u32>,
+    pub(crate) key: Reverse<u64>,
     /// Who.
     pub(crate) item: Item,
 }
@@ -269,7 +269,7 @@ impl<'a> Iterator for Ordered<'a> {
             };
             return Some(Candidate {
                 item: place.item,
-                priority: place.priority.0,
+                priority: place.key.0,
                 need,
                 time_limit_s: shape.limit_s.map(|limit| (limit != UNLIMITED_S).then_some(limit)),
                 wish: queue.wish(state, &pending),

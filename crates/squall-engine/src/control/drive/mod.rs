@@ -7,7 +7,9 @@ pub(crate) mod lanes;
 pub(crate) mod network;
 pub(crate) mod nodes;
 pub(crate) mod notice;
+pub(crate) mod preempt;
 pub(crate) mod queue;
+pub(crate) mod reckon;
 pub(crate) mod rehearsal;
 pub(crate) mod reserve;
 pub(crate) mod shutdown;
@@ -83,6 +85,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
         }
     }
     reserve::arm(c, now);
+    preempt::again(c);
     nodes::watch_all(c, now);
     gang::started(c);
     steps::started(c, now, active.iter().map(|(id, _)| *id));

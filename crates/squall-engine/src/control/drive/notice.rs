@@ -8,6 +8,7 @@ use squall_model::time::Time;
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
+use super::preempt;
 use super::queue::item_of;
 use super::reserve;
 use super::timers::Timer;
@@ -93,7 +94,6 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::ReservationGone { name } => reserve::changed(c, now, name),
         Event::ControllerStarted { .. }
         | Event::Forgotten { .. }
-        | Event::JobPreempted { .. }
         | Event::GresGranted { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
@@ -103,6 +103,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.queue.names.note(&c.state, *id);
             c.queue.wake_watchers(&c.state, *id);
         }
+        Event::JobPreempted { id, until, .. } => c.timers.set(Timer::Grace(*id), *until),
         Event::JobSuspended { id, .. } => {
             c.queue.note_end(&c.state, *id);
             arm_limit(c, now, *id);
@@ -133,14 +134,18 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     c.todo.touched.insert(id);
     c.queue.note_end(&c.state, id);
     arm_limit(c, now, id);
+    if let Some(time) = preempt::exempt_until(&c.state, id) {
+        c.timers.set(Timer::Exempt(id), time);
+    }
     let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, id);
 }
 
 fn ending(c: &mut Controller, id: JobId) {
-    c.timers.clear(Timer::Limit(id));
-    c.timers.clear(Timer::Warn(id));
+    for timer in [Timer::Limit(id), Timer::Warn(id), Timer::Grace(id), Timer::Exempt(id)] {
+        c.timers.clear(timer);
+    }
     match c.state.jobs.get(&id).map(|job| job.state()) {
         Some(JobState::Completing(_)) => {
             c.todo.ending.insert(id);

@@ -11,11 +11,12 @@ use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
 use squall_model::reservation::Flag;
 use squall_model::set::{IndexSet, NodeSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_sched::{Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
 use super::lanes::{KindId, Kinds, Line, Place, Shape};
+use super::reckon::{self, Reckoning, Standee};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
 use crate::control::state::State;
@@ -50,6 +51,8 @@ pub(crate) struct Queue {
     starved: Starved,
     /// How many there are of each license.
     pub(crate) licenses: BTreeMap<String, u32>,
+    /// What priorities are made of.
+    pub(crate) reckoning: Reckoning,
     /// What waits for others that share a limit with it.
     limited: BTreeMap<Gate, BTreeSet<Place>>,
     /// What waits for another task of its array to end.
@@ -98,6 +101,8 @@ pub(crate) struct Pending<'a> {
     pub(crate) spec: &'a Arc<JobSpec>,
     /// Hold, priority and so on.
     pub(crate) standing: &'a Standing,
+    /// When it was submitted.
+    pub(crate) submit: Time,
     /// Which array task it is.
     pub(crate) task: Option<ArrayTask>,
     /// The array, if it stands for its untouched tasks.
@@ -127,8 +132,17 @@ pub(crate) fn item_of(state: &State, id: JobId) -> Option<Item> {
 pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
     if item.array {
         let array = state.arrays.get(&item.id).filter(|array| !array.tally.untouched.is_empty())?;
-        let Array { owner, spec, queue, .. } = array;
-        return Some(Pending { item, owner, spec, standing: queue, task: None, array: Some(array), last: None });
+        let Array { owner, spec, queue, submit, .. } = array;
+        return Some(Pending {
+            item,
+            owner,
+            spec,
+            standing: queue,
+            submit: *submit,
+            task: None,
+            array: Some(array),
+            last: None,
+        });
     }
     Some(pending_job(item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
 }
@@ -139,6 +153,7 @@ fn pending_job(id: JobId, job: &Job) -> Pending<'_> {
         owner: &job.owner,
         spec: &job.spec,
         standing: &job.queue,
+        submit: job.submit,
         task: job.task,
         array: None,
         last: job.last.as_ref(),
@@ -146,14 +161,6 @@ fn pending_job(id: JobId, job: &Job) -> Pending<'_> {
 }
 
 impl<'a> Pending<'a> {
-    /// Its priority: as set, or by age and `--nice`. At least 1.
-    pub(crate) fn priority(&self) -> u32 {
-        priority(self.item.id, self.spec, self.standing)
-    }
-    /// Its place in a queue.
-    fn place(&self) -> Place {
-        Place { priority: Reverse(self.priority()), item: self.item }
-    }
     /// What it asks for, and for how long. None: nobody in a queue asks for that.
     fn shape(&self, kinds: &Kinds) -> Option<Shape> {
         Some(self.shaped(kinds.find(self.spec)?))
@@ -247,6 +254,10 @@ impl Queue {
     /// Puts the queue together anew, all at once: there may be a million jobs in it.
     pub(crate) fn rebuild(&mut self, state: &State, timers: &mut Timers, now: Time) {
         let partitions = state.partitions.len();
+        self.reckoning = Reckoning::new(state, now);
+        if reckon::is_multifactor(&state.config) {
+            timers.set(Timer::Reckon, now + Span::from_secs(state.config.priority_calc_period_s.0.max(1)));
+        }
         self.heads = vec![None; partitions];
         self.parked.clear();
         self.starved = Starved::default();
@@ -269,7 +280,7 @@ impl Queue {
             }
             let Some(shape) = self.shape(state, &pending).filter(|_| starts) else { return };
             for at in partitions_of(state, pending.spec) {
-                ready[at].push((shape, pending.place()));
+                ready[at].push((shape, self.place(state, &pending, at)));
             }
         };
         state.jobs.iter().filter(|(_, job)| job.is_pending()).for_each(|(&id, job)| place(pending_job(id, job)));
@@ -389,8 +400,9 @@ impl Queue {
             return;
         }
         let Some(shape) = self.shape(state, pending) else { return };
-        let (place, backfills) = (pending.place(), state.config.scheduler_type == SchedulerType::Backfill);
+        let backfills = state.config.scheduler_type == SchedulerType::Backfill;
         for at in partitions_of(state, pending.spec) {
+            let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
             // Behind a job that waits for resources nothing starts, but what fits beside it.
             let Some(untried) = line.insert(&mut self.kinds, shape, place, self.passes) else { continue };
@@ -403,8 +415,8 @@ impl Queue {
     /// Out of the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         let Some(shape) = pending.shape(&self.kinds) else { return };
-        let place = pending.place();
         for at in partitions_of(state, pending.spec) {
+            let place = self.place(state, pending, at);
             let Some(line) = self.ready.get_mut(at) else { continue };
             if line.remove(&mut self.kinds, shape, place) && self.heads[at] == Some(place) {
                 self.heads[at] = None;
@@ -451,7 +463,7 @@ impl Queue {
         self.heads.iter_mut().for_each(|head| *head = None);
         for head in heads {
             let Some(pending) = pending(state, head.item) else { continue };
-            let place = pending.place();
+            let place = self.place(state, &pending, head.partition);
             if let Some(slot) = self.heads.get_mut(head.partition) {
                 *slot = Some(place);
             }
@@ -460,14 +472,14 @@ impl Queue {
     /// Takes a job that can't start in a partition out of its queue.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
-        let shape = pending.shape(&self.kinds);
+        let (shape, place) = (pending.shape(&self.kinds), self.place(state, &pending, skip.partition));
         if let Some((line, shape)) = self.ready.get_mut(skip.partition).zip(shape) {
-            line.remove(&mut self.kinds, shape, pending.place());
+            line.remove(&mut self.kinds, shape, place);
         }
-        let place = pending.place();
         match skip.reason {
-            PendingReason::Licenses => self.starved.add(pending.spec, place),
+            PendingReason::Licenses => self.starved.add(pending.spec, self.first_place(state, &pending)),
             PendingReason::Limit(..) => {
+                let place = self.first_place(state, &pending);
                 for gate in pending.limiting_gates(state) {
                     self.limited.entry(gate).or_default().insert(place);
                 }
@@ -483,12 +495,23 @@ impl Queue {
         }
     }
 
+    /// Where a pending item stands in a partition's queue.
+    fn place(&self, state: &State, pending: &Pending<'_>, partition: usize) -> Place {
+        Place { key: Reverse(self.reckoning.key(state, &Standee::of(pending), partition)), item: pending.item }
+    }
+
+    /// Where it stands in its first partition's.
+    fn first_place(&self, state: &State, pending: &Pending<'_>) -> Place {
+        let first = partitions_of(state, pending.spec).next().unwrap_or_default();
+        self.place(state, pending, first)
+    }
+
     /// Takes an item out of those that can't start.
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
-        let place = pending.place();
         match self.parked.remove(&pending.item) {
-            Some(PendingReason::Licenses) => self.starved.remove(pending.spec, place),
+            Some(PendingReason::Licenses) => self.starved.remove(pending.spec, self.first_place(state, pending)),
             Some(PendingReason::Limit(..)) => {
+                let place = self.first_place(state, pending);
                 for gate in pending.limiting_gates(state) {
                     if let Some(limited) = self.limited.get_mut(&gate) {
                         limited.remove(&place);
@@ -582,11 +605,14 @@ impl Queue {
             let inactive = states.contains(&PartitionState::Inactive);
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
-        let place = pending.place();
-        let standing = indices.iter().filter_map(|&at| Some((self.ready.get(at)?, self.heads.get(at)?)));
         let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
         let Some(shape) = pending.shape(&self.kinds) else { return reason };
-        for (_, head) in standing.filter(|(line, _)| line.contains(shape, place)) {
+        for at in indices {
+            let place = self.place(state, pending, at);
+            let (Some(line), Some(head)) = (self.ready.get(at), self.heads.get(at)) else { continue };
+            if !line.contains(shape, place) {
+                continue;
+            }
             match head {
                 Some(head) if *head == place => return PendingReason::Resources,
                 Some(head) if *head < place => reason = PendingReason::Priority,

@@ -25,6 +25,12 @@ pub(crate) enum Timer {
     Silent(NodeId),
     /// A silent node whose jobs are given up.
     Lost(NodeId),
+    /// A job that was told to make room has to go.
+    Grace(JobId),
+    /// A running job may be asked to make room from now on.
+    Exempt(JobId),
+    /// Priorities are to be reckoned anew.
+    Reckon,
     /// A shutdown that waits for running jobs.
     ShutDown,
     /// A reservation begins or ends.

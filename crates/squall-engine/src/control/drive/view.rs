@@ -7,9 +7,12 @@ use squall_model::policy::Limit;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
-use squall_sched::{Bars, Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, View};
+use squall_sched::{
+    Bars, Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Victim, View,
+};
 
 use super::lanes::Ordered;
+use super::preempt;
 use super::queue::{Queue, pending};
 use super::reserve;
 use crate::control::limits;
@@ -113,6 +116,9 @@ impl View for Sight<'_> {
             return Vec::new();
         };
         limits::gates(self.state, pending.owner, pending.spec, &partition.config.name)
+    }
+    fn victims(&self, item: Item, partition: usize) -> Vec<Victim<'_>> {
+        preempt::victims(self.state, self.now, item, partition)
     }
     fn room(&self, gate: Gate) -> Vec<(Limit, u64)> {
         limits::room(self.state, gate, self.now)

@@ -16,7 +16,7 @@ use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 use super::queue::{self, Entered};
 use super::timers::Timer;
 use super::view::Sight;
-use super::{gang, nodes, notice, reserve, shutdown};
+use super::{gang, nodes, notice, preempt, reserve, shutdown};
 use crate::control::request::await_job::outcome_of;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Job, Phase};
@@ -44,6 +44,9 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Owner(id) => abandon(c, now, id, out),
         Timer::Silent(node) => nodes::silent(c, now, node, out),
         Timer::Lost(node) => nodes::lost(c, now, node, out),
+        Timer::Grace(id) => preempt::end(c, now, id, out),
+        Timer::Exempt(_) => c.queue.kick = true,
+        Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
         Timer::ShutDown => shutdown::hurry(c),
         Timer::Reservations => reserve::turn(c, now, out),
     }
@@ -150,6 +153,9 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     for start in plan.starts {
         begin(c, now, start, out);
     }
+    for eviction in plan.evictions {
+        preempt::evict(c, now, eviction.victim, out);
+    }
     // What was started or freed by this pass is no reason for another; what becomes ready by it is.
     c.queue.kick = false;
 }
@@ -232,7 +238,8 @@ pub(super) fn send_stops(c: &mut Controller) {
 pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let Phase::Completing(_, ending) = &job.phase else { return None };
-    let why = if ending.requeue.is_some() { EndReason::Requeued } else { end_reason(ending.outcome.state) };
+    let requeued = ending.requeue.is_some() && ending.outcome.state != EndState::Preempted;
+    let why = if requeued { EndReason::Requeued } else { end_reason(ending.outcome.state) };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
     Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why })
 }

@@ -12,6 +12,7 @@ use squall_sched::Item;
 use super::cluster::names;
 use super::waiting::{self, Waits};
 use crate::control::Controller;
+use crate::control::drive::reckon::Standee;
 use crate::control::facts;
 use crate::control::state::State;
 use crate::control::state::array::Array;
@@ -21,7 +22,7 @@ use crate::dependency::dependency_status;
 /// A job of its own.
 pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now: Time) -> JobInfo {
     let state = &c.state;
-    let waits = Waits { id, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
+    let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
     let mut info = waiting_info(c, &waits, job.submit, job.is_pending(), now);
     info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
     info.state = job.state();
@@ -63,7 +64,7 @@ pub(crate) fn of_tasks(
     ended: Option<(Outcome, Time)>,
     now: Time,
 ) -> JobInfo {
-    let waits = Waits { id, spec: &array.spec, queue: &array.queue, task: None, job: None };
+    let waits = Waits { id, owner: &array.owner, spec: &array.spec, queue: &array.queue, task: None, job: None };
     let mut info = waiting_info(c, &waits, array.submit, ended.is_none(), now);
     info.pending_tasks = Some(tasks);
     info.array_limit = array.limit;
@@ -87,6 +88,8 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
     let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
     let first_partition = partition.split(',').next().unwrap_or_default();
     let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
+    let standee = Standee { id: waits.id, owner: waits.owner, spec, standing: waits.queue, submit };
+    let weighed = waits.job.and_then(|job| job.last_run()).map_or(now, |run| run.start);
     JobInfo {
         id: waits.id,
         task: waits.task,
@@ -98,7 +101,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         outcome: None,
         derived_exit: ExitCode::OK,
         attempt: Attempt(0),
-        priority: waiting::priority(waits.id, waits.queue, spec),
+        priority: waiting::priority(c, &standee, weighed),
         account: spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
         qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         submit,

@@ -1,11 +1,12 @@
 //! Why a pending job does not run, and with which priority it waits.
 
 use squall_model::id::JobId;
-use squall_model::job::{ArrayTask, JobSpec, PendingReason};
+use squall_model::job::{ArrayTask, JobSpec, Owner, PendingReason};
 use squall_model::time::Time;
 
 use crate::control::Controller;
-use crate::control::drive::queue;
+use crate::control::drive::queue::partitions_of;
+use crate::control::drive::reckon::Standee;
 use crate::control::state::job::{Hold, Job, Queue};
 
 /// A pending job, or the untouched tasks of an array.
@@ -13,6 +14,8 @@ use crate::control::state::job::{Hold, Job, Queue};
 pub(crate) struct Waits<'a> {
     /// Its id.
     pub(crate) id: JobId,
+    /// Whose it is.
+    pub(crate) owner: &'a Owner,
     /// What it asks for.
     pub(crate) spec: &'a JobSpec,
     /// What holds and updates made of it.
@@ -23,9 +26,13 @@ pub(crate) struct Waits<'a> {
     pub(crate) job: Option<&'a Job>,
 }
 
-/// The priority that users see; 0: held.
-pub(crate) fn priority(id: JobId, standing: &Queue, spec: &JobSpec) -> u32 {
-    if standing.hold == Hold::No { queue::priority(id, spec, standing) } else { 0 }
+/// The priority that users see, in the first partition that the job names; 0: held.
+pub(crate) fn priority(c: &Controller, standee: &Standee<'_>, now: Time) -> u32 {
+    let partition = partitions_of(&c.state, standee.spec).next().unwrap_or_default();
+    match standee.standing.hold {
+        Hold::No => c.queue.reckoning.priority(&c.state, standee, partition, now),
+        _ => 0,
+    }
 }
 
 /// The first reason that keeps the job from running.

@@ -14,6 +14,7 @@ mod change_policy;
 mod create_step;
 mod each;
 mod hold;
+mod priorities;
 mod query;
 mod query_nodes;
 mod register;
@@ -110,8 +111,8 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
         Request::Policy => Ok(Some(change_policy::policy(c))),
         Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
-        Request::Priorities { .. } => not_yet("Priorities"),
-        Request::Shares => not_yet("Shares"),
+        Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
+        Request::Shares => Ok(Some(priorities::shares(c, ask))),
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),

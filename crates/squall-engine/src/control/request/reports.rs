@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use super::register::register;
-use crate::control::drive::{may_requeue, nodes, notice};
+use crate::control::drive::{may_requeue, nodes, notice, preempt};
 use crate::control::state::job::{Phase, Run};
 use crate::control::{Controller, LinkId, Out, queries, scope};
 
@@ -102,8 +102,8 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
     if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(|job| job.is_running()) {
         // The end of the script is the end of the job, whatever else still runs in it.
-        let outcome = script_outcome(end);
-        c.commit(now, Event::JobEnding { id: job, outcome, requeue: None }, out);
+        let (outcome, requeue) = preempt::judge(c, job, script_outcome(end));
+        c.commit(now, Event::JobEnding { id: job, outcome, requeue }, out);
     }
 }
 

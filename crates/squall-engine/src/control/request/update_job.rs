@@ -12,6 +12,7 @@ use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 use super::each::to_each;
 use super::select::select_to_change;
 use super::{Ask, Reply, admit, standing};
+use crate::control::drive::reckon::Standee;
 use crate::control::info::waiting::priority;
 use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase, Queue};
@@ -44,6 +45,7 @@ pub(crate) fn update_job(
                 owner: &array.owner,
                 spec: &array.spec,
                 queue: &array.queue,
+                priority: weighed(c, ask.now, tasks.array, (&array.owner, &array.spec, &array.queue), array.submit),
                 stage: Stage::Waits,
             };
             let decided = target.decide(&c.state, update, ask.who)?;
@@ -64,7 +66,8 @@ pub(crate) fn update_job(
                 Phase::Running(run) => Stage::Runs(facts::time_limit_s(&c.state, job, &run.partition)),
                 Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             };
-            let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, stage };
+            let priority = weighed(c, ask.now, id, (&job.owner, &job.spec, &job.queue), job.submit);
+            let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, priority, stage };
             let decided = target.decide(&c.state, update, ask.who)?;
             decided.commit(c, ask.now, id, false, out);
             Ok(())
@@ -73,12 +76,24 @@ pub(crate) fn update_job(
     Ok(Some(affected.answer()))
 }
 
+fn weighed(
+    c: &Controller,
+    now: Time,
+    id: JobId,
+    (owner, spec, standing): (&Owner, &JobSpec, &Queue),
+    submit: Time,
+) -> u32 {
+    priority(c, &Standee { id, owner, spec, standing, submit }, now)
+}
+
 /// A job, or the untouched tasks of an array, that an update is about.
 struct Target<'a> {
     id: JobId,
     owner: &'a Owner,
     spec: &'a Arc<JobSpec>,
     queue: &'a Queue,
+    /// Its priority.
+    priority: u32,
     /// Whether it waits or runs.
     stage: Stage,
 }
@@ -166,7 +181,7 @@ impl Target<'_> {
             Hold::No => {}
             Hold::User | Hold::Admin | Hold::Requeue => return Ok(Some(HoldChange::Release)),
         }
-        if wanted > priority(self.id, self.queue, self.spec) && !who.operator {
+        if wanted > self.priority && !who.operator {
             return Err(Refusal::AccessDenied);
         }
         Ok(None)

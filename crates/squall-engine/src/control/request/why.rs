@@ -15,6 +15,7 @@ use super::{Ask, Reply};
 use crate::control::Controller;
 use crate::control::drive::lanes::request_of;
 use crate::control::drive::queue::{self, Pending, partitions_of};
+use crate::control::drive::reckon::Standee;
 use crate::control::drive::view::Sight;
 use crate::control::info::cluster::names;
 use crate::control::state::State;
@@ -122,7 +123,7 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, spec: &
     };
     let job = Candidate {
         item: pending.item,
-        priority: pending.priority(),
+        priority: sight.queue.reckoning.key(sight.state, &Standee::of(pending), at),
         need: &need,
         time_limit_s: if spec.time_limit_s == pending.spec.time_limit_s {
             pending.standing.time_limit_s.or(spec.limit_s())

@@ -14,4 +14,5 @@ mod limits;
 mod nodes;
 mod partitions;
 mod policy;
+mod precedence;
 mod reservations;

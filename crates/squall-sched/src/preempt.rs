@@ -1,0 +1,148 @@
+//! Whom a job that can't start may ask for room: the fewest of the cheapest.
+
+use std::collections::BTreeMap;
+
+use squall_model::gres::{Grant, NodeGres};
+use squall_model::id::{JobId, NodeId};
+use squall_model::resource::Alloc;
+use squall_model::set::{CoreSet, NodeSet};
+
+use crate::place::{self, Condition, fits, place};
+use crate::request::Request;
+use crate::scratch::Scratch;
+use crate::view::{Given, Item, View};
+
+/// More than these are not looked at for one job.
+const VICTIMS_MAX: usize = 512;
+
+/// A running job that makes room if it is asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim<'a> {
+    /// The job.
+    pub id: JobId,
+    /// What it was given.
+    pub alloc: &'a Alloc,
+    /// The generic resources that it was given.
+    pub gres: &'a [Grant],
+    /// The nodes of these that it still holds.
+    pub left: &'a NodeSet,
+    /// The lower, the rather it goes.
+    pub cost: (u64, u64),
+    /// It goes already, whoever asked.
+    pub leaves: bool,
+}
+
+/// A running job makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// Who.
+    pub victim: JobId,
+    /// For whom.
+    pub by: Item,
+}
+
+/// How room comes about.
+pub(crate) struct Way {
+    /// Who has to go; nobody: it is enough to wait for those who go already.
+    pub(crate) asked: Vec<JobId>,
+    /// Where the request fits then.
+    pub(crate) given: Given,
+    /// CPUs and memory that are free there then.
+    pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
+}
+
+/// Who has to go so that the request fits. None: nothing helps. The scratch is left as it was.
+pub(crate) fn clear(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    all: Vec<Victim<'_>>,
+) -> Option<Way> {
+    let before = State::of(scratch);
+    let way = choose(view, scratch, request, nodes, all).and_then(|asked| {
+        let given = place(view, scratch, request, nodes, Condition::Now)?;
+        let free = |id| (id, place::free(view, scratch, id, Condition::Now));
+        let free = given.alloc.nodes().iter().map(free).collect();
+        Some(Way { asked, given, free })
+    });
+    before.put_back(scratch);
+    way
+}
+
+/// What going and staying change in a scratch.
+struct State(BTreeMap<NodeId, (CoreSet, u64)>, NodeSet, BTreeMap<NodeId, NodeGres>);
+
+impl State {
+    fn of(scratch: &Scratch) -> Self {
+        Self(scratch.taken.clone(), scratch.open.clone(), scratch.gres.clone())
+    }
+    fn put_back(self, scratch: &mut Scratch) {
+        (scratch.taken, scratch.open, scratch.gres) = (self.0, self.1, self.2);
+    }
+}
+
+/// [`clear`], with the scratch as it is when they are gone.
+fn choose(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    mut all: Vec<Victim<'_>>,
+) -> Option<Vec<JobId>> {
+    all.sort_by_key(|victim| (!victim.leaves, victim.cost, victim.id));
+    let asked = all.split_off(all.partition_point(|victim| victim.leaves));
+    for victim in &all {
+        give_back(view, scratch, victim);
+    }
+    let mut chosen: Vec<&Victim<'_>> = Vec::new();
+    let mut rest = asked.iter().take(VICTIMS_MAX);
+    while !fits(view, scratch, request, nodes, Condition::Now) {
+        let victim = rest.next()?;
+        give_back(view, scratch, victim);
+        chosen.push(victim);
+    }
+    // Who was asked in vain on the way is spared, the dearest first. The last was needed.
+    for at in (0..chosen.len().saturating_sub(1)).rev() {
+        let before = State::of(scratch);
+        take(view, scratch, chosen[at]);
+        if fits(view, scratch, request, nodes, Condition::Now) {
+            chosen.remove(at);
+        } else {
+            before.put_back(scratch);
+        }
+    }
+    Some(chosen.iter().map(|victim| victim.id).collect())
+}
+
+/// As if a job were gone.
+fn give_back(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
+    scratch.change_gres(view, (victim.gres, victim.left), CoreSet::subtract);
+    for group in &victim.alloc.groups {
+        for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
+            let node = view.node(id);
+            let (cores, memory_mb) = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+            cores.subtract(&group.cores);
+            *memory_mb = memory_mb.saturating_sub(group.memory_mb);
+            if node.usable {
+                scratch.open.insert(id);
+            }
+        }
+    }
+}
+
+/// As if it stayed.
+fn take(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
+    scratch.change_gres(view, (victim.gres, victim.left), CoreSet::union_with);
+    for group in &victim.alloc.groups {
+        for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
+            let node = view.node(id);
+            let (cores, memory_mb) = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+            cores.union_with(&group.cores);
+            *memory_mb += group.memory_mb;
+            if cores.len() >= node.hardware.cpus as usize {
+                scratch.open.remove(id);
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! No limit of a QOS is ever exceeded: counted here from durable starts and releases, not by the controller.
+
+use squall_model::id::JobId;
+use squall_model::job::JobSpec;
+use squall_model::policy::{Limit, PolicyChange};
+use squall_model::resource::Alloc;
+
+use super::Judge;
+
+/// What a job holds that limits look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    uid: u32,
+    qos: String,
+    cpus: u64,
+    nodes: u64,
+}
+
+impl Judge {
+    pub(super) fn note_asked(&mut self, id: JobId, uid: u32, spec: &JobSpec) {
+        if let Some(qos) = &spec.qos {
+            self.asked.insert(id, (uid, qos.clone()));
+        }
+    }
+
+    pub(super) fn note_policy(&mut self, changes: &[PolicyChange]) {
+        for change in changes {
+            self.policy.change(change);
+        }
+        self.policy.version += 1;
+    }
+
+    /// A job starts: with it, everything must still be within what its QOS allows.
+    pub(super) fn check_limits(&mut self, id: JobId, alloc: &Alloc) {
+        let first = self.submission_of(id).map_or(id, |(first, _)| first);
+        let Some((uid, qos)) = self.asked.get(&first).cloned() else { return };
+        let held = Held { uid, qos, cpus: u64::from(alloc.cpus()), nodes: alloc.nodes().len() as u64 };
+        self.holding.insert(id, held.clone());
+        let Some(limits) = self.policy.qos.get(&held.qos).map(|qos| qos.limits.clone()) else { return };
+        for (limit, most) in limits {
+            let alike = self.holding.values().filter(|other| other.qos == held.qos);
+            let used: u64 = match limit {
+                Limit::UserJobs => alike.filter(|other| other.uid == held.uid).count() as u64,
+                Limit::GrpJobs => alike.count() as u64,
+                Limit::GrpCpu => alike.map(|other| other.cpus).sum(),
+                Limit::GrpNode => alike.map(|other| other.nodes).sum(),
+                _ => continue,
+            };
+            if used > most {
+                let text = format!("{limit:?} of {} is {most}, and {used} with job {id}", held.qos);
+                self.violate("a limit is never exceeded", text);
+            }
+        }
+    }
+}
