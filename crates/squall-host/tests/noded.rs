@@ -170,8 +170,8 @@ impl Node {
         let uid = fs::metadata("/proc/self").map(|m| std::os::unix::fs::MetadataExt::uid(&m)).unwrap();
         let facts = JobFacts {
             key,
-            owner: Owner { uid, ..Owner::default() },
-            spec,
+            owner: Owner { uid, ..Owner::default() }.into(),
+            spec: spec.into(),
             nodes: ["n1"].into_iter().collect(),
             ids: NodeSet::one(NodeId(0)),
             cpus: vec![1].into(),

@@ -1,6 +1,7 @@
 //! Steps: what `srun` asks for, how tasks are laid out, and what a step daemon is told to run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
@@ -163,9 +164,9 @@ pub struct JobFacts {
     /// Which array task it is, with the array's whole spec in `spec.array`.
     pub array: Option<ArrayTask>,
     /// Whose it is.
-    pub owner: Owner,
+    pub owner: Arc<Owner>,
     /// What was asked.
-    pub spec: JobSpec,
+    pub spec: Arc<JobSpec>,
     /// The partition in which it runs.
     pub partition: String,
     /// The account, or the default.

@@ -41,8 +41,8 @@ fn facts() -> JobFacts {
     JobFacts {
         key: StepKey { job: JobId(7), attempt: Attempt(1), step: StepNo(0) },
         array: None,
-        owner: Owner { uid: 1000, gid: 100, groups: vec![100, 200], user: "ada".into(), group: "users".into() },
-        spec: JobSpec { name: "wide".into(), work_dir: "/home/ada/work".into(), ..JobSpec::default() },
+        owner: Owner { uid: 1000, gid: 100, groups: vec![100, 200], user: "ada".into(), group: "users".into() }.into(),
+        spec: JobSpec { name: "wide".into(), work_dir: "/home/ada/work".into(), ..JobSpec::default() }.into(),
         partition: "debug".into(),
         account: "root".into(),
         qos: "normal".into(),

@@ -167,8 +167,8 @@ impl Stepd {
 pub(crate) fn facts(job: u32, nodes: u32, spec: &JobSpec) -> JobFacts {
     JobFacts {
         key: StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH },
-        owner: Owner { uid: 0, gid: 0, groups: vec![], user: "ann".into(), group: "ann".into() },
-        spec: spec.clone(),
+        owner: Owner { uid: 0, gid: 0, groups: vec![], user: "ann".into(), group: "ann".into() }.into(),
+        spec: spec.clone().into(),
         partition: "debug".into(),
         account: "root".into(),
         qos: "normal".into(),

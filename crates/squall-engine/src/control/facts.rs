@@ -1,5 +1,7 @@
 //! What those who run in an allocation are told of it.
 
+use std::sync::Arc;
+
 use squall_model::hostlist::HostList;
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::JobSpec;
@@ -20,8 +22,8 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     let mut facts = JobFacts {
         key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
         array: job.task,
-        owner: (*job.owner).clone(),
-        spec: (*job.spec).clone(),
+        owner: Arc::clone(&job.owner),
+        spec: Arc::clone(&job.spec),
         partition: run.partition.clone(),
         account: job.spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
         qos: job.spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),

@@ -1,5 +1,7 @@
 //! The variables of typical jobs, as a script would see them.
 
+use std::sync::Arc;
+
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec, Need, Owner,
@@ -15,14 +17,15 @@ use crate::binding::CpuBind;
 fn facts() -> JobFacts {
     JobFacts {
         key: StepKey { job: JobId(72), attempt: Attempt(1), step: StepNo::BATCH },
-        owner: Owner { uid: 1000, gid: 100, groups: vec![100], user: "ada".into(), group: "users".into() },
+        owner: Owner { uid: 1000, gid: 100, groups: vec![100], user: "ada".into(), group: "users".into() }.into(),
         spec: JobSpec {
             name: "wrap".into(),
             work_dir: "/home/ada".into(),
             submit_host: "login".into(),
             umask: 0o022,
             ..JobSpec::default()
-        },
+        }
+        .into(),
         partition: "debug".into(),
         account: "root".into(),
         qos: "normal".into(),
@@ -69,8 +72,9 @@ fn four_nodes() -> JobFacts {
                 memory: Memory::PerNodeMb(1000),
                 ..Need::default()
             },
-            ..facts().spec
-        },
+            ..(*facts().spec).clone()
+        }
+        .into(),
         ..facts()
     }
 }
@@ -150,8 +154,8 @@ fn counts_appear_only_if_they_were_asked_for() {
     {
         assert_eq!(get(&env, &format!("SLURM_{name}")), None, "{name}");
     }
-    facts.spec.need.ntasks_per_node = Some(3);
-    facts.spec.need.memory = Memory::PerCpuMb(512);
+    Arc::make_mut(&mut facts.spec).need.ntasks_per_node = Some(3);
+    Arc::make_mut(&mut facts.spec).need.memory = Memory::PerCpuMb(512);
     facts.restarts = 2;
     facts.end = None;
     let env = job_env(&facts);
@@ -168,7 +172,7 @@ fn memory_not_asked_for_but_held() {
     facts.cpus = vec![4].into();
     facts.memory_mb = vec![4096].into();
     assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_CPU"), Some("1024"));
-    facts.spec.need.memory = Memory::PerNodeMb(0);
+    Arc::make_mut(&mut facts.spec).need.memory = Memory::PerNodeMb(0);
     assert_eq!(get(&job_env(&facts), "SLURM_MEM_PER_NODE"), Some("4096"));
 }
 
@@ -176,7 +180,7 @@ fn memory_not_asked_for_but_held() {
 fn an_array_task() {
     let mut facts = facts();
     facts.array = Some(ArrayTask { array: JobId(70), index: 5 });
-    facts.spec.array = Some(ArraySpec {
+    Arc::make_mut(&mut facts.spec).array = Some(ArraySpec {
         indices: [1, 3, 5, 7].into_iter().collect::<IndexSet>(),
         limit: Some(2),
         text: "1-7:2%2".into(),
@@ -197,7 +201,7 @@ fn an_array_task() {
 fn options_are_handed_on() {
     let mut facts = facts();
     let job = |id, index| Some(DependencyJob { id: JobId(id), index, delay_min: 0 });
-    facts.spec.dependency = Some(Dependency {
+    Arc::make_mut(&mut facts.spec).dependency = Some(Dependency {
         terms: vec![
             DependencyTerm { when: DependencyKind::AfterOk, job: job(12, None) },
             DependencyTerm { when: DependencyKind::AfterOk, job: job(13, Some(4)) },
@@ -205,8 +209,8 @@ fn options_are_handed_on() {
         ],
         any: false,
     });
-    facts.spec.append = Some(true);
-    facts.spec.others = vec![
+    Arc::make_mut(&mut facts.spec).append = Some(true);
+    Arc::make_mut(&mut facts.spec).others = vec![
         ("export".into(), "NONE".into()),
         ("hint".into(), "nomultithread".into()),
         ("submit-dir".into(), "/tmp".into()),

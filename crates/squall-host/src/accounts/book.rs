@@ -73,6 +73,44 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
+    recent: Recent,
+}
+
+/// What was written lately and is likely to be needed again: reading it back would cost more than writing.
+#[derive(Default)]
+struct Recent {
+    /// Jobs that have a row, with what was asked for, until their nodes are released or there are too many.
+    jobs: HashMap<JobId, Arc<JobSpec>>,
+    /// The last owner and the last specification, with their rows.
+    owner: Option<(Arc<Owner>, i64)>,
+    spec: Option<(Arc<JobSpec>, i64)>,
+    /// The last array of which tasks were touched.
+    array: Option<Array>,
+}
+
+/// Jobs in [`Recent`], at most.
+const RECENT_JOBS: usize = 100_000;
+
+/// An array that something happens to.
+struct Array {
+    id: JobId,
+    /// Its last task.
+    last: JobId,
+    tasks: ArraySpec,
+    /// The tasks that have no row of their own.
+    pending: IndexSet,
+    spec: Arc<JobSpec>,
+    /// `pending` is in the database.
+    written: bool,
+}
+
+impl Recent {
+    fn has_row(&mut self, id: JobId, spec: Arc<JobSpec>) {
+        if self.jobs.len() >= RECENT_JOBS {
+            self.jobs.clear();
+        }
+        self.jobs.insert(id, spec);
+    }
 }
 
 type Done = rusqlite::Result<()>;
@@ -97,7 +135,14 @@ impl Book {
         } else if tables != TABLES {
             return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
-        let mut book = Self { db, cluster: 0, position: 0, nodes: HashMap::new(), config: Arc::new(Config::default()) };
+        let mut book = Self {
+            db,
+            cluster: 0,
+            position: 0,
+            nodes: HashMap::new(),
+            config: Arc::default(),
+            recent: Recent::default(),
+        };
         book.load()?;
         Ok(book)
     }
@@ -162,11 +207,13 @@ impl Book {
             self.position = record.seq;
             Ok(())
         });
+        let result = result.and_then(|()| self.close_array());
         let result = result.and_then(|()| self.set_meta("position", self.position as i64));
         let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
         if result.is_err() {
             // A failed commit may have rolled back by itself already.
             drop(self.db.execute_batch("ROLLBACK"));
+            self.recent = Recent::default();
             self.load()?;
         }
         result
@@ -221,8 +268,16 @@ impl Book {
     }
 
     fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> Done {
-        let owner_row = self.shared("owners", &**owner)?;
-        let spec_row = self.shared("specs", &**spec)?;
+        let owner_row = match &self.recent.owner {
+            Some((known, row)) if known == owner => *row,
+            _ => self.shared("owners", &**owner)?,
+        };
+        self.recent.owner = Some((Arc::clone(owner), owner_row));
+        let spec_row = match &self.recent.spec {
+            Some((known, row)) if known == spec => *row,
+            _ => self.shared("specs", &**spec)?,
+        };
+        self.recent.spec = Some((Arc::clone(spec), spec_row));
         let partition = self.partition(spec);
         let limit = self.limit(spec, &partition);
         let account = spec.account.as_ref().unwrap_or(&self.config.default_account).clone();
@@ -244,7 +299,9 @@ impl Book {
         let Some(array) = &spec.array else {
             let sql = "INSERT OR IGNORE INTO jobs (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, attempt)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1)";
-            return self.db.prepare_cached(sql)?.execute(common).map(drop);
+            self.db.prepare_cached(sql)?.execute(common)?;
+            self.recent.has_row(id, Arc::clone(spec));
+            return Ok(());
         };
         let sql = "INSERT OR IGNORE INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
@@ -285,38 +342,57 @@ impl Book {
     }
 
     /// Makes sure that a job, or an array task that nothing happened to before, has a row.
-    fn touch(&self, id: JobId) -> Done {
-        if self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([id.0])? {
+    fn touch(&mut self, id: JobId) -> Done {
+        if self.recent.jobs.contains_key(&id)
+            || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([id.0])?
+        {
             return Ok(());
         }
-        let sql = "SELECT id, tasks, pending FROM arrays WHERE id <= ?1 AND last >= ?1 ORDER BY id DESC LIMIT 1";
-        let found = self
-            .db
-            .prepare_cached(sql)?
-            .query_row([id.0], |r| {
-                Ok((r.get::<_, u32>(0)?, r.get::<_, Packed<ArraySpec>>(1)?, r.get::<_, Packed<IndexSet>>(2)?))
-            })
-            .optional()?;
-        let Some((array, Packed(tasks), Packed(mut pending))) = found else { return Ok(()) };
-        let index = tasks.rank_of(JobId(array), id).and_then(|rank| tasks.indices.at(rank));
+        let Some(array) = self.array(id)? else { return Ok(()) };
+        let index = array.tasks.rank_of(array.id, id).and_then(|rank| array.tasks.indices.at(rank));
         let Some(index) = index else { return Ok(()) };
+        array.pending.remove(index);
+        array.written = false;
+        let (first, spec) = (array.id, Arc::clone(&array.spec));
         let sql = "INSERT OR IGNORE INTO jobs (id, attempt, array, task, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s)
             SELECT ?1, 1, id, ?2, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s FROM arrays WHERE id = ?3";
-        self.db.prepare_cached(sql)?.execute(params![id.0, index, array])?;
-        pending.remove(index);
-        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
-        self.db.prepare_cached(sql)?.execute(params![array, Packed(pending)]).map(drop)
+        self.db.prepare_cached(sql)?.execute(params![id.0, index, first.0])?;
+        self.recent.has_row(id, spec);
+        Ok(())
     }
 
-    fn started(&self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> Done {
+    /// The array of which this is the first or some task.
+    fn array(&mut self, id: JobId) -> rusqlite::Result<Option<&mut Array>> {
+        if self.recent.array.as_ref().is_none_or(|array| id < array.id || array.last < id) {
+            self.close_array()?;
+            let sql = "SELECT a.id, a.last, a.tasks, a.pending, s.body FROM arrays a JOIN specs s ON s.id = a.spec
+                WHERE a.id <= ?1 AND a.last >= ?1 ORDER BY a.id DESC LIMIT 1";
+            let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| {
+                Ok(Array {
+                    id: JobId(r.get(0)?),
+                    last: JobId(r.get(1)?),
+                    tasks: r.get::<_, Packed<ArraySpec>>(2)?.0,
+                    pending: r.get::<_, Packed<IndexSet>>(3)?.0,
+                    spec: Arc::new(r.get::<_, Packed<JobSpec>>(4)?.0),
+                    written: true,
+                })
+            });
+            self.recent.array = found.optional()?;
+        }
+        Ok(self.recent.array.as_mut())
+    }
+
+    /// Writes what has become of the array at hand.
+    fn close_array(&mut self) -> Done {
+        let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
+        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
+        self.db.prepare_cached(sql)?.execute(params![array.id.0, Packed(array.pending)]).map(drop)
+    }
+
+    fn started(&mut self, time: Time, id: JobId, attempt: Attempt, partition: &str, alloc: &Alloc) -> Done {
         self.touch(id)?;
         let nodes = self.names(&alloc.nodes());
-        let kind: Option<Packed<JobSpec>> = self
-            .db
-            .prepare_cached("SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest")?
-            .query_row([id.0], |r| r.get(0))
-            .optional()?;
-        let Some(Packed(spec)) = kind else { return Ok(()) };
+        let Some(spec) = self.spec(id)? else { return Ok(()) };
         let sql = "UPDATE OR REPLACE jobs SET attempt = :attempt, state = 1, start = :time, partition = :partition, nodes = :nodes,
             num_nodes = :num_nodes, num_cpus = :num_cpus, memory_mb = :memory, left = :num_nodes, requeue = 0,
             limit_s = CASE WHEN :fixed THEN limit_s ELSE coalesce(limit_s, :limit) END,
@@ -336,6 +412,16 @@ impl Book {
         let name = first.map_or(String::new(), |n| self.name(n));
         let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
+    }
+
+    /// What a job asked for.
+    fn spec(&self, id: JobId) -> rusqlite::Result<Option<Arc<JobSpec>>> {
+        if let Some(spec) = self.recent.jobs.get(&id) {
+            return Ok(Some(Arc::clone(spec)));
+        }
+        let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
+        let found = self.db.prepare_cached(sql)?.query_row([id.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        Ok(found.map(|Packed(spec)| Arc::new(spec)))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one for each column")]
@@ -385,6 +471,16 @@ impl Book {
     }
 
     fn step_nodes_ended(&self, (job, attempt, step): (JobId, Attempt, StepNo), nodes: u32, end: &StepEnd) -> Done {
+        if end.exit.is_ok() && !end.oom && !end.lost {
+            // As a rule a step has one node and ends well: nothing of before counts.
+            let sql = "UPDATE steps SET left = 0, reason = ?4, usage = ?5, state = ?6, end = max(coalesce(end, 0), ?7)
+                WHERE job = ?1 AND attempt = ?2 AND step = ?3 AND num_nodes = 1 AND left = 1 AND state = 1";
+            let (how, _) = state_columns(JobState::Ended(EndState::Completed));
+            let values = params![job.0, attempt.0, step.0, end.note, Packed(end.usage), how, end.ended.0 as i64];
+            if self.db.prepare_cached(sql)?.execute(values)? > 0 {
+                return Ok(());
+            }
+        }
         let sql = "SELECT left, code, signal, oom, lost, reason, usage, state FROM steps WHERE job = ?1 AND attempt = ?2 AND step = ?3";
         let found = self
             .db
@@ -461,31 +557,32 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn ending(&self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
+    fn ending(&mut self, time: Time, id: JobId, outcome: &Outcome, requeue: bool) -> Done {
         self.touch(id)?;
         // What was decided first stands, but a later decision against a requeue is heard.
         let sql =
             "UPDATE jobs SET state = ?2, state_by = ?3, code = ?4, signal = ?5, reason = ?6, end = ?7, requeue = ?8,
             suspended = suspended + CASE WHEN suspended_since IS NULL THEN 0 ELSE ?7 - suspended_since END,
             suspended_since = NULL
-            WHERE id = ?1 AND latest AND (state < 100 OR (left > 0 AND requeue AND NOT ?8))";
+            WHERE id = ?1 AND latest AND (state < 100 OR (left > 0 AND requeue AND NOT ?8))
+            RETURNING requeue AND left = 0";
         let (state, by) = state_columns(JobState::Ended(outcome.state));
         let Outcome { exit, reason, .. } = outcome;
         let values = params![id.0, state, by, exit.code, exit.signal, reason, time.0 as i64, requeue];
-        self.db.prepare_cached(sql)?.execute(values)?;
-        self.requeue_perhaps(time, id)
+        self.requeue_perhaps(time, id, sql, values)
     }
 
-    fn released(&self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> Done {
-        let sql = "UPDATE jobs SET left = max(left - ?3, 0) WHERE id = ?1 AND attempt = ?2";
-        self.db.prepare_cached(sql)?.execute(params![id.0, attempt.0, nodes.len() as i64])?;
-        self.requeue_perhaps(time, id)
+    fn released(&mut self, time: Time, id: JobId, attempt: Attempt, nodes: &NodeSet) -> Done {
+        self.recent.jobs.remove(&id);
+        let sql = "UPDATE jobs SET left = max(left - ?3, 0) WHERE id = ?1 AND attempt = ?2
+            RETURNING latest AND requeue AND left = 0 AND state >= 100";
+        self.requeue_perhaps(time, id, sql, params![id.0, attempt.0, nodes.len() as i64])
     }
 
-    /// A job that no node holds any more goes back into the queue if that was decided.
-    fn requeue_perhaps(&self, time: Time, id: JobId) -> Done {
-        let sql = "SELECT 1 FROM jobs WHERE id = ?1 AND latest AND requeue AND left = 0 AND state >= 100";
-        if self.db.prepare_cached(sql)?.exists([id.0])? { self.back_to_queue(time, id) } else { Ok(()) }
+    /// A job that no node holds any more after this change goes back into the queue if that was decided.
+    fn requeue_perhaps(&self, time: Time, id: JobId, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Done {
+        let back: Option<bool> = self.db.prepare_cached(sql)?.query_row(values, |r| r.get(0)).optional()?;
+        if back == Some(true) { self.back_to_queue(time, id) } else { Ok(()) }
     }
 
     fn back_to_queue(&self, time: Time, id: JobId) -> Done {
@@ -497,17 +594,14 @@ impl Book {
         self.db.prepare_cached(sql)?.execute([id.0]).map(drop)
     }
 
-    fn tasks_ended(&self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> Done {
-        let sql = "SELECT pending FROM arrays WHERE id = ?1";
-        let found =
-            self.db.prepare_cached(sql)?.query_row([array.0], |r| r.get::<_, Packed<IndexSet>>(0)).optional()?;
-        let Some(Packed(pending)) = found else { return Ok(()) };
-        let ended = pending.intersection(tasks);
+    fn tasks_ended(&mut self, number: u64, time: Time, array: JobId, tasks: &IndexSet, outcome: &Outcome) -> Done {
+        let Some(at_hand) = self.array(array)?.filter(|at_hand| at_hand.id == array) else { return Ok(()) };
+        let ended = at_hand.pending.intersection(tasks);
         if ended.is_empty() {
             return Ok(());
         }
-        let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
-        self.db.prepare_cached(sql)?.execute(params![array.0, Packed(pending.difference(&ended))])?;
+        at_hand.pending = at_hand.pending.difference(&ended);
+        at_hand.written = false;
         let (state, by) = state_columns(JobState::Ended(outcome.state));
         let Outcome { exit, reason, .. } = outcome;
         // One record may end several sets of one array's tasks.
@@ -518,7 +612,9 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn updated(&self, id: JobId, change: &JobChange, whole: bool) -> Done {
+    fn updated(&mut self, id: JobId, change: &JobChange, whole: bool) -> Done {
+        self.recent.jobs.remove(&id);
+        self.close_array()?;
         let (limit_sql, spec_sql) =
             if whole {
                 (
@@ -543,7 +639,7 @@ impl Book {
     }
 
     /// What was submitted held may start from now on, or from its begin time.
-    fn unheld(&self, time: Time, id: JobId, whole: bool) -> Done {
+    fn unheld(&mut self, time: Time, id: JobId, whole: bool) -> Done {
         let (spec_sql, sql): (_, &[_]) = if whole {
             (
                 "SELECT s.body FROM arrays a JOIN specs s ON s.id = a.spec WHERE a.id = ?1",

@@ -145,7 +145,8 @@ mod tests {
     use super::{Blob, Blobs, Desk, Digest, Down, DownFrame, Downward, Place, Put, Sealed};
 
     fn start(script: Digest) -> Downward {
-        let facts = JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }, ..JobFacts::default() };
+        let facts =
+            JobFacts { spec: JobSpec { script: Some(script), ..JobSpec::default() }.into(), ..JobFacts::default() };
         let messages = vec![Down::StartJob { facts: std::sync::Arc::new(facts), batch: Some(BatchStart::default()) }];
         let parcel = Sealed::new(Parcel { messages, blobs: Vec::new() });
         Downward::Put(Put { epoch: Epoch(1), seq: 1, to: NodeSet::new(), asks: Vec::new(), parcel })

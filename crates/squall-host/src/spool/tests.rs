@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use squall_model::id::{Attempt, Epoch, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Digest, ExitCode, JobAttempt, Owner, Usage};
@@ -39,7 +40,7 @@ fn launch(job: u32, step: StepNo) -> StepLaunch {
         key,
         facts: JobFacts {
             key: StepKey { step: StepNo::BATCH, ..key },
-            owner: Owner { uid: rustix::process::geteuid().as_raw(), ..Owner::default() },
+            owner: Owner { uid: rustix::process::geteuid().as_raw(), ..Owner::default() }.into(),
             nodes: ["n1"].into_iter().collect(),
             ids: NodeSet::one(NodeId(0)),
             ..JobFacts::default()
@@ -229,7 +230,7 @@ fn folders_are_written_over_and_nothing_of_the_step_before_shows() {
     let spool = Spool::open(&scratch.0).unwrap();
     let named = |job, script: &[u8]| {
         let mut launch = launch(job, StepNo::BATCH);
-        launch.facts.spec.script = Some(Digest::of(script));
+        Arc::make_mut(&mut launch.facts.spec).script = Some(Digest::of(script));
         launch
     };
     let inode = |launch: &StepLaunch, name| std::fs::metadata(spool.step(launch.key).join(name)).unwrap().ino();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use squall_host::spool::{RESULT_BYTES, file};
@@ -11,7 +12,7 @@ use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
-use super::testing::launch;
+use super::testing::{launch, spec};
 use super::{Peer, Step, Test, batch, code, lives, signal};
 
 pub(crate) const TESTS: [Test; 14] = [
@@ -52,7 +53,7 @@ pub(crate) const TESTS: [Test; 14] = [
 fn a_script_runs_and_its_end_is_written_before_it_is_told() {
     let script = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\necho out $MINE $SLURM_JOB_ID $SLURM_PROCID $1\necho err >&2\npwd\numask\n\
         [ $SLURM_TASK_PID = $$ ] && echo pid\nexit 3\n";
-    let mut step = batch(script, |l| l.facts.spec.args = vec!["an arg".into()]);
+    let mut step = batch(script, |l| spec(l).args = vec!["an arg".into()]);
     let mut node = step.connect();
     assert!(matches!(node.receive(), Some(Hello { role: Role::Step, .. })));
     fs::write(step.dir.join("go"), "").unwrap();
@@ -91,10 +92,10 @@ fn started_by_root_it_is_the_user_in_all_it_does() {
         grep -h ^Cap[IPE] /proc/self/status | tr -d '\\t'\nstat -c %u /proc/$PPID/mem; cat /etc/shadow\n";
     let mut step = Step::start(|dir| {
         let mut launch = launch(Program::Batch, dir);
-        launch.facts.owner.uid = 65534;
-        launch.facts.owner.gid = 65533;
-        launch.facts.owner.groups = vec![65532, 65533];
-        launch.facts.spec.stdout = Some("made/by/user".into());
+        let owner = Arc::make_mut(&mut launch.facts.owner);
+        (owner.uid, owner.gid) = (65534, 65533);
+        owner.groups = vec![65532, 65533];
+        spec(&mut launch).stdout = Some("made/by/user".into());
         std::os::unix::fs::chown(dir, Some(65534), Some(65533)).unwrap();
         (launch, script.to_owned())
     });
@@ -129,7 +130,7 @@ fn what_forks_twice_and_ignores_term_is_gone_at_the_end() {
 
 fn an_ended_job_says_why_and_dies_though_it_ignores_term() {
     let script = "#!/bin/sh\ntrap 'echo term' TERM\necho ready > ready\nwhile :; do sleep 0.05; done\n";
-    let mut step = batch(script, |l| l.facts.spec.stderr = Some("%j.err".into()));
+    let mut step = batch(script, |l| spec(l).stderr = Some("%j.err".into()));
     let mut node = step.connect();
     assert_eq!(step.line("ready"), "ready");
     node.send(&ToStepd::End { kill_wait_s: 1, why: EndReason::TimeLimit });
@@ -158,12 +159,12 @@ fn signals_reach_the_script_or_all_of_it() {
 fn output_files_are_made_where_they_are_wanted_or_the_job_fails_with_53() {
     let script = "#!/bin/sh\necho out; echo err >&2\n";
     let mut step = batch(script, |l| {
-        l.facts.spec.stdout = Some("log/%j/%x".into());
-        l.facts.spec.stderr = Some("log/%j/%x".into());
+        spec(l).stdout = Some("log/%j/%x".into());
+        spec(l).stderr = Some("log/%j/%x".into());
     });
     assert_eq!(step.end().exit, code(0));
     assert_eq!(step.text("log/12/trial"), "out\nerr\n");
-    let mut step = batch(script, |l| l.facts.spec.stdout = Some("/dev/null/x".into()));
+    let mut step = batch(script, |l| spec(l).stdout = Some("/dev/null/x".into()));
     let end = step.end();
     assert_eq!(end.exit, signal(53));
     assert_eq!(end.note.as_deref(), Some("Could not open stdout file /dev/null/x: Not a directory"));
@@ -178,7 +179,7 @@ fn a_restarted_job_goes_on_in_its_output() {
             fs::write(dir.join("slurm-12.out"), "old\n").unwrap();
             let mut launch = launch(Program::Batch, dir);
             launch.facts.restarts = restarts;
-            launch.facts.spec.append = append;
+            spec(&mut launch).append = append;
             (launch, "#!/bin/sh\necho new\n".to_owned())
         });
         step.end();
@@ -197,8 +198,8 @@ fn what_cannot_be_executed_exits_as_slurm_says() {
 
 fn a_missing_work_dir_is_said_and_replaced() {
     let mut step = batch("#!/bin/sh\npwd\n", |l| {
-        l.facts.spec.stdout = Some(format!("{}/out", l.facts.spec.work_dir));
-        l.facts.spec.work_dir = "/nonexistent".into();
+        spec(l).stdout = Some(format!("{}/out", l.facts.spec.work_dir));
+        spec(l).work_dir = "/nonexistent".into();
     });
     assert_eq!(step.end().exit, code(0));
     let note = "couldn't chdir to `/nonexistent': No such file or directory: going to /tmp instead";

@@ -1,6 +1,7 @@
 //! Launches for tests.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{JobSpec, Owner};
@@ -23,8 +24,8 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
         JobSpec { name: "trial".into(), work_dir: dir.to_str().unwrap().into(), umask: 0o022, ..JobSpec::default() };
     let facts = JobFacts {
         key,
-        owner,
-        spec,
+        owner: owner.into(),
+        spec: spec.into(),
         partition: "debug".into(),
         account: "root".into(),
         qos: "normal".into(),
@@ -52,4 +53,9 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
         kill_wait_s: 30,
         ..StepLaunch::default()
     }
+}
+
+/// What its job asked for, to be changed.
+pub(crate) fn spec(launch: &mut StepLaunch) -> &mut JobSpec {
+    Arc::make_mut(&mut launch.facts.spec)
 }

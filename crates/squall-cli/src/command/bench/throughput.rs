@@ -30,6 +30,9 @@ struct Rate {
 }
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    if let Some(nodes) = options.emulated {
+        return super::emulated::run(options, nodes);
+    }
     let jobs = options.jobs.unwrap_or(JOBS);
     let clients = options.clients.unwrap_or(CLIENTS);
     let slots = options.slots.unwrap_or(SLOTS_PER_CORE * spawn::cores() as u32);

@@ -184,14 +184,16 @@ pub(super) fn send_starts(c: &mut Controller) {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
         let Some(run) = job.run() else { continue };
         let mut nodes = run.left.clone();
-        let Some(facts) = facts::facts(&c.state, id) else { continue };
+        let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
         // The script goes to its own node only.
         if let Some(first) = batch_node(job) {
             nodes.remove(first);
-            let message = start_message(c, &facts, id, first);
+            let message = start_message(c, Arc::clone(&facts), id, first);
             c.links.extend(first, message);
         }
-        c.links.put(&nodes, Down::StartJob { facts: Arc::new(facts), batch: None });
+        if !nodes.is_empty() {
+            c.links.put(&nodes, Down::StartJob { facts, batch: None });
+        }
     }
 }
 
@@ -201,13 +203,13 @@ fn batch_node(job: &Job) -> Option<NodeId> {
 }
 
 /// What a node is told of a job that holds it: `StartJob`, with the script for its first node.
-pub(crate) fn start_message(c: &Controller, facts: &JobFacts, id: JobId, node: NodeId) -> Option<Down> {
+pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, node: NodeId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let run = job.run()?;
     let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
     let kill_wait_s = c.state.config.kill_wait_s;
     let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s });
-    Some(Down::StartJob { facts: Arc::new(facts.clone()), batch })
+    Some(Down::StartJob { facts, batch })
 }
 
 /// Tells the nodes of jobs whose end was decided in this turn.

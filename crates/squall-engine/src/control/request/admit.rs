@@ -224,11 +224,6 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
 
 /// What no node has by itself is refused; more nodes or tasks than there are only wait.
 fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<(), Refusal> {
-    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
-    let known: Vec<&Node> = nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0).collect();
-    if known.is_empty() {
-        return Ok(());
-    }
     let task_cpus = if need.overcommit { 1 } else { need.cpus_per_task.unwrap_or(1) };
     let tasks = need.ntasks_per_node.unwrap_or(1);
     let cpus = task_cpus.saturating_mul(if need.overcommit { 1 } else { tasks }).max(need.cpus_min.unwrap_or(1));
@@ -237,16 +232,28 @@ fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<()
         Memory::PerNodeMb(mb) => mb,
         Memory::PerCpuMb(mb) => mb.saturating_mul(u64::from(cpus)),
     };
-    if known.iter().all(|node| node.hardware.memory_mb < memory_mb) {
-        return Err(Refusal::NodeConfigNotAvailable("memory".to_owned()));
+    let has_memory = |node: &Node| node.hardware.memory_mb >= memory_mb;
+    let has_cpus = |node: &Node| node.hardware.cpus >= cpus;
+    let has_disk = |node: &Node| node.hardware.tmp_disk_mb >= need.tmp_disk_mb;
+    let mut known = known_nodes(state, partitions).peekable();
+    // As a rule the first node will do.
+    if known.peek().is_none() || known.any(|node| has_memory(node) && has_cpus(node) && has_disk(node)) {
+        return Ok(());
     }
-    if known.iter().all(|node| node.hardware.cpus < cpus) {
-        return Err(Refusal::NodeConfigNotAvailable("CPUs".to_owned()));
-    }
-    if known.iter().all(|node| node.hardware.tmp_disk_mb < need.tmp_disk_mb) {
-        return Err(Refusal::NodeConfigNotAvailable("tmp disk".to_owned()));
-    }
-    Ok(())
+    let any = |has: &dyn Fn(&Node) -> bool| known_nodes(state, partitions).any(has);
+    let lacking = match () {
+        () if !any(&has_memory) => "memory",
+        () if !any(&has_cpus) => "CPUs",
+        () if !any(&has_disk) => "tmp disk",
+        () => "CPUs, memory and tmp disk on one node",
+    };
+    Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
+}
+
+/// The nodes of partitions of which it is known what they have.
+fn known_nodes<'a>(state: &'a State, partitions: &'a [&Partition]) -> impl Iterator<Item = &'a Node> {
+    let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
+    nodes.filter_map(|id| state.node(id)).filter(|node| node.hardware.cpus > 0)
 }
 
 fn array(state: &State, spec: &JobSpec) -> Result<(), Refusal> {

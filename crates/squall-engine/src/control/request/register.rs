@@ -1,6 +1,7 @@
 //! A node registers: it and the controller compare what each believes to run there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use squall_model::event::Event;
 use squall_model::hostlist::is_name;
@@ -93,7 +94,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
                 let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
                 if !known.contains(&attempt) || (runs && !said.steps.contains(&script)) {
                     let facts = facts::facts(&c.state, job);
-                    let message = facts.and_then(|facts| work::start_message(c, &facts, job, id));
+                    let message = facts.and_then(|facts| work::start_message(c, Arc::new(facts), job, id));
                     c.links.extend(id, message);
                     c.todo.starting.retain(|starting| *starting != job);
                 }

@@ -1,0 +1,125 @@
+//! `bench throughput --emulated`: durable jobs that do nothing on emulated nodes: what the controller itself can do, and
+//! whether it is as fast at the end of a long run as at its beginning.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use squall_model::wire::client::{Answer, Request};
+
+use super::cluster::{Cluster, submission};
+use super::{Finding, Options};
+use crate::client::unexpected;
+
+const JOBS: u64 = 1_000_000;
+const CLIENTS: u64 = 2;
+/// Submissions of one client that wait for their acknowledgements.
+const UNDER_WAY: usize = 256;
+/// How often the controller is asked how far it is.
+const POLL: Duration = Duration::from_millis(20);
+/// Longest time without the end of a job.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
+    let jobs = options.jobs.unwrap_or(JOBS).max(10);
+    let clients = options.clients.map_or(CLIENTS, |clients| clients.max(1) as u64);
+    let cluster = Cluster::rack(nodes, "")?;
+    let mut watch = cluster.client()?;
+    Cluster::wait_for(&mut watch, nodes)?;
+    let start = Instant::now();
+    let (submitted, ended) = std::thread::scope(|scope| {
+        let cluster = &cluster;
+        let threads: Vec<_> = (0..clients)
+            .map(|client| scope.spawn(move || submit(cluster, (client..jobs).step_by(clients as usize))))
+            .collect();
+        let ended = until_all_ended(cluster, jobs, start);
+        for thread in threads {
+            thread.join().map_err(|_| "a client panicked".to_owned())??;
+        }
+        Ok::<_, String>((start.elapsed().as_secs_f64(), ended?))
+    })?;
+    let diag = Cluster::diag(&mut watch)?;
+    let (controller, rack) = cluster.cpu();
+    let seconds = ended.last().map_or(submitted, |(at, _)| *at);
+    let when = |count: u64| reached(&ended, count);
+    let (first, last) = (when(jobs / 10), seconds - when(jobs - jobs / 10));
+    let each = |time: Duration| super::round(time.as_secs_f64() * 1e6 / jobs as f64);
+    let messages: u64 = diag.messages.iter().map(|(_, count, _)| count).sum();
+    let fields = vec![
+        ("jobs", json!(jobs)),
+        ("nodes", json!(nodes)),
+        ("clients", json!(clients)),
+        ("seconds", json!(super::round(seconds))),
+        ("first_tenth_per_s", json!((jobs as f64 / 10.0 / first).round())),
+        ("last_tenth_per_s", json!((jobs as f64 / 10.0 / last).round())),
+        ("last_of_first_tenth", json!(super::round(first / last))),
+        ("controller_us_per_job", json!(each(controller))),
+        ("rack_us_per_job", json!(each(rack))),
+        ("messages_per_job", json!(super::round(messages as f64 / jobs as f64))),
+        ("journal_flushes", json!(diag.journal_flushes)),
+    ];
+    Ok(Finding {
+        bench: "throughput",
+        figure: jobs as f64 / seconds,
+        unit: "durable no-op jobs/s",
+        limit: None,
+        fields,
+    })
+}
+
+/// Submits jobs one after another, and takes the acknowledgements as they come.
+fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<(), String> {
+    let mut client = cluster.client()?;
+    let mut under_way = VecDeque::new();
+    for number in numbers {
+        if under_way.len() == UNDER_WAY {
+            acknowledged(&mut client, &mut under_way)?;
+        }
+        client.send(&submission(number, false)).map_err(|e| e.to_string())?;
+        under_way.push_back(number);
+    }
+    while !under_way.is_empty() {
+        acknowledged(&mut client, &mut under_way)?;
+    }
+    Ok(())
+}
+
+fn acknowledged(client: &mut crate::client::Client, under_way: &mut VecDeque<u64>) -> Result<(), String> {
+    under_way.pop_front();
+    match client.receive().map_err(|e| e.to_string())? {
+        Answer::Submitted { .. } => Ok(()),
+        _ => Err(unexpected().to_string()),
+    }
+}
+
+/// How many jobs had ended when, in seconds since the start.
+fn until_all_ended(cluster: &Cluster, jobs: u64, start: Instant) -> Result<Vec<(f64, u64)>, String> {
+    let mut watch = cluster.client()?;
+    let (mut seen, mut news) = (vec![(0.0, 0)], Instant::now());
+    loop {
+        let Answer::Diag(diag) = watch.ask(&Request::Diag { reset: false }).map_err(|e| e.to_string())? else {
+            return Err(unexpected().to_string());
+        };
+        if diag.jobs_failed + diag.jobs_canceled > 0 {
+            return Err(format!("{} jobs failed", diag.jobs_failed + diag.jobs_canceled));
+        }
+        if seen.last().is_none_or(|(_, count)| *count < diag.jobs_completed) {
+            seen.push((start.elapsed().as_secs_f64(), diag.jobs_completed));
+            news = Instant::now();
+        }
+        if diag.jobs_completed >= jobs {
+            return Ok(seen);
+        }
+        if news.elapsed() > PATIENCE {
+            return Err(format!("only {} of {jobs} jobs have ended, none for {PATIENCE:?}", diag.jobs_completed));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// When so many had ended: on the line between the two looks around it.
+fn reached(seen: &[(f64, u64)], count: u64) -> f64 {
+    let after = seen.partition_point(|(_, ended)| *ended < count).clamp(1, seen.len() - 1);
+    let ((t0, n0), (t1, n1)) = (seen[after - 1], seen[after]);
+    t0 + (t1 - t0) * (count.saturating_sub(n0)) as f64 / (n1 - n0).max(1) as f64
+}
