@@ -46,7 +46,10 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
     facts.tasks = tasks_by_node(job, &facts.cpus);
     // Whether it was asked for or not: nodes start those with care that may be stopped at any moment.
-    facts.spec.need.oversubscribe = state.gang.contains_key(&id);
+    let shares = state.gang.contains_key(&id);
+    if facts.spec.need.oversubscribe != shares {
+        Arc::make_mut(&mut facts.spec).need.oversubscribe = shares;
+    }
     Some(facts)
 }
 
