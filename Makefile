@@ -4,7 +4,7 @@ SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
 
-.PHONY: help build demo test check sim crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched deny clean
+.PHONY: help build demo test check sim path crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -15,7 +15,7 @@ build: ## the release binary, target/release/squall
 demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, sacct
 	scripts/demo $(SQUALL)
 
-test: check build sim ## everything that must hold: lints, unit, property and end-to-end tests, crashes (scaled), simulator
+test: check build sim path ## everything that must hold: lints, unit, property and end-to-end tests, crashes (scaled), simulator
 	cargo test --locked --workspace
 
 check: ## formatting, lints, the house's walls
@@ -25,6 +25,9 @@ check: ## formatting, lints, the house's walls
 sim: build ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs
 	$(SQUALL) sim --seeds $(SEEDS) --nodes 64 --hours 1
 	$(SQUALL) sim --mutations
+
+path: build ## instructions of the controller for a one-core job (wants valgrind): no more than bench/path.max
+	bench/path $(SQUALL)
 
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; and on a full disk
 	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
