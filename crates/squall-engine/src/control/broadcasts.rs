@@ -290,6 +290,9 @@ pub(crate) fn answered(
             }
             let is_long = one.rounds == 0 && one.size > u64::from(CHUNK_BYTES);
             one.way = is_long.then(|| cast::way(air, now, &one.receivers, one.turn)).flatten();
+            if one.way.is_some() {
+                one.cascade = None;
+            }
             let first = if one.way.is_some() { cast::window(0) } else { CHUNK_WINDOW_BYTES };
             want(one, caller, first, out);
         }

@@ -92,7 +92,17 @@ impl Judge {
             order.after.iter().map(|&(kind, other)| (self.holds(kind, other, file.index, clients), kind, other));
         let bad: Vec<_> = terms.clone().filter(|(holds, ..)| !holds).collect();
         let fine = if order.any { bad.len() < order.after.len() || order.after.is_empty() } else { bad.is_empty() };
-        (!fine).then(|| format!("{:?} of order {} does not hold", bad[0].1, bad[0].2))
+        (!fine).then(|| format!("{:?} of order {} does not hold ({})", bad[0].1, bad[0].2, self.fates(bad[0].2)))
+    }
+
+    /// What has become of the jobs of an order, as far as one line goes.
+    fn fates(&self, order: usize) -> String {
+        let Some(&first) = self.ids.get(&order) else { return "never acknowledged".to_owned() };
+        let fates = self.files.range(first..).take(3).map(|(id, file)| {
+            let state = file.outcome.as_ref().map(|outcome| outcome.state);
+            format!("job {id}: {:?} {state:?}, truly {:?}, {} live", file.phase, file.truth, file.live)
+        });
+        fates.collect::<Vec<_>>().join("; ")
     }
 
     fn holds(&self, kind: DependencyKind, other: usize, index: Option<u32>, clients: &Clients) -> bool {
@@ -110,11 +120,11 @@ impl Judge {
         match kind {
             DependencyKind::After => all_seen && files().all(|f| f.runs > 0 || f.attempt > 0 || over(f)),
             DependencyKind::AfterAny => all_seen && files().all(over),
-            DependencyKind::AfterOk => all_seen && skipped == 0 && files().all(|f| over(f) && did_well(f)),
+            DependencyKind::AfterOk => all_seen && skipped == 0 && files().all(|f| over(f) && did_well(order, f)),
             DependencyKind::AfterNotOk => {
-                all_seen && files().all(over) && (skipped > 0 || files().any(|f| !did_well(f)))
+                all_seen && files().all(over) && (skipped > 0 || files().any(|f| !did_well(order, f)))
             }
-            DependencyKind::AfterCorr => files().any(|f| f.index == index && over(f) && did_well(f)),
+            DependencyKind::AfterCorr => files().any(|f| f.index == index && over(f) && did_well(order, f)),
             DependencyKind::AfterBurstBuffer | DependencyKind::Singleton => true,
         }
     }
@@ -262,9 +272,10 @@ impl Judge {
 }
 
 /// Its processes say so; of those that nobody saw, the controller may say what it wants.
-fn did_well(file: &JobFile) -> bool {
+fn did_well(order: &Order, file: &JobFile) -> bool {
     let told = file.outcome.as_ref().is_some_and(|o| o.state == EndState::Completed);
-    told && (file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
+    // How an allocation ends is what its client says, whatever became of its steps.
+    told && (order.kind != JobKind::Batch || file.truth.is_none_or(ExitCode::is_ok) || file.unseen)
 }
 
 /// Whose launch it is.
