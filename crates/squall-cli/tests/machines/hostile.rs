@@ -12,14 +12,14 @@ use crate::site::Site;
 
 #[test]
 fn strangers_learn_nothing_and_change_nothing() {
-    let mut site = Site::start("hostile", "", "n[2-4]");
+    let mut site = Site::start("hostile", "", "hidden[2-4]");
     tokens(&site);
     let heard = replay(&mut site);
     // It gets the answer to the handshake, which only the true caller can read, and no more.
     assert!(heard <= 2 + 48, "{heard} bytes");
     nonsense(&site);
     names_and_keys(&mut site);
-    let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", "true"]);
+    let job = site.ok(&["sbatch", "--parsable", "-w", "hidden2", "-o", "/dev/null", "--wrap", "true"]);
     assert_eq!(site.end_of(&job), "COMPLETED|0:0");
     site.stop();
 }
@@ -33,18 +33,18 @@ fn run(site: &Site, machine: &str, args: &[String]) -> String {
 
 /// A token is for one node, and of this cluster.
 fn tokens(site: &Site) {
-    let args = site.invitation("n3");
+    let args = site.invitation("hidden3");
     let token = args.last().unwrap().clone();
     let mut wrong = args.clone();
     *wrong.last_mut().unwrap() = format!("{}{}", &token[..64], "0".repeat(32));
-    assert!(run(site, "w1", &wrong).contains("the token does not hold for node n3"));
+    assert!(run(site, "w1", &wrong).contains("the token does not hold for node hidden3"));
     let mut other = args.clone();
-    "n4".clone_into(&mut other[4]);
-    assert!(run(site, "w2", &other).contains("the token does not hold for node n4"), "{other:?}");
+    "hidden4".clone_into(&mut other[4]);
+    assert!(run(site, "w2", &other).contains("the token does not hold for node hidden4"), "{other:?}");
     // Another controller's key: this one does not answer.
     let mut elsewhere = args;
     *elsewhere.last_mut().unwrap() = format!("{}{}", "2".repeat(64), &token[64..]);
-    assert!(run(site, "w3", &elsewhere).contains("cannot join as node n3"));
+    assert!(run(site, "w3", &elsewhere).contains("cannot join as node hidden3"));
     let mode = |path: &str| fs::metadata(site.path(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("head/keys"), mode("head/keys/controller")), (0o700, 0o600));
 }
@@ -82,15 +82,16 @@ fn replay(site: &mut Site) -> usize {
             });
         }
     });
-    let mut args = site.invitation("n2");
+    let mut args = site.invitation("hidden2");
     args[2] = address.to_string();
-    site.spawn("n2", &args.iter().map(String::as_str).collect::<Vec<_>>());
-    site.until_up(&["n2"]);
+    site.spawn("hidden2", &args.iter().map(String::as_str).collect::<Vec<_>>());
+    site.until_up(&["hidden2"]);
     let conversations = said.lock().unwrap().clone();
     assert!(conversations.len() >= 2, "it joined, and is in the tree");
     let mut heard = 0;
     for bytes in conversations {
-        assert!(!bytes.windows(2).any(|word| word == b"n2") || bytes.len() > 1000, "its name can be read");
+        // A name so long that no cipher says it by chance.
+        assert!(!bytes.windows(7).any(|word| word == b"hidden2"), "its name can be read");
         let mut stream = TcpStream::connect(&site.controller).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.write_all(&bytes).unwrap();
@@ -123,28 +124,31 @@ fn nonsense(site: &Site) {
 
 /// A machine's key is its name's and no other's.
 fn names_and_keys(site: &mut Site) {
-    site.kill("n2");
+    site.kill("hidden2");
     let copy = |to: &str| {
         let target = site.path(to);
-        assert!(std::process::Command::new("cp").args(["-r", &site.path("n2"), &target]).status().unwrap().success());
+        assert!(
+            std::process::Command::new("cp").args(["-r", &site.path("hidden2"), &target]).status().unwrap().success()
+        );
         Path::new(&target).join("keys")
     };
     // Under another's name.
-    let keys = copy("n3-thief");
+    let keys = copy("hidden3-thief");
     let joined = fs::read_to_string(keys.join("joined")).unwrap();
-    fs::write(keys.join("joined"), joined.replacen("n2", "n3", 1)).unwrap();
-    let said = site.join_again("n3-thief");
-    assert!(said.contains("does not know this machine as node n3"), "{said}");
+    fs::write(keys.join("joined"), joined.replacen("hidden2", "hidden3", 1)).unwrap();
+    let said = site.join_again("hidden3-thief");
+    assert!(said.contains("does not know this machine as node hidden3"), "{said}");
     // With a key of its own.
-    let keys = copy("n2-fake");
+    let keys = copy("hidden2-fake");
     fs::remove_file(keys.join("own")).unwrap();
-    let said = site.join_again("n2-fake");
-    assert!(said.contains("does not know this machine as node n2"), "{said}");
+    let said = site.join_again("hidden2-fake");
+    assert!(said.contains("does not know this machine as node hidden2"), "{said}");
     // Called by a key that is not the controller's: nobody answers, and what it was told before does not help.
-    let keys = copy("n2-lured");
+    let keys = copy("hidden2-lured");
     let key = joined.split_whitespace().nth(2).unwrap();
     fs::write(keys.join("joined"), joined.replace(key, &"2".repeat(64))).unwrap();
-    let mut child = site.command("n2-lured", &["node", "n2"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child =
+        site.command("hidden2-lured", &["node", "hidden2"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut log = child.stderr.take().unwrap();
     let (mut said, mut bytes) = (String::new(), [0; 512]);
     while !said.contains("no way to the controller yet") {
@@ -154,6 +158,6 @@ fn names_and_keys(site: &mut Site) {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    site.resume("n2");
-    site.until_up(&["n2"]);
+    site.resume("hidden2");
+    site.until_up(&["hidden2"]);
 }
