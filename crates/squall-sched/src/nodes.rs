@@ -188,6 +188,7 @@ impl<V: View> Nodes<'_, V> {
             if walk.may_fit(request) {
                 if skip == 0 {
                     scratch.window = (time, time + span);
+                    scratch.times += 1;
                     if let Ok(request) = unbarred(view, partition, job, (at, time))
                         && let Some(given) = place(view, scratch, &request, partition.nodes, Condition::Then)
                     {

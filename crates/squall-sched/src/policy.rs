@@ -188,6 +188,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
             return true;
         }
         self.plan.looked_at += 1;
+        self.plan.behind += u64::from(blocked);
         for _ in 0..job.copies {
             let started = job.group.map(|group| self.groups.get(&group.id).copied().unwrap_or_default());
             if job.group.zip(started).is_some_and(|(group, started)| started >= group.room) {
@@ -196,13 +197,17 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
             if blocked || !self.owed.is_empty() {
                 let could = self.room.could(job, partition);
                 if could {
+                    self.plan.tried += u64::from(blocked);
                     self.pay();
                 } else if blocked {
                     return false;
                 }
             }
             match self.room.start(job, partition) {
-                Ok(given) => self.plan.starts.push(Start { item: job.item, partition, given }),
+                Ok(given) => {
+                    self.plan.backfilled += u64::from(blocked);
+                    self.plan.starts.push(Start { item: job.item, partition, given });
+                }
                 Err(Blocked::Busy) => return false,
                 Err(Blocked::Never(reason)) => {
                     self.plan.skips.push(Skip { item: job.item, partition, reason });

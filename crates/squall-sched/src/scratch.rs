@@ -45,6 +45,8 @@ pub struct Scratch {
     later: BTreeMap<NodeId, NodeGres>,
     /// Generic resources that are kept: from when, until when, which.
     kept_gres: Vec<(Time, Time, Grant)>,
+    /// How many times were looked at to keep room for somebody.
+    pub(crate) times: u64,
     /// What choices by topology keep.
     pub(crate) network: Memory,
     /// Nodes of jobs with links of their own, those that this plan starts included.
@@ -86,6 +88,11 @@ struct Hold {
 }
 
 impl Scratch {
+    /// At how many times the last pass looked for room to keep.
+    pub fn times(&self) -> u64 {
+        self.times
+    }
+
     pub(crate) fn reset(&mut self, view: &impl View, now: Time) {
         self.taken.clear();
         self.placed.clear();
@@ -101,6 +108,7 @@ impl Scratch {
         self.licenses.clear();
         self.gres.clear();
         self.kept_gres.clear();
+        self.times = 0;
         self.roomiest = None;
         self.forget_gains();
     }

@@ -247,6 +247,12 @@ pub struct Plan<G = Given> {
     pub evictions: Vec<Eviction>,
     /// How many jobs were looked at.
     pub looked_at: u64,
+    /// How many of these behind one that waits.
+    pub behind: u64,
+    /// For how many of those there was room beside what runs.
+    pub tried: u64,
+    /// How many of those started.
+    pub backfilled: u64,
 }
 
 impl<G> Default for Plan<G> {
@@ -258,6 +264,9 @@ impl<G> Default for Plan<G> {
             skips: Vec::new(),
             evictions: Vec::new(),
             looked_at: 0,
+            behind: 0,
+            tried: 0,
+            backfilled: 0,
         }
     }
 }

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value as Json, json};
 use squall_model::gang::TimeSlice;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Diag, FabricCounts, GangCounts};
+use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
@@ -107,9 +108,7 @@ fn sort(diag: &mut Diag, by_id: bool, by_time: bool, by_average: bool) {
 
 fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
     const LINE: &str = "*******************************************************\n";
-    let date = |time: squall_model::time::Time| {
-        format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
-    };
+    let date = |time: Time| date(clock, time);
     let mut out = String::new();
     out.push_str(LINE);
     line(&mut out, format_args!("sdiag output at {}", date(diag.now)));
@@ -130,7 +129,7 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
     line(&mut out, format_args!("Jobs pending:   {}", diag.jobs_pending));
     line(&mut out, format_args!("Jobs running:   {}", diag.jobs_running));
     schedule(&mut out, diag);
-    backfill(&mut out);
+    backfill(&mut out, &diag.backfill, clock);
     journal(&mut out, diag);
     fabric(&mut out, &diag.fabric);
     gang(&mut out, &diag.gang);
@@ -150,6 +149,11 @@ fn text(diag: &Diag, clock: &Clock, name: &dyn Fn(u32) -> String) -> String {
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = writeln!(out, "{text}");
+}
+
+/// `Sun Nov 22 00:59:41 2026 (1795309181)`.
+fn date(clock: &Clock, time: Time) -> String {
+    format!("{} ({})", clock.local(time).strftime("%a %b %d %H:%M:%S %Y"), time.secs())
 }
 
 /// Minutes that the counters cover.
@@ -172,22 +176,34 @@ fn schedule(out: &mut String, diag: &Diag) {
     line(out, format_args!("\tLast queue length: {}", diag.queue_length));
 }
 
-/// There is no backfill scheduler of its own; the lines are there for those who read them.
-fn backfill(out: &mut String) {
-    out.push_str(
-        "\nBackfilling stats\n\
-         \tTotal backfilled jobs (since last slurm start): 0\n\
-         \tTotal backfilled jobs (since last stats cycle start): 0\n\
-         \tTotal backfilled heterogeneous job components: 0\n\
-         \tTotal cycles: 0\n\
-         \tLast cycle when: N/A\n\
-         \tLast cycle: 0\n\
-         \tMax cycle:  0\n\
-         \tLast depth cycle: 0\n\
-         \tLast depth cycle (try sched): 0\n\
-         \tLast queue length: 0\n\
-         \tLast table size: 0\n",
-    );
+/// Who passed those that wait. There is no scheduler of its own for that: these are the passes in which somebody waited.
+fn backfill(out: &mut String, counts: &BackfillCounts, clock: &Clock) {
+    out.push_str("\nBackfilling stats\n");
+    line(out, format_args!("\tTotal backfilled jobs (since last slurm start): {}", counts.jobs_ever));
+    line(out, format_args!("\tTotal backfilled jobs (since last stats cycle start): {}", counts.jobs));
+    line(out, format_args!("\tTotal backfilled heterogeneous job components: 0"));
+    line(out, format_args!("\tTotal cycles: {}", counts.cycles));
+    let last = counts.last.map_or_else(|| "N/A".to_owned(), |time| date(clock, time));
+    line(out, format_args!("\tLast cycle when: {last}"));
+    line(out, format_args!("\tLast cycle: {}", counts.last_us));
+    line(out, format_args!("\tMax cycle:  {}", counts.max_us));
+    let mean = |total: u64| average(total, counts.cycles);
+    let some = counts.cycles > 0;
+    if some {
+        line(out, format_args!("\tMean cycle: {}", mean(counts.total_us)));
+        line(out, format_args!("\tDepth Mean: {}", mean(counts.depth.1)));
+        line(out, format_args!("\tDepth Mean (try depth): {}", mean(counts.tried.1)));
+    }
+    line(out, format_args!("\tLast depth cycle: {}", counts.depth.0));
+    line(out, format_args!("\tLast depth cycle (try sched): {}", counts.tried.0));
+    line(out, format_args!("\tLast queue length: {}", counts.queue.0));
+    if some {
+        line(out, format_args!("\tQueue length mean: {}", mean(counts.queue.1)));
+    }
+    line(out, format_args!("\tLast table size: {}", counts.times.0));
+    if some {
+        line(out, format_args!("\tMean table size: {}", mean(counts.times.1)));
+    }
 }
 
 fn journal(out: &mut String, diag: &Diag) {
@@ -263,7 +279,7 @@ fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
             })
         })
         .collect();
-    json!({
+    let mut all = json!({
         "parts_packed": 1,
         "req_time": diag.now.secs(),
         "req_time_start": diag.since.secs(),
@@ -290,21 +306,41 @@ fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
         "jobs_pending": diag.jobs_pending,
         "jobs_running": diag.jobs_running,
         "job_states_ts": diag.now.secs(),
-        "bf_active": false,
-        "bf_backfilled_jobs": 0,
-        "bf_last_backfilled_jobs": 0,
-        "bf_backfilled_het_jobs": 0,
-        "bf_cycle_counter": 0,
-        "bf_cycle_mean": 0,
-        "bf_depth_mean": 0,
-        "bf_cycle_last": 0,
-        "bf_cycle_max": 0,
-        "bf_queue_len": 0,
         "journal": journal_statistics(diag),
         "fabric": fabric_statistics(&diag.fabric),
         "rpcs_by_message_type": messages,
         "rpcs_by_user": users,
         "pending_rpcs": [],
+    });
+    if let (Some(all), Json::Object(backfill)) = (all.as_object_mut(), backfill_statistics(&diag.backfill)) {
+        all.extend(backfill);
+    }
+    all
+}
+
+fn backfill_statistics(backfill: &BackfillCounts) -> Json {
+    json!({
+        "bf_active": false,
+        "bf_backfilled_jobs": backfill.jobs_ever,
+        "bf_last_backfilled_jobs": backfill.jobs,
+        "bf_backfilled_het_jobs": 0,
+        "bf_cycle_counter": backfill.cycles,
+        "bf_cycle_mean": average(backfill.total_us, backfill.cycles),
+        "bf_depth_mean": average(backfill.depth.1, backfill.cycles),
+        "bf_cycle_last": backfill.last_us,
+        "bf_cycle_max": backfill.max_us,
+        "bf_queue_len": backfill.queue.0,
+        "bf_queue_len_mean": average(backfill.queue.1, backfill.cycles),
+        "bf_cycle_sum": backfill.total_us,
+        "bf_when_last_cycle": backfill.last.map_or(0, Time::secs),
+        "bf_last_depth": backfill.depth.0,
+        "bf_last_depth_try": backfill.tried.0,
+        "bf_depth_sum": backfill.depth.1,
+        "bf_depth_try_sum": backfill.tried.1,
+        "bf_depth_mean_try": average(backfill.tried.1, backfill.cycles),
+        "bf_queue_len_sum": backfill.queue.1,
+        "bf_table_size": backfill.times.0,
+        "bf_table_size_mean": average(backfill.times.1, backfill.cycles),
     })
 }
 

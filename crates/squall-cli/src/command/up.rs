@@ -206,6 +206,9 @@ fn configure(options: &Options) -> Result<bool, String> {
             None => e,
         }
     })?;
+    if let Some(notice) = read_config(place).ok().and_then(|config| controld::idle_words(&config)) {
+        eprintln!("squall up: {notice}");
+    }
     Ok(true)
 }
 

@@ -41,11 +41,18 @@ impl Meter {
         }
     }
 
-    pub(super) fn cycle(&mut self, took: Duration) {
+    /// A scheduling pass; `backfill`: others were looked at behind one that waits.
+    pub(super) fn cycle(&mut self, took: Duration, backfill: bool) {
         let us = took.as_micros() as u64;
         self.diag.cycle_last_us = us;
         self.diag.cycle_max_us = self.diag.cycle_max_us.max(us);
         self.diag.cycle_total_us += us;
+        if backfill {
+            let counts = &mut self.diag.backfill;
+            counts.last_us = us;
+            counts.max_us = counts.max_us.max(us);
+            counts.total_us += us;
+        }
     }
 
     pub(super) fn flushed(&mut self, records: &[Record], appended: Appended) {
@@ -71,6 +78,9 @@ impl Meter {
         diag.cycle_last_us = own.cycle_last_us;
         diag.cycle_max_us = own.cycle_max_us;
         diag.cycle_total_us = own.cycle_total_us;
+        diag.backfill.last_us = own.backfill.last_us;
+        diag.backfill.max_us = own.backfill.max_us;
+        diag.backfill.total_us = own.backfill.total_us;
         diag.journal_records = own.journal_records;
         diag.journal_events = own.journal_events;
         diag.journal_bytes = own.journal_bytes;

@@ -104,6 +104,9 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     for notice in &notices {
         say(notice);
     }
+    if let Some(notice) = idle_words(&config) {
+        say(&notice);
+    }
     say(&format!(
         "controller {} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
         settings.version,
@@ -166,6 +169,15 @@ fn make_folders(place: &Place) -> Result<(), ControllerError> {
             .map_err(ControllerError::io("create", path))?;
     }
     Ok(())
+}
+
+/// What of a configuration is understood but changes nothing.
+pub fn idle_words(config: &Config) -> Option<String> {
+    let idle = &config.scheduler_parameters.idle;
+    let words = idle.join(",");
+    (!idle.is_empty()).then(|| {
+        format!("SchedulerParameters: {words}: no effect here, jobs are scheduled whenever something has happened")
+    })
 }
 
 /// The configuration of a state directory: its `squall.toml`, or the default, with the lines of a `gres.conf` beside it.

@@ -235,12 +235,14 @@ impl Daemon {
     }
 
     fn step(&mut self, turn: &mut Turn, input: Input) {
-        let cycles = self.machine.diag().cycles;
+        let passes = |machine: &Controller| (machine.diag().cycles, machine.diag().backfill.cycles);
+        let before = passes(&self.machine);
         let start = Instant::now();
         let blobs = turn.out.blobs.len();
         self.machine.step(self.now, input, &mut turn.out);
-        if self.machine.diag().cycles != cycles {
-            self.meter.cycle(start.elapsed());
+        let after = passes(&self.machine);
+        if after.0 != before.0 {
+            self.meter.cycle(start.elapsed(), after.1 != before.1);
         }
         turn.blob_bytes += turn.out.blobs[blobs..].iter().map(|b| b.bytes.len()).sum::<usize>();
         let last = turn.cuts.last().copied().unwrap_or(0);

@@ -434,6 +434,8 @@ pub struct Diag {
     pub fabric: FabricCounts,
     /// Gang scheduling.
     pub gang: GangCounts,
+    /// Who passed those that wait.
+    pub backfill: BackfillCounts,
 }
 
 /// How jobs share cores at present.
@@ -457,6 +459,61 @@ pub struct GangCounts {
     pub skew_us: Option<u64>,
     /// A node that is worse, and by how much, if one is known.
     pub worst: Option<(String, u64)>,
+}
+
+/// Passes in which some job waited and others behind it were looked at: who is backfilled starts in these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackfillCounts {
+    /// Jobs that passed one that waits, since the controller started.
+    pub jobs_ever: u64,
+    /// The same since the counters start.
+    pub jobs: u64,
+    /// Such passes.
+    pub cycles: u64,
+    /// When the last of them was.
+    pub last: Option<Time>,
+    /// Its time, microseconds.
+    pub last_us: u64,
+    /// The longest, microseconds.
+    pub max_us: u64,
+    /// All together, microseconds.
+    pub total_us: u64,
+    /// Jobs looked at behind one that waits, alike ones once: in the last, in all.
+    pub depth: (u64, u64),
+    /// Those of them for which there was room beside what runs.
+    pub tried: (u64, u64),
+    /// Jobs that were pending.
+    pub queue: (u64, u64),
+    /// Times at which room was looked for to be kept.
+    pub times: (u64, u64),
+}
+
+impl BackfillCounts {
+    /// Counts a pass.
+    pub fn pass(&mut self, now: Time, looks: Looks, started: u64, queue: u64) {
+        self.jobs_ever += started;
+        self.jobs += started;
+        if looks.depth == 0 {
+            return;
+        }
+        self.cycles += 1;
+        self.last = Some(now);
+        let counts = [&mut self.depth, &mut self.tried, &mut self.queue, &mut self.times];
+        for (count, more) in counts.into_iter().zip([looks.depth, looks.tried, queue, looks.times]) {
+            *count = (more, count.1 + more);
+        }
+    }
+}
+
+/// What a pass looked at behind jobs that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looks {
+    /// Jobs.
+    pub depth: u64,
+    /// Jobs for which there was room beside what runs.
+    pub tried: u64,
+    /// Times at which room was looked for to be kept.
+    pub times: u64,
 }
 
 /// What nodes told the controller, and in what packing it came.

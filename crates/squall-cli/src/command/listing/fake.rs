@@ -15,7 +15,7 @@ use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::info::{
-    AccountingRow, Diag, FabricCounts, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo,
+    AccountingRow, BackfillCounts, Diag, FabricCounts, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -459,6 +459,19 @@ pub(crate) fn fake() -> Fake {
                 repeats: 1,
                 retransmits: 1,
                 multicast_bytes: 12_582_912,
+            },
+            backfill: BackfillCounts {
+                jobs_ever: 5,
+                jobs: 3,
+                cycles: 4,
+                last: Some(at(-60)),
+                last_us: 40,
+                max_us: 90,
+                total_us: 200,
+                depth: (7, 24),
+                tried: (2, 8),
+                queue: (9, 32),
+                times: (3, 12),
             },
             ..Diag::default()
         },

@@ -139,7 +139,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         SchedulerType::Backfill => "sched/backfill",
         SchedulerType::Builtin => "sched/builtin",
     };
-    let parameters = String::from(config.scheduler_parameters);
+    let parameters = String::from(config.scheduler_parameters.clone());
     vec![
         ("AccountingStorageEnforce", enforced(config)),
         ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),

@@ -10,6 +10,7 @@ use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::step::{BatchStart, JobFacts};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::Looks;
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
 use squall_sched::{Discipline, Given, Item, Nodes, Rules, Start};
 
@@ -146,6 +147,9 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     let plan = squall_sched::plan(&sight, &mut room, Rules { discipline, depth });
     c.diag.cycles += 1;
     c.diag.cycle_depth_total += plan.looked_at;
+    c.diag.queue_length = c.state.index.pending;
+    let looks = Looks { depth: plan.behind, tried: plan.tried, times: c.scratch.times() };
+    c.diag.backfill.pass(now, looks, plan.backfilled, c.state.index.pending);
     for skip in plan.skips {
         c.queue.park(&c.state, skip);
     }

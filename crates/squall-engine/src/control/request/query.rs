@@ -7,7 +7,7 @@ use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::Digest;
 use squall_model::wire::client::{Answer, JobSelection, Refusal};
-use squall_model::wire::info::ExpectedStart;
+use squall_model::wire::info::{BackfillCounts, Diag, ExpectedStart};
 use squall_sched::{Item, Reserved};
 
 use super::rights::{Deed, can};
@@ -147,7 +147,8 @@ pub(crate) fn diag(c: &mut Controller, ask: &Ask<'_>, reset: bool) -> Reply {
     let answer = Answer::Diag(Box::new(c.diag.clone()));
     if reset {
         let clients = c.diag.clients;
-        c.diag = squall_model::wire::info::Diag { since: ask.now, clients, ..Default::default() };
+        let backfill = BackfillCounts { jobs_ever: c.diag.backfill.jobs_ever, ..BackfillCounts::default() };
+        c.diag = Diag { since: ask.now, clients, backfill, ..Diag::default() };
     }
     Ok(Some(answer))
 }

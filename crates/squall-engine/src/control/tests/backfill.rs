@@ -43,6 +43,10 @@ fn a_short_job_passes_a_wide_one_that_waits_and_a_long_one_does_not() {
     for (id, running) in [(long[0], true), (long[1], true), (wide, false), (too_long, false), (short, true)] {
         assert_eq!(d.state_of(id) == Some(JobState::Running), running, "{id:?}");
     }
+    let counted = &d.c.diag.backfill;
+    assert_eq!((counted.jobs_ever, counted.jobs, counted.tried.0, counted.depth.0), (1, 1, 2, 2));
+    assert!(counted.cycles == 2 && counted.depth.1 == 3 && counted.times.0 >= 1 && counted.last == Some(d.now));
+    assert_eq!((counted.queue.0, d.c.diag.queue_length), (3, 3));
     assert_eq!(reason(&d, wide), PendingReason::Resources);
     assert_eq!(reason(&d, too_long), PendingReason::Priority);
     assert_eq!(expected(&mut d, wide), Some((600, "n[1-2]".into())));
