@@ -12,7 +12,7 @@ use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::coverage::Fault;
@@ -105,6 +105,9 @@ pub(crate) enum Wish {
         admin: NodeAdmin,
     },
     Policy(Vec<PolicyChange>),
+    /// A reservation.
+    Reserve(Box<ReservationChange>),
+    Unreserve(String),
     Await {
         order: usize,
     },
@@ -465,6 +468,8 @@ impl World {
             Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },
             // One operator at a time: what is durable is what the change is made for.
             Wish::Policy(changes) => Request::ChangePolicy { version: self.judge.policy.version, changes },
+            Wish::Reserve(change) => Request::Reserve { change, create: true },
+            Wish::Unreserve(name) => Request::Unreserve { name },
             Wish::Await { order } => Request::AwaitJob { job: id_of(order)? },
             Wish::Look { order } => Request::Jobs { jobs: selection(id_of(order)?, None), ended: true, steps: true },
             Wish::ShutDown { keep_jobs } => Request::ShutDown { keep_jobs },

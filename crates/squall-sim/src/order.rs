@@ -38,6 +38,12 @@ pub(crate) struct Order {
     pub(crate) qos: Option<String>,
     /// `--partition`.
     pub(crate) partition: Option<String>,
+    /// `--reservation`.
+    pub(crate) reservation: Option<String>,
+    /// `--network`, `--geometry` and so on: what it wishes of the network.
+    pub(crate) others: Vec<(String, String)>,
+    /// `--ntasks`; None: one on each node.
+    pub(crate) tasks: Option<u32>,
     /// `--time`, seconds.
     pub(crate) limit_s: Option<u64>,
     /// `--time` of each of its steps, seconds.
@@ -102,7 +108,7 @@ impl Order {
         Truth { run, exit: ExitCode { code, signal: 0 }, stubborn: self.stubborn, hides: self.hides }
     }
     /// How many tasks: 1 unless it is an array.
-    pub(crate) fn tasks(&self) -> u32 {
+    pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }
     /// The request's spec. `id_of`: the ids that earlier orders got.
@@ -120,7 +126,15 @@ impl Order {
             kind: self.kind,
             name: self.name.clone(),
             comment: Some(tag.to_string()),
-            need: Need { nodes_min: Some(self.nodes), cpus_per_task: Some(self.cores), memory, ..Need::default() },
+            need: Need {
+                nodes_min: Some(self.nodes),
+                ntasks: self.tasks,
+                cpus_per_task: Some(self.cores),
+                memory,
+                ..Need::default()
+            },
+            reservation: self.reservation.clone(),
+            others: self.others.clone(),
             partition: self.partition.clone(),
             qos: self.qos.clone(),
             time_limit_s: self.limit_s,

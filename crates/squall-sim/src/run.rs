@@ -215,7 +215,7 @@ impl World {
             .filter(|&order| !self.clients.placed[order].order.after.is_empty())
             .filter(|&order| {
                 let files = self.judge.files_of(order, None);
-                files.len() < self.clients.placed[order].order.tasks() as usize
+                files.len() < self.clients.placed[order].order.array_tasks() as usize
                     || files.iter().any(|id| self.judge.files.get(id).is_some_and(|f| f.phase == Phase::Pending))
             })
             .collect();

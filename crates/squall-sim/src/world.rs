@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use squall_model::config::{Config, NodeConfig};
+use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
-use squall_model::id::StepKey;
+use squall_model::id::{NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Chunk, DownFrame, UpFrame};
 use squall_model::wire::stepd::ToStepd;
+use squall_sched::topology::{Fault as TopologyFault, Source, Topology};
 
 use crate::agenda::Agenda;
 use crate::client::Clients;
@@ -50,6 +51,22 @@ impl Setup {
         let mut config = Config { node_lost_s: 1_000_000_000, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
         Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
+    }
+    /// The same nodes as the routers of a torus: `4x4x4`, the first extent counting fastest.
+    pub(crate) fn on_torus(mut self, extents: &str) -> Result<Self, String> {
+        let nodes = hostlist::compress(&self.names);
+        let text = format!("TorusName=t Dims={extents} Nodes={nodes}\n");
+        self.config.topology = TopologyFile { name: "topology.conf".into(), text };
+        self.network().map(|_| self).map_err(|fault| fault.to_string())
+    }
+    /// The network, with each node's place in `names` as its number.
+    pub(crate) fn network(&self) -> Result<Topology, TopologyFault> {
+        let TopologyFile { name, text } = &self.config.topology;
+        if text.is_empty() {
+            return Ok(Topology::default());
+        }
+        let node = |wanted: &str| self.names.iter().position(|name| name == wanted).map(|at| NodeId(at as u32));
+        Topology::read(&Source { name, text, ..Source::default() }, &node, &self.names)
     }
     pub(crate) fn hardware(&self) -> Hardware {
         Hardware {

@@ -78,6 +78,7 @@ impl Judge {
             Event::PolicyChanged { changes, .. } => self.note_policy(changes),
             Event::JobStarted { id, attempt, alloc, .. } => {
                 self.check_limits(*id, alloc);
+                self.wire(*id, &alloc.nodes(), clients);
                 self.started_event(decided, *id, attempt.0, alloc, clients);
             }
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
@@ -132,7 +133,11 @@ impl Judge {
             let asked = clients.order(order);
             let held = asked.is_some_and(|o| o.hold);
             self.open(id, order, None, held);
-            if !held && asked.is_some_and(|o| o.after.is_empty() && o.partition.is_none() && o.qos.is_none()) {
+            let plain = |order: &Order| {
+                let apart = order.partition.is_some() || order.qos.is_some() || order.reservation.is_some();
+                order.after.is_empty() && !apart && order.others.is_empty()
+            };
+            if !held && asked.is_some_and(plain) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);
             }
         }
@@ -237,6 +242,7 @@ impl Judge {
             }
         }
         self.released += nodes.len() as u64;
+        self.unwire(id, nodes);
         let Some(file) = self.files.get_mut(&id) else { return };
         if file.attempt != attempt || !nodes.is_subset(&file.left) {
             let text = format!("job {id} attempt {attempt}: {nodes:?} of {:?}", file.left);

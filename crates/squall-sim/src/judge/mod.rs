@@ -6,6 +6,7 @@ mod fabric;
 mod limits;
 pub(crate) mod process;
 mod told;
+mod wires;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -139,6 +140,8 @@ pub(crate) struct Judge {
     holding: BTreeMap<JobId, limits::Held>,
     /// Whose job and under which QOS, by first id of a submission.
     asked: BTreeMap<JobId, (u32, String)>,
+    /// Who has which links of the network.
+    wires: wires::Wires,
     /// Nodes that let go of an attempt since the controller started.
     released: u64,
 }
@@ -180,6 +183,8 @@ impl Judge {
             policy: Policy::default(),
             holding: BTreeMap::new(),
             asked: BTreeMap::new(),
+            // That it can be read was found out when the story named it.
+            wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
         }
     }

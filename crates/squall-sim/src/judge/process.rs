@@ -107,7 +107,7 @@ impl Judge {
 
     fn holds(&self, kind: DependencyKind, other: usize, index: Option<u32>, clients: &Clients) -> bool {
         let (Some(&first), Some(order)) = (self.ids.get(&other), clients.order(other)) else { return false };
-        let count = order.tasks();
+        let count = order.array_tasks();
         let range = self.files.range(first..JobId(first.0 + count));
         let files = || range.clone().map(|(_, file)| file);
         let skipped = self.skipped.get(&first).copied().unwrap_or(0);

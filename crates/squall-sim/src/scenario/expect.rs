@@ -17,6 +17,8 @@ pub(crate) struct Expectation {
     pub(crate) runs: Option<u32>,
     /// Its last attempt ran on so many nodes.
     pub(crate) nodes: Option<u32>,
+    /// Its last attempt ran on these.
+    pub(crate) places: Option<Vec<String>>,
     /// It ended with this code.
     pub(crate) exit: Option<u8>,
     /// At no time ran more of its tasks than this.
@@ -57,6 +59,7 @@ pub(crate) fn parse(words: &[&str]) -> Result<Expectation, String> {
             ("never", _) => set(&mut expected.runs, 0, after),
             ("ran" | "is" | "has", _) => after,
             ("on", [n, "nodes" | "node", tail @ ..]) => set(&mut expected.nodes, number(n)? as u32, tail),
+            ("on", [list, tail @ ..]) => set(&mut expected.places, super::parse::names(list)?, tail),
             ("exit", [code, tail @ ..]) => set(&mut expected.exit, number(code)? as u8, tail),
             ("before", [other, tail @ ..]) => set(&mut expected.before, (*other).to_owned(), tail),
             ("at", ["most", n, "at", "once", tail @ ..]) => set(&mut expected.at_once, number(n)? as u32, tail),

@@ -70,10 +70,23 @@ pub(crate) enum Placement {
     Under(String),
 }
 
+/// Nodes that an operator keeps for later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Booking {
+    pub(crate) name: String,
+    pub(crate) nodes: String,
+    /// How long from now on until it begins.
+    pub(crate) starts_in: Span,
+    pub(crate) lasts: Span,
+    /// Who may use it; empty: every user.
+    pub(crate) users: Vec<String>,
+    pub(crate) flags: Vec<String>,
+}
+
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32, multicast: Option<u32> },
+    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32, multicast: Option<u32>, torus: String },
     Config { key: String, value: u64 },
     Seed(u64),
     Weather(Weather),
@@ -98,6 +111,8 @@ pub(crate) enum Statement {
     Query(Box<Question>),
     Bring { name: String, size: usize, nodes: Vec<String> },
     Qos { name: String, qos: Box<Qos> },
+    Reserve(Box<Booking>),
+    Unreserve(String),
     ExpectBrought { name: String, nowhere: Option<usize> },
     ExpectAnswer { query: String, no: Vec<String>, unreachable: Vec<String> },
     ExpectNodes { nodes: Vec<String>, place: Placement },
@@ -138,6 +153,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
         ["query", name, variable, comparison, value, ref rest @ ..] => query(name, variable, (comparison, value), rest),
         ["qos", name, ref rest @ ..] => qos(name, rest),
+        ["reserve", name, ref rest @ ..] => reserve(name, rest),
+        ["unreserve", name] => Ok(Statement::Unreserve(name.into())),
         ["bring", name, size, "to", list] => {
             let size = number(size)? as usize;
             Ok(Statement::Bring { name: name.into(), size, nodes: names(list)? })
@@ -210,23 +227,41 @@ fn qos(name: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::Qos { name: name.into(), qos: Box::new(qos) })
 }
 
+/// `reserve r nodes=n[1-2] in=60s for=10m users=user1001 flags=maint,daily`.
+fn reserve(name: &str, rest: &[&str]) -> Result<Statement, String> {
+    let mut booking = Booking { name: name.into(), ..Booking::default() };
+    let list = |value: &str| value.split(',').map(str::to_owned).collect();
+    for pair in rest {
+        match pair.split_once('=') {
+            Some(("nodes", value)) => booking.nodes = value.into(),
+            Some(("in", value)) => booking.starts_in = span(value)?,
+            Some(("for", value)) => booking.lasts = span(value)?,
+            Some(("users", value)) => booking.users = list(value),
+            Some(("flags", value)) => booking.flags = list(value),
+            _ => return Err(format!("a reservation has nodes=, in=, for=, users= and flags=, not `{pair}`")),
+        }
+    }
+    Ok(Statement::Reserve(Box::new(booking)))
+}
+
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
-    let (mut cores, mut memory_mb, mut tree_width, mut multicast) = (1, 0, 0, None);
+    let (mut cores, mut memory_mb, mut tree_width, mut multicast, mut torus) = (1, 0, 0, None, String::new());
     for pair in rest {
         match pair.split_once('=') {
             Some(("cores", n)) => cores = number(n)? as u32,
             Some(("memory", n)) => memory_mb = number(n)?,
             Some(("width", n)) => tree_width = number(n)? as u32,
+            Some(("torus", extents)) => torus = extents.into(),
             Some(("multicast", lost)) => multicast = Some(number(lost.trim_end_matches('%'))? as u32 * 10_000),
             _ => {
                 return Err(format!(
-                    "a cluster has cores=N, memory=MIB, width=N and multicast=PERCENT-LOST, not `{pair}`"
+                    "a cluster has cores=N, memory=MIB, width=N, torus=AxBxC and multicast=PERCENT-LOST, not `{pair}`"
                 ));
             }
         }
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
-    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast })
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast, torus })
 }
 
 /// `query q v = 0 write 1 within 2s wait`.
@@ -306,6 +341,9 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "after" => after = dependencies(value, &mut order.any)?,
             "qos" => order.qos = Some(value.into()),
             "partition" => order.partition = Some(value.into()),
+            "reservation" => order.reservation = Some(value.into()),
+            "network" | "geometry" | "grid" | "stencil" => order.others.push((key.into(), value.into())),
+            "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),
             "hides" => order.hides = true,

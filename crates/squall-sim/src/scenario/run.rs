@@ -9,9 +9,10 @@ use squall_model::gang::{Coscheduling, OverSubscribe, TimeSlice};
 use squall_model::job::{EndState, Outcome};
 use squall_model::policy::{PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::{Span, Time};
+use squall_model::wire::client::{ListChange, ReservationChange};
 
 use super::expect::{Expectation, State};
-use super::parse::{Deed, ParseError, Placement, Statement, Victim, parse};
+use super::parse::{Booking, Deed, ParseError, Placement, Statement, Victim, parse};
 use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Phase;
@@ -88,8 +89,9 @@ impl Teller {
 
     fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
         match statement {
-            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast } => {
-                self.setup = Some(Setup { tree_width, multicast, ..Setup::of(nodes, cores, memory_mb) });
+            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast, torus } => {
+                let setup = Setup { tree_width, multicast, ..Setup::of(nodes, cores, memory_mb) };
+                self.setup = Some(if torus.is_empty() { setup } else { setup.on_torus(&torus)? });
                 return Ok(());
             }
             Statement::Config { key, value } => return self.configure(&key, value),
@@ -111,6 +113,14 @@ impl Teller {
             }
             Statement::Qos { name, qos } => {
                 world.set_qos(&name, *qos);
+                Ok(())
+            }
+            Statement::Reserve(booking) => {
+                world.reserve(*booking);
+                Ok(())
+            }
+            Statement::Unreserve(name) => {
+                world.wish(Wish::Unreserve(name));
                 Ok(())
             }
             Statement::ShutDown { keep_jobs } => {
@@ -272,6 +282,21 @@ impl World {
         self.set_up(PolicyChange::Qos(name.to_owned(), Some(qos)));
     }
 
+    /// The operator keeps nodes for later.
+    fn reserve(&mut self, booking: Booking) {
+        let all = (1000..1003).map(|uid| format!("user{uid}")).collect();
+        let users = if booking.users.is_empty() { all } else { booking.users };
+        self.wish(Wish::Reserve(Box::new(ReservationChange {
+            name: Some(booking.name),
+            start: Some(self.now + booking.starts_in),
+            duration_s: Some(booking.lasts.secs()),
+            nodes: Some(booking.nodes),
+            users: Some(ListChange::Set(users)),
+            flags: Some(ListChange::Set(booking.flags)),
+            ..ReservationChange::default()
+        })));
+    }
+
     fn tell_admin(&mut self, deed: Deed, nodes: &[String]) {
         let admin = match deed {
             Deed::Drain => NodeAdmin::Drain,
@@ -383,7 +408,19 @@ impl World {
             return Err(format!("nothing has happened to {name}"));
         }
         files.iter().try_for_each(|file| check_file(name, file, expected))?;
+        if let Some(places) = &expected.places {
+            files.iter().try_for_each(|file| self.check_places(name, file, places))?;
+        }
         expected.before.as_ref().map_or(Ok(()), |other| self.check_before(name, &files, other))
+    }
+
+    fn check_places(&self, name: &str, file: &JobFile, places: &[String]) -> Result<(), String> {
+        let hosts = file.nodes.iter().filter_map(|node| self.judge.host(node));
+        let mut ran: Vec<&String> = hosts.map(|host| &self.nodes[host].name).collect();
+        let mut wanted: Vec<&String> = places.iter().collect();
+        ran.sort();
+        wanted.sort();
+        if ran == wanted { Ok(()) } else { Err(format!("{name} ran on {ran:?}")) }
     }
 
     fn check_before(&self, name: &str, files: &[&JobFile], other: &str) -> Result<(), String> {

@@ -1,0 +1,66 @@
+//! On a torus no two jobs that need links of their own share one: found by routing every message they could send, not by
+//! the rule that placed them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::id::{JobId, NodeId};
+use squall_model::set::NodeSet;
+use squall_sched::topology::{Topology, Wish};
+use squall_sched::torus::Link;
+
+use super::Judge;
+use crate::client::Clients;
+
+/// The network, and who has which of its links.
+#[derive(Debug, Default)]
+pub(super) struct Wires {
+    network: Topology,
+    held: BTreeMap<JobId, Held>,
+}
+
+/// What a job has.
+#[derive(Debug)]
+struct Held {
+    left: NodeSet,
+    links: BTreeSet<Link>,
+}
+
+impl Wires {
+    /// Nobody has any yet.
+    pub(super) fn new(network: Topology) -> Self {
+        Self { network, held: BTreeMap::new() }
+    }
+}
+
+impl Judge {
+    /// A job starts on these nodes.
+    pub(super) fn wire(&mut self, id: JobId, nodes: &NodeSet, clients: &Clients) {
+        if self.wires.network.is_flat() {
+            return;
+        }
+        let order = self.submission_of(id).and_then(|(_, order)| clients.order(order));
+        let wish = order.and_then(|order| Wish::of(&order.others).ok()).unwrap_or_default();
+        if !wish.is_sensitive(nodes.len() as u32) {
+            return;
+        }
+        let hosts: Vec<NodeId> = nodes.iter().filter_map(|node| Some(NodeId(self.host(node)? as u32))).collect();
+        let pairs = hosts.iter().flat_map(|from| hosts.iter().map(move |to| (*from, *to)));
+        let network = &self.wires.network;
+        let links: BTreeSet<Link> = pairs.flat_map(|(from, to)| network.links(from, to).unwrap_or_default()).collect();
+        let shares =
+            self.wires.held.iter().find(|(_, other)| !other.links.is_disjoint(&links)).map(|(other, _)| *other);
+        self.wires.held.insert(id, Held { left: nodes.clone(), links });
+        if let Some(other) = shares {
+            self.violate("no link is shared by jobs that need their own", format!("job {id} and job {other}"));
+        }
+    }
+
+    /// A job has left these nodes.
+    pub(super) fn unwire(&mut self, id: JobId, nodes: &NodeSet) {
+        let Some(held) = self.wires.held.get_mut(&id) else { return };
+        held.left.subtract(nodes);
+        if held.left.is_empty() {
+            self.wires.held.remove(&id);
+        }
+    }
+}
