@@ -112,6 +112,21 @@ impl Site {
         }
     }
 
+    /// Questions of a program to its resource manager are answered or refused, in words.
+    fn answers_programs(&self) {
+        if !self.compile_pmix("asks") {
+            return;
+        }
+        let (status, out, err) = self.srun(&["-N2", "-n4", "./asks"], &[]);
+        let spawn = |rank| if rank == 0 { "NOT-SUPPORTED" } else { "SUCCESS" };
+        let want = (0..4).map(|rank| format!("{rank} own 2 unknown NOT-FOUND spawn {}", spawn(rank)));
+        assert_eq!((status, out.lines().map(str::to_owned).collect::<BTreeSet<_>>()), (0, want.collect()), "{err}");
+        assert!(err.contains("task 0 asks for further processes (MPI_Comm_spawn)"), "{err}");
+        assert!((0..4).all(|rank| err.contains(&format!("word of {rank}\n"))), "{err}");
+        let (status, out, err) = self.srun(&["-N2", "-n4", "./asks", "end"], &[]);
+        assert!(status == 137 && err.contains("task 3 had the step ended"), "status {status}: {out}\n{err}");
+    }
+
     /// Every rank is who it is, where it is, with those of its node, and hears the others.
     fn greets(&self, nodes: u32, each: u32, more: &[&str]) {
         let size = nodes * each;
@@ -202,6 +217,7 @@ fn open_mpi() {
     site.ends_well_and_badly();
     site.in_a_script();
     site.speaks_pmix();
+    site.answers_programs();
     site.fences_hold();
     site.tells_all();
     site.refuses_other_users();

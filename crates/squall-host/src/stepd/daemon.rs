@@ -100,7 +100,7 @@ impl Daemon {
         let first = first.unwrap_or_else(|| self.begin());
         self.feed([first]);
         if let Some(wireup) = &mut self.wireup {
-            wireup.started();
+            wireup.started(self.machine.pids());
         }
         // What came together with the greeting is no longer to be waited for.
         self.serve_srun();
@@ -252,6 +252,9 @@ impl Daemon {
                 Word::Abort { code, text } => inputs.push(StepInput::Abort { code, text }),
                 Word::Notice(text) => self.notice(&text),
                 Word::Report(text) => self.tell_srun(&FromStep::Notice(text)),
+                Word::Log { rank, stderr, text } => {
+                    self.tell_srun(&FromStep::Output { rank, stderr, bytes: text.into_bytes().into() });
+                }
             }
         }
         inputs

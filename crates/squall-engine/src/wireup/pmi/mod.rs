@@ -88,6 +88,8 @@ pub enum PmiAct {
         /// Its words.
         text: String,
     },
+    /// The task wants further processes, and was refused.
+    Spawn(u32),
     /// The task says what nobody understands: it is not heard any more.
     Broken {
         /// Which.

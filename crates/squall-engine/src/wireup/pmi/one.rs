@@ -65,7 +65,10 @@ impl Pmi {
             "unpublish_name" => "cmd=unpublish_result info=not_supported rc=-1 msg=not_supported".to_owned(),
             "lookup_name" => "cmd=lookup_result info=not_supported rc=-1 msg=not_supported".to_owned(),
             // The last line of `mcmd=spawn`.
-            "endcmd" => "cmd=spawn_result rc=-1 status=not_supported".to_owned(),
+            "endcmd" => {
+                out.push(PmiAct::Spawn(rank));
+                "cmd=spawn_result rc=-1 status=not_supported".to_owned()
+            }
             _ if field(line, "cmd").is_none() => return Ok(()),
             _ => return Err(line.to_owned()),
         };

@@ -98,7 +98,11 @@ impl Pmi {
                 out.push(PmiAct::Abort { rank, code: 1, text });
                 return Ok(());
             }
-            "spawn" | "job-connect" | "job-disconnect" | "name-publish" | "name-unpublish" | "name-lookup" => {
+            "spawn" => {
+                out.push(PmiAct::Spawn(rank));
+                vec![("rc", "1".to_owned()), ("errmsg", "not supported".to_owned())]
+            }
+            "job-connect" | "job-disconnect" | "name-publish" | "name-unpublish" | "name-lookup" => {
                 vec![("rc", "1".to_owned()), ("errmsg", "not supported".to_owned())]
             }
             _ => return Err(body.to_owned()),

@@ -64,6 +64,15 @@ pub(super) enum Word {
     Notice(String),
     /// The user has asked for it.
     Report(String),
+    /// A task has this for the user.
+    Log {
+        /// Which.
+        rank: u32,
+        /// For standard error.
+        stderr: bool,
+        /// What.
+        text: String,
+    },
 }
 
 /// Which of its descriptors a poll is about.
@@ -112,6 +121,8 @@ pub(super) struct Wireup {
     trials: Trials,
     /// What the tasks' programs are linked with.
     linked: Linked,
+    /// Tasks here that were started: rank and process id.
+    tasks: Vec<(u32, u32)>,
 }
 
 /// Removes what a step daemon that was killed has left in shared memory.
@@ -168,6 +179,7 @@ impl Wireup {
             stats: said(&env, STATS).is_some_and(|value| is_yes(&value)),
             trials: Trials::of(&env),
             linked: Linked::default(),
+            tasks: Vec::new(),
         }))
     }
 
@@ -190,8 +202,9 @@ impl Wireup {
         self.pmi.add(rank)
     }
 
-    /// The tasks run: one that will speak PMIx need not wait for the server later.
-    pub(super) fn started(&mut self) {
+    /// The tasks run (rank and process id): one that will speak PMIx need not wait for the server later.
+    pub(super) fn started(&mut self, tasks: Vec<(u32, u32)>) {
+        self.tasks = tasks;
         let _ = set_current_timer_slack(None);
         if self.linked.mpi || self.linked.shmem {
             self.pmix.prepare(&self.launch);

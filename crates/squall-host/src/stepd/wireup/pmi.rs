@@ -112,6 +112,7 @@ impl Wireup {
                 PmiAct::Joined(rank) => self.greeted(rank),
                 PmiAct::Finalized(rank) => self.finalized(rank),
                 PmiAct::Abort { rank, code, text } => self.abort_by(rank, code, &text),
+                PmiAct::Spawn(rank) => self.refuse_spawn(rank),
                 PmiAct::Broken { rank, text } => {
                     self.words.push(Word::Notice(format!("task {rank} says over PMI what nobody understands: {text}")));
                     self.pmi.shut(rank);

@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 
 use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::ExchangeInput;
-use squall_model::step::StepLaunch;
+use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::mesh::Kinship;
 use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
-use crate::sys::pmix::{self, Asked, Event, Job, Server, Upcall, Verdict};
+use crate::sys::clock::now;
+use crate::sys::pmix::{self, Asked, Event, Job, Known, Server, Upcall, Verdict};
 
 /// Where files are memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -249,7 +250,56 @@ impl Wireup {
                 self.join(Waiter::Group(reply, numbered), what, ranks, data);
             }
             Upcall::Event(event) => self.spread(&event),
+            Upcall::Query { keys, reply } => {
+                let known: Vec<(String, Known)> =
+                    keys.iter().filter_map(|key| Some((key.clone(), self.known(key)?))).collect();
+                let all = known.len() == keys.len();
+                reply.answer(known, all);
+            }
+            Upcall::Log { rank, texts, reply } => {
+                let said = texts.iter().any(|text| !text.is_empty());
+                let texts = texts.into_iter().zip([false, true]).filter(|(text, _)| !text.is_empty());
+                self.words.extend(texts.map(|(text, stderr)| Word::Log { rank, stderr, text }));
+                reply.answer(if said { Verdict::Well } else { Verdict::Refused });
+            }
+            Upcall::End { rank, kill, reply } => {
+                let code = 128 + if kill { libc::SIGKILL } else { libc::SIGTERM };
+                self.abort(code as u8, format!("task {rank} had the step ended (PMIx_Job_control)"));
+                reply.close(Verdict::Well);
+            }
+            Upcall::Spawn(rank) => self.refuse_spawn(rank),
         }
+    }
+
+    /// What a program may ask of its step, by PMIx's names.
+    fn known(&self, key: &str) -> Option<Known> {
+        let launch = &self.launch;
+        match key {
+            "pmix.qry.ns" => Some(Known::Text(self.pmix.nspace().to_owned())),
+            // Sets of processes have no names here, and no attribute of a spawn is supported.
+            "pmix.qry.psetnum" => Some(Known::Count(0)),
+            "pmix.qry.psets" | "pmix.qry.spawn" => Some(Known::Text(String::new())),
+            "pmix.time.remaining" => {
+                let left = launch.facts.end?.since(now());
+                Some(Known::Seconds(u32::try_from(left.0 / 1_000_000).unwrap_or(u32::MAX)))
+            }
+            // Of tasks elsewhere the process ids are not known.
+            "pmix.qry.ptable" if launch.layout.nodes.len() > 1 => None,
+            "pmix.qry.ptable" | "pmix.qry.lptable" => {
+                let Program::Tasks(program) = &launch.program else { return None };
+                let command = program.commands.first().and_then(|(_, words)| words.first());
+                let program = command.map(|word| String::from_utf8_lossy(word).into_owned()).unwrap_or_default();
+                Some(Known::Tasks { node: launch.node.clone(), program, tasks: self.tasks.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// A step has the tasks that it was started with.
+    pub(super) fn refuse_spawn(&mut self, rank: u32) {
+        self.words.push(Word::Notice(format!(
+            "task {rank} asks for further processes (MPI_Comm_spawn), which a step can't have: start them with srun"
+        )));
     }
 
     /// Tells the other nodes what a rank here says.

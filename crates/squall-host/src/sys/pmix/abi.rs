@@ -36,7 +36,11 @@ const UINT32: u16 = 14;
 pub(super) const INFO: u16 = 24;
 const BYTE_OBJECT: u16 = 27;
 const DATA_ARRAY: u16 = 39;
+const PROC_INFO: u16 = 38;
 const PROC_RANK: u16 = 40;
+
+/// A process that was started and has not ended.
+const RUNNING: u8 = 5;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -92,10 +96,41 @@ impl Info {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// A text. The value must be alive.
+    pub(super) fn text(&self) -> Option<String> {
+        let [at, ..] = self.value.data;
+        if self.value.kind != STRING || at == 0 {
+            return None;
+        }
+        // SAFETY: a string's value is a pointer to bytes that end with NUL, alive as the caller says.
+        Some(unsafe { CStr::from_ptr(at as *const c_char) }.to_string_lossy().into_owned())
+    }
+
     pub(super) fn flag(&self) -> bool {
         // A bool is the first byte, an absent value means yes.
         self.value.kind != BOOL || self.value.data[0].to_ne_bytes()[0] != 0
     }
+}
+
+/// A question of a program to its resource manager.
+#[repr(C)]
+pub(super) struct Query {
+    /// What is asked for; ends with null.
+    pub(super) keys: *const *const c_char,
+    /// Of what.
+    pub(super) qualifiers: *const Info,
+    pub(super) count: usize,
+}
+
+/// A process, as a table of processes has it.
+#[repr(C)]
+struct ProcInfo {
+    proc: Proc,
+    host: *const c_char,
+    program: *const c_char,
+    pid: i32,
+    exit_code: c_int,
+    state: u8,
 }
 
 /// What was published by whom.
@@ -139,6 +174,7 @@ pub(super) struct Infos {
     #[expect(clippy::vec_box, reason = "entries point to them: they must stay where they are")]
     arrays: Vec<Box<DataArray>>,
     below: Vec<Infos>,
+    tables: Vec<Vec<ProcInfo>>,
 }
 
 impl Infos {
@@ -197,6 +233,25 @@ impl Infos {
         self.add(key, DATA_ARRAY, [ptr::from_ref(&*array) as u64, 0, 0]);
         self.arrays.push(array);
         self.below.push(infos);
+    }
+
+    /// A table of processes that run: rank and process id of each.
+    pub(super) fn table(&mut self, key: &CStr, nspace: &CStr, (host, program): (&str, &str), tasks: &[(u32, u32)]) {
+        let [host, program] = [host, program].map(|text| CString::new(text).unwrap_or_default());
+        let row = |&(rank, pid): &(u32, u32)| ProcInfo {
+            proc: Proc::new(nspace, rank),
+            host: host.as_ptr(),
+            program: program.as_ptr(),
+            pid: pid as i32,
+            exit_code: 0,
+            state: RUNNING,
+        };
+        let mut rows: Vec<ProcInfo> = tasks.iter().map(row).collect();
+        let array = Box::new(DataArray { kind: PROC_INFO, size: rows.len(), array: rows.as_mut_ptr().cast() });
+        self.add(key, DATA_ARRAY, [ptr::from_ref(&*array) as u64, 0, 0]);
+        self.arrays.push(array);
+        self.tables.push(rows);
+        self.texts.extend([host, program]);
     }
 
     /// As the library takes it: valid as long as this is neither changed nor dropped.
@@ -303,7 +358,17 @@ pub(super) struct Module {
             *mut c_void,
         ) -> Status,
     >,
-    pub(super) spawn: Option<unsafe extern "C" fn()>,
+    pub(super) spawn: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            *const Info,
+            usize,
+            *const c_void,
+            usize,
+            Option<unsafe extern "C" fn()>,
+            *mut c_void,
+        ) -> Status,
+    >,
     pub(super) connect: Option<Connect>,
     pub(super) disconnect: Option<Connect>,
     pub(super) register_events:
@@ -313,11 +378,23 @@ pub(super) struct Module {
     pub(super) listener: Option<unsafe extern "C" fn()>,
     pub(super) notify_event:
         Option<unsafe extern "C" fn(Status, *const Proc, u8, *mut Info, usize, Option<OpDone>, *mut c_void) -> Status>,
-    pub(super) query: Option<unsafe extern "C" fn()>,
+    pub(super) query:
+        Option<unsafe extern "C" fn(*mut Proc, *mut Query, usize, Option<InfoDone>, *mut c_void) -> Status>,
     pub(super) tool_connected: Option<unsafe extern "C" fn()>,
-    pub(super) log: Option<unsafe extern "C" fn()>,
+    pub(super) log:
+        Option<unsafe extern "C" fn(*const Proc, *const Info, usize, *const Info, usize, Option<OpDone>, *mut c_void)>,
     pub(super) allocate: Option<unsafe extern "C" fn()>,
-    pub(super) job_control: Option<unsafe extern "C" fn()>,
+    pub(super) job_control: Option<
+        unsafe extern "C" fn(
+            *const Proc,
+            *const Proc,
+            usize,
+            *const Info,
+            usize,
+            Option<InfoDone>,
+            *mut c_void,
+        ) -> Status,
+    >,
     pub(super) monitor: Option<unsafe extern "C" fn()>,
     pub(super) get_credential: Option<unsafe extern "C" fn()>,
     pub(super) validate_credential: Option<unsafe extern "C" fn()>,

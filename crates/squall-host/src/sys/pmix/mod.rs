@@ -4,6 +4,7 @@
 //! One server for each process, once: that is libpmix's limit.
 
 mod abi;
+mod service;
 mod upcall;
 
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 
 use abi::{Calls, Infos, Proc, Status};
+pub(crate) use service::Known;
 pub(crate) use upcall::{Asked, DoneReply, Event, GroupReply, LookupReply, ModexReply, Upcall, Verdict};
 use upcall::{Inbox, answered, module};
 
@@ -23,9 +25,11 @@ use super::hwloc;
 const LIBRARY: &CStr = c"libpmix.so.2";
 
 /// Variables under which the library works in this process. Job data is told to each task when it connects (`hash`): no
-/// files in shared memory that somebody must remove. And the server has no use for the topology, whose discovery would be
-/// most of the time that it takes to start.
-const OWN_ENVIRONMENT: [(&str, &str); 2] = [("PMIX_MCA_gds", "hash"), ("HWLOC_SYNTHETIC", "pu:1")];
+/// files in shared memory that somebody must remove. What tasks log is for their user, not for the step daemon's own
+/// standard error. And the server has no use for the topology, whose discovery would be most of the time that it takes to
+/// start.
+const OWN_ENVIRONMENT: [(&str, &str); 3] =
+    [("PMIX_MCA_gds", "hash"), ("PMIX_MCA_plog", "default"), ("HWLOC_SYNTHETIC", "pu:1")];
 
 /// The exit status of a step daemon that had a use for the library and of which all is well: it pays to have the library
 /// at hand for the next.

@@ -13,6 +13,7 @@ use super::abi::{
     ERR_TIMEOUT, ERR_UNREACH, ERROR, INFO, Info, InfoDone, Infos, LookupDone, ModexDone, Module, OPERATION_SUCCEEDED,
     OpDone, Pack, Proc, RANGES_HERE, RANK_LOCAL_NODE, RANK_WILDCARD, Release, SUCCESS, Status, Unpack,
 };
+use super::service::{self, QueryReply};
 
 /// Something that the library wants.
 #[derive(Debug)]
@@ -108,6 +109,33 @@ pub(crate) enum Upcall {
     },
     /// A task tells others of something.
     Event(Event),
+    /// A task asks what its resource manager knows.
+    Query {
+        /// What it asks for.
+        keys: Vec<String>,
+        /// To be told.
+        reply: QueryReply,
+    },
+    /// A task has something for the user.
+    Log {
+        /// Which.
+        rank: u32,
+        /// For standard output, and for standard error.
+        texts: [String; 2],
+        /// To be told.
+        reply: DoneReply,
+    },
+    /// A task wants all of the step ended: at once, or in good manner.
+    End {
+        /// Which.
+        rank: u32,
+        /// At once.
+        kill: bool,
+        /// To be told.
+        reply: QueryReply,
+    },
+    /// A task wants further processes, and was refused.
+    Spawn(u32),
 }
 
 /// Something that a task tells others.
@@ -147,10 +175,12 @@ pub(crate) enum Verdict {
     NotFound,
     /// There is such a thing already.
     Taken,
+    /// That is not done here.
+    Refused,
 }
 
 impl Verdict {
-    fn status(self) -> Status {
+    pub(super) fn status(self) -> Status {
         match self {
             Self::Well => SUCCESS,
             Self::Timeout => ERR_TIMEOUT,
@@ -158,13 +188,14 @@ impl Verdict {
             Self::TooLarge => ERR_OUT_OF_RESOURCE,
             Self::NotFound => ERR_NOT_FOUND,
             Self::Taken => ERR_DUPLICATE_KEY,
+            Self::Refused => ERR_NOT_SUPPORTED,
         }
     }
 }
 
 /// Whom to tell that something is done.
 #[derive(Debug)]
-pub(crate) struct DoneReply(OpDone, *mut c_void);
+pub(crate) struct DoneReply(pub(super) OpDone, pub(super) *mut c_void);
 
 /// Whom to tell what all brought, or what one has published.
 #[derive(Debug)]
@@ -251,13 +282,22 @@ impl GroupReply {
             }
             Err(verdict) => verdict.status(),
         };
-        let mut infos = Box::new(infos);
-        let (array, count) = infos.raw();
-        let array = if count == 0 { ptr::null_mut() } else { array };
-        let kept = Box::into_raw(infos).cast::<c_void>();
-        // SAFETY: called once, by value. The attributes live until the library calls `drop_infos`, once.
-        unsafe { (self.0)(status, array, count, self.1, Some(drop_infos as Release), kept) };
+        // SAFETY: called once, by value.
+        unsafe { give(self.0, self.1, status, infos) };
     }
+}
+
+/// Answers with attributes.
+///
+/// # Safety
+/// `done` must be the library's, and not have been called with `data` before.
+pub(super) unsafe fn give(done: InfoDone, data: *mut c_void, status: Status, infos: Infos) {
+    let mut infos = Box::new(infos);
+    let (array, count) = infos.raw();
+    let array = if count == 0 { ptr::null_mut() } else { array };
+    let kept = Box::into_raw(infos).cast::<c_void>();
+    // SAFETY: as the caller says. The attributes live until the library calls `drop_infos`, once.
+    unsafe { done(status, array, count, data, Some(drop_infos as Release), kept) };
 }
 
 unsafe extern "C" fn drop_bytes(kept: *mut c_void) {
@@ -276,7 +316,7 @@ const HEARD_HERE: &CStr = c"pmix.srvr.internal.notify";
 /// The queue between the library's thread and the host.
 pub(super) struct Inbox {
     pub(super) bell: OwnedFd,
-    nspace: CString,
+    pub(super) nspace: CString,
     local: Vec<u32>,
     packing: (Pack, Unpack),
     queue: Mutex<Vec<Upcall>>,
@@ -291,7 +331,7 @@ impl std::fmt::Debug for Inbox {
 static INBOX: OnceLock<Inbox> = OnceLock::new();
 
 /// The queue of this process, once there is one.
-fn inbox() -> Option<&'static Inbox> {
+pub(super) fn inbox() -> Option<&'static Inbox> {
     INBOX.get()
 }
 
@@ -355,7 +395,7 @@ impl Inbox {
     ///
     /// # Safety
     /// `procs` must point to `count` entries.
-    unsafe fn asked(&self, procs: *const Proc, count: usize) -> Option<Asked> {
+    pub(super) unsafe fn asked(&self, procs: *const Proc, count: usize) -> Option<Asked> {
         let mut ranks = IndexSet::new();
         for at in 0..count {
             // SAFETY: `at` is below the count.
@@ -392,18 +432,18 @@ pub(super) fn module() -> Module {
         publish: Some(publish),
         lookup: Some(lookup),
         unpublish: Some(unpublish),
-        spawn: None,
+        spawn: Some(service::spawn),
         connect: Some(connect),
         disconnect: Some(disconnect),
         register_events: Some(register_events),
         deregister_events: Some(deregister_events),
         listener: None,
         notify_event: Some(notify_event),
-        query: None,
+        query: Some(service::query),
         tool_connected: None,
-        log: None,
+        log: Some(service::log),
         allocate: None,
-        job_control: None,
+        job_control: Some(service::job_control),
         monitor: None,
         get_credential: None,
         validate_credential: None,
@@ -599,7 +639,7 @@ unsafe extern "C" fn publish(
 
 /// # Safety
 /// `keys` must be null or an array of strings that ends with null.
-unsafe fn names(keys: *const *const c_char) -> Vec<String> {
+pub(super) unsafe fn names(keys: *const *const c_char) -> Vec<String> {
     let mut names = Vec::new();
     if keys.is_null() {
         return names;
