@@ -86,6 +86,30 @@ fn output_labels_and_exit_messages() {
     assert!(program.export.is_none());
 }
 
+/// A step daemon may be quicker than the controller's answer.
+#[test]
+fn what_comes_before_the_step_is_known_is_kept() {
+    // More than a socket holds: srun has read of it before the controller answers.
+    const TIMES: usize = 40;
+    let line = format!("{}\n", "x".repeat(60_000));
+    let said = line.clone();
+    let cluster = Cluster::play(move |_, request| {
+        let Request::CreateStep { program, .. } = request else { return vec![say(Answer::Done)] };
+        let (program, said) = (program.clone(), said.clone());
+        let run = Deed::Do(Box::new(move || {
+            let mut step = Stepd::call(&program, 0);
+            for _ in 0..TIMES {
+                step.tell(&[output(0, false, &said)]);
+            }
+            step.tell(&[exited(0, 3, 0), FromStep::Done]);
+        }));
+        vec![run, created(1), done(3, 0)]
+    });
+    let (code, out, error) = cluster.run("srun", &["--jobid=5", "prog"]);
+    assert_eq!((code, out == line.repeat(TIMES)), (3, true), "{} bytes of output", out.len());
+    assert_eq!(error, "srun: error: n1: task 0: Exited with exit code 3\n");
+}
+
 #[test]
 fn killed_tasks_and_programs_that_do_not_exist() {
     let killed = cluster(1, (0, 9), |_, mut step| step.tell(&[exited(0, 0, 9), FromStep::Done]));

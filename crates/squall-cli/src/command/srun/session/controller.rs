@@ -22,6 +22,9 @@ impl Session<'_> {
                 }
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
                 self.created = Some(Created { step, layout: *layout, output, input });
+                for (node, frame) in std::mem::take(&mut self.early) {
+                    self.hear_step(node, frame, now);
+                }
             }
             Ok(Answer::StepDone { outcome, .. }) => self.done = Some((now, outcome)),
             Ok(_) => {}

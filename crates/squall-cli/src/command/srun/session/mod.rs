@@ -13,7 +13,7 @@ use squall_host::sys::signals::SignalFd;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::{ExitCode, Outcome};
 use squall_model::set::IndexSet;
-use squall_model::step::{Layout, ToStep};
+use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::client::Request;
 
 use crate::client::Client;
@@ -95,6 +95,8 @@ pub(crate) struct Session<'a> {
     asked: Instant,
     held_up: bool,
     created: Option<Created>,
+    /// What step daemons said before the controller's answer came.
+    early: Vec<(u32, FromStep)>,
     links: Vec<Link>,
     /// For step daemons of other machines than those that say it.
     passing: Vec<(u32, ToStep)>,
@@ -144,6 +146,7 @@ impl<'a> Session<'a> {
             asked: Instant::now(),
             held_up: false,
             created: None,
+            early: Vec::new(),
             links: Vec::new(),
             passing: Vec::new(),
             running: IndexSet::new(),

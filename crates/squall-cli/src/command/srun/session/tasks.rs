@@ -12,7 +12,11 @@ use crate::command::srun::input::Chunk;
 const ABORT_WAIT_S: u64 = 2;
 
 impl Session<'_> {
+    /// What a step daemon says. It may come before the controller's answer, and waits for that.
     pub(super) fn hear_step(&mut self, node: u32, frame: FromStep, now: Instant) {
+        if self.created.is_none() {
+            return self.early.push((node, frame));
+        }
         match frame {
             FromStep::Started(tasks) => {
                 for (rank, _) in tasks {
