@@ -524,21 +524,8 @@ mod tests {
         let out = std::env::temp_dir().join(format!("squall-born-{}", std::process::id()));
         let (file, null) = (File::create(&out).unwrap(), File::open("/dev/null").unwrap());
         let argv = [c"cat".to_owned(), c"/proc/self/cgroup".to_owned()];
-        let spawn = |program| Spawn {
-            program,
-            argv: &argv,
-            env: &[],
-            env_pid: None,
-            dir: None,
-            stdio: [null.as_fd(), file.as_fd(), null.as_fd()],
-            session: Session::New,
-            umask: None,
-            rlimits: &[],
-            cpus: &[],
-            further: None,
-            identity: None,
-            note: None,
-        };
+        let stdio = [null.as_fd(), file.as_fd(), null.as_fd()];
+        let spawn = |program| Spawn { session: Session::New, ..Spawn::new(program, &argv, stdio) };
         let error = spawn(c"/nonexistent").start_in(birthplace.as_fd()).unwrap_err();
         assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
         let child = spawn(c"/bin/cat").start_in(birthplace.as_fd()).unwrap();

@@ -195,6 +195,9 @@ pub struct JobFacts {
     pub gres: Vec<Grant>,
     /// Where its nodes are in the network.
     pub addresses: Addresses,
+    /// It takes turns with others (gang scheduling): it may be frozen at any moment, so that nobody else may have to
+    /// wait for a process in it.
+    pub ganged: bool,
 }
 
 /// Where nodes of an allocation are in the network: SLURM_TOPOLOGY_ADDR and _PATTERN.

@@ -56,6 +56,7 @@ fn facts() -> JobFacts {
         end: None,
         restarts: 0,
         addresses: Addresses::default(),
+        ganged: false,
         gres: Vec::new(),
     }
 }

@@ -93,13 +93,11 @@ impl<V: View> Room for Nodes<'_, V> {
             place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         });
         let placed = if rows > 1 {
-            let placed = place_in_rows(self.view, self.scratch, &request, partition.nodes, rows);
-            placed.map(|(given, slot)| (given, Some(slot)))
+            place_in_rows(self.view, self.scratch, &request, partition.nodes, rows)
         } else {
-            let now = elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now));
-            now.map(|given| (given, None))
+            elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now))
         };
-        let Some((given, slot)) = placed else {
+        let Some(given) = placed else {
             return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
         };
         let share = Share::of(&given.alloc);
@@ -109,7 +107,7 @@ impl<V: View> Room for Nodes<'_, V> {
         self.rooms.take(&gates, share);
         self.book(&given, end);
         if self.view.shares() {
-            self.scratch.placed.push((slot, given.alloc.clone()));
+            self.scratch.placed.push((given.slot, given.alloc.clone()));
         }
         if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
             self.scratch.closed.push(given.alloc.nodes());

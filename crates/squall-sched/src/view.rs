@@ -230,6 +230,8 @@ pub struct Given {
     pub alloc: Alloc,
     /// Generic resources.
     pub gres: Vec<Grant>,
+    /// The row of the gang matrix in which it has its cores; None: it shares them with nobody.
+    pub slot: Option<u32>,
 }
 
 /// What a policy wants done. Printable, comparable; means nothing until somebody does it.

@@ -38,6 +38,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         restarts: job.restarts,
         addresses: network::addresses(state, &run.alloc.nodes()),
         gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
+        ganged: state.gang.contains_key(&id),
     };
     for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
         facts.cpus.push(group.cores.len() as u32);
@@ -45,11 +46,6 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
     }
     facts.nodes = facts.ids.iter().filter_map(|node| state.node(node)).map(|node| &node.name).collect();
     facts.tasks = tasks_by_node(job, &facts.cpus);
-    // Whether it was asked for or not: nodes start those with care that may be stopped at any moment.
-    let shares = state.gang.contains_key(&id);
-    if facts.spec.need.oversubscribe != shares {
-        Arc::make_mut(&mut facts.spec).need.oversubscribe = shares;
-    }
     Some(facts)
 }
 

@@ -89,21 +89,8 @@ impl Switcher {
         link.set_write_timeout(Some(PATIENCE))?;
         let null = File::open("/dev/null")?;
         let argv = [c"squall".to_owned(), c"step".to_owned(), c"--switcher".to_owned()];
-        let spawn = Spawn {
-            program,
-            argv: &argv,
-            env: &[],
-            env_pid: None,
-            dir: Some(c"/"),
-            stdio: [other.as_fd(), null.as_fd(), null.as_fd()],
-            session: Session::New,
-            umask: None,
-            rlimits: &[],
-            cpus: &[],
-            further: None,
-            identity: None,
-            note: None,
-        };
+        let stdio = [other.as_fd(), null.as_fd(), null.as_fd()];
+        let spawn = Spawn { dir: Some(c"/"), session: Session::New, ..Spawn::new(program, &argv, stdio) };
         let child = spawn.start().map_err(|e| e.error)?;
         let reports = link.try_clone()?;
         Ok((Self { link, _process: child.pidfd }, reports))

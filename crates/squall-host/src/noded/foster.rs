@@ -68,7 +68,7 @@ impl Daemon {
             && !self.own_step_daemons
             && launch.program == Program::Batch
             && !launch.facts.spec.get_user_env
-            && !launch.facts.spec.need.oversubscribe
+            && !launch.facts.ganged
             && memory
             && !groups.has_to_join()
             && self.cgroups.birthplace(launch.key).is_some()

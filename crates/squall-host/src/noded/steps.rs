@@ -291,23 +291,10 @@ impl Daemon {
         let argv = [&b"squall"[..], b"step", b"--spool", folder.as_os_str().as_bytes()];
         let argv = argv.map(CString::new).into_iter().collect::<Result<Vec<_>, _>>()?;
         let log = self.spool.open_file(key, file::LOG)?;
-        let spawn = Spawn {
-            program: &self.program,
-            argv: &argv,
-            env: &[],
-            env_pid: None,
-            dir: Some(c"/"),
-            stdio: [self.null.as_fd(), self.null.as_fd(), log.as_fd()],
-            session: Session::New,
-            umask: None,
-            rlimits: &[],
-            cpus,
-            further: None,
-            identity: None,
-            note: None,
-        };
+        let stdio = [self.null.as_fd(), self.null.as_fd(), log.as_fd()];
+        let spawn = Spawn { dir: Some(c"/"), session: Session::New, cpus, ..Spawn::new(&self.program, &argv, stdio) };
         // Where it might be frozen before it executes this program, we would wait for that.
-        let group = group.filter(|_| !launch.facts.spec.need.oversubscribe);
+        let group = group.filter(|_| !launch.facts.ganged);
         let group = group.and_then(|group| File::open(group).ok());
         let born = group.and_then(|group| spawn.start_in(group.as_fd()).ok());
         match born.map_or_else(|| spawn.start(), Ok) {

@@ -87,21 +87,8 @@ impl Nursery {
         let libraries = std::env::var_os(LIBRARIES_VARIABLE).map(OsString::into_encoded_bytes);
         let assign = |value: Vec<u8>| CString::new([LIBRARIES_VARIABLE.as_bytes(), b"=", &value].concat());
         let env: Vec<CString> = libraries.map(assign).transpose()?.into_iter().collect();
-        let spawn = Spawn {
-            program,
-            argv: &argv,
-            env: &env,
-            env_pid: None,
-            dir: Some(c"/"),
-            stdio: [other.as_fd(), null.as_fd(), null.as_fd()],
-            session: Session::New,
-            umask: None,
-            rlimits: &[],
-            cpus: &[],
-            further: None,
-            identity: None,
-            note: None,
-        };
+        let stdio = [other.as_fd(), null.as_fd(), null.as_fd()];
+        let spawn = Spawn { env: &env, dir: Some(c"/"), session: Session::New, ..Spawn::new(program, &argv, stdio) };
         let child = spawn.start().map_err(|e| e.error)?;
         Ok(Self { link, process: child.pidfd })
     }

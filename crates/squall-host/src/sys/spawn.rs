@@ -60,6 +60,27 @@ pub(crate) struct Spawn<'a> {
     pub(crate) note: Option<Note<'a>>,
 }
 
+impl<'a> Spawn<'a> {
+    /// A program with arguments and these three files, and nothing else that is not its parent's.
+    pub(crate) fn new(program: &'a CStr, argv: &'a [CString], stdio: [BorrowedFd<'a>; 3]) -> Self {
+        Self {
+            program,
+            argv,
+            env: &[],
+            env_pid: None,
+            dir: None,
+            stdio,
+            session: Session::Group,
+            umask: None,
+            rlimits: &[],
+            cpus: &[],
+            further: None,
+            identity: None,
+            note: None,
+        }
+    }
+}
+
 /// A line for a file, with room for a process id.
 #[derive(Clone, Debug)]
 pub(crate) struct Note<'a> {

@@ -18,19 +18,19 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::view::{Given, View};
 
-/// Finds room for a job in the first of `rows` rows that has some: the allocation and the row.
+/// Finds room for a job in the first of `rows` rows that has some.
 pub(crate) fn place_in_rows(
     view: &impl View,
     scratch: &Scratch,
     request: &Request,
     nodes: &NodeSet,
     rows: u32,
-) -> Option<(Given, u32)> {
+) -> Option<Given> {
     (0..rows.min(ROWS_MAX)).find_map(|slot| {
         let mut row = row_books(view, scratch, nodes, slot);
         let given = buddies(view, &mut row, request, nodes)
             .or_else(|| place(view, &mut row, request, nodes, Condition::Now))?;
-        Some((given, slot))
+        Some(Given { slot: Some(slot), ..given })
     })
 }
 

@@ -13,11 +13,9 @@ use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Comparison, Tally, Test, Variable};
 use squall_model::wire::node::Down;
-use squall_sched::{Piece, View};
+use squall_sched::Piece;
 
-use super::view::Sight;
 use crate::control::queries::{self, Purpose};
-use crate::control::state::Found;
 use crate::control::state::job::Run;
 use crate::control::{Controller, Out};
 
@@ -46,26 +44,6 @@ pub(crate) struct Gang {
 /// A new life: the matrix is looked at.
 pub(super) fn started(c: &mut Controller) {
     c.gang.changed = !c.state.gang.is_empty();
-}
-
-/// The row in which a job that is about to start has its cores: the first in which they are free. None: it shares with
-/// nobody.
-pub(super) fn slot_of(c: &Controller, now: Time, id: JobId, partition: usize, alloc: &Alloc) -> Option<u32> {
-    let asks = match c.state.find(id)? {
-        Found::Job(job) => job.spec.need.oversubscribe,
-        Found::Untouched(array, _) => array.spec.need.oversubscribe,
-    };
-    let config = &c.state.config;
-    let rows = c.state.partitions.get(partition)?.config.oversubscribe.rows(asks);
-    if rows == 1 || config.coscheduling() == Coscheduling::Batch {
-        return None;
-    }
-    let sight = Sight { state: &c.state, queue: &c.queue, now };
-    let free = |slot: &u32| {
-        let mut shares = alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |node| (node, group)));
-        shares.all(|(node, group)| sight.row(node, *slot).is_disjoint(&group.cores))
-    };
-    (0..rows).find(free)
 }
 
 /// A job starts in a row of the matrix.

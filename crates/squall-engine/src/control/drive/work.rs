@@ -171,8 +171,7 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
     let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
     let partition = config.name.clone();
-    let Given { alloc, gres } = start.given;
-    let slot = gang::slot_of(c, now, id, start.partition, &alloc);
+    let Given { alloc, gres, slot } = start.given;
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
     if !gres.is_empty() {
         c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);

@@ -304,6 +304,17 @@ fn where_multicast_is_filtered_a_file_takes_the_way_that_it_takes_without() {
 }
 
 #[test]
+fn bytes_by_multicast_that_are_not_what_was_said_end_as_a_failure() {
+    let mut grove = Grove::new(13, 3);
+    grove.open_air(|_, _| true);
+    let bytes = content(CHUNK_WINDOW_BYTES as usize + 77);
+    let mut wrong = Sender::claiming(&mut grove, &bytes, 64 << 10, "", Digest::of(b"other"), bytes.len() as u64);
+    wrong.finish(&mut grove, 600);
+    assert!(wrong.end.expect("it is told how it ended").2.is_some());
+    assert_eq!(commits(&grove), [0; 13]);
+}
+
+#[test]
 fn pieces_that_come_early_wait_and_those_that_come_twice_are_taken_once() {
     // Of each window all but the first piece arrives, at all nodes.
     let size = CHUNK_WINDOW_BYTES as usize + 99;

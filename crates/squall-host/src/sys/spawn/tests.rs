@@ -15,21 +15,8 @@ fn run(script: &str, change: impl FnOnce(&mut Spawn<'_>)) -> (String, u8) {
     let argv = [c"sh", c"-c"].map(CStr::to_owned).into_iter().chain([CString::new(script).unwrap()]);
     let argv: Vec<CString> = argv.collect();
     let env = [c"PATH=/usr/bin:/bin".to_owned(), CString::new(format!("MY_PID={PID_ROOM}")).unwrap()];
-    let mut spawn = Spawn {
-        program: c"/bin/sh",
-        argv: &argv,
-        env: &env,
-        env_pid: Some(1),
-        dir: None,
-        stdio: [null.as_fd(), write.as_fd(), write.as_fd()],
-        session: Session::Group,
-        umask: None,
-        rlimits: &[],
-        cpus: &[],
-        further: None,
-        identity: None,
-        note: None,
-    };
+    let stdio = [null.as_fd(), write.as_fd(), write.as_fd()];
+    let mut spawn = Spawn { env: &env, env_pid: Some(1), ..Spawn::new(c"/bin/sh", &argv, stdio) };
     change(&mut spawn);
     let child = spawn.start().unwrap();
     drop(write);
@@ -83,21 +70,7 @@ fn soft_limits_are_set_and_never_above_the_hard_ones() {
 fn what_fails_is_named_and_nothing_runs() {
     let null = File::open("/dev/null").unwrap();
     let argv = [c"x".to_owned()];
-    let mut spawn = Spawn {
-        program: c"/nonexistent/program",
-        argv: &argv,
-        env: &[],
-        env_pid: None,
-        dir: None,
-        stdio: [null.as_fd(); 3],
-        session: Session::Group,
-        umask: None,
-        rlimits: &[],
-        cpus: &[],
-        further: None,
-        identity: None,
-        note: None,
-    };
+    let mut spawn = Spawn::new(c"/nonexistent/program", &argv, [null.as_fd(); 3]);
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("execve", libc::ENOENT));
     spawn.program = c"/etc/passwd";
@@ -125,21 +98,8 @@ fn it_is_the_user_before_it_goes_anywhere() {
     let dir = CString::new(folder.to_str().unwrap()).unwrap();
     let null = File::open("/dev/null").unwrap();
     let argv = [c"true".to_owned()];
-    let spawn = Spawn {
-        program: c"/bin/true",
-        argv: &argv,
-        env: &[],
-        env_pid: None,
-        dir: Some(&dir),
-        stdio: [null.as_fd(); 3],
-        session: Session::Group,
-        umask: None,
-        rlimits: &[],
-        cpus: &[],
-        further: None,
-        identity: Some(nobody),
-        note: None,
-    };
+    let stdio = [null.as_fd(); 3];
+    let spawn = Spawn { dir: Some(&dir), identity: Some(nobody), ..Spawn::new(c"/bin/true", &argv, stdio) };
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("chdir", libc::EACCES));
     std::fs::remove_dir(&folder).unwrap();
