@@ -1,6 +1,5 @@
 //! Frames on asynchronous streams, with the limits and patience that a daemon needs towards any peer.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,7 +89,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    frames: VecDeque<Vec<u8>>,
+    /// Frames, one after the other: all that wait go at once.
+    frames: Vec<u8>,
+    /// Bytes that wait, and those that are being written.
     bytes: usize,
     closed: bool,
     idle: bool,
@@ -100,7 +101,7 @@ impl Queue {
     fn clear(&mut self) {
         WAITING_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = 0;
-        self.frames.clear();
+        self.frames = Vec::new();
     }
 }
 
@@ -113,30 +114,30 @@ impl Drop for Queue {
 impl Outgoing {
     /// An empty queue that holds at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let queue = Queue { frames: VecDeque::new(), bytes: 0, closed: false, idle: true };
+        let queue = Queue { frames: Vec::new(), bytes: 0, closed: false, idle: true };
         let queue = Mutex::new(queue);
         Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
     }
 
     /// Adds a message. Err: it can't be encoded; the connection should be closed.
     pub(crate) fn push<T: Serialize>(&self, message: &T) -> Result<(), codec::CodecError> {
-        let mut bytes = Vec::new();
-        codec::encode(message, &mut bytes)?;
         let mut queue = self.lock();
         if queue.closed {
             return Ok(());
         }
-        let waiting = WAITING_BYTES.load(Ordering::Relaxed);
-        if queue.bytes + bytes.len() > self.0.bytes_max || waiting + bytes.len() > WAITING_BYTES_MAX {
+        let before = queue.frames.len();
+        codec::encode(message, &mut queue.frames)?;
+        let length = queue.frames.len() - before;
+        let waiting = WAITING_BYTES.fetch_add(length, Ordering::Relaxed);
+        queue.bytes += length;
+        if queue.bytes > self.0.bytes_max || waiting + length > WAITING_BYTES_MAX {
             queue.clear();
             queue.closed = true;
-        } else {
-            queue.bytes += bytes.len();
-            WAITING_BYTES.fetch_add(bytes.len(), Ordering::Relaxed);
-            queue.frames.push_back(bytes);
         }
         drop(queue);
-        self.0.changed.notify_one();
+        if before == 0 {
+            self.0.changed.notify_one();
+        }
         Ok(())
     }
 
@@ -157,26 +158,26 @@ impl Outgoing {
         loop {
             let next = {
                 let mut queue = self.lock();
-                let next = queue.frames.pop_front();
-                let length = next.as_ref().map_or(0, Vec::len);
-                queue.bytes -= length;
-                WAITING_BYTES.fetch_sub(length, Ordering::Relaxed);
-                queue.idle = next.is_none();
-                if next.is_none() && queue.closed {
+                queue.idle = queue.frames.is_empty();
+                if queue.idle && queue.closed {
                     return Ok(());
                 }
-                next
+                std::mem::take(&mut queue.frames)
             };
-            match next {
-                Some(bytes) => {
-                    if let Err(e) = send(stream, &bytes).await {
-                        let mut queue = self.lock();
-                        queue.clear();
-                        (queue.closed, queue.idle) = (true, true);
-                        return Err(e);
-                    }
-                }
-                None => self.0.changed.notified().await,
+            if next.is_empty() {
+                self.0.changed.notified().await;
+                continue;
+            }
+            let sent = send(stream, &next).await;
+            let mut queue = self.lock();
+            // What was cleared meanwhile counts no more.
+            let length = next.len().min(queue.bytes);
+            queue.bytes -= length;
+            WAITING_BYTES.fetch_sub(length, Ordering::Relaxed);
+            if let Err(e) = sent {
+                queue.clear();
+                (queue.closed, queue.idle) = (true, true);
+                return Err(e);
             }
         }
     }

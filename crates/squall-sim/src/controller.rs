@@ -281,9 +281,10 @@ impl World {
         for input in std::mem::take(&mut self.controller.inbox) {
             let input = self.perturb_input(input);
             if let Some(input) = input {
-                machine.step(self.now, input, &mut out);
+                machine.take(self.now, input, &mut out);
             }
         }
+        machine.settle(self.now, &mut out);
         let deadline = machine.deadline();
         self.controller.machine = Some(machine);
         let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));

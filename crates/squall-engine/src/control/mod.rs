@@ -30,7 +30,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame};
+use squall_model::wire::fabric::{DownFrame, UpFrame, Upward};
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
@@ -129,6 +129,21 @@ pub enum Input {
     Tick,
 }
 
+impl Input {
+    /// Whether what follows from it can be drawn together with what follows from others: submissions, and frames that
+    /// only say what has ended.
+    fn can_wait(&self) -> bool {
+        match self {
+            Self::Ask { request, .. } => matches!(**request, Request::Submit { .. }),
+            Self::Frame { frame, .. } => frame.says.iter().all(|say| match say {
+                Upward::Composite { composite, .. } => !composite.is_urgent() && !composite.lets_in(),
+                Upward::Tally { .. } | Upward::Chunk(_) => false,
+            }),
+            _ => false,
+        }
+    }
+}
+
 /// What the controller wants done, in this order: blobs and events to the journal, flush, then the rest.
 #[derive(Debug, Default)]
 pub struct Out {
@@ -192,6 +207,8 @@ pub struct Controller {
     pub(crate) scratch: squall_sched::Scratch,
     /// Counters.
     pub(crate) diag: Diag,
+    /// Something was taken whose consequences were not drawn yet.
+    pub(crate) unsettled: bool,
 }
 
 impl Controller {
@@ -223,28 +240,29 @@ impl Controller {
         request::script_of(&self.state, who, job)
     }
 
-    /// Makes an event happen: applied at once, journaled before anything else leaves.
-    pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
-        drive::gang::before(self, now, &event, out);
-        drive::notice::before(self, &event);
-        self.state.apply(now, &event);
-        drive::notice::after(self, now, &event);
-        drive::gang::after(self, &event);
-        out.events.push(event);
+    /// Takes one of several inputs of the same moment, of which [`Controller::settle`] ends the last. What follows from
+    /// submissions and from reports of ends is found out once for all of them; before anything else, and after it,
+    /// nothing is open.
+    pub fn take(&mut self, now: Time, input: Input, out: &mut Out) {
+        let waits = input.can_wait();
+        if !waits {
+            self.settle(now, out);
+        }
+        self.unsettled = true;
+        self.decide(now, input, out);
+        if !waits {
+            self.settle(now, out);
+        }
     }
 
-    /// Queues a message for a node; it leaves at the end of this step, in order. Without a connection it is
-    /// dropped: registration makes up for it from state.
-    pub(crate) fn send(&mut self, node: NodeId, message: Down) {
-        self.links.push(node, message);
+    /// Draws the consequences of what was taken: starts, answers, frames.
+    pub fn settle(&mut self, now: Time, out: &mut Out) {
+        if std::mem::take(&mut self.unsettled) {
+            drive::settle(self, now, out);
+        }
     }
-}
 
-impl Machine for Controller {
-    type Input = Input;
-    type Out = Out;
-
-    fn step(&mut self, now: Time, input: Input, out: &mut Out) {
+    fn decide(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {
             Input::Start { config, version, host } => drive::start(self, now, *config, version, host, out),
             Input::Ask { caller, who, request } => request::ask(self, now, caller, &who, *request, out),
@@ -271,7 +289,32 @@ impl Machine for Controller {
             Input::CastOut { stream } => cast::left(self, now, stream),
             Input::Tick => {}
         }
-        drive::settle(self, now, out);
+    }
+
+    /// Makes an event happen: applied at once, journaled before anything else leaves.
+    pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
+        drive::gang::before(self, now, &event, out);
+        drive::notice::before(self, &event);
+        self.state.apply(now, &event);
+        drive::notice::after(self, now, &event);
+        drive::gang::after(self, &event);
+        out.events.push(event);
+    }
+
+    /// Queues a message for a node; it leaves at the end of this step, in order. Without a connection it is
+    /// dropped: registration makes up for it from state.
+    pub(crate) fn send(&mut self, node: NodeId, message: Down) {
+        self.links.push(node, message);
+    }
+}
+
+impl Machine for Controller {
+    type Input = Input;
+    type Out = Out;
+
+    fn step(&mut self, now: Time, input: Input, out: &mut Out) {
+        self.take(now, input, out);
+        self.settle(now, out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -1,6 +1,6 @@
 //! The accounting database and what each event writes into it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
 use squall_model::time::{Span, Time};
 
+use super::draft::Draft;
 use super::encode::{Packed, state_columns};
 use crate::journal::free_bytes;
 use crate::logging::say;
@@ -73,14 +74,16 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
-    recent: Recent,
+    pub(super) recent: Recent,
 }
 
 /// What was written lately and is likely to be needed again: reading it back would cost more than writing.
 #[derive(Default)]
-struct Recent {
-    /// Jobs that have a row, with what was asked for, until their nodes are released or there are too many.
-    jobs: HashMap<JobId, Arc<JobSpec>>,
+pub(super) struct Recent {
+    /// Jobs that are still to get their rows, before the transaction ends.
+    pub(super) drafts: BTreeMap<JobId, Draft>,
+    /// Jobs that have a row, or will, with what was asked for, until their nodes are released or there are too many.
+    pub(super) jobs: HashMap<JobId, Arc<JobSpec>>,
     /// The last owner and the last specification, with their rows.
     owner: Option<(Arc<Owner>, i64)>,
     spec: Option<(Arc<JobSpec>, i64)>,
@@ -113,7 +116,7 @@ impl Recent {
     }
 }
 
-type Done = rusqlite::Result<()>;
+pub(super) type Done = rusqlite::Result<()>;
 
 impl Book {
     /// Opens or creates the file.
@@ -207,6 +210,7 @@ impl Book {
             self.position = record.seq;
             Ok(())
         });
+        let result = result.and_then(|()| self.write_drafts());
         let result = result.and_then(|()| self.close_array());
         let result = result.and_then(|()| self.set_meta("position", self.position as i64));
         let result = result.and_then(|()| self.db.execute_batch("COMMIT"));
@@ -221,6 +225,9 @@ impl Book {
 
     fn event(&mut self, record: &Record, event: &Event) -> Done {
         let time = record.time;
+        if self.noted(time, event)? {
+            return Ok(());
+        }
         match event {
             Event::Configured { config } => {
                 self.config = Arc::clone(config);
@@ -280,9 +287,15 @@ impl Book {
         self.recent.spec = Some((Arc::clone(spec), spec_row));
         let partition = self.partition(spec);
         let limit = self.limit(spec, &partition);
-        let account = spec.account.as_ref().unwrap_or(&self.config.default_account).clone();
-        let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos).clone();
         let eligible = if spec.is_held() { Time::default() } else { spec.begin.map_or(time, |begin| begin.max(time)) };
+        let Some(array) = &spec.array else {
+            let (uid, owner, spec_row, spec) = (owner.uid, owner_row, spec_row, Arc::clone(spec));
+            self.recent.has_row(id, Arc::clone(&spec));
+            let (run, end) = (None, None);
+            let draft = Draft { uid, owner, spec_row, spec, partition, submit: time, eligible, limit, run, end };
+            self.recent.drafts.insert(id, draft);
+            return Ok(());
+        };
         let common = params![
             id.0,
             owner.uid,
@@ -290,19 +303,12 @@ impl Book {
             spec_row,
             spec.name,
             partition,
-            account,
-            qos,
+            self.account(spec),
+            self.qos(spec),
             time.0 as i64,
             eligible.0 as i64,
             limit
         ];
-        let Some(array) = &spec.array else {
-            let sql = "INSERT OR IGNORE INTO jobs (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, attempt)
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 1)";
-            self.db.prepare_cached(sql)?.execute(common)?;
-            self.recent.has_row(id, Arc::clone(spec));
-            return Ok(());
-        };
         let sql = "INSERT OR IGNORE INTO arrays (id, uid, owner, spec, name, partition, account, qos, submit, eligible, limit_s, last, tasks, pending)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
         let last = id.0 + array.indices.len().saturating_sub(1) as u32;
@@ -329,13 +335,21 @@ impl Book {
         Ok(self.db.last_insert_rowid())
     }
 
+    pub(super) fn account<'a>(&'a self, spec: &'a JobSpec) -> &'a String {
+        spec.account.as_ref().unwrap_or(&self.config.default_account)
+    }
+
+    pub(super) fn qos<'a>(&'a self, spec: &'a JobSpec) -> &'a String {
+        spec.qos.as_ref().unwrap_or(&self.config.default_qos)
+    }
+
     fn partition(&self, spec: &JobSpec) -> String {
         let asked = spec.partition.as_deref().and_then(|p| p.split(',').next());
         let name = asked.or(self.config.default_partition().map(|p| p.name.as_str()));
         name.unwrap_or_default().to_owned()
     }
 
-    fn limit(&self, spec: &JobSpec, partition: &str) -> Option<i64> {
+    pub(super) fn limit(&self, spec: &JobSpec, partition: &str) -> Option<i64> {
         let found = self.config.partitions.iter().find(|p| p.name == partition);
         let default = found.and_then(|p| p.default_time_s.or(p.max_time_s));
         spec.time_limit_s.or(default).map(|s| s as i64)
@@ -632,9 +646,7 @@ impl Book {
         }
         let Some(spec) = &change.spec else { return Ok(()) };
         let row = self.shared("specs", &**spec)?;
-        let account = spec.account.as_ref().unwrap_or(&self.config.default_account);
-        let qos = spec.qos.as_ref().unwrap_or(&self.config.default_qos);
-        let values = params![id.0, row, spec.name, self.partition(spec), account, qos];
+        let values = params![id.0, row, spec.name, self.partition(spec), self.account(spec), self.qos(spec)];
         self.db.prepare_cached(spec_sql)?.execute(values).map(drop)
     }
 
@@ -684,11 +696,11 @@ impl Book {
         self.db.prepare_cached(sql)?.execute(params![shift.job.0, shift.idle.0 as i64]).map(drop)
     }
 
-    fn name(&self, node: NodeId) -> String {
+    pub(super) fn name(&self, node: NodeId) -> String {
         self.nodes.get(&node.0).cloned().unwrap_or_else(|| format!("node-{node}"))
     }
 
-    fn names(&self, nodes: &NodeSet) -> String {
+    pub(super) fn names(&self, nodes: &NodeSet) -> String {
         hostlist::compress(nodes.iter().map(|n| self.name(n)))
     }
 }
@@ -700,7 +712,7 @@ fn log_pages(path: &Path) -> i64 {
 }
 
 /// Whether an error comes from what the event says: trying again would not help, and no other event suffers.
-fn is_of_the_event(error: &rusqlite::Error) -> bool {
+pub(super) fn is_of_the_event(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
     matches!(error.sqlite_error_code(), Some(ConstraintViolation | TooBig | TypeMismatch))
         || matches!(error, rusqlite::Error::ToSqlConversionFailure(_))

@@ -5,6 +5,7 @@
 //! missing or damaged database is built anew as far back as the journal reaches.
 
 mod book;
+mod draft;
 mod encode;
 mod query;
 
@@ -27,8 +28,9 @@ use crate::logging::say;
 use crate::place::Place;
 use book::Book;
 
-/// How long records are gathered for one transaction.
-const GATHER: Duration = Duration::from_millis(50);
+/// How long records are gathered for one transaction, unless somebody asks: a job that has come and gone meanwhile is
+/// written once.
+const GATHER: Duration = Duration::from_millis(500);
 /// Records that may wait in memory; more are read from the journal again.
 const WAITING_MAX: usize = 50_000;
 /// How often what is stored is made durable, so that the journal can drop it.

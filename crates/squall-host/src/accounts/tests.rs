@@ -259,3 +259,56 @@ fn a_script_that_ends_by_the_signal_of_a_cancellation_was_cancelled() {
     let cancelled = JobState::Ended(EndState::Cancelled { by: 7 });
     assert_eq!(shown[1], (cancelled, 15));
 }
+
+#[test]
+fn rows_are_the_same_however_many_records_a_transaction_has() {
+    for seed in 1..60_u64 {
+        let mut random = seed;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let mut bed = Bed::new();
+        let mut attempts = [0; 4];
+        (1..=3).for_each(|id| bed.submits(id, None));
+        for _ in 0..12 {
+            let id = 1 + draw(3) as u32;
+            let job = JobId(id);
+            let attempt = &mut attempts[id as usize];
+            let state = [EndState::Completed, EndState::Failed, EndState::Cancelled { by: 7 }][draw(3) as usize];
+            match draw(6) {
+                0 | 1 => {
+                    *attempt += 1;
+                    bed.starts(id, *attempt);
+                }
+                2 => bed.ends(id, *attempt, state, draw(4) == 0),
+                3 => {
+                    let end = StepEnd {
+                        exit: ExitCode { code: 0, signal: if draw(3) == 0 { 15 } else { 0 } },
+                        oom: false,
+                        lost: draw(5) == 0,
+                        usage: Usage { user: Span(5), max_rss_kb: 9, ..Usage::default() },
+                        started: Time::from_secs(1),
+                        ended: Time::from_secs(2),
+                        note: (draw(4) == 0).then(|| "note".to_owned()),
+                    };
+                    let (attempt, nodes) = (Attempt(*attempt), NodeSet::one(NodeId(0)));
+                    bed.happens(Event::StepNodesEnded { job, attempt, step: StepNo::BATCH, nodes, end });
+                }
+                4 => {
+                    let outcome = Outcome { state, exit: ExitCode::OK, reason: None };
+                    bed.happens(Event::JobEnding { id: job, outcome, requeue: None });
+                }
+                _ => bed.happens(Event::JobSuspended { id: job, suspended: draw(2) == 0 }),
+            }
+        }
+        let all = AccountingQuery { duplicates: true, ..AccountingQuery::default() };
+        bed.store(1);
+        let one_by_one = bed.ask(&all);
+        for batch in [4, 100] {
+            let other = Bed { dir: Folder::new(), records: bed.records.clone() };
+            other.store(batch);
+            assert_eq!(other.ask(&all), one_by_one, "seed {seed}, {batch} records at once: {:#?}", bed.records);
+        }
+    }
+}

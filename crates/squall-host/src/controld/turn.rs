@@ -1,4 +1,4 @@
-//! The controller's loop: take, step, journal, flush, release.
+//! The controller's loop: take, settle, journal, flush, release.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -92,6 +92,7 @@ impl Daemon {
             let secret = mouth.secret;
             self.step(&mut turn, Input::Multicast { secret });
         }
+        self.settle(&mut turn);
         self.commit(&mut turn).await?;
         self.release(turn);
         Ok(())
@@ -123,6 +124,7 @@ impl Daemon {
             if self.machine.deadline().is_some_and(|d| d <= self.now) {
                 self.step(&mut turn, Input::Tick);
             }
+            self.settle(&mut turn);
             self.commit(&mut turn).await?;
             let exit = turn.out.exit;
             self.release(turn);
@@ -235,11 +237,22 @@ impl Daemon {
     }
 
     fn step(&mut self, turn: &mut Turn, input: Input) {
+        let now = self.now;
+        self.run_machine(turn, |machine, out| machine.take(now, input, out));
+    }
+
+    /// Draws the consequences of all that the turn has taken.
+    fn settle(&mut self, turn: &mut Turn) {
+        let now = self.now;
+        self.run_machine(turn, |machine, out| machine.settle(now, out));
+    }
+
+    fn run_machine(&mut self, turn: &mut Turn, run: impl FnOnce(&mut Controller, &mut Out)) {
         let passes = |machine: &Controller| (machine.diag().cycles, machine.diag().backfill.cycles);
         let before = passes(&self.machine);
         let start = Instant::now();
         let blobs = turn.out.blobs.len();
-        self.machine.step(self.now, input, &mut turn.out);
+        run(&mut self.machine, &mut turn.out);
         let after = passes(&self.machine);
         if after.0 != before.0 {
             self.meter.cycle(start.elapsed(), after.1 != before.1);

@@ -202,6 +202,9 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     };
     let ask = gres::Ask::of_job(spec)
         .map_err(|option| invalid(option, &given(option), "use [NAME:][TYPE:]COUNT, such as gpu:2 or gpu:a100:1"))?;
+    if ask.counts().next().is_none() {
+        return Ok(());
+    }
     let nodes = partitions.iter().flat_map(|partition| partition.nodes.iter());
     let nodes: Vec<&NodeGres> = nodes.filter_map(|id| state.index.gres.get(&id)).collect();
     let has = |node: &NodeGres, asked: &Count| node.vacant().tasks(&[], std::slice::from_ref(asked)).unwrap_or(0);

@@ -1,0 +1,187 @@
+//! Jobs that were submitted since the transaction began: what happens to them is noted, and written as one row when the
+//! transaction ends. Most short jobs have ended by then.
+
+use std::sync::Arc;
+
+use rusqlite::{named_params, params};
+use squall_model::event::Event;
+use squall_model::id::{Attempt, JobId, StepNo};
+use squall_model::job::{EndState, JobKind, JobSpec, JobState, Outcome, Usage};
+use squall_model::report::StepEnd;
+use squall_model::resource::Alloc;
+use squall_model::time::Time;
+
+use super::book::{Book, Done, is_of_the_event};
+use super::encode::{Packed, state_columns};
+use crate::logging::say;
+
+/// A job that has no row yet.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) uid: u32,
+    /// Rows of what it shares with others.
+    pub(super) owner: i64,
+    pub(super) spec_row: i64,
+    pub(super) spec: Arc<JobSpec>,
+    pub(super) partition: String,
+    pub(super) submit: Time,
+    pub(super) eligible: Time,
+    pub(super) limit: Option<i64>,
+    pub(super) run: Option<Run>,
+    pub(super) end: Option<(Time, Outcome)>,
+}
+
+/// Its first attempt.
+#[derive(Debug)]
+pub(super) struct Run {
+    attempt: Attempt,
+    start: Time,
+    alloc: Alloc,
+    /// Nodes that hold it.
+    left: u32,
+    /// How its script ended: well, as a rule, or the job has a row.
+    script: Option<StepEnd>,
+}
+
+/// Whose rows an event changes, or needs.
+enum Whose {
+    /// Of nobody that has been there before.
+    Nobodys,
+    /// Of this job.
+    Of(JobId),
+    /// Of whomever.
+    Anybodys,
+}
+
+fn whose(event: &Event) -> Whose {
+    match event {
+        Event::JobSubmitted { .. } | Event::GresGranted { .. } | Event::JobPreempted { .. } => Whose::Nobodys,
+        Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
+        Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
+            Whose::Of(*job)
+        }
+        _ => Whose::Anybodys,
+    }
+}
+
+impl Book {
+    /// Notes an event of a job without a row. False: it is to be written; whoever it is about has a row now.
+    pub(super) fn noted(&mut self, time: Time, event: &Event) -> rusqlite::Result<bool> {
+        let id = match whose(event) {
+            Whose::Of(id) => id,
+            Whose::Nobodys => return Ok(false),
+            Whose::Anybodys => return self.write_drafts().map(|()| false),
+        };
+        let Some(draft) = self.recent.drafts.get_mut(&id) else { return Ok(false) };
+        if draft.note(time, event) {
+            if matches!(event, Event::NodesReleased { .. }) {
+                self.recent.jobs.remove(&id);
+            }
+            return Ok(true);
+        }
+        let draft = self.recent.drafts.remove(&id);
+        draft.map_or(Ok(()), |draft| self.write_draft(id, &draft))?;
+        Ok(false)
+    }
+
+    /// Writes all rows that are to be written.
+    pub(super) fn write_drafts(&mut self) -> Done {
+        for (id, draft) in std::mem::take(&mut self.recent.drafts) {
+            match self.write_draft(id, &draft) {
+                Err(error) if is_of_the_event(&error) => say(&format!("accounting skips job {id}: {error}")),
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_draft(&self, id: JobId, draft: &Draft) -> Done {
+        let Draft { spec, run, end, .. } = draft;
+        let (state, by) = state_columns(match (run, end) {
+            (_, Some((_, outcome))) => JobState::Ended(outcome.state),
+            (Some(_), None) => JobState::Running,
+            (None, None) => JobState::Pending,
+        });
+        let exit = end.as_ref().map(|(_, outcome)| outcome.exit).unwrap_or_default();
+        let alloc = run.as_ref().map(|run| &run.alloc);
+        let nodes = alloc.map(Alloc::nodes).unwrap_or_default();
+        let limit = draft.limit.or_else(|| run.as_ref().and_then(|_| self.limit(spec, &draft.partition)));
+        let sql = "INSERT OR IGNORE INTO jobs (id, attempt, uid, owner, spec, name, partition, account, qos, state, state_by,
+            code, signal, reason, submit, eligible, start, end, limit_s, nodes, num_nodes, num_cpus, memory_mb, left)
+            VALUES (:id, :attempt, :uid, :owner, :spec, :name, :partition, :account, :qos, :state, :by,
+            :code, :signal, :reason, :submit, :eligible, :start, :end, :limit, :nodes, :num_nodes, :cpus, :memory, :left)";
+        self.db.prepare_cached(sql)?.execute(named_params! {
+            ":id": id.0, ":attempt": run.as_ref().map_or(1, |run| run.attempt.0),
+            ":uid": draft.uid, ":owner": draft.owner, ":spec": draft.spec_row,
+            ":name": spec.name, ":partition": draft.partition, ":account": self.account(spec), ":qos": self.qos(spec),
+            ":state": state, ":by": by, ":code": exit.code, ":signal": exit.signal,
+            ":reason": end.as_ref().and_then(|(_, outcome)| outcome.reason.as_deref()),
+            ":submit": draft.submit.0 as i64, ":eligible": draft.eligible.0 as i64,
+            ":start": run.as_ref().map(|run| run.start.0 as i64),
+            ":end": end.as_ref().map(|(time, _)| time.0 as i64),
+            ":limit": limit, ":nodes": self.names(&nodes), ":num_nodes": nodes.len() as i64,
+            ":cpus": alloc.map_or(0, Alloc::cpus), ":memory": alloc.map_or(0, Alloc::memory_mb) as i64,
+            ":left": run.as_ref().map_or(0, |run| run.left),
+        })?;
+        let run = run.as_ref().filter(|_| spec.kind == JobKind::Batch);
+        run.map_or(Ok(()), |run| self.write_script(id, run))
+    }
+
+    /// The row of its script.
+    fn write_script(&self, id: JobId, run: &Run) -> Done {
+        let first = run.alloc.nodes().first();
+        let name = first.map_or(String::new(), |node| self.name(node));
+        let cpus = first.and_then(|node| run.alloc.on(node)).map_or(0, |share| share.cores.len());
+        let end = run.script.as_ref();
+        let (state, _) = state_columns(end.map_or(JobState::Running, |_| JobState::Ended(EndState::Completed)));
+        let usage = end.map_or_else(Usage::default, |end| end.usage.clone());
+        let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, state, reason, start, end, nodes, num_nodes,
+            num_cpus, num_tasks, left, usage, submit_line)
+            VALUES (?1, ?2, ?3, 'batch', ?4, ?5, ?6, ?7, ?8, 1, ?9, 1, ?10, ?11, '')";
+        let values = params![
+            id.0,
+            run.attempt.0,
+            StepNo::BATCH.0,
+            state,
+            end.and_then(|end| end.note.as_deref()),
+            run.start.0 as i64,
+            end.map(|end| end.ended.0 as i64),
+            name,
+            cpus as u32,
+            u32::from(end.is_none()),
+            Packed(usage)
+        ];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
+    }
+}
+
+impl Draft {
+    /// Notes what happens. False: that is not how it goes as a rule.
+    fn note(&mut self, time: Time, event: &Event) -> bool {
+        match (event, &mut self.run) {
+            (Event::JobStarted { attempt, partition, alloc, .. }, run @ None) if self.end.is_none() => {
+                self.partition.clone_from(partition);
+                self.eligible = if self.eligible == Time(0) { time } else { self.eligible.min(time) };
+                let left = alloc.nodes().len() as u32;
+                *run = Some(Run { attempt: *attempt, start: time, alloc: alloc.clone(), left, script: None });
+            }
+            (Event::StepNodesEnded { attempt, step: StepNo::BATCH, end, .. }, Some(run))
+                if run.attempt == *attempt
+                    && run.script.is_none()
+                    && self.spec.kind == JobKind::Batch
+                    && end.exit.is_ok()
+                    && !(end.oom || end.lost) =>
+            {
+                run.script = Some(end.clone());
+            }
+            (Event::JobEnding { outcome, requeue: None, .. }, _) if self.end.is_none() => {
+                self.end = Some((time, outcome.clone()));
+            }
+            (Event::NodesReleased { attempt, nodes, .. }, Some(run)) if run.attempt == *attempt => {
+                run.left = run.left.saturating_sub(nodes.len() as u32);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
