@@ -262,6 +262,8 @@ impl Controller {
         }
     }
 
+    /// `bench/path` counts what this and [`drive::settle`] take.
+    #[inline(never)]
     fn decide(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {
             Input::Start { config, version, host } => drive::start(self, now, *config, version, host, out),

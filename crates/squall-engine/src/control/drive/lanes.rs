@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
 
 use squall_model::gres;
 use squall_model::job::{JobSpec, Need};
@@ -43,6 +44,8 @@ pub(crate) struct Kinds {
     ids: BTreeMap<Key, KindId>,
     all: Vec<Option<Kind>>,
     spare: Vec<KindId>,
+    /// What was asked for last: as a rule many ask for the same, one after the other.
+    last: Option<(Arc<JobSpec>, KindId)>,
 }
 
 /// What a job asks for, as it says it: whoever says the same is looked at once.
@@ -64,7 +67,15 @@ struct Kind {
 
 impl Kinds {
     /// The number of a need, which is read if nobody asked for it yet. None: it can't be understood.
-    pub(crate) fn enter(&mut self, state: &State, spec: &JobSpec) -> Option<KindId> {
+    pub(crate) fn enter(&mut self, state: &State, spec: &Arc<JobSpec>) -> Option<KindId> {
+        if let Some(id) = self.again(spec) {
+            return Some(id);
+        }
+        let id = self.enter_other(state, spec)?;
+        self.last = Some((Arc::clone(spec), id));
+        Some(id)
+    }
+    fn enter_other(&mut self, state: &State, spec: &JobSpec) -> Option<KindId> {
         let key = Key::of(spec);
         if let Some(id) = self.ids.get(&key) {
             return Some(*id);
@@ -79,8 +90,12 @@ impl Kinds {
         Some(id)
     }
     /// The number of a need.
-    pub(crate) fn find(&self, spec: &JobSpec) -> Option<KindId> {
-        self.ids.get(&Key::of(spec)).copied()
+    pub(crate) fn find(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
+        self.again(spec).or_else(|| self.ids.get(&Key::of(spec)).copied())
+    }
+    /// The number of the need that was asked for last, if this is the same specification.
+    fn again(&self, spec: &Arc<JobSpec>) -> Option<KindId> {
+        self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, spec)).map(|(_, id)| *id)
     }
     /// Reads again what names nodes: there may be others of these names now.
     pub(crate) fn read_names(&mut self, state: &State) {
@@ -109,6 +124,7 @@ impl Kinds {
             self.ids.remove(&kind.key);
             *slot = None;
             self.spare.push(id);
+            self.last = None;
         }
     }
 }

@@ -92,6 +92,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
 }
 
 /// Makes it so: what state asks for and was not done yet. Called after every input.
+#[inline(never)]
 pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     if c.state.epoch == Epoch(0) {
         return;
