@@ -10,7 +10,7 @@ use squall_host::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use crate::client::{Client, ClientError, SILENCE};
+use crate::client::{Client, ClientError, SILENCE, random};
 
 /// How long to look for a cluster where there is none.
 const NOWHERE: Duration = Duration::from_secs(1);
@@ -93,19 +93,6 @@ pub(crate) fn may_pass(error: &ClientError) -> bool {
 /// A key that nobody else has.
 pub(crate) fn fresh_key() -> ClientKey {
     ClientKey(u128::from_le_bytes(random()))
-}
-
-/// Sixteen bytes that nobody can guess.
-pub(crate) fn random() -> [u8; 16] {
-    use std::io::Read;
-    let mut bytes = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    if read.is_err() {
-        // Without /dev: what differs between processes. Unique, if guessable.
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        bytes = (now << 32 | u128::from(std::process::id())).to_le_bytes();
-    }
-    bytes
 }
 
 /// A connection that a thread looks for, so that nothing else has to wait.

@@ -2,7 +2,6 @@
 
 mod broadcast;
 mod capture;
-mod client;
 mod command;
 mod contact;
 mod format;
@@ -15,6 +14,8 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+
+use squall_client as client;
 
 /// A command: what it is called, what it is for, what runs it (arguments without the command's name).
 struct Command {

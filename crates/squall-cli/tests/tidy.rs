@@ -15,7 +15,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["model", "sched"]),
     ("host", &["model", "sched", "engine"]),
     ("sim", &["model", "sched", "engine"]),
-    ("cli", &["model", "sched", "engine", "host", "sim"]),
+    ("client", &["model", "host"]),
+    ("c", &["model", "client"]),
+    ("cli", &["model", "sched", "engine", "host", "sim", "client"]),
 ];
 
 /// The only libraries that the pure crates may use.
@@ -64,7 +66,9 @@ fn unsafe_stands_only_where_processes_and_ffi_live() {
     let mut wrong = Vec::new();
     for file in sources() {
         let name = file.strip_prefix(root()).unwrap().display().to_string();
-        if name.starts_with("crates/squall-host/src/sys") || name.ends_with("tests/tidy.rs") {
+        // The second is what a C program calls: all that it does is to read and write where the program says.
+        let may = ["crates/squall-host/src/sys", "crates/squall-c/src"];
+        if may.iter().any(|folder| name.starts_with(folder)) || name.ends_with("tests/tidy.rs") {
             continue;
         }
         for (at, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {

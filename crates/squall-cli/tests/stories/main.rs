@@ -8,6 +8,7 @@ mod control;
 mod ends;
 mod gang;
 mod kept;
+mod library;
 mod steps;
 #[path = "../traces/mod.rs"]
 mod traces;
@@ -26,9 +27,17 @@ fn main() -> ExitCode {
     if std::env::args().any(|a| a == "--list") {
         return ExitCode::SUCCESS;
     }
-    let stories: Vec<Story> =
-        [batch::STORIES, steps::STORIES, ends::STORIES, control::STORIES, kept::STORIES, users::STORIES, gang::STORIES]
-            .concat();
+    let stories: Vec<Story> = [
+        batch::STORIES,
+        steps::STORIES,
+        ends::STORIES,
+        control::STORIES,
+        kept::STORIES,
+        users::STORIES,
+        gang::STORIES,
+        library::STORIES,
+    ]
+    .concat();
     let chosen = stories.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
     let cluster = Cluster::start(4);
     let (mut passed, mut failed) = (0, Vec::new());

@@ -134,7 +134,7 @@ impl Book {
         let cpus = first.and_then(|node| run.alloc.on(node)).map_or(0, |share| share.cores.len());
         let end = run.script.as_ref();
         let (state, _) = state_columns(end.map_or(JobState::Running, |_| JobState::Ended(EndState::Completed)));
-        let usage = end.map_or_else(Usage::default, |end| end.usage.clone());
+        let usage = end.map_or_else(Usage::default, |end| end.usage);
         let sql = "INSERT OR IGNORE INTO steps (job, attempt, step, name, state, reason, start, end, nodes, num_nodes,
             num_cpus, num_tasks, left, usage, submit_line)
             VALUES (?1, ?2, ?3, 'batch', ?4, ?5, ?6, ?7, ?8, 1, ?9, 1, ?10, ?11, '')";

@@ -94,7 +94,8 @@ impl Cluster {
         let files = std::fs::read_dir(self.place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
         let nodes = files.filter(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            name.starts_with("node-") && path.extension().is_some_and(|kind| kind == "pid")
+            (name.starts_with("node-") || name.starts_with("rack-"))
+                && path.extension().is_some_and(|kind| kind == "pid")
         });
         (used(self.place.controller_pid()), nodes.map(used).sum())
     }

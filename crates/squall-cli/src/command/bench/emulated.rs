@@ -1,7 +1,6 @@
 //! `bench throughput --emulated`: durable jobs that do nothing on emulated nodes: what the controller itself can do, and
 //! whether it is as fast at the end of a long run as at its beginning.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -13,8 +12,6 @@ use crate::client::unexpected;
 
 const JOBS: u64 = 1_000_000;
 const CLIENTS: u64 = 2;
-/// Submissions of one client that wait for their acknowledgements.
-const UNDER_WAY: usize = 256;
 /// How often the controller is asked how far it is.
 const POLL: Duration = Duration::from_millis(20);
 /// Longest time without the end of a job.
@@ -67,29 +64,10 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     })
 }
 
-/// Submits jobs one after another, and takes the acknowledgements as they come.
+/// Submits jobs one after another, many of them under way.
 fn submit(cluster: &Cluster, numbers: impl Iterator<Item = u64>) -> Result<(), String> {
-    let mut client = cluster.client()?;
-    let mut under_way = VecDeque::new();
-    for number in numbers {
-        if under_way.len() == UNDER_WAY {
-            acknowledged(&mut client, &mut under_way)?;
-        }
-        client.send(&submission(number, false)).map_err(|e| e.to_string())?;
-        under_way.push_back(number);
-    }
-    while !under_way.is_empty() {
-        acknowledged(&mut client, &mut under_way)?;
-    }
-    Ok(())
-}
-
-fn acknowledged(client: &mut crate::client::Client, under_way: &mut VecDeque<u64>) -> Result<(), String> {
-    under_way.pop_front();
-    match client.receive().map_err(|e| e.to_string())? {
-        Answer::Submitted { .. } => Ok(()),
-        _ => Err(unexpected().to_string()),
-    }
+    let requests = numbers.map(|number| submission(number, false));
+    cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())
 }
 
 /// How many jobs had ended when, in seconds since the start.

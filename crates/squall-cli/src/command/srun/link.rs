@@ -12,7 +12,7 @@ use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::step::{ClientAddress, FromStep, ToStep};
 use squall_model::wire::{Hello, Proof, Role};
 
-use crate::contact::random;
+use crate::client::random;
 
 /// Input that may wait for a slow node before no more is read.
 const BACKLOG_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,91 @@
+/* libsquallclient: submit jobs to Squall, end them, look at them and wait for them, without a process for each.
+ *
+ * One connection serves one thread at a time. A controller that is away for a moment is waited for: what it had not
+ * acknowledged is said again, and every job is accepted once. Functions that return int return 0, or -1 and say why in
+ * squall_error(). Texts are UTF-8 and end with NUL.
+ *
+ * Link with -lsquallclient (or libsquallclient.a -lm -lpthread -ldl).
+ */
+#ifndef SQUALL_H
+#define SQUALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A connection to a cluster's controller. */
+typedef struct squall squall;
+
+/* A batch job. Set all of it to zero first: zero means "as by default" everywhere but in `script`. */
+typedef struct squall_job {
+    const char *script;       /* its text, from "#!" on */
+    const char *name;         /* default: "job" */
+    const char *work_dir;     /* default: this process's */
+    const char *output;       /* default: slurm-%j.out in work_dir */
+    const char *partition;
+    const char *account;
+    const char *const *env;   /* "KEY=VALUE" entries, then NULL; default: this process's */
+    const char *const *args;  /* arguments of the script, then NULL */
+    uint32_t nodes;
+    uint32_t tasks;
+    uint32_t cpus_per_task;
+    uint32_t hold;            /* not 0: waits until it is released */
+    uint64_t memory_mb;       /* on each node */
+    uint64_t time_limit_s;
+} squall_job;
+
+/* What a job is doing, or how it ended. */
+enum squall_state {
+    SQUALL_UNKNOWN = 0,       /* no such job, or it ended long ago */
+    SQUALL_PENDING = 1,
+    SQUALL_RUNNING = 2,
+    SQUALL_SUSPENDED = 3,
+    SQUALL_COMPLETING = 4,
+    SQUALL_COMPLETED = 16,    /* this and all above: it has ended */
+    SQUALL_FAILED = 17,
+    SQUALL_CANCELLED = 18,
+    SQUALL_TIMEOUT = 19,
+    SQUALL_NODE_FAIL = 20,
+    SQUALL_OUT_OF_MEMORY = 21,
+    SQUALL_PREEMPTED = 22,
+    SQUALL_DEADLINE = 23,
+    SQUALL_BOOT_FAIL = 24,
+    SQUALL_REQUEUED = 25
+};
+
+/* How a job ended. */
+typedef struct squall_end {
+    uint32_t state;           /* enum squall_state */
+    uint32_t code;            /* the script's exit code */
+    uint32_t signal;          /* the signal that ended it, or 0 */
+} squall_end;
+
+/* Connects to the cluster with that state folder; NULL: to the one that commands talk to. NULL: squall_error(). */
+squall *squall_open(const char *state);
+
+/* Ends a connection. Jobs are not touched. NULL is fine. */
+void squall_close(squall *squall);
+
+/* Submits `count` jobs. When it returns, ids[i] is the id of jobs[i], durably; 0: it was not accepted (-1 only). */
+int squall_submit(squall *squall, const squall_job *jobs, size_t count, uint32_t *ids);
+
+/* Ends jobs. Those that have ended already are left alone. */
+int squall_cancel(squall *squall, const uint32_t *ids, size_t count);
+
+/* What jobs are doing: states[i] becomes that of ids[i] (enum squall_state). */
+int squall_states(squall *squall, const uint32_t *ids, size_t count, uint32_t *states);
+
+/* Waits until all have ended: ends[i] becomes how ids[i] did. */
+int squall_wait(squall *squall, const uint32_t *ids, size_t count, squall_end *ends);
+
+/* Why the last call of this thread failed. Valid until its next call. */
+const char *squall_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,268 @@
+//! libsquallclient: the functions of `squall.h`, which says what they do. All that is unsafe of the client library is here:
+//! a C program's pointers are what it says they are, or nothing can be done about it.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::slice;
+
+use squall_client::{ClientError, Jobs, Submission};
+use squall_model::id::JobId;
+use squall_model::job::{EndState, JobState};
+use squall_model::resource::Memory;
+
+/// `squall_job`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Job {
+    script: *const c_char,
+    name: *const c_char,
+    work_dir: *const c_char,
+    output: *const c_char,
+    partition: *const c_char,
+    account: *const c_char,
+    env: *const *const c_char,
+    args: *const *const c_char,
+    nodes: u32,
+    tasks: u32,
+    cpus_per_task: u32,
+    hold: u32,
+    memory_mb: u64,
+    time_limit_s: u64,
+}
+
+/// `squall_end`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    state: u32,
+    code: u32,
+    signal: u32,
+}
+
+thread_local! {
+    static ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Why something failed, for `squall_error`.
+fn failed(why: &str) {
+    let text: Vec<u8> = why.bytes().filter(|byte| *byte != 0).collect();
+    ERROR.with(|error| *error.borrow_mut() = CString::new(text).unwrap_or_default());
+}
+
+fn told(result: Result<(), String>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(why) => {
+            failed(&why);
+            -1
+        }
+    }
+}
+
+fn why(error: &ClientError) -> String {
+    error.detail().map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))
+}
+
+/// # Safety
+/// `state` is NULL or a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_open(state: *const c_char) -> *mut Jobs {
+    // SAFETY: as the caller promises.
+    let state = unsafe { bytes(state) };
+    match Jobs::connect(state.map(|dir| Path::new(OsStr::from_bytes(dir)))) {
+        Ok(jobs) => Box::into_raw(Box::new(jobs)),
+        Err(error) => {
+            failed(&why(&error));
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// `squall` is NULL or from `squall_open`, and not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_close(squall: *mut Jobs) {
+    if !squall.is_null() {
+        // SAFETY: it came from a box.
+        drop(unsafe { Box::from_raw(squall) });
+    }
+}
+
+/// # Safety
+/// `squall` is from `squall_open`; there are `count` jobs as `squall.h` has them, and room for as many ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_submit(squall: *mut Jobs, jobs: *const Job, count: usize, ids: *mut u32) -> c_int {
+    // SAFETY: as the caller promises.
+    let (squall, jobs, ids) = unsafe { (squall.as_mut(), list(jobs, count), list_mut(ids, count)) };
+    ids.fill(0);
+    // SAFETY: as the caller promises.
+    let wanted = jobs.iter().map(|job| unsafe { job.submission() }).collect::<Result<Vec<_>, _>>();
+    told(squall.ok_or_else(closed).and_then(|squall| {
+        squall
+            .submit(&wanted?, |at, id| ids.iter_mut().skip(at).take(1).for_each(|slot| *slot = id.0))
+            .map_err(|error| why(&error))
+    }))
+}
+
+/// # Safety
+/// `squall` is from `squall_open`; there are `count` ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_cancel(squall: *mut Jobs, ids: *const u32, count: usize) -> c_int {
+    // SAFETY: as the caller promises.
+    let (squall, ids) = unsafe { (squall.as_mut(), job_ids(ids, count)) };
+    told(squall.ok_or_else(closed).and_then(|squall| squall.cancel(&ids).map_err(|error| why(&error))))
+}
+
+/// # Safety
+/// `squall` is from `squall_open`; there are `count` ids, and room for as many states.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_states(squall: *mut Jobs, ids: *const u32, count: usize, states: *mut u32) -> c_int {
+    // SAFETY: as the caller promises.
+    let (squall, ids, states) = unsafe { (squall.as_mut(), job_ids(ids, count), list_mut(states, count)) };
+    told(squall.ok_or_else(closed).and_then(|squall| {
+        let found = squall.states(&ids).map_err(|error| why(&error))?;
+        states.iter_mut().zip(found).for_each(|(state, found)| *state = found.map_or(0, number));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `squall` is from `squall_open`; there are `count` ids, and room for as many ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_wait(squall: *mut Jobs, ids: *const u32, count: usize, ends: *mut End) -> c_int {
+    // SAFETY: as the caller promises.
+    let (squall, ids, ends) = unsafe { (squall.as_mut(), job_ids(ids, count), list_mut(ends, count)) };
+    told(squall.ok_or_else(closed).and_then(|squall| {
+        let found = squall.wait(&ids).map_err(|error| why(&error))?;
+        for (end, (_, outcome)) in ends.iter_mut().zip(found) {
+            let (code, signal) = (outcome.exit.code.into(), outcome.exit.signal.into());
+            *end = End { state: number(JobState::Ended(outcome.state)), code, signal };
+        }
+        Ok(())
+    }))
+}
+
+/// Why the last call of this thread failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn squall_error() -> *const c_char {
+    ERROR.with(|error| error.borrow().as_ptr())
+}
+
+fn closed() -> String {
+    "there is no connection: squall_open gives one".to_owned()
+}
+
+/// `enum squall_state`.
+fn number(state: JobState) -> u32 {
+    match state {
+        JobState::Pending => 1,
+        JobState::Running => 2,
+        JobState::Suspended => 3,
+        JobState::Completing(_) => 4,
+        JobState::Ended(end) => match end {
+            EndState::Completed => 16,
+            EndState::Failed => 17,
+            EndState::Cancelled { .. } => 18,
+            EndState::Timeout => 19,
+            EndState::NodeFail => 20,
+            EndState::OutOfMemory => 21,
+            EndState::Preempted => 22,
+            EndState::Deadline => 23,
+            EndState::BootFail => 24,
+            EndState::Requeued => 25,
+        },
+    }
+}
+
+impl Job {
+    /// # Safety
+    /// All pointers are NULL or what `squall.h` says.
+    unsafe fn submission(&self) -> Result<Submission, String> {
+        // SAFETY: as the caller promises.
+        let text_of = |text| unsafe { text_at(text) };
+        let script = text_of(self.script)?.ok_or("a job has no script")?;
+        let mut job = Submission::new(text_of(self.name)?.unwrap_or("job"), script);
+        let spec = &mut job.spec;
+        if let Some(dir) = text_of(self.work_dir)? {
+            dir.clone_into(&mut spec.work_dir);
+        }
+        spec.stdout = text_of(self.output)?.map(str::to_owned);
+        spec.partition = text_of(self.partition)?.map(str::to_owned);
+        spec.account = text_of(self.account)?.map(str::to_owned);
+        // SAFETY: as the caller promises.
+        for &arg in unsafe { until_null(self.args) } {
+            spec.args.push(text_of(arg)?.unwrap_or_default().to_owned());
+        }
+        let some = |number: u32| Some(number).filter(|number| *number > 0);
+        let need = &mut spec.need;
+        (need.nodes_min, need.ntasks, need.cpus_per_task) =
+            (some(self.nodes), some(self.tasks), some(self.cpus_per_task));
+        if self.memory_mb > 0 {
+            need.memory = Memory::PerNodeMb(self.memory_mb);
+        }
+        spec.time_limit_s = Some(self.time_limit_s).filter(|limit| *limit > 0);
+        spec.hold = self.hold != 0;
+        if !self.env.is_null() {
+            job.env.clear();
+            // SAFETY: as the caller promises.
+            for entry in unsafe { until_null(self.env) }.iter().filter_map(|&entry| unsafe { bytes(entry) }) {
+                job.env.extend_from_slice(entry);
+                job.env.push(0);
+            }
+        }
+        Ok(job)
+    }
+}
+
+/// # Safety
+/// It is NULL or a text.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: as the caller promises.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// # Safety
+/// It is NULL or a text.
+unsafe fn text_at<'a>(text: *const c_char) -> Result<Option<&'a str>, String> {
+    // SAFETY: as the caller promises.
+    let bytes = unsafe { bytes(text) };
+    bytes.map(std::str::from_utf8).transpose().map_err(|_| "a text is not UTF-8".to_owned())
+}
+
+/// # Safety
+/// It is NULL, or a NULL follows after some pointers.
+unsafe fn until_null<'a>(first: *const *const c_char) -> &'a [*const c_char] {
+    if first.is_null() {
+        return &[];
+    }
+    let mut count = 0;
+    // SAFETY: as the caller promises.
+    while !unsafe { *first.add(count) }.is_null() {
+        count += 1;
+    }
+    // SAFETY: so many were just looked at.
+    unsafe { slice::from_raw_parts(first, count) }
+}
+
+/// # Safety
+/// There are so many, and they stay as long as that.
+unsafe fn list<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    // SAFETY: as the caller promises.
+    if first.is_null() { &[] } else { unsafe { slice::from_raw_parts(first, count) } }
+}
+
+/// # Safety
+/// There are so many, nobody else looks at them, and they stay as long as that.
+unsafe fn list_mut<'a, T>(first: *mut T, count: usize) -> &'a mut [T] {
+    // SAFETY: as the caller promises.
+    if first.is_null() { &mut [] } else { unsafe { slice::from_raw_parts_mut(first, count) } }
+}
+
+/// # Safety
+/// There are so many.
+unsafe fn job_ids(first: *const u32, count: usize) -> Vec<JobId> {
+    // SAFETY: as the caller promises.
+    unsafe { list(first, count) }.iter().map(|id| JobId(*id)).collect()
+}

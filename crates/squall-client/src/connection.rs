@@ -1,0 +1,245 @@
+//! A connection to the controller: blocking, no runtime, nothing done at start but connect.
+//!
+//! Whoever waits for something that takes long waits for the socket to be readable (`stream`), or says so (`wait_up_to`).
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_send_buffer_size, set_socket_timeout};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use squall_host::place::{Place, SocketPath};
+use squall_model::codec::{self, CodecError, HEADER_BYTES, PROTOCOL_VERSION};
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::info::JobsPage;
+use squall_model::wire::{Hello, Proof, Role};
+
+/// How long a controller may take nothing or say nothing (Slurm's MessageTimeout).
+pub const SILENCE: Duration = Duration::from_secs(10);
+
+/// A connection to the controller.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    cluster: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No cluster was found or its controller does not listen.
+    Connect(String),
+    /// The connection ended before the answer.
+    Lost(String),
+    /// Something listens and says nothing.
+    Silent,
+    /// The controller speaks another version.
+    Version(u16),
+    /// The controller said no.
+    Refused(Refusal),
+    /// The file that was to be sent can't be read.
+    Unreadable(io::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(_) => f.write_str("Unable to contact slurm controller (connect failure)"),
+            Self::Lost(_) => f.write_str("Unable to contact slurm controller (connection lost)"),
+            Self::Silent => f.write_str("Socket timed out on send/recv operation"),
+            Self::Version(theirs) => {
+                write!(
+                    f,
+                    "Incompatible versions of client and server code (controller {theirs}, client {PROTOCOL_VERSION})"
+                )
+            }
+            Self::Unreadable(e) => write!(f, "Can't read it: {e}"),
+            Self::Refused(refusal) => write!(f, "{refusal:?}"),
+        }
+    }
+}
+
+impl ClientError {
+    /// What stands behind it, for a second line to the user.
+    pub fn detail(&self) -> Option<&str> {
+        match self {
+            Self::Connect(detail) | Self::Lost(detail) => Some(detail),
+            Self::Silent => {
+                Some("the controller is there but does not answer: it may be stopped, or its disk may hang")
+            }
+            _ => None,
+        }
+    }
+    /// Whether asking again may help: the controller may be restarting.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent)
+    }
+}
+
+impl From<io::Error> for ClientError {
+    fn from(e: io::Error) -> Self {
+        match e.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Lost(e.to_string()),
+        }
+    }
+}
+
+impl From<CodecError> for ClientError {
+    fn from(e: CodecError) -> Self {
+        Self::Lost(e.to_string())
+    }
+}
+
+impl Client {
+    /// Connects to the cluster that `Place::find` gives, as the command of that name.
+    pub fn connect(command: &str) -> Result<Self, ClientError> {
+        let place = Place::find().ok_or_else(|| {
+            ClientError::Connect(
+                "no cluster is running here: start one with `squall up`, or name one in SQUALL_STATE".into(),
+            )
+        })?;
+        Self::connect_to(&place, command)
+    }
+
+    /// Connects to a given cluster.
+    pub fn connect_to(place: &Place, command: &str) -> Result<Self, ClientError> {
+        let path = place.controller_socket();
+        let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
+        let short = SocketPath::new(&path).map_err(failed)?;
+        let stream = connect(short.as_path()).map_err(failed)?;
+        let mut client = Self { stream, cluster: String::new() };
+        client.write(&Hello {
+            protocol: PROTOCOL_VERSION,
+            cluster: String::new(),
+            role: Role::Client(command.into()),
+            proof: Proof::Peer,
+        })?;
+        let hello: Hello = read(&mut client.stream)?;
+        if hello.protocol != PROTOCOL_VERSION {
+            return Err(ClientError::Version(hello.protocol));
+        }
+        client.cluster = hello.cluster;
+        Ok(client)
+    }
+
+    /// How long to wait for a controller that says nothing; None: for ever.
+    pub fn wait_up_to(&self, patience: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(patience)
+    }
+
+    /// Gives the connection room for pieces of a file, so that they need not wait for each other; with less it works
+    /// too.
+    pub fn make_room(&self, bytes: usize) {
+        let _ = set_socket_send_buffer_size(&self.stream, bytes);
+    }
+
+    /// The cluster's name, as the controller says.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// Sends a request; its answers come by [`Client::receive`].
+    pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
+        self.write(request)
+    }
+
+    /// Sends requests all at once; returns how many.
+    pub(crate) fn send_all(&self, requests: impl Iterator<Item = Request>) -> Result<usize, ClientError> {
+        let (mut bytes, mut count) = (Vec::new(), 0);
+        for request in requests {
+            codec::encode(&request, &mut bytes)?;
+            count += 1;
+        }
+        self.write_bytes(&bytes)?;
+        Ok(count)
+    }
+
+    /// The next answer; a refusal is an error.
+    pub fn receive(&mut self) -> Result<Answer, ClientError> {
+        match read(&mut self.stream)? {
+            Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Sends a request and takes its first answer.
+    pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        self.send(request)?;
+        self.receive()
+    }
+
+    /// All pages of a job listing, joined into one.
+    pub fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+        self.send(&Request::Jobs { jobs, ended, steps })?;
+        let mut all = JobsPage::default();
+        loop {
+            let Answer::Jobs(page) = self.receive()? else { return Err(unexpected()) };
+            let (specs, owners) = (all.specs.len() as u32, all.owners.len() as u32);
+            all.specs.extend(page.specs);
+            all.owners.extend(page.owners);
+            all.jobs.extend(page.jobs.into_iter().map(|mut job| {
+                job.spec += specs;
+                job.owner += owners;
+                job
+            }));
+            all.unknown.extend(page.unknown);
+            all.now = page.now;
+            if !page.more {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The socket, for those who wait for several things at once.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    fn write<T: serde::Serialize>(&self, message: &T) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        codec::encode(message, &mut bytes)?;
+        self.write_bytes(&bytes)
+    }
+
+    /// Without a signal if the controller is gone: that is no reason for a program to die.
+    fn write_bytes(&self, mut bytes: &[u8]) -> Result<(), ClientError> {
+        while !bytes.is_empty() {
+            match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(io::Error::from(e).into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next frame.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(stream: &mut impl Read) -> Result<T, ClientError> {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head)?;
+    let (length, crc) = codec::header(head)?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(codec::decode(&body, crc)?)
+}
+
+/// A connection that gives up on a controller that takes nothing or says nothing, from the first moment: even its queue of
+/// callers may be full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&socket, direction, Some(SILENCE))?;
+    }
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+/// The error for an answer that does not fit the request.
+pub fn unexpected() -> ClientError {
+    ClientError::Lost("the controller gave an answer that does not fit the request".into())
+}

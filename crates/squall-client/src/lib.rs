@@ -1,0 +1,20 @@
+//! A program's connection to the controller: requests and answers, and jobs by the thousand without a process for each.
+//!
+//! ```no_run
+//! use squall_client::{Jobs, Submission};
+//!
+//! let mut jobs = Jobs::connect(None)?;
+//! let wanted = (0..1000).map(|n| Submission::new(&format!("n{n}"), "#!/bin/sh\nexec ./work\n"));
+//! let mut ids = Vec::new();
+//! jobs.submit(&wanted.collect::<Vec<_>>(), |_, id| ids.push(id))?;
+//! for (id, end) in jobs.wait(&ids)? {
+//!     println!("{id}: {:?}", end.state);
+//! }
+//! # Ok::<(), squall_client::ClientError>(())
+//! ```
+
+mod connection;
+mod jobs;
+
+pub use connection::{Client, ClientError, SILENCE, unexpected};
+pub use jobs::{Jobs, Submission, random};
