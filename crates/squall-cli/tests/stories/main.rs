@@ -34,8 +34,8 @@ fn main() -> ExitCode {
         control::STORIES,
         kept::STORIES,
         users::STORIES,
-        gang::STORIES,
         library::STORIES,
+        gang::STORIES,
     ]
     .concat();
     let chosen = stories.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));
