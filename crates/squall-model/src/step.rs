@@ -58,7 +58,7 @@ pub struct StepSpec {
 }
 
 /// How ranks go to nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Distribution {
     /// Neighbouring ranks share a node.
     #[default]
@@ -67,6 +67,8 @@ pub enum Distribution {
     Cyclic,
     /// `plane=SIZE`: blocks of SIZE ranks go round.
     Plane(u32),
+    /// By rank: the place of its node in the layout.
+    Arbitrary(Arc<Runs<u32>>),
 }
 
 /// Which task runs where: how many tasks each node has, and how ranks go round.
@@ -90,6 +92,17 @@ impl Layout {
 
     /// Ranks on the node at place `i`, rising; at most `TASKS_PER_NODE_MAX`.
     pub fn ranks_on(&self, i: usize) -> Vec<u32> {
+        if let Distribution::Arbitrary(places) = &self.distribution {
+            let mut first = 0;
+            let mut ranks = Vec::new();
+            for (place, count) in places.runs() {
+                let here = *place as usize == i;
+                ranks.extend((first..first + count).filter(|_| here));
+                first += count;
+            }
+            ranks.truncate(TASKS_PER_NODE_MAX as usize);
+            return ranks;
+        }
         let tasks = self.tasks.get(i).map_or(0, |tasks| u64::from((*tasks).min(TASKS_PER_NODE_MAX)));
         let mut ranks = Vec::with_capacity(tasks as usize);
         for round in 0_u64.. {
@@ -112,6 +125,9 @@ impl Layout {
 
     /// The place of the node on which a rank runs.
     pub fn node_of(&self, rank: u32) -> Option<usize> {
+        if let Distribution::Arbitrary(places) = &self.distribution {
+            return places.get(rank as usize).map(|place| *place as usize);
+        }
         let rank = u64::from(rank);
         let most = self.tasks.runs().map(|(tasks, _)| u64::from(*tasks)).max()?;
         // The first round after which the rank has been given out.
@@ -138,7 +154,7 @@ impl Layout {
     /// How many ranks a node gets before it is the next node's turn.
     fn at_once(&self) -> u64 {
         match self.distribution {
-            Distribution::Block => u64::MAX,
+            Distribution::Block | Distribution::Arbitrary(_) => u64::MAX,
             Distribution::Cyclic => 1,
             Distribution::Plane(size) => u64::from(size.max(1)),
         }

@@ -14,7 +14,7 @@ use crate::policy::{Blocked, Cleared, Room};
 use crate::preempt;
 use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
-use crate::view::{Bars, Candidate, End, Given, PartitionView, View};
+use crate::view::{Bars, Candidate, Closed, End, Given, PartitionView, View};
 
 /// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
@@ -43,6 +43,7 @@ impl<'a, V: View> Nodes<'a, V> {
     /// A cluster as it is now. Room is kept up to `window` ahead.
     pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
         scratch.reset(view, now);
+        scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
         Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: false }
     }
 }
@@ -110,7 +111,9 @@ impl<V: View> Room for Nodes<'_, V> {
             self.scratch.placed.push((given.slot, given.alloc.clone()));
         }
         if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
-            self.scratch.closed.push(given.alloc.nodes());
+            // It can't end sooner than everything that should have ended already.
+            let until = end.max(self.now + SOON);
+            self.scratch.closed.push(Closed { nodes: given.alloc.nodes(), from: Time(0), until });
         }
         for (name, count) in &request.licenses {
             *self.scratch.licenses.entry(name.clone()).or_default() += count;
@@ -134,6 +137,7 @@ impl<V: View> Room for Nodes<'_, V> {
                 }
             }
             self.scratch.keep_gres((*time, *time + span), &given.gres);
+            self.close(&request, given, (*time, *time + span));
         }
         self.scratch.forget_gains();
         found
@@ -206,6 +210,21 @@ impl<V: View> Nodes<'_, V> {
                 ends.pass(|gain| walk.gain(view, scratch, (request, partition), gain));
             }
         }
+    }
+
+    /// A job that will have links of its own has them kept from then on, with what it will not use inside its prism.
+    fn close(&mut self, request: &Request, given: &Given, (from, until): (Time, Time)) {
+        let nodes = given.alloc.nodes();
+        let Some(topology) = self.view.topology().filter(|_| request.wish.is_sensitive(nodes.len() as u32)) else {
+            return;
+        };
+        let mut spare = topology.around(&nodes);
+        spare.subtract(&nodes);
+        for id in spare.iter().filter(|id| self.view.node(*id).usable) {
+            let free = free(self.view, self.scratch, id, Condition::Then);
+            self.scratch.keep(id, (from, until), free, free);
+        }
+        self.scratch.closed.push(Closed { nodes, from, until });
     }
 
     /// Why a job does not fit now.

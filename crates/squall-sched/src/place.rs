@@ -92,18 +92,22 @@ fn by_network(
 ) -> bool {
     let Some(topology) = network(view, request) else { return true };
     let mut memory = std::mem::take(&mut scratch.network);
-    let now = condition == Condition::Now;
     let idle = |id: NodeId| match condition {
         Condition::Now => scratch.taken.get(&id).map_or(view.node(id).cores, |(cores, _)| cores).is_empty(),
         Condition::Then => free(view, scratch, id, condition).0 == view.node(id).hardware.cpus,
         Condition::Empty | Condition::Ideal => true,
     };
     let up = |id: NodeId| condition == Condition::Ideal || view.node(id).usable;
+    let closed: Vec<&NodeSet> = match condition {
+        Condition::Now | Condition::Then => scratch.closed_in_window().collect(),
+        Condition::Empty | Condition::Ideal => Vec::new(),
+    };
     let scene = Scene {
         nodes: request.nodes_min,
+        nodes_max: request.nodes_max,
         tasks: request.tasks.unwrap_or(0).into(),
         wish: request.wish,
-        closed: if now { &scratch.closed } else { &[] },
+        closed: &closed,
         idle: &idle,
         up: &up,
     };
@@ -159,6 +163,9 @@ fn find(
     }
     if network.is_some() && !by_network(view, scratch, request, condition, fits) {
         return None;
+    }
+    if torus && request.wish.grid.is_some() && network.is_some() {
+        return enough(request, fits).then(|| fits.clone());
     }
     if torus
         && request.nodes_min == 1

@@ -6,11 +6,12 @@ use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::resource::Alloc;
 use squall_model::set::{CoreSet, NodeSet};
+use squall_model::time::Time;
 
 use crate::place::{self, Condition, fits, place};
 use crate::request::Request;
 use crate::scratch::Scratch;
-use crate::view::{Given, Item, View};
+use crate::view::{Closed, Given, Item, View};
 
 /// More than these are not looked at for one job.
 const VICTIMS_MAX: usize = 512;
@@ -71,14 +72,14 @@ pub(crate) fn clear(
 }
 
 /// What going and staying change in a scratch.
-struct State(BTreeMap<NodeId, (CoreSet, u64)>, NodeSet, BTreeMap<NodeId, NodeGres>);
+struct State(BTreeMap<NodeId, (CoreSet, u64)>, NodeSet, BTreeMap<NodeId, NodeGres>, Vec<Closed>);
 
 impl State {
     fn of(scratch: &Scratch) -> Self {
-        Self(scratch.taken.clone(), scratch.open.clone(), scratch.gres.clone())
+        Self(scratch.taken.clone(), scratch.open.clone(), scratch.gres.clone(), scratch.closed.clone())
     }
     fn put_back(self, scratch: &mut Scratch) {
-        (scratch.taken, scratch.open, scratch.gres) = (self.0, self.1, self.2);
+        (scratch.taken, scratch.open, scratch.gres, scratch.closed) = (self.0, self.1, self.2, self.3);
     }
 }
 
@@ -118,6 +119,9 @@ fn choose(
 /// As if a job were gone.
 fn give_back(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
     scratch.change_gres(view, (victim.gres, victim.left), CoreSet::subtract);
+    if let Some(at) = closed_by(scratch, victim) {
+        scratch.closed[at].until = Time(0);
+    }
     for group in &victim.alloc.groups {
         for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
             let node = view.node(id);
@@ -131,9 +135,21 @@ fn give_back(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
     }
 }
 
+/// Where it stands that links are a victim's own.
+fn closed_by(scratch: &Scratch, victim: &Victim<'_>) -> Option<usize> {
+    if scratch.closed.is_empty() {
+        return None;
+    }
+    let nodes = victim.alloc.nodes();
+    scratch.closed.iter().position(|closed| closed.from == Time(0) && closed.nodes == nodes)
+}
+
 /// As if it stayed.
 fn take(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
     scratch.change_gres(view, (victim.gres, victim.left), CoreSet::union_with);
+    if let Some(at) = closed_by(scratch, victim) {
+        scratch.closed[at].until = Time(u64::MAX);
+    }
     for group in &victim.alloc.groups {
         for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
             let node = view.node(id);

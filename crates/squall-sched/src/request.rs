@@ -109,6 +109,9 @@ impl Request {
     /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
     pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;
+        // Where its ranks go is decided with where its nodes are: these are its own.
+        let torus = topology.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
+        self.exclusive |= torus && wish.grid.is_some();
         if let (Some(size), Some(Kind::Torus(tori)), None, None) =
             (wish.geometry, topology.map(|topology| &topology.kind), need.nodes_min, need.ntasks)
         {

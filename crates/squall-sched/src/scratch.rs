@@ -10,7 +10,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::topology::Memory;
-use crate::view::View;
+use crate::view::{Closed, View};
 
 /// What a plan has done to the cluster so far.
 #[derive(Debug, Default)]
@@ -49,8 +49,8 @@ pub struct Scratch {
     pub(crate) times: u64,
     /// What choices by topology keep.
     pub(crate) network: Memory,
-    /// Nodes of jobs with links of their own, those that this plan starts included.
-    pub(crate) closed: Vec<NodeSet>,
+    /// Nodes of jobs with links of their own, those that this plan starts or keeps room for included.
+    pub(crate) closed: Vec<Closed>,
     /// Licenses that what this plan has placed takes.
     pub(crate) licenses: BTreeMap<String, u32>,
     /// The most CPUs that are free on a node, if known. Not less.
@@ -111,6 +111,16 @@ impl Scratch {
         self.times = 0;
         self.roomiest = None;
         self.forget_gains();
+    }
+
+    /// Nodes around which others have links of their own at some time while the job that is looked at would run.
+    pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
+        let (start, end) = self.window;
+        let met = self
+            .closed
+            .iter()
+            .filter(move |closed| (closed.from < end || closed.from == Time(0)) && closed.until > start);
+        met.map(|closed| &closed.nodes)
     }
 
     /// For one row of the matrix: what is kept from all and what no two rows share, and no cores taken yet.

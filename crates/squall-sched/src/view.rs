@@ -80,7 +80,7 @@ pub trait View: Queues<Need = Request> {
         None
     }
     /// Nodes of running jobs that have links of their own, where there is such a network.
-    fn closed(&self) -> &[NodeSet] {
+    fn closed(&self) -> &[Closed] {
         &[]
     }
     /// Which nodes reservations keep from a job that would start at that time in a partition.
@@ -127,6 +127,17 @@ pub trait View: Queues<Need = Request> {
     fn victims(&self, _item: Item, _partition: usize) -> Vec<Victim<'_>> {
         Vec::new()
     }
+}
+
+/// Nodes around which links are one job's own, for some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The job's nodes.
+    pub nodes: NodeSet,
+    /// From when on.
+    pub from: Time,
+    /// Until when, as far as is known.
+    pub until: Time,
 }
 
 /// What reservations leave to a job.

@@ -40,6 +40,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     collect::obey_line(asked, tool, line)?;
     collect::verify(asked)?;
     collect::count_gpu_tasks(asked);
+    collect::count_grid_tasks(asked);
     if line.operands.iter().any(|word| word == ":") && tool != Tool::Sbatch {
         return Err(heterogeneous());
     }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use squall_sched::layout::Grid;
+
 use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
 use crate::options::{Arg, Given, Source, Stop, Tool, table};
@@ -82,6 +84,14 @@ pub(crate) fn count_gpu_tasks(asked: &mut Asked) {
             asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());
         }
         _ => {}
+    }
+}
+
+/// A grid says how many tasks there are, where nothing else does.
+pub(crate) fn count_grid_tasks(asked: &mut Asked) {
+    let grid = asked.others.get("grid").and_then(|text| Grid::parse(text, "").ok());
+    if let (None, Some(grid)) = (asked.spec.need.ntasks, grid) {
+        asked.spec.need.ntasks = u32::try_from(grid.tasks()).ok();
     }
 }
 

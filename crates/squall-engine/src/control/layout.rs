@@ -1,5 +1,8 @@
 //! Where the tasks of a step go within its job's allocation, and which cores and memory they hold.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::hostlist::expand;
 use squall_model::id::NodeId;
@@ -59,22 +62,67 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
         return Err(Unplaced::Never(ask.lacking(rooms, spec)));
     };
     let shares = if spec.overlap { ever } else { ask.spread(rooms, spec, false).ok_or(Unplaced::Busy)? };
+    settle(rooms, spec, gres, &shares, spec.distribution.clone())
+}
+
+/// Finds a place for a step whose ranks go to these nodes.
+pub(crate) fn place_ranks(
+    rooms: &[Room],
+    spec: &StepSpec,
+    gres: Option<&gres::Ask>,
+    nodes: &[NodeId],
+) -> Result<Placed, Unplaced> {
+    let of = |node: &NodeId| rooms.binary_search_by_key(node, |room| room.node).ok();
+    let mut tasks = vec![0; rooms.len()];
+    for room in nodes.iter().filter_map(of) {
+        tasks[room] += 1;
+    }
+    let shares = tasks.into_iter().enumerate().map(|(room, tasks)| Share { room, tasks });
+    let shares: Vec<Share> = shares.filter(|share| share.tasks > 0).collect();
+    let none = gres::Ask::default();
+    let has_room =
+        |share: &Share| capacity(&rooms[share.room], spec, gres.unwrap_or(&none), spec.overlap) >= share.tasks;
+    if !shares.iter().all(has_room) {
+        return Err(Unplaced::Busy);
+    }
+    let place =
+        |node: &NodeId| shares.iter().position(|share| rooms[share.room].node == *node).unwrap_or_default() as u32;
+    let places: BTreeMap<NodeId, u32> =
+        shares.iter().map(|share| rooms[share.room].node).map(|n| (n, place(&n))).collect();
+    let ranks = nodes.iter().filter_map(|node| places.get(node).copied()).collect();
+    settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
+}
+
+/// The most tasks that each of the rooms could take if no other step held anything.
+pub(crate) fn tasks_each(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> u32 {
+    let none = gres::Ask::default();
+    rooms.iter().map(|room| capacity(room, spec, gres.unwrap_or(&none), true)).min().unwrap_or_default()
+}
+
+/// What a step holds if so many of its tasks go to each room.
+fn settle(
+    rooms: &[Room],
+    spec: &StepSpec,
+    gres: Option<&gres::Ask>,
+    shares: &[Share],
+    distribution: Distribution,
+) -> Result<Placed, Unplaced> {
     let mut alloc = Alloc::default();
-    for share in &shares {
+    for share in shares {
         let room = &rooms[share.room];
         alloc.push(room.node, cores_for(room, spec, share.tasks), memory_for(spec, share.tasks));
     }
     let gres = match gres {
-        Some(asked) if granted(rooms, &shares, asked, true).is_none() => {
+        Some(asked) if granted(rooms, shares, asked, true).is_none() => {
             return Err(Unplaced::Never(Refusal::TooManyRequested("gres".into())));
         }
-        Some(asked) => Some(granted(rooms, &shares, asked, spec.overlap).ok_or(Unplaced::Busy)?),
+        Some(asked) => Some(granted(rooms, shares, asked, spec.overlap).ok_or(Unplaced::Busy)?),
         None => None,
     };
     let layout = Layout {
         nodes: shares.iter().map(|share| &rooms[share.room].name).collect(),
         tasks: shares.iter().map(|share| share.tasks).collect(),
-        distribution: spec.distribution,
+        distribution,
         cpus_per_task: task_cpus(spec),
     };
     Ok(Placed { alloc, layout, gres })
@@ -194,7 +242,7 @@ impl Ask {
         let more = width.saturating_sub(required.len());
         let mut chosen: Vec<(usize, u32)> = required.into_iter().chain(optional.into_iter().take(more)).collect();
         chosen.sort_unstable();
-        Some(fill(&chosen, self.ntasks, spec.distribution))
+        Some(fill(&chosen, self.ntasks, &spec.distribution))
     }
 
     /// What the allocation has too little of.
@@ -264,10 +312,10 @@ fn capacity(room: &Room, spec: &StepSpec, gres: &gres::Ask, vacant: bool) -> u32
 }
 
 /// Gives the tasks to the rooms, which have room for all of them: one each in turn, or `plane` many.
-fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: Distribution) -> Vec<Share> {
+fn fill(chosen: &[(usize, u32)], ntasks: u32, distribution: &Distribution) -> Vec<Share> {
     let at_once = match distribution {
-        Distribution::Plane(size) => size.max(1),
-        Distribution::Block | Distribution::Cyclic => 1,
+        Distribution::Plane(size) => (*size).max(1),
+        Distribution::Block | Distribution::Cyclic | Distribution::Arbitrary(_) => 1,
     };
     let mut shares: Vec<Share> = chosen.iter().map(|&(room, _)| Share { room, tasks: 0 }).collect();
     let mut left = ntasks;

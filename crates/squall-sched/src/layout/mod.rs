@@ -1,6 +1,7 @@
 //! Task layout: where the ranks of a process grid go on a prism so that neighbours are neighbours and no link carries
 //! much more than the others.
 
+mod assign;
 mod fold;
 mod model;
 mod polish;
@@ -12,6 +13,8 @@ use std::fmt;
 
 use crate::torus::{Coords, Frame, Prism};
 
+pub(crate) use assign::lies;
+pub use assign::{Ranks, assign};
 pub use model::Model;
 pub use score::Score;
 pub use table::{MILC, Row, TALK, Talk, table};

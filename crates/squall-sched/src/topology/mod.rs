@@ -262,6 +262,20 @@ impl Topology {
                 .collect(),
         }
     }
+    /// Every node that the traffic of these may touch: on a torus those of the prism around them, else just these.
+    pub fn around(&self, nodes: &NodeSet) -> NodeSet {
+        let Kind::Torus(tori) = &self.kind else { return nodes.clone() };
+        let mut found = nodes.clone();
+        for (at, torus) in tori.iter().enumerate() {
+            let cells = nodes.iter().filter_map(|node| self.place(node)).filter(|(of, _)| *of == at);
+            if let Some(hull) = crate::torus::hull(&torus.frame, cells.map(|(_, cell)| cell)) {
+                hull.cells(&torus.frame).flat_map(|cell| &torus.cells[cell]).for_each(|node| {
+                    found.insert(*node);
+                });
+            }
+        }
+        found
+    }
     /// Whether no traffic between these nodes can meet that of others.
     pub fn closed(&self, nodes: &NodeSet) -> bool {
         match &self.kind {

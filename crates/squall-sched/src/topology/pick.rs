@@ -2,16 +2,23 @@
 //! those that may not be used are left out.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
 use super::{Group, Kind, Switch, Topology, Torus};
-use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull};
+use crate::layout::{Grid, GridFault, Ranks, lies, shapes};
+use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, turned};
 
 /// Jobs of more nodes are sensitive unless they say otherwise.
 const SMALL_NODES: u32 = 8;
+
+/// As many shapes are tried for a grid.
+const GRID_SHAPES: usize = 16;
+/// As many grids' shapes are remembered.
+const GRIDS_KEPT: usize = 256;
 
 /// How a job's traffic and others' go together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +41,8 @@ pub struct Wish {
     pub network: Network,
     /// `--geometry`: extents of its prism.
     pub geometry: Option<Coords>,
+    /// `--grid` and `--stencil`: its ranks, which are laid out before it has nodes.
+    pub grid: Option<Ranks>,
     /// `--switches`: most leaf switches, while it still waits for that.
     pub switches: Option<u32>,
 }
@@ -64,6 +73,7 @@ impl Wish {
                     let fault = || WishFault { option: "geometry", value: value.clone() };
                     wish.geometry = Some(geometry(value).ok_or_else(fault)?);
                 }
+                "grid" => wish.grid = Some(Ranks::from(&grid(value, others)?)),
                 "switches" => {
                     let fault = || WishFault { option: "switches", value: value.clone() };
                     let count = value.split('@').next().unwrap_or_default();
@@ -77,7 +87,7 @@ impl Wish {
     /// Whether a job of so many nodes needs links of its own.
     pub fn is_sensitive(&self, nodes: u32) -> bool {
         match self.network {
-            Network::Unsaid => nodes > SMALL_NODES || self.geometry.is_some(),
+            Network::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
             Network::Sensitive => true,
             Network::Local | Network::Tolerant => false,
         }
@@ -92,6 +102,15 @@ fn network(value: &str) -> Network {
         _ => Network::Unsaid,
     });
     words.fold(Network::Unsaid, |found, word| if word == Network::Unsaid { found } else { word })
+}
+
+/// `8x8x8:periodic`, with the stencil that is given beside it.
+fn grid(text: &str, others: &[(String, String)]) -> Result<Grid, WishFault> {
+    let stencil = others.iter().find(|(option, _)| option == "stencil").map_or("", |(_, value)| value);
+    Grid::parse(text, stencil).map_err(|fault| match fault {
+        GridFault::Grid(value) => WishFault { option: "grid", value },
+        GridFault::Stencil(value) => WishFault { option: "stencil", value },
+    })
 }
 
 /// `11x8x8`.
@@ -116,18 +135,25 @@ struct TorusMemory {
     cells: usize,
     /// Place of each cell in a line.
     rank: Vec<u32>,
+    /// Prisms on which grids lie well, the best first, of those that were asked for last.
+    shapes: BTreeMap<GridAsk, Vec<Coords>>,
 }
+
+/// A grid, with how many ranks a node takes, and on how many nodes or in which prism it is to be, if that is said.
+type GridAsk = (Ranks, u32, Option<u32>, Option<Coords>);
 
 /// What is to be known of a choice.
 pub(crate) struct Scene<'a> {
     /// Nodes wanted at least.
     pub(crate) nodes: u32,
+    /// And at most.
+    pub(crate) nodes_max: u32,
     /// Tasks over all nodes.
     pub(crate) tasks: u64,
     /// What the job wishes.
     pub(crate) wish: Wish,
     /// Nodes of jobs that have links of their own.
-    pub(crate) closed: &'a [NodeSet],
+    pub(crate) closed: &'a [&'a NodeSet],
     /// Whether nothing runs on a node.
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
     /// Whether a node is up.
@@ -304,6 +330,9 @@ fn torus(
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     memory.prepare(tori);
+    if let Some(ranks) = scene.wish.grid {
+        return on_grid(topology, tori, memory, (scene, ranks), fits);
+    }
     let nodes = wanted as u32;
     let sensitive = scene.wish.is_sensitive(nodes);
     let tries = sensitive || scene.wish.network == Network::Local || scene.wish.geometry.is_some();
@@ -313,19 +342,7 @@ fn torus(
         let ask = Ask { nodes, geometry: scene.wish.geometry, end: 0 };
         let prism = listed(torus, chooser, &board, &ask).or_else(|| Some(chooser.prism(&board, &ask)?.prism));
         if let Some(prism) = prism {
-            let place = |node: NodeId| {
-                let (group, cell) = topology.place(node)?;
-                let coords = torus.frame.coords(cell);
-                (group == at && prism.contains(&torus.frame, &coords)).then(|| {
-                    let off = |a: usize| {
-                        let n = torus.frame.axes()[a].extent;
-                        (coords[a] + n - prism.at[a]) % n
-                    };
-                    (0..torus.frame.axes().len()).map(off).collect::<Vec<u32>>()
-                })
-            };
-            fits.retain(|(node, _)| place(*node).is_some());
-            fits.sort_by_cached_key(|(node, _)| place(*node));
+            keep_inside(topology, (at, torus), &prism, fits);
             return true;
         }
     }
@@ -334,6 +351,75 @@ fn torus(
     }
     scatter(topology, tori, memory, scene, fits);
     true
+}
+
+/// Leaves the nodes of a prism, in its order.
+fn keep_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &mut Vec<(NodeId, u32)>) {
+    let place = |node: NodeId| {
+        let (group, cell) = topology.place(node)?;
+        let coords = torus.frame.coords(cell);
+        (group == at && prism.contains(&torus.frame, &coords)).then(|| {
+            let off = |a: usize| {
+                let n = torus.frame.axes()[a].extent;
+                (coords[a] + n - prism.at[a]) % n
+            };
+            (0..torus.frame.axes().len()).map(off).collect::<Vec<u32>>()
+        })
+    };
+    fits.retain(|(node, _)| place(*node).is_some());
+    fits.sort_by_cached_key(|(node, _)| place(*node));
+}
+
+/// A prism on which the grid lies well, the best that is free; of equals one without holes. All its nodes are used, as
+/// many ranks on each as the roomiest can take.
+fn on_grid(
+    topology: &Topology,
+    tori: &[Torus],
+    memory: &mut Memory,
+    (scene, ranks): (&Scene<'_>, Ranks),
+    fits: &mut Vec<(NodeId, u32)>,
+) -> bool {
+    let per_node = fits.iter().map(|(_, tasks)| *tasks).max().unwrap_or_default();
+    fits.retain(|(_, tasks)| *tasks == per_node);
+    let grid = ranks.grid();
+    let given = (scene.nodes == scene.nodes_max).then_some(scene.nodes);
+    let ask = (ranks, per_node, given, scene.wish.geometry);
+    for (at, torus) in tori.iter().enumerate() {
+        let memory = &mut memory.tori[at];
+        if memory.shapes.len() > GRIDS_KEPT {
+            memory.shapes.clear();
+        }
+        let sizes = memory.shapes.entry(ask).or_insert_with(|| grid_shapes(torus, &grid, &ask));
+        let board = board(topology, tori, at, scene, fits);
+        let per_router = torus.frame.per_router();
+        for whole in [true, false] {
+            for size in sizes.iter().filter(|size| size.iter().product::<u32>() * per_router <= scene.nodes_max) {
+                let all = size.iter().product::<u32>() * per_router;
+                let least = (grid.tasks() as u32).div_ceil(per_node).max(scene.nodes);
+                let nodes = if whole { all } else { least.min(all) };
+                let ask = Ask { nodes, geometry: None, end: 0 };
+                let Some(placed) = memory.chooser.just(&board, &ask, size) else { continue };
+                let usable = |id: NodeId| fits.iter().any(|(node, _)| *node == id);
+                if whole || lies(torus, placed.prism, usable, &grid, per_node) {
+                    keep_inside(topology, (at, torus), &placed.prism, fits);
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+/// The shapes of prisms that are tried for a grid.
+fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &GridAsk) -> Vec<Coords> {
+    let Some(size) = geometry else {
+        let mut all = shapes(&torus.frame, grid, *per_node, *nodes);
+        all.truncate(GRID_SHAPES);
+        return all;
+    };
+    let at = [0; AXES_MAX];
+    let lies = |size: &Coords| lies(torus, Prism { at, size: *size }, |_| true, grid, *per_node);
+    turned(&torus.frame, size).into_iter().filter(lies).collect()
 }
 
 /// A shape of the file's list that has just so many nodes.
@@ -400,7 +486,12 @@ impl Memory {
                     .into_iter()
                     .enumerate()
                     .for_each(|(at, cell)| rank[cell] = at as u32);
-                TorusMemory { chooser: Chooser::new(&torus.frame), cells: torus.cells.len(), rank }
+                TorusMemory {
+                    chooser: Chooser::new(&torus.frame),
+                    cells: torus.cells.len(),
+                    rank,
+                    shapes: BTreeMap::new(),
+                }
             };
             self.tori = tori.iter().map(memory).collect();
         }

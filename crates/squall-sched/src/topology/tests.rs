@@ -87,7 +87,16 @@ fn faults_are_named() {
 fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[NodeSet]) -> Option<Vec<u32>> {
     let mut fits: Vec<(NodeId, u32)> =
         (0..topology.place.len() as u32).filter(|n| !busy.contains(n)).map(|n| (NodeId(n), 1)).collect();
-    let scene = Scene { nodes, tasks: 0, wish, closed, idle: &|node| !busy.contains(&node.0), up: &|_| true };
+    let closed: Vec<&NodeSet> = closed.iter().collect();
+    let scene = Scene {
+        nodes,
+        nodes_max: u32::MAX,
+        tasks: 0,
+        wish,
+        closed: &closed,
+        idle: &|node| !busy.contains(&node.0),
+        up: &|_| true,
+    };
     let fine = arrange(topology, &mut Memory::default(), &scene, &mut fits);
     fine.then(|| fits.into_iter().take(nodes as usize).map(|(node, _)| node.0).collect())
 }

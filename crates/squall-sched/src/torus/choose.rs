@@ -104,18 +104,22 @@ impl Chooser {
         shapes.into_iter().filter(|shape| shape.bisection >= best / 2).collect()
     }
 
+    /// The best prism of just these extents that is free now.
+    pub fn just(&mut self, board: &Board, ask: &Ask, size: &Coords) -> Option<Placed> {
+        if u64::from(ask.nodes) > board.free_nodes() {
+            return None;
+        }
+        self.look(board);
+        let shape = Shape { size: *size, volume: size.iter().product(), bisection: board.frame().bisection(size) };
+        self.among(board, ask, &[shape], Step::Geometry)
+    }
+
     /// The best prism that is free now.
     pub fn prism(&mut self, board: &Board, ask: &Ask) -> Option<Placed> {
         if u64::from(ask.nodes) > board.free_nodes() {
             return None;
         }
-        self.fits.renew();
-        self.larger.renew();
-        if self.holes.is_none() {
-            board.lacking(&mut self.lacking);
-            self.holes = Some((0..board.frame().cells()).any(|cell| board.usable(cell) < board.frame().per_router()));
-        }
-        board.busy(&mut self.busy);
+        self.look(board);
         let frame = board.frame();
         if let Some(size) = ask.geometry {
             let shapes: Vec<Shape> = turned(frame, &size)
@@ -136,6 +140,17 @@ impl Chooser {
             }
         }
         None
+    }
+
+    /// Takes in how the board is now.
+    fn look(&mut self, board: &Board) {
+        self.fits.renew();
+        self.larger.renew();
+        if self.holes.is_none() {
+            board.lacking(&mut self.lacking);
+            self.holes = Some((0..board.frame().cells()).any(|cell| board.usable(cell) < board.frame().per_router()));
+        }
+        board.busy(&mut self.busy);
     }
 
     /// The best of some shapes.

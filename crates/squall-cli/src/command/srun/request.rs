@@ -117,7 +117,7 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepS
         overlap: asked.run.overlap,
         overcommit: need.overcommit,
         immediate: asked.immediate_s.is_some_and(|seconds| seconds <= 1),
-        distribution: asked.run.distribution,
+        distribution: asked.run.distribution.clone(),
         time_limit_s: asked.spec.time_limit_s.filter(|s| inside && asked.on_line("time") && *s != UNLIMITED_S),
         submit_line: asked.spec.submit_line.clone(),
     };

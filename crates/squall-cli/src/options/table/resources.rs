@@ -2,6 +2,7 @@
 
 use squall_model::duration::parse_memory_mb;
 use squall_model::resource::Memory;
+use squall_sched::layout::Grid;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
@@ -383,6 +384,18 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         },
     ),
     opt(
+        "grid",
+        NO,
+        Needed("AxBxC[:periodic]"),
+        Tools::ALL,
+        &["SBATCH_GRID", "SALLOC_GRID", "SLURM_GRID"],
+        "ranks are a grid of processes: on a torus the job gets a prism on which neighbours are near",
+        |asked, given| match Grid::parse(given.text(), "") {
+            Ok(_) => keep(asked, given),
+            Err(_) => Err(given.invalid("use 1 to 4 extents like 32x32x32, and :periodic if the ends are neighbours")),
+        },
+    ),
+    opt(
         "hint",
         NO,
         Needed("TYPE"),
@@ -447,6 +460,15 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SLURM_NSOCKETS_PER_NODE"],
         "sockets that each node has at least",
         keep_count,
+    ),
+    opt(
+        "stencil",
+        NO,
+        Needed("WEIGHTS"),
+        Tools::ALL,
+        &["SBATCH_STENCIL", "SALLOC_STENCIL", "SLURM_STENCIL"],
+        "what neighbours in the grid exchange along each dimension, relatively: 4,4,1; halo: all alike",
+        keep,
     ),
     opt(
         "switches",

@@ -12,7 +12,7 @@ use squall_model::policy::{Limit, Whose};
 use squall_model::reservation::Flag;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
-use squall_sched::{Gate, Group, Item, Skip, UNLIMITED};
+use squall_sched::{Closed, Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
 use super::lanes::{KindId, Kinds, Line, Place, Shape};
@@ -42,7 +42,7 @@ pub(crate) struct Queue {
     /// When the time limits of jobs that hold resources end them.
     pub(crate) ends: BTreeSet<(Time, JobId)>,
     /// The same by job.
-    end_of: BTreeMap<JobId, Time>,
+    pub(crate) end_of: BTreeMap<JobId, Time>,
     /// The first in each partition that had to wait for resources at the last pass.
     heads: Vec<Option<Place>>,
     /// What can't start as the cluster is, and why.
@@ -66,7 +66,7 @@ pub(crate) struct Queue {
     /// When the last pass began.
     pub(crate) now: Time,
     /// Nodes of running jobs that have links of their own.
-    pub(crate) closed: Vec<NodeSet>,
+    pub(crate) closed: Vec<Closed>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
     /// Nodes where jobs may start now, if only beside others on the same cores.

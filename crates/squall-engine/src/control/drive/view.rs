@@ -8,7 +8,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Victim, View,
+    Bars, Candidate, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Victim, View,
 };
 
 use super::lanes::Ordered;
@@ -85,7 +85,7 @@ impl View for Sight<'_> {
     fn topology(&self) -> Option<&Topology> {
         Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())
     }
-    fn closed(&self) -> &[NodeSet] {
+    fn closed(&self) -> &[Closed] {
         &self.queue.closed
     }
     fn bars(&self, job: &Candidate<'_>, partition: usize, time: Time) -> Bars {

@@ -160,10 +160,10 @@ fn memory_is_shared_out() {
 
 /// The ranks dealt out like cards: block by block, or in turns.
 fn dealt(placed: &Placed) -> Vec<Vec<u32>> {
-    let at_once = match placed.layout.distribution {
-        Distribution::Block => u32::MAX,
+    let at_once = match &placed.layout.distribution {
+        Distribution::Block | Distribution::Arbitrary(_) => u32::MAX,
         Distribution::Cyclic => 1,
-        Distribution::Plane(size) => size.max(1),
+        Distribution::Plane(size) => (*size).max(1),
     };
     let tasks: Vec<u32> = placed.layout.tasks.iter().copied().collect();
     let mut hands: Vec<Vec<u32>> = tasks.iter().map(|_| Vec::new()).collect();

@@ -27,7 +27,10 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
     array(state, spec)?;
-    network::admit(&state.index.topology, &spec.others)?;
+    network::admit(&state.index.topology, spec, || {
+        let partitions = partitions(state, &who.owner, spec).unwrap_or_default();
+        tasks_each(state, &partitions, &spec.need)
+    })?;
     if let Some(dependency) = &spec.dependency {
         dependable(state, dependency)?;
     }
@@ -251,6 +254,17 @@ fn resources(state: &State, partitions: &[&Partition], need: &Need) -> Result<()
         () => "CPUs, memory and tmp disk on one node",
     };
     Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
+}
+
+/// Most tasks of a job that some node could take by its CPUs; 0: nobody knows yet.
+fn tasks_each(state: &State, partitions: &[&Partition], need: &Need) -> u32 {
+    let cpus = known_nodes(state, partitions).map(|node| node.hardware.cpus).max().unwrap_or_default();
+    let tasks = if need.overcommit {
+        need.ntasks_per_node.unwrap_or(cpus)
+    } else {
+        cpus / need.cpus_per_task.unwrap_or(1).max(1)
+    };
+    tasks.min(need.ntasks_per_node.filter(|each| *each > 0).unwrap_or(u32::MAX))
 }
 
 /// The nodes of partitions of which it is known what they have.

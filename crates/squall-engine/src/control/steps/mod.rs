@@ -3,6 +3,7 @@
 //! What a step is and how its nodes ended is journaled. What it runs is not: the program is kept here for nodes
 //! that have to be told again, and after a restart of the controller `srun` brings it again with the same key.
 
+mod grid;
 mod launch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,8 +20,9 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::node::{Down, EndReason};
 
+use self::grid::place_step;
 use self::launch::Offer;
-use super::layout::{Placed, Unplaced, place};
+use super::layout::{Placed, Unplaced};
 use super::state::job::{Phase, Step};
 use super::{CallerId, Controller, Out};
 
@@ -96,7 +98,7 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     let first = c.steps.waiting.get(&job).and_then(VecDeque::front).map(|first| &*first.spec);
     let offer = if suspended { None } else { Offer::new(&c.state, job, first) };
     let gres = request.gres()?;
-    let offered = |offer: Offer| place(offer.to(&request.program), &request.spec, gres.as_ref());
+    let offered = |offer: Offer| place_step(&c.state, job, offer.to(&request.program), &request, gres.as_ref());
     match offer.map_or(Err(Unplaced::Busy), offered) {
         Ok(placed) => start(c, now, job, &request, placed, out),
         Err(Unplaced::Never(refusal)) => return Err(refusal),
@@ -248,7 +250,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
             continue;
         };
         let gres = request.gres().unwrap_or_default();
-        let stale = match place(open.to(&request.program), &request.spec, gres.as_ref()) {
+        let stale = match place_step(&c.state, job, open.to(&request.program), &request, gres.as_ref()) {
             Ok(placed) => {
                 start(c, now, job, &request, placed, out);
                 true

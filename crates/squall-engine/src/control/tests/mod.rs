@@ -16,3 +16,4 @@ mod partitions;
 mod policy;
 mod precedence;
 mod reservations;
+mod torus;

@@ -207,9 +207,9 @@ fn mapping(layout: &Layout) -> String {
         _ if ranks > 0 => blocks.push((node, 1, ranks)),
         _ => {}
     };
-    match layout.distribution {
+    match &layout.distribution {
         Distribution::Block => counts(&layout.tasks).enumerate().for_each(|(node, tasks)| add(node, tasks)),
-        Distribution::Cyclic | Distribution::Plane(_) => {
+        Distribution::Cyclic | Distribution::Plane(_) | Distribution::Arbitrary(_) => {
             let mut run: Option<(usize, u32)> = None;
             for node in (0..layout.ntasks()).filter_map(|rank| layout.node_of(rank)) {
                 match &mut run {

@@ -1,0 +1,85 @@
+//! A grid on nodes of the real network: which node each of its ranks goes to, and whether it lies there at all.
+
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+
+use super::{DIMENSIONS_MAX, Grid, Model, SCORED, Site, best, fold, within};
+use crate::topology::{Kind, Topology, Torus};
+use crate::torus::{Prism, hull};
+
+/// A grid as a job wishes for it: [`Grid`] in a form that is compared and copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ranks {
+    extents: [u32; DIMENSIONS_MAX],
+    dimensions: u8,
+    periodic: bool,
+    /// Thousandths.
+    weights: [u32; DIMENSIONS_MAX],
+}
+
+impl From<&Grid> for Ranks {
+    fn from(grid: &Grid) -> Self {
+        let mut ranks = Self { dimensions: grid.extents.len() as u8, periodic: grid.periodic, ..Self::default() };
+        for (at, (extent, weight)) in grid.extents.iter().zip(&grid.weights).enumerate() {
+            (ranks.extents[at], ranks.weights[at]) = (*extent, (weight * 1000.0).round() as u32);
+        }
+        ranks
+    }
+}
+
+impl Ranks {
+    /// The grid.
+    pub fn grid(&self) -> Grid {
+        let count = usize::from(self.dimensions);
+        Grid {
+            extents: self.extents[..count].to_vec(),
+            periodic: self.periodic,
+            weights: self.weights[..count].iter().map(|weight| f64::from(*weight) / 1000.0).collect(),
+        }
+    }
+}
+
+/// The usable part of a prism, and which of the nodes are at each of its cells.
+fn site<'a>(
+    torus: &'a Torus,
+    prism: Prism,
+    per_node: u32,
+    mut usable: impl FnMut(NodeId) -> bool,
+) -> (Site<'a>, Vec<Vec<NodeId>>) {
+    let nodes =
+        prism.cells(&torus.frame).map(|cell| torus.cells[cell].iter().copied().filter(|id| usable(*id)).collect());
+    let members: Vec<Vec<NodeId>> = nodes.collect();
+    let usable = members.iter().map(|nodes| nodes.len() as u32).collect();
+    (Site { frame: &torus.frame, prism, usable, per_node }, members)
+}
+
+/// Whether a grid lies on the usable nodes of a prism, with at most so many ranks on each.
+pub(crate) fn lies(
+    torus: &Torus,
+    prism: Prism,
+    usable: impl FnMut(NodeId) -> bool,
+    grid: &Grid,
+    per_node: u32,
+) -> bool {
+    let (site, _) = site(torus, prism, per_node, usable);
+    let folds = fold::folds(&site, grid);
+    folds
+        .iter()
+        .take(SCORED)
+        .any(|fold| fold.placed(&site, grid).iter().any(|(_, cells)| within::nodes(&site, grid, cells).is_some()))
+}
+
+/// The node of each rank, of some nodes of a torus with at most so many ranks on each. None: the grid does not lie there.
+pub fn assign(topology: &Topology, nodes: &NodeSet, grid: &Grid, per_node: u32) -> Option<Vec<NodeId>> {
+    let Kind::Torus(tori) = &topology.kind else { return None };
+    let places: Vec<(usize, usize)> = nodes.iter().map(|id| topology.place(id)).collect::<Option<_>>()?;
+    let (at, _) = *places.first()?;
+    if places.iter().any(|(other, _)| *other != at) {
+        return None;
+    }
+    let prism = hull(&tori[at].frame, places.iter().map(|(_, cell)| *cell))?;
+    let (site, members) = site(&tori[at], prism, per_node, |id| nodes.contains(id));
+    let layout = best(&site, grid, &Model::default(), 0)?;
+    let ranks = layout.cells.iter().zip(&layout.nodes);
+    ranks.map(|(cell, node)| members.get(*cell as usize)?.get(*node as usize).copied()).collect()
+}
