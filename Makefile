@@ -66,6 +66,7 @@ bench-sched: build ## scheduling: a pass over 100,000 waiting jobs, placement an
 	$(SQUALL) bench place
 	$(SQUALL) bench layout
 	$(SQUALL) bench bluewaters
+	$(SQUALL) bench torus
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

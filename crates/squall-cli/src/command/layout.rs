@@ -132,7 +132,9 @@ fn lay_out(options: &Options) -> Result<String, String> {
     let per_node = options.per_node.unwrap_or(32);
     let size = match &options.prism {
         Some(extents) => size(&frame, extents)?,
-        None => *shapes(&frame, &grid, per_node, None).first().ok_or_else(|| too_large(&frame, &grid, per_node))?,
+        None => *shapes(&frame, &grid, per_node, None, usize::MAX)
+            .first()
+            .ok_or_else(|| too_large(&frame, &grid, per_node))?,
     };
     let mut site = Site::whole(&frame, Prism { at: corner(&frame, &options.at)?, size }, per_node);
     for hole in &options.holes {
@@ -197,7 +199,7 @@ fn unfit(frame: &Frame, grid: &Grid, site: &Site<'_>) -> String {
     let nodes: u64 = site.usable.iter().map(|n| u64::from(*n)).sum();
     let places = nodes * u64::from(site.per_node);
     let mut text = format!("{} tasks do not lie on {} ({places} places)", grid.tasks(), frame.text(site.size()));
-    let prisms = shapes(frame, grid, site.per_node, None);
+    let prisms = shapes(frame, grid, site.per_node, None, usize::MAX);
     if !prisms.is_empty() {
         let named: Vec<String> = prisms.iter().take(3).map(|size| frame.text(size)).collect();
         let _ = write!(text, "; the nearest prisms on which they do: {}", named.join(", "));

@@ -40,12 +40,12 @@ impl Ranks {
 }
 
 /// The usable part of a prism, and which of the nodes are at each of its cells.
-fn site<'a>(
-    torus: &'a Torus,
+fn site(
+    torus: &Torus,
     prism: Prism,
     per_node: u32,
     mut usable: impl FnMut(NodeId) -> bool,
-) -> (Site<'a>, Vec<Vec<NodeId>>) {
+) -> (Site<'_>, Vec<Vec<NodeId>>) {
     let nodes =
         prism.cells(&torus.frame).map(|cell| torus.cells[cell].iter().copied().filter(|id| usable(*id)).collect());
     let members: Vec<Vec<NodeId>> = nodes.collect();

@@ -235,22 +235,22 @@ fn listed(
 }
 
 /// Prisms on which a grid lies well, the best first: what is asked of the scheduler before there is an allocation.
-/// `nodes`: how many there may be; None: as many as are best.
-pub fn shapes(frame: &Frame, grid: &Grid, per_node: u32, nodes: Option<u32>) -> Vec<Coords> {
+/// `nodes`: how many there may be; None: as many as are best. `tries`: of those that fit so many are compared, the smallest.
+pub fn shapes(frame: &Frame, grid: &Grid, per_node: u32, nodes: Option<u32>, tries: usize) -> Vec<Coords> {
     let all = crate::torus::Shapes::new(frame);
     let least = (grid.tasks() as u64).div_ceil(u64::from(per_node.max(1)) * u64::from(frame.per_router()));
     let (least, most) = match nodes {
         Some(nodes) => (nodes.div_ceil(frame.per_router()), nodes.div_ceil(frame.per_router())),
         None => (least as u32, (least * 3 / 2 + 1) as u32),
     };
-    let mut found: Vec<(f64, u32, Coords)> = Vec::new();
-    for shape in all.between(least, most) {
+    let mut sizes = all.between(least, most);
+    sizes.sort_by_key(|shape| shape.volume);
+    let fitting = sizes.into_iter().filter_map(|shape| {
         let prism = Prism { at: [0; crate::torus::AXES_MAX], size: shape.size };
         let site = Site::whole(frame, prism, per_node);
-        if let Some(fold) = fold::folds(&site, grid).first() {
-            found.push((fold.guess, shape.volume, shape.size));
-        }
-    }
+        fold::folds(&site, grid).first().map(|fold| (fold.guess, shape.volume, shape.size))
+    });
+    let mut found: Vec<(f64, u32, Coords)> = fitting.take(tries).collect();
     found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
     found.into_iter().map(|(_, _, size)| size).collect()
 }

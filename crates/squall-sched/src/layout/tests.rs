@@ -92,7 +92,7 @@ fn polishing_unloads_links() {
 fn a_grid_says_which_prisms_suit_it() {
     let frame = Frame::blue_waters(false);
     let grid = Grid::parse("32x32x32", "").unwrap();
-    let found = shapes(&frame, &grid, 32, Some(1452));
+    let found = shapes(&frame, &grid, 32, Some(1452), usize::MAX);
     assert!(found.iter().take(12).any(|size| size[..3] == [11, 6, 11]), "{:?}", &found[..6]);
     assert!(
         Grid::parse("0x3", "").is_err() && Grid::parse("1x2x3x4x5", "").is_err() && Grid::parse("3x3", "1,x").is_err()

@@ -15,7 +15,9 @@ use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, tu
 /// Jobs of more nodes are sensitive unless they say otherwise.
 const SMALL_NODES: u32 = 8;
 
-/// As many shapes are tried for a grid.
+/// As many shapes are compared for a grid, of those on which it lies.
+const GRID_TRIES: usize = 64;
+/// As many of these are tried.
 const GRID_SHAPES: usize = 16;
 /// As many grids' shapes are remembered.
 const GRIDS_KEPT: usize = 256;
@@ -413,7 +415,7 @@ fn on_grid(
 /// The shapes of prisms that are tried for a grid.
 fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &GridAsk) -> Vec<Coords> {
     let Some(size) = geometry else {
-        let mut all = shapes(&torus.frame, grid, *per_node, *nodes);
+        let mut all = shapes(&torus.frame, grid, *per_node, *nodes, GRID_TRIES);
         all.truncate(GRID_SHAPES);
         return all;
     };

@@ -1,11 +1,13 @@
 //! Blue Waters in the small: a synthetic workload on its torus under different placements, with what applications lose
 //! to others' traffic, so that utilisation and what users get of it can be told apart.
 
+mod course;
 mod machine;
 mod run;
 mod traffic;
 mod workload;
 
+pub use course::{Act, Course, course, torus};
 pub use run::{Outcome, run};
 
 /// How jobs are placed.

@@ -62,7 +62,7 @@ pub fn run(settings: &Settings) -> Outcome {
         let ended = advance(&mut running, &mut machine, &mut traffic, counts, &mut tally);
         while queue.len() < settings.backlog {
             number += 1;
-            queue.push((workload::job(&mut random, number), now));
+            queue.push((workload::job(&mut random, number, workload::NODES_MAX), now));
         }
         schedule(&mut machine, &mut traffic, &mut queue, &mut running, &mut head, (now, ended), |wait_s| {
             if counts {

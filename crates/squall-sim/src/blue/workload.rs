@@ -3,7 +3,7 @@
 use crate::Seed;
 
 /// Nodes of the largest job.
-const NODES_MAX: u32 = 6000;
+pub(super) const NODES_MAX: u32 = 6000;
 /// Jobs of at most so many nodes are small.
 pub(super) const SMALL_NODES: u32 = 8;
 /// Small jobs, in a hundred.
@@ -73,14 +73,14 @@ impl Job {
     }
 }
 
-/// The next job.
-pub(super) fn job(random: &mut Seed, number: u32) -> Job {
+/// The next job, of at most so many nodes.
+pub(super) fn job(random: &mut Seed, number: u32, nodes_max: u32) -> Job {
     let small = random.below(100) < SMALL;
     let nodes = if small {
         random.between(1, SMALL_NODES.into()) as u32
     } else {
         // Log-uniform, bent towards small ones.
-        let (low, high) = (f64::from(SMALL_NODES + 1).ln(), f64::from(NODES_MAX).ln());
+        let (low, high) = (f64::from(SMALL_NODES + 1).ln(), f64::from(nodes_max).ln());
         (low + (high - low) * share(random).powf(1.25)).exp() as u32
     };
     // About normal in the logarithm, cut off at two deviations.

@@ -20,6 +20,7 @@ mod shmem;
 mod spawn;
 mod submit;
 mod throughput;
+mod torus;
 mod wide;
 mod wires;
 
@@ -56,6 +57,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
        squall bench layout     [--json]
        squall bench bluewaters [--seeds N] [--seconds WINDOW] [--json]
+       squall bench torus      [--nodes EXTENT] [--jobs N] [--seeds SEED] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
        squall bench schedule   [--nodes N] [--pending N] [--json]
@@ -135,6 +137,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "place" => place::run,
         "layout" => layout::run,
         "bluewaters" => blue::run,
+        "torus" => torus::run,
         "aggregate" => return super::esp::aggregate(rest),
         "-h" | "--help" => {
             crate::print(USAGE);

@@ -129,9 +129,9 @@ fn lies(tori: &[Torus], spec: &JobSpec, (grid, tasks_each): (&Grid, u32)) -> Res
     let (least, most) = (spec.need.nodes_min, spec.need.nodes_max);
     let given = least.filter(|nodes| most.is_none_or(|most| most == *nodes));
     let found = |nodes: Option<u32>| {
-        let sizes = tori
-            .iter()
-            .flat_map(|torus| shapes(&torus.frame, grid, tasks_each, nodes).into_iter().map(move |size| (torus, size)));
+        let sizes = tori.iter().flat_map(|torus| {
+            shapes(&torus.frame, grid, tasks_each, nodes, 1).into_iter().map(move |size| (torus, size))
+        });
         sizes
             .map(|(torus, size)| (size.iter().product::<u32>() * torus.frame.per_router(), torus.frame.text(&size)))
             .collect::<Vec<_>>()

@@ -1,0 +1,206 @@
+//! The same workload under the policy that runs production: what happens, in which order, and who gets which nodes, so
+//! that a real cluster on which the same happens can be held against it.
+
+use std::sync::Arc;
+
+use squall_engine::control::Rehearsal;
+use squall_model::config::{Config, TopologyFile};
+use squall_model::event::Event;
+use squall_model::hostlist;
+use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
+use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Need, Outcome, Owner};
+use squall_model::resource::Hardware;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+
+use super::workload::{self, SMALL_NODES};
+use crate::Seed;
+
+/// When it begins.
+const BEGIN: Time = Time::from_secs(1_800_000_000);
+/// From one act to the next, for the policy. All of them together take less than what limits differ by: what the policy
+/// compares does not depend on how quickly a cluster gets on.
+const ACT: Span = Span::from_millis(10);
+/// Time limits are multiples of this, seconds.
+const LIMITS_S: u64 = 1800;
+/// So many jobs wait at any time.
+const BACKLOG: usize = 12;
+/// The largest job has so much of the machine.
+const LARGEST: u32 = 3;
+
+/// What happens to a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// The job of that number is submitted, from 0.
+    Submit(usize),
+    /// That one ends.
+    End(usize),
+}
+
+/// A workload, what happens, and what comes of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Course {
+    /// What jobs ask for, in the order in which they are submitted.
+    pub jobs: Vec<JobSpec>,
+    /// What happens.
+    pub acts: Vec<Act>,
+    /// The nodes that each job gets, compressed.
+    pub placed: Vec<String>,
+    /// Of how many jobs others, submitted before, started later.
+    pub passed: usize,
+    /// Mean share of nodes that jobs had, over the time of the workload.
+    pub utilisation: f64,
+}
+
+/// The configuration of a torus of these extents, the first counting fastest, with one node of those named n1 and so on
+/// at each router.
+pub fn torus(extents: &[u32]) -> Config {
+    let nodes: u32 = extents.iter().product();
+    let dims = extents.iter().map(u32::to_string).collect::<Vec<_>>().join("x");
+    let text = format!("TorusName=t Dims={dims} Nodes=n[1-{nodes}]\n");
+    Config { topology: TopologyFile { name: "topology.conf".into(), text }, ..Config::default() }
+}
+
+/// A job that runs.
+struct Running {
+    job: usize,
+    /// When it ends, seconds of the workload.
+    ends_s: f64,
+    nodes: usize,
+}
+
+/// Runs so many jobs of the synthetic workload on a cluster of that configuration.
+pub fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Course {
+    let nodes: u32 = extents.iter().product();
+    let (mut rehearsal, mut random) = (cluster(config, nodes), Seed::new(seed));
+    let (mut course, mut running, mut runs) = (Course::default(), Vec::<Running>::new(), Vec::new());
+    let (mut clock_s, mut used) = (0.0, 0.0);
+    course.placed = vec![String::new(); jobs];
+    loop {
+        while course.jobs.len() < jobs && course.jobs.len() - started(&course) < BACKLOG {
+            let number = course.jobs.len();
+            let (spec, run_s) = job(&mut random, number, nodes);
+            let id = JobId(number as u32 + 1);
+            let (key, owner) = (ClientKey(u128::from(id.0)), Arc::new(Owner::default()));
+            course.jobs.push(spec.clone());
+            runs.push(run_s);
+            act(
+                &mut rehearsal,
+                &mut course,
+                Act::Submit(number),
+                [Event::JobSubmitted { id, key, owner, spec: Arc::new(spec) }],
+            );
+            note_starts(&rehearsal, &mut course, &mut running, &runs, clock_s);
+        }
+        let first = running.iter().enumerate().min_by(|(_, a), (_, b)| a.ends_s.total_cmp(&b.ends_s)).map(|(at, _)| at);
+        let Some(at) = first else { break };
+        let busy: usize = running.iter().map(|one| one.nodes).sum();
+        let Running { job, ends_s, .. } = running.swap_remove(at);
+        used += busy as f64 * (ends_s - clock_s);
+        clock_s = ends_s;
+        let events = end(&rehearsal, JobId(job as u32 + 1));
+        act(&mut rehearsal, &mut course, Act::End(job), events);
+        note_starts(&rehearsal, &mut course, &mut running, &runs, clock_s);
+    }
+    course.utilisation = used / (clock_s * f64::from(nodes)).max(1.0);
+    course
+}
+
+/// How many have been placed.
+fn started(course: &Course) -> usize {
+    course.placed.iter().filter(|nodes| !nodes.is_empty()).count()
+}
+
+/// Something happens, and the policy looks at it.
+fn act(rehearsal: &mut Rehearsal, course: &mut Course, what: Act, events: impl IntoIterator<Item = Event>) {
+    course.acts.push(what);
+    let now = BEGIN + Span(ACT.0 * course.acts.len() as u64);
+    events.into_iter().for_each(|event| rehearsal.happens(now, event));
+    rehearsal.pass(now);
+}
+
+/// Who has started by now.
+fn note_starts(rehearsal: &Rehearsal, course: &mut Course, running: &mut Vec<Running>, runs: &[f64], clock_s: f64) {
+    let waited = (0..course.jobs.len()).filter(|at| course.placed[*at].is_empty()).collect::<Vec<_>>();
+    let mut behind = false;
+    for job in waited {
+        let Some(run) = rehearsal.state().jobs.get(&JobId(job as u32 + 1)).and_then(|job| job.run()) else {
+            behind = true;
+            continue;
+        };
+        let nodes = run.alloc.nodes();
+        course.placed[job] = names(&nodes);
+        course.passed += usize::from(behind);
+        running.push(Running { job, ends_s: clock_s + runs[job], nodes: nodes.len() });
+    }
+}
+
+/// Nodes by name, compressed.
+fn names(nodes: &NodeSet) -> String {
+    hostlist::compress(&nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
+}
+
+/// Nodes, all alike, and nothing on them.
+fn cluster(config: &Config, nodes: u32) -> Rehearsal {
+    let mut rehearsal = Rehearsal::new();
+    let mut config = config.clone();
+    config.nodes.push(squall_model::config::NodeConfig { name: format!("n[1-{nodes}]"), ..Default::default() });
+    config.complete();
+    rehearsal.happens(BEGIN, Event::Configured { config: Arc::new(config) });
+    for at in 0..nodes {
+        let hardware = Hardware { cpus: 16, memory_mb: 65_536, ..Hardware::default() };
+        let (node, name) = (NodeId(at), format!("n{}", at + 1));
+        rehearsal.happens(BEGIN, Event::NodeRegistered { node, name, incarnation: Incarnation(1), hardware });
+    }
+    rehearsal
+}
+
+/// The next job, and how long it runs, seconds.
+fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
+    let job = workload::job(random, number as u32, (nodes / LARGEST).max(SMALL_NODES + 2));
+    let limit_s = u64::from(job.estimate_s).div_ceil(LIMITS_S) * LIMITS_S;
+    let wide = job.nodes > SMALL_NODES;
+    let network = if job.sensitive { "sensitive" } else { "tolerant" };
+    let need = Need { nodes_min: Some(job.nodes), nodes_max: Some(job.nodes), exclusive: true, ..Need::default() };
+    let spec = JobSpec {
+        kind: JobKind::Batch,
+        name: format!("blue{number}"),
+        // What an emulated node takes it for: longer than anybody waits.
+        comment: Some(format!("timer_ms={}", limit_s * 1000)),
+        need,
+        time_limit_s: Some(limit_s),
+        requeue: Some(false),
+        others: if wide { vec![("network".to_owned(), network.to_owned())] } else { Vec::new() },
+        work_dir: "/".into(),
+        command: "blue".into(),
+        submit_line: "squall bench torus".into(),
+        stdout: Some("/dev/null".into()),
+        ..JobSpec::default()
+    };
+    (spec, job.run_s)
+}
+
+/// The end of a job, at once on all of its nodes.
+fn end(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
+    let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
+    let Some(run) = job.run() else { return Vec::new() };
+    let outcome = Outcome { state: EndState::Cancelled { by: 0 }, exit: ExitCode::OK, reason: None };
+    let (attempt, nodes) = (job.attempt, run.left.clone());
+    vec![Event::JobEnding { id, outcome, requeue: None }, Event::NodesReleased { id, attempt, nodes }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Act, course, torus};
+
+    #[test]
+    fn the_same_seed_is_the_same_course_and_everybody_is_placed() {
+        let config = torus(&[6, 6, 6]);
+        let one = course(&config, &[6, 6, 6], 3, 60);
+        assert_eq!(one, course(&config, &[6, 6, 6], 3, 60));
+        assert!(one.placed.iter().all(|nodes| !nodes.is_empty()));
+        assert_eq!(one.acts.iter().filter(|act| matches!(act, Act::End(_))).count(), 60);
+        assert!(one.passed > 5 && one.utilisation > 0.4, "{} passed, {}", one.passed, one.utilisation);
+        assert_ne!(one.placed, course(&config, &[6, 6, 6], 4, 60).placed);
+    }
+}
