@@ -148,7 +148,7 @@ fn lies(tori: &[Torus], spec: &JobSpec, (grid, tasks_each): (&Grid, u32)) -> Res
         problem = format!("{tasks} processes, at most {tasks_each} on a node, lie on no prism of {nodes} nodes");
     }
     if let Some((nodes, shape)) = found(None).into_iter().next() {
-        problem.push_str(&format!("; they would on {nodes}, in a prism of {shape}"));
+        problem = format!("{problem}; they would on {nodes}, in a prism of {shape}");
     }
     Err(problem)
 }
