@@ -137,7 +137,7 @@ fn note_starts(rehearsal: &Rehearsal, course: &mut Course, running: &mut Vec<Run
 
 /// Nodes by name, compressed.
 fn names(nodes: &NodeSet) -> String {
-    hostlist::compress(&nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
+    hostlist::compress(nodes.iter().map(|id| format!("n{}", id.0 + 1)).collect::<Vec<_>>())
 }
 
 /// Nodes, all alike, and nothing on them.
