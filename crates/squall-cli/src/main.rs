@@ -31,6 +31,7 @@ const COMMANDS: &[Command] = &[
     ours("up", "start a cluster on this machine, or resume it", command::up::run),
     ours("down", "end it; the state stays", command::down::run),
     ours("why", "say why a job waits, and what would let it start", command::why::run),
+    ours("what-if", "run past jobs once more, under another policy or configuration", command::what_if::run),
     ours("token", "let another machine join the cluster as a node", command::token::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),

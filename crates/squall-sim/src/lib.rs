@@ -16,6 +16,7 @@ mod coverage;
 mod disk;
 mod files;
 mod gang;
+mod history;
 mod judge;
 mod metrics;
 mod mutation;
@@ -37,6 +38,7 @@ mod world;
 
 pub use cosched::{Fared, Method, fare};
 pub use coverage::{Coverage, Fault, Phase};
+pub use history::{Past, again};
 pub use judge::Violation;
 pub use metrics::{Metrics, course};
 pub use mutation::Mutation;

@@ -30,6 +30,7 @@ pub(crate) mod submission;
 pub(crate) mod token;
 pub(crate) mod trace;
 pub(crate) mod up;
+pub(crate) mod what_if;
 pub(crate) mod why;
 
 use std::path::Path;

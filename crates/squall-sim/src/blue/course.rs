@@ -8,13 +8,14 @@ use squall_model::config::{Config, TopologyFile};
 use squall_model::event::Event;
 use squall_model::hostlist;
 use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
-use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Need, Outcome, Owner};
+use squall_model::job::{JobKind, JobSpec, Need, Owner};
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 
 use super::workload::{self, SMALL_NODES};
 use crate::Seed;
+use crate::history::end_of;
 
 /// When it begins.
 const BEGIN: Time = Time::from_secs(1_800_000_000);
@@ -98,7 +99,7 @@ pub fn course(config: &Config, extents: &[u32], seed: u64, jobs: usize) -> Cours
         let Running { job, ends_s, .. } = running.swap_remove(at);
         used += busy as f64 * (ends_s - clock_s);
         clock_s = ends_s;
-        let events = end(&rehearsal, JobId(job as u32 + 1));
+        let events = end_of(&rehearsal, JobId(job as u32 + 1));
         act(&mut rehearsal, &mut course, Act::End(job), events);
         note_starts(&rehearsal, &mut course, &mut running, &runs, clock_s);
     }
@@ -178,15 +179,6 @@ fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
         ..JobSpec::default()
     };
     (spec, job.run_s)
-}
-
-/// The end of a job, at once on all of its nodes.
-fn end(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
-    let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
-    let Some(run) = job.run() else { return Vec::new() };
-    let outcome = Outcome { state: EndState::Cancelled { by: 0 }, exit: ExitCode::OK, reason: None };
-    let (attempt, nodes) = (job.attempt, run.left.clone());
-    vec![Event::JobEnding { id, outcome, requeue: None }, Event::NodesReleased { id, attempt, nodes }]
 }
 
 #[cfg(test)]

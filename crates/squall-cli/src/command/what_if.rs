@@ -1,0 +1,324 @@
+//! `squall what-if`: the jobs that a cluster has run, once more under another policy, another configuration or on more
+//! nodes; or a trace.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use squall_model::config::{Config, NodeConfig, SchedulerType, TopologyFile};
+use squall_model::hostlist;
+use squall_model::job::JobSpec;
+use squall_model::limits::UNLIMITED_S;
+use squall_model::resource::Hardware;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{AccountingQuery, Answer, Request};
+use squall_model::wire::info::AccountingRow;
+use squall_sim::{Past, again};
+
+use crate::client::unexpected;
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::trace;
+
+const OPTIONS: &[Known] = &[
+    ("config", '\0', Value::Needed),
+    ("policy", '\0', Value::Needed),
+    ("nodes", '\0', Value::Needed),
+    ("days", '\0', Value::Needed),
+    ("json", '\0', Value::None),
+];
+
+const HELP: &str = "\
+usage: squall what-if [--policy fcfs|easy] [--config FILE] [--nodes N] [--days N] [--json]
+       squall what-if TRACE.swf[.gz] [OPTIONS of squall sim]
+  Runs the jobs of the last days (30, or --days) once more: they come when they came and run as long as they ran, and
+  the scheduler decides anew when and where; under the configuration that is in force, and under another one (--policy,
+  a configuration file, so many nodes like the first). Nothing happens to the cluster. Shares, limits of accounts and
+  reservations have no part in it.
+";
+
+/// Days that are looked back unless said otherwise.
+const DAYS: u64 = 30;
+
+/// Runs the command.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if trace::is_meant(args) { trace::run(args) } else { live("squall what-if", args, what_if) }
+}
+
+/// A cluster as it is or might be.
+struct World {
+    config: Config,
+    nodes: Vec<(String, Hardware)>,
+}
+
+/// What jobs were, and when they started.
+struct History {
+    jobs: Vec<Past>,
+    starts: Vec<Time>,
+    /// Jobs that have not started.
+    pending: usize,
+}
+
+/// What a course of events is judged by, seconds.
+struct Figures {
+    name: String,
+    started: usize,
+    mean_s: f64,
+    median_s: f64,
+    p95_s: f64,
+    max_s: f64,
+    makespan_s: f64,
+}
+
+fn what_if(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if let Some(extra) = given.operands.first() {
+        return call.fail(&format!("`{extra}` is no trace: their names end in .swf or .swf.gz"));
+    }
+    let is = match world(call) {
+        Ok(world) => world,
+        Err(e) => return call.failed("squall what-if", &e),
+    };
+    let other = match changed(&is, &given) {
+        Ok(other) => other,
+        Err(problem) => return call.fail(&problem),
+    };
+    let Ok(days @ 1..=36_500) = given.last("days").map_or(Ok(DAYS), str::parse) else {
+        return call.fail("--days: a number from 1 to 36500 is needed");
+    };
+    let since = Time(call.now.0.saturating_sub(Span::from_secs(days * 86_400).0));
+    let query = AccountingQuery { start: Some(since), allocations_only: true, ..AccountingQuery::default() };
+    let rows = match call.controller.accounting(query) {
+        Ok(rows) => rows,
+        Err(e) => return call.failed("squall what-if", &e),
+    };
+    let history = history(&rows, call.now);
+    if history.jobs.is_empty() {
+        return call.fail(&format!("no job has started in the last {days} days: there is nothing to run once more"));
+    }
+    let text = compare(&history, &is, &other, given.has("json"));
+    call.print(&text);
+    Ok(())
+}
+
+/// The cluster as it is.
+fn world(call: &mut Call<'_>) -> Result<World, crate::client::ClientError> {
+    let Answer::Config(config) = call.controller.ask(&Request::Config)? else { return Err(unexpected()) };
+    let Answer::Nodes(nodes) = call.controller.ask(&Request::Nodes)? else { return Err(unexpected()) };
+    let known = nodes.into_iter().filter(|node| node.known);
+    Ok(World { config: *config, nodes: known.map(|node| (node.name, node.hardware)).collect() })
+}
+
+/// The cluster as it might be.
+fn changed(is: &World, given: &Arguments) -> Result<World, String> {
+    let mut config = match given.last("config") {
+        None => is.config.clone(),
+        Some(file) => {
+            let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+            let mut config = Config::from_toml(&text).map_err(|e| format!("{file}: {e}"))?;
+            if config.nodes.is_empty() {
+                config.nodes.clone_from(&is.config.nodes);
+            }
+            if config.topology.name.is_empty() {
+                config.topology = is.config.topology.clone();
+            }
+            config.complete();
+            config
+        }
+    };
+    match given.last("policy") {
+        None => {}
+        Some("fcfs" | "fifo") => config.scheduler_type = SchedulerType::Builtin,
+        Some("easy" | "backfill") => config.scheduler_type = SchedulerType::Backfill,
+        Some(other) => return Err(format!("--policy: there is no policy `{other}`; use fcfs or easy")),
+    }
+    let mut nodes = is.nodes.clone();
+    if let Some(count) = given.last("nodes") {
+        let count: usize =
+            count.parse().ok().filter(|n| (1..=100_000).contains(n)).ok_or("--nodes: a number is needed")?;
+        let (_, like) = is.nodes.first().ok_or("--nodes: no node has come yet, so nobody knows what one has")?;
+        let fresh =
+            (1..).map(|n| format!("what-if-{n}")).filter(|name| is.nodes.iter().all(|(other, _)| other != name));
+        nodes.extend(fresh.take(count.saturating_sub(is.nodes.len())).map(|name| (name, like.clone())));
+        nodes.truncate(count);
+        keep_only(&mut config, &nodes);
+    }
+    Ok(World { config, nodes })
+}
+
+/// The configuration for just these nodes.
+fn keep_only(config: &mut Config, nodes: &[(String, Hardware)]) {
+    let names: Vec<String> = nodes.iter().map(|(name, _)| name.clone()).collect();
+    let entry = config.nodes.first().cloned().unwrap_or_default();
+    config.nodes = vec![NodeConfig { name: hostlist::compress(&names), ..entry }];
+    // Where nodes are in the network nobody knows; and who was in a partition need not be there.
+    config.topology = TopologyFile::default();
+    for partition in &mut config.partitions {
+        partition.nodes = "ALL".into();
+    }
+}
+
+/// Jobs that have started, as if each had come when it could start.
+fn history(rows: &[AccountingRow], now: Time) -> History {
+    let mut history = History { jobs: Vec::new(), starts: Vec::new(), pending: 0 };
+    for row in rows.iter().filter(|row| row.step.is_none() && row.pending_tasks.is_none()) {
+        let Some(start) = row.start else {
+            history.pending += 1;
+            continue;
+        };
+        let spec = JobSpec { time_limit_s: Some(row.time_limit_s.unwrap_or(UNLIMITED_S)), ..(*row.spec).clone() };
+        history.starts.push(start);
+        history.jobs.push(Past {
+            id: row.id,
+            spec: Arc::new(spec),
+            owner: Arc::clone(&row.owner),
+            eligible: row.eligible.max(row.submit).min(start),
+            run: row.end.unwrap_or(now).since(start),
+        });
+    }
+    history
+}
+
+impl Figures {
+    fn of(name: &str, jobs: &[Past], starts: &[Option<Time>]) -> Self {
+        let started: Vec<(&Past, Time)> =
+            jobs.iter().zip(starts).filter_map(|(job, start)| Some((job, (*start)?))).collect();
+        let seconds = |span: Span| span.0 as f64 / 1e6;
+        let mut waits: Vec<f64> = started.iter().map(|(job, start)| seconds(start.since(job.eligible))).collect();
+        waits.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let place = (share * waits.len() as f64) as usize;
+            waits.get(place.min(waits.len().saturating_sub(1))).copied().unwrap_or_default()
+        };
+        let first = jobs.iter().map(|job| job.eligible).min().unwrap_or_default();
+        let last = started.iter().map(|(job, start)| *start + job.run).max().unwrap_or_default();
+        Self {
+            name: name.to_owned(),
+            started: waits.len(),
+            mean_s: waits.iter().sum::<f64>() / waits.len().max(1) as f64,
+            median_s: at(0.5),
+            p95_s: at(0.95),
+            max_s: waits.last().copied().unwrap_or_default(),
+            makespan_s: seconds(last.since(first)),
+        }
+    }
+    fn json(&self) -> Json {
+        json!({
+            "course": self.name, "started": self.started, "mean_wait_s": self.mean_s, "median_wait_s": self.median_s,
+            "p95_wait_s": self.p95_s, "max_wait_s": self.max_s, "makespan_s": self.makespan_s,
+        })
+    }
+}
+
+fn compare(history: &History, is: &World, other: &World, as_json: bool) -> String {
+    let jobs = &history.jobs;
+    let was: Vec<Option<Time>> = history.starts.iter().copied().map(Some).collect();
+    let same = again(&is.config, &is.nodes, jobs);
+    let then = again(&other.config, &other.nodes, jobs);
+    let figures = [("as it was", &was), ("as it is, once more", &same), ("what if", &then)]
+        .map(|(name, starts)| Figures::of(name, jobs, starts));
+    let (mut earlier, mut later) = (0, 0);
+    for (before, after) in same.iter().zip(&then).filter_map(|(a, b)| Some(((*a)?, (*b)?))) {
+        earlier += usize::from(after < before);
+        later += usize::from(after > before);
+    }
+    let never: Vec<String> =
+        jobs.iter().zip(&then).filter(|(_, start)| start.is_none()).map(|(job, _)| job.id.to_string()).collect();
+    if as_json {
+        let value = json!({
+            "jobs": jobs.len(), "left_out": history.pending, "nodes": other.nodes.len(),
+            "courses": figures.iter().map(Figures::json).collect::<Vec<_>>(),
+            "earlier": earlier, "later": later, "never": never,
+        });
+        return format!("{value:#}\n");
+    }
+    let mut text = format!("{} jobs", jobs.len());
+    if history.pending > 0 {
+        let _ = write!(text, " ({} that have not started are left out)", history.pending);
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<20} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11}",
+        "seconds", "started", "mean wait", "median", "95 %", "longest", "makespan"
+    );
+    for one in &figures {
+        let _ = writeln!(
+            text,
+            "{:<20} {:>8} {:>11.1} {:>11.1} {:>11.1} {:>11.1} {:>11.1}",
+            one.name, one.started, one.mean_s, one.median_s, one.p95_s, one.max_s, one.makespan_s
+        );
+    }
+    let _ = writeln!(text, "what if: {earlier} jobs start earlier than once more as it is, {later} later");
+    if !never.is_empty() {
+        let _ = writeln!(text, "what if: these could never start: {}", never.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use squall_model::config::{Config, NodeConfig, SchedulerType};
+    use squall_model::id::JobId;
+    use squall_model::job::{JobSpec, Need, Owner};
+    use squall_model::resource::Hardware;
+    use squall_model::time::{Span, Time};
+    use squall_sim::Past;
+
+    use super::{Arguments, History, OPTIONS, World, changed, compare};
+    use crate::command::listing::arguments;
+
+    fn given(line: &str) -> Arguments {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        arguments::parse(&[OPTIONS], &words).unwrap()
+    }
+
+    fn world() -> World {
+        let mut config = Config { scheduler_type: SchedulerType::Backfill, ..Config::default() };
+        config.nodes.push(NodeConfig { name: "n[1-2]".into(), ..NodeConfig::default() });
+        config.complete();
+        let hardware = Hardware { cpus: 4, memory_mb: 1000, ..Hardware::default() };
+        World { config, nodes: vec![("n1".into(), hardware.clone()), ("n2".into(), hardware)] }
+    }
+
+    fn history() -> History {
+        let job = |id, nodes, run: u64| {
+            let need = Need { nodes_min: Some(nodes), exclusive: true, ..Need::default() };
+            let spec = Arc::new(JobSpec { need, time_limit_s: Some(run), ..JobSpec::default() });
+            let (owner, eligible) = (Arc::new(Owner::default()), Time::from_secs(1000 + u64::from(id)));
+            Past { id: JobId(id), spec, owner, eligible, run: Span::from_secs(run) }
+        };
+        let jobs = vec![job(1, 1, 100), job(2, 2, 50), job(3, 1, 30)];
+        let starts = [1001, 1101, 1003].map(Time::from_secs).to_vec();
+        History { jobs, starts, pending: 2 }
+    }
+
+    #[test]
+    fn as_it_was_as_it_is_and_what_if() {
+        let is = world();
+        let text = compare(&history(), &is, &changed(&is, &given("--policy fcfs")).unwrap(), false);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(text.starts_with("3 jobs (2 that have not started are left out)\n"), "{text}");
+        assert_eq!(rows[2][3..], ["3", "33.0", "0.0", "99.0", "99.0", "150.0"], "{text}");
+        assert_eq!(rows[3][5..], rows[2][3..], "what is rehearsed as it is comes out as it was: {text}");
+        assert_eq!(rows[4][2..], ["3", "82.3", "99.0", "148.0", "148.0", "180.0"], "{text}");
+        assert!(text.ends_with("what if: 0 jobs start earlier than once more as it is, 1 later\n"), "{text}");
+        let more = compare(&history(), &is, &changed(&is, &given("--nodes 4")).unwrap(), true);
+        let more: serde_json::Value = serde_json::from_str(&more).unwrap();
+        assert_eq!((more["earlier"].as_u64(), more["courses"][2]["max_wait_s"].as_f64()), (Some(1), Some(0.0)));
+        let fewer = compare(&history(), &is, &changed(&is, &given("--nodes 1")).unwrap(), false);
+        assert!(fewer.contains("could never start: 2"), "{fewer}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let is = world();
+        let said = |line: &str| changed(&is, &given(line)).err().unwrap();
+        assert_eq!(said("--policy sjf"), "--policy: there is no policy `sjf`; use fcfs or easy");
+        assert_eq!(said("--nodes none"), "--nodes: a number is needed");
+        assert!(said("--config /nowhere.toml").starts_with("/nowhere.toml: "));
+    }
+}

@@ -1,0 +1,147 @@
+//! What was, once more: jobs come when they came and run as long as they ran, and the policy that runs production decides
+//! anew when and where, under the same configuration or another one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use squall_engine::control::Rehearsal;
+use squall_model::config::Config;
+use squall_model::event::Event;
+use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
+use squall_model::job::{EndState, ExitCode, JobSpec, Outcome, Owner};
+use squall_model::resource::Hardware;
+use squall_model::time::{Span, Time};
+
+/// A job that was.
+#[derive(Clone, Debug)]
+pub struct Past {
+    /// Its id: who comes first goes first.
+    pub id: JobId,
+    /// What it asked for.
+    pub spec: Arc<JobSpec>,
+    /// Whose it was.
+    pub owner: Arc<Owner>,
+    /// When it could start.
+    pub eligible: Time,
+    /// How long it ran.
+    pub run: Span,
+}
+
+/// When each of the jobs starts on these nodes (names and what they have). None: never, it can't be had there.
+pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past]) -> Vec<Option<Time>> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|at| (jobs[*at].eligible, jobs[*at].id));
+    let begin = order.first().map_or(Time(0), |at| jobs[*at].eligible);
+    let mut rehearsal = cluster(config, nodes, begin);
+    let mut starts = vec![None; jobs.len()];
+    let (mut waiting, mut ends) = (Vec::<usize>::new(), BinaryHeap::<Reverse<(Time, usize)>>::new());
+    let mut next = 0;
+    loop {
+        let arrival = order.get(next).map(|at| jobs[*at].eligible);
+        let end = ends.peek().map(|Reverse((end, _))| *end);
+        let Some(now) = [arrival, end].into_iter().flatten().min() else { break };
+        while let Some(Reverse((_, at))) = ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
+            ends.pop();
+            for event in end_of(&rehearsal, jobs[at].id) {
+                rehearsal.happens(now, event);
+            }
+        }
+        while let Some(&at) = order.get(next).filter(|at| jobs[**at].eligible == now) {
+            let Past { id, spec, owner, .. } = &jobs[at];
+            let (key, owner, spec) = (ClientKey(u128::from(id.0)), Arc::clone(owner), alone(spec));
+            rehearsal.happens(now, Event::JobSubmitted { id: *id, key, owner, spec });
+            waiting.push(at);
+            next += 1;
+        }
+        if rehearsal.pass(now).0 > 0 {
+            waiting.retain(|&at| {
+                let runs = rehearsal.state().jobs.get(&jobs[at].id).is_some_and(|job| job.run().is_some());
+                if runs {
+                    starts[at] = Some(now);
+                    ends.push(Reverse((now + jobs[at].run, at)));
+                }
+                !runs
+            });
+        }
+    }
+    starts
+}
+
+/// What a job asked for, without what held it back before it could start.
+fn alone(spec: &JobSpec) -> Arc<JobSpec> {
+    Arc::new(JobSpec {
+        dependency: None,
+        array: None,
+        hold: false,
+        begin: None,
+        deadline: None,
+        reservation: None,
+        ..spec.clone()
+    })
+}
+
+/// Nodes with nothing on them.
+fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehearsal {
+    let mut rehearsal = Rehearsal::new();
+    rehearsal.happens(begin, Event::Configured { config: Arc::new(config.clone()) });
+    for (name, hardware) in nodes {
+        let fresh = NodeId(rehearsal.state().nodes.len() as u32);
+        let node = rehearsal.state().node_id(name).unwrap_or(fresh);
+        let (name, hardware) = (name.clone(), hardware.clone());
+        rehearsal.happens(begin, Event::NodeRegistered { node, name, incarnation: Incarnation(1), hardware });
+    }
+    rehearsal
+}
+
+/// The end of a job, at once on all of its nodes.
+pub(crate) fn end_of(rehearsal: &Rehearsal, id: JobId) -> Vec<Event> {
+    let Some(job) = rehearsal.state().jobs.get(&id) else { return Vec::new() };
+    let Some(run) = job.run() else { return Vec::new() };
+    let outcome = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };
+    let (attempt, nodes) = (job.attempt, run.left.clone());
+    vec![Event::JobEnding { id, outcome, requeue: None }, Event::NodesReleased { id, attempt, nodes }]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use squall_model::config::{Config, NodeConfig, SchedulerType};
+    use squall_model::id::JobId;
+    use squall_model::job::{JobSpec, Need, Owner};
+    use squall_model::resource::Hardware;
+    use squall_model::time::{Span, Time};
+
+    use super::{Past, again};
+
+    fn job(id: u32, nodes: u32, at: u64, run: u64, limit: u64) -> Past {
+        let need = Need { nodes_min: Some(nodes), exclusive: true, ..Need::default() };
+        let spec = JobSpec { need, time_limit_s: Some(limit), ..JobSpec::default() };
+        let (spec, owner) = (Arc::new(spec), Arc::new(Owner::default()));
+        Past { id: JobId(id), spec, owner, eligible: Time::from_secs(1000 + at), run: Span::from_secs(run) }
+    }
+
+    #[test]
+    fn the_same_jobs_under_two_policies_and_on_more_nodes() {
+        let jobs = [
+            job(1, 1, 0, 100, 100),
+            job(2, 2, 1, 50, 60),
+            job(3, 1, 2, 30, 40),
+            job(4, 1, 3, 500, 600),
+            job(5, 9, 4, 1, 1),
+        ];
+        let starts = |scheduler_type, nodes: u32| {
+            let mut config = Config { scheduler_type, ..Config::default() };
+            config.nodes.push(NodeConfig { name: format!("n[1-{nodes}]"), ..NodeConfig::default() });
+            config.complete();
+            let hardware = Hardware { cpus: 4, memory_mb: 1000, ..Hardware::default() };
+            let nodes: Vec<_> = (1..=nodes).map(|n| (format!("n{n}"), hardware.clone())).collect();
+            let starts = again(&config, &nodes, &jobs);
+            starts.into_iter().map(|start| start.map(|time| time.secs() - 1000)).collect::<Vec<_>>()
+        };
+        assert_eq!(starts(SchedulerType::Builtin, 2), [Some(0), Some(100), Some(150), Some(150), None]);
+        assert_eq!(starts(SchedulerType::Backfill, 2), [Some(0), Some(100), Some(2), Some(150), None]);
+        assert_eq!(starts(SchedulerType::Builtin, 3), [Some(0), Some(1), Some(51), Some(51), None]);
+    }
+}
