@@ -56,6 +56,9 @@ pub struct Report {
 /// After the last fault, no longer time than this may pass without a job that starts or ends, while one is left.
 const PATIENCE: Span = Span::from_secs(3600);
 
+/// Nor may they start and end for longer than that: then some do it again and again.
+const PATIENCE_IN_ALL: Span = Span::from_secs(7 * 86_400);
+
 /// How often a world under test is looked at as a whole.
 const CHUNKS: u64 = 4;
 
@@ -176,6 +179,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     world.run_until(world.now + Span::from_secs(30))?;
     world.free_everything();
     while world.now.since(begin.max(world.judge.progress)) < PATIENCE
+        && world.now.since(begin) < PATIENCE_IN_ALL
         && !(world.is_quiet() && world.clients.are_content())
     {
         world.run_until(world.now + Span::from_secs(20))?;

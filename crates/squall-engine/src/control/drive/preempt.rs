@@ -50,6 +50,10 @@ fn yields(state: &State, asks: &Pending<'_>, tier: u32, job: &Job, run: &Run) ->
         PreemptType::None => None,
         PreemptType::Qos => {
             let name = limits::qos_name(state, &job.spec);
+            // Who stands before the asking one in any case would start again in the room that it made.
+            if state.partition(&run.partition).is_some_and(|own| own.config.priority_tier > tier) {
+                return None;
+            }
             let asking = limits::qos_of(state, asks.spec)?;
             let worth = limits::qos_of(state, &job.spec).map_or(0, |qos| qos.priority);
             asking.preempt.iter().any(|other| other == name).then_some(u64::from(worth))

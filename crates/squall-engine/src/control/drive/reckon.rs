@@ -3,7 +3,7 @@
 //! All that wait grow older alike, so a job's place follows from a key that does not change with time. What changes
 //! otherwise (shares, and who is old enough to gain no more) is reckoned anew every `PriorityCalcPeriod`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::config::Config;
 use squall_model::id::JobId;
@@ -18,9 +18,14 @@ use crate::control::state::State;
 use crate::control::state::job::Queue as Standing;
 use crate::control::{fair, limits};
 
-/// Keys count in parts of a point, above a ground that no priority falls below.
+/// Keys count in parts of a point, above a ground that no priority falls below; in the highest bits, whom others make
+/// room for stands before these.
 const PARTS: f64 = (1_u64 << 20) as f64;
-const GROUND: f64 = (1_u64 << 40) as f64;
+const GROUND: f64 = (1_u64 << 34) as f64;
+const RANK_BITS: u32 = 56;
+
+/// More levels of service than this one above the other are as this.
+const RANK_MAX: u64 = 15;
 
 /// What priorities are reckoned with until the next reckoning.
 #[derive(Debug, Default)]
@@ -159,11 +164,9 @@ impl Reckoning {
 
     /// The place in a partition's queue: higher goes first. Does not change until the next reckoning.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
+        let rank = rank(state, job.spec) << RANK_BITS;
         if !is_multifactor(&state.config) {
-            // Whom others make room for must not stand behind them.
-            let ahead = state.config.preempt_type == PreemptType::Qos;
-            let qos = limits::qos_of(state, job.spec).filter(|_| ahead).map_or(0, |qos| qos.priority);
-            return u64::from(priority(job.id, job.spec, job.standing)) | u64::from(qos) << 32;
+            return u64::from(priority(job.id, job.spec, job.standing)) | rank;
         }
         let value = job.fixed().map_or_else(
             || {
@@ -173,6 +176,23 @@ impl Reckoning {
             },
             f64::from,
         );
-        ((value + GROUND).max(0.0) * PARTS) as u64
+        ((value + GROUND).max(0.0) * PARTS) as u64 | rank
     }
+}
+
+/// How many levels of service lie one below the other under a job's, each of which makes room for the one above. Whom
+/// others make room for must not stand behind them, or they would start again in that room.
+fn rank(state: &State, spec: &JobSpec) -> u64 {
+    if state.config.preempt_type != PreemptType::Qos {
+        return 0;
+    }
+    let mut level = BTreeSet::from([limits::qos_name(state, spec)]);
+    for rank in 0..RANK_MAX {
+        let below = level.iter().filter_map(|name| state.policy.qos.get(*name)).flat_map(|qos| &qos.preempt);
+        level = below.map(String::as_str).collect();
+        if level.is_empty() {
+            return rank;
+        }
+    }
+    RANK_MAX
 }

@@ -173,6 +173,36 @@ fn a_job_makes_room_and_goes_back_into_the_queue_once() {
 }
 
 #[test]
+fn who_makes_room_does_not_start_again_in_it() {
+    // By age alone the low one would go first.
+    let Config { preempt_type, preempt_mode, .. } = preempting();
+    let mut d = cluster(Config { preempt_type, preempt_mode, priority_weight_qos: 0, ..multifactor() }, 1);
+    change(&mut d, vec![qos("low", 10, &[]), qos("high", 0, &["low"])]);
+    let low = d.submit(of("low"));
+    d.pass(400);
+    let high = d.submit(of("high"));
+    d.finish(low, 0);
+    assert_eq!((d.state_of(high), d.state_of(low)), (Some(JobState::Running), Some(JobState::Pending)));
+    d.finish(high, 0);
+    assert_eq!(d.state_of(low), Some(JobState::Running));
+}
+
+#[test]
+fn who_goes_first_by_its_partition_makes_room_for_nobody_behind_it() {
+    let fast = PartitionConfig { name: "fast".into(), priority_tier: 2, ..PartitionConfig::default() };
+    let partitions = vec![PartitionConfig { default: true, ..PartitionConfig::default() }, fast];
+    let mut d = cluster(Config { partitions, ..preempting() }, 1);
+    change(&mut d, vec![qos("low", 0, &[]), qos("high", 10, &["low"])]);
+    let low = d.submit(JobSpec { partition: Some("fast".into()), ..of("low") });
+    let high = d.submit(of("high"));
+    d.pass(100);
+    assert_eq!((d.state_of(low), d.state_of(high)), (Some(JobState::Running), Some(JobState::Pending)));
+    let first = d.submit(JobSpec { partition: Some("fast".into()), ..of("high") });
+    d.finish(low, 0);
+    assert_eq!((d.state_of(first), d.state_of(high)), (Some(JobState::Running), Some(JobState::Pending)));
+}
+
+#[test]
 fn who_may_not_go_back_is_cancelled_and_who_must_not_go_stays() {
     let mut d = cluster(preempting(), 1);
     change(&mut d, vec![qos("low", 0, &[]), qos("high", 10, &["low"]), qos("other", 5, &[])]);
