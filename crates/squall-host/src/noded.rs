@@ -14,9 +14,11 @@ use squall_engine::fabric::shape::Tree;
 use squall_engine::machine::Machine as _;
 use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMachine, NodeOut};
 use squall_model::config::Config;
-use squall_model::id::{Epoch, StepKey};
+use squall_model::id::{Epoch, NodeId, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
 use squall_model::time::{Span, Time};
+use squall_model::wire::peer::PeerMessage;
+use squall_model::wire::sealed::Sealed;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -140,6 +142,8 @@ enum Event {
     Placed((Epoch, u64), i32),
     /// The switcher of that number has spoken; None: it has ended.
     Switched(u64, Option<Report>),
+    /// A step daemon tells the one on another node.
+    Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
 
 /// The daemon's hands and eyes.
@@ -337,6 +341,7 @@ impl Daemon {
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
             Event::Switched(number, report) => self.switched(number, report),
+            Event::Letter(key, to, message) => self.inputs.push_back(NodeInput::Letter { key, to, message }),
         }
     }
 

@@ -72,7 +72,7 @@ impl World {
                         tally.yes.union_with(&std::mem::take(&mut tally.no));
                     }
                 }
-                Upward::Chunk(_) => {}
+                Upward::Chunk(_) | Upward::Letter(_) => {}
             }
         }
     }
@@ -147,7 +147,7 @@ impl World {
             Some(Mutation::EpochStuck) => frame.says.iter_mut().for_each(|say| match say {
                 Downward::Put(put) | Downward::Reply { put, .. } => put.epoch = Epoch(1),
                 Downward::Query(query) => query.epoch = Epoch(1),
-                Downward::Path(_) | Downward::Taken { .. } | Downward::Chunk(_) => {}
+                Downward::Path(_) | Downward::Taken { .. } | Downward::Chunk(_) | Downward::Letter(_) => {}
             }),
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));

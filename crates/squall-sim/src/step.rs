@@ -164,7 +164,7 @@ impl World {
             let input = match message {
                 ToStepd::Signal { signal, all } => StepInput::Signal { signal, all },
                 ToStepd::End { kill_wait_s, why } => StepInput::End { kill_wait_s, why },
-                ToStepd::Usage => return,
+                ToStepd::Usage | ToStepd::Letter { .. } => return,
             };
             return self.tell_step(node, key, input);
         }
@@ -172,7 +172,7 @@ impl World {
             ToStepd::Signal { signal, .. } => self.signal(node, key, signal),
             ToStepd::End { kill_wait_s: 0, .. } => self.signal(node, key, KILL),
             ToStepd::End { .. } => self.signal(node, key, TERM),
-            ToStepd::Usage => {}
+            ToStepd::Usage | ToStepd::Letter { .. } => {}
         }
     }
 

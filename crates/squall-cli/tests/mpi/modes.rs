@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::Site;
 
 /// Ways between step daemons, by the variables that choose them, and the counter that shows it.
-const WAYS: [(&str, &str, &str); 4] = [
+const WAYS: [(&str, &str, &str); 5] = [
     ("SLURM_PMIX_DIRECT_CONN", "true", "unix"),
     ("SLURM_PMIX_DIRECT_CONN", "tcp", "tcp"),
-    ("SLURM_PMIX_DIRECT_CONN", "false", "relayed"),
+    ("SLURM_PMIX_DIRECT_CONN", "false", "by_nodes"),
+    ("SLURM_PMIX_DIRECT_CONN", "srun", "relayed"),
     ("SLURM_PMIX_DIRECT_CONN_UCX", "true", "ucx"),
 ];
 

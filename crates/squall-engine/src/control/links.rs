@@ -8,7 +8,9 @@ use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Chunk, DownFrame, Downward, Parcel, Path, Put, Query, Route, UpFrame, Window};
+use squall_model::wire::fabric::{
+    Chunk, DownFrame, Downward, Letter, Parcel, Path, Put, Query, Route, UpFrame, Window,
+};
 use squall_model::wire::node::Down;
 use squall_model::wire::sealed::Sealed;
 
@@ -281,6 +283,12 @@ impl Links {
         self.emit();
         for hop in self.hops.values_mut().filter(|hop| !hop.reach.is_disjoint(&chunk.to)) {
             hop.says.push(Downward::Chunk(chunk.clone()));
+        }
+    }
+    /// A letter for a step daemon on a node.
+    pub(crate) fn letter(&mut self, letter: Box<Letter>) {
+        if let Some(link) = self.members.get(&letter.to).map(|member| member.link) {
+            self.say(link, Downward::Letter(letter));
         }
     }
     /// A number that no other put, query or order of this incarnation has.

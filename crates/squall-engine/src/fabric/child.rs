@@ -80,7 +80,7 @@ impl Child {
         let mut messages = Vec::new();
         for say in frame.says {
             match say {
-                Downward::Path(_) | Downward::Chunk(_) => {}
+                Downward::Path(_) | Downward::Chunk(_) | Downward::Letter(_) => {}
                 Downward::Taken { batch } => self.taken = batch,
                 Downward::Query(query) => self.asked.push(query),
                 Downward::Put(put) => messages.extend(put.parcel.open().unwrap().messages.clone()),

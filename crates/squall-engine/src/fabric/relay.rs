@@ -6,7 +6,8 @@ use squall_model::id::{Epoch, NodeId};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Chunk, Composite, DownFrame, Downward, Health, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable, Window,
+    Chunk, Composite, DownFrame, Downward, Health, Letter, Path, Put, Query, Route, Tally, UpFrame, Upward, Variable,
+    Window,
 };
 
 use super::asked::Asked;
@@ -82,6 +83,8 @@ pub enum Delivery {
     Heard,
     /// A piece of a file.
     Chunk(Chunk),
+    /// For a step daemon here.
+    Letter(Box<Letter>),
 }
 
 /// A node's place in the tree.
@@ -281,6 +284,7 @@ impl Relay {
                 Downward::Put(put) => self.put(put, local),
                 Downward::Query(query) => self.query(now, &query, local),
                 Downward::Chunk(chunk) => self.chunk(chunk, local, out),
+                Downward::Letter(letter) => drop(self.lower(letter, local)),
                 Downward::Taken { batch } => {
                     for (child, batch) in self.gather.taken(batch) {
                         self.tell_child(child, Downward::Taken { batch });
@@ -456,6 +460,7 @@ impl Relay {
                 }
                 Upward::Tally { epoch, number, tally } => self.tally(link, epoch, number, &tally),
                 Upward::Chunk(chunk) => pass_on(chunk, local, out),
+                Upward::Letter(letter) => self.post(letter, local),
             }
         }
     }
@@ -474,6 +479,24 @@ impl Relay {
                 true
             }
         }
+    }
+
+    /// Sends a letter on its way: down where that leads to its node, else up.
+    pub fn post(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) {
+        if let Some(letter) = self.lower(letter, local) {
+            self.says.push(Upward::Letter(letter));
+        }
+    }
+
+    /// Takes a letter that is for this node or one below; gives back one that is not.
+    fn lower(&mut self, letter: Box<Letter>, local: &mut Vec<Delivery>) -> Option<Box<Letter>> {
+        if self.node == Some(letter.to) {
+            local.push(Delivery::Letter(letter));
+            return None;
+        }
+        let Some(&(link, _)) = self.below.get(&letter.to) else { return Some(letter) };
+        self.tell_child(link, Downward::Letter(letter));
+        None
     }
 
     fn tally(&mut self, link: u32, epoch: Epoch, number: u64, tally: &Tally) {

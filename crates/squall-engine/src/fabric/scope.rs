@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use squall_model::config::Config;
 use squall_model::hostlist;
+use squall_model::id::StepKey;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Composite, Tally, UpFrame, Upward};
 
@@ -39,8 +40,10 @@ impl Scope {
             match say {
                 Upward::Composite { composite, .. } => self.confine_reports(composite, ids),
                 Upward::Tally { tally, .. } => confine_answers(tally, ids),
+                // In the name of another node: no step has that key, so nobody hears it.
+                Upward::Letter(letter) if !ids.contains(letter.sender) => letter.step = StepKey::default(),
                 // A file is known by its digest, whoever brings it.
-                Upward::Chunk(_) => {}
+                Upward::Chunk(_) | Upward::Letter(_) => {}
             }
         }
     }
@@ -73,10 +76,12 @@ fn confine_answers(tally: &mut Tally, ids: &NodeSet) {
 #[cfg(test)]
 mod tests {
     use squall_model::config::{Config, NodeConfig};
-    use squall_model::id::{Attempt, JobId, NodeId};
+    use squall_model::id::{Attempt, JobId, NodeId, StepKey};
     use squall_model::job::JobAttempt;
     use squall_model::set::NodeSet;
-    use squall_model::wire::fabric::{Composite, Tally, UpFrame, Upward};
+    use squall_model::wire::fabric::{Composite, Letter, Tally, UpFrame, Upward};
+    use squall_model::wire::peer::PeerMessage;
+    use squall_model::wire::sealed::Sealed;
 
     use super::Scope;
 
@@ -105,10 +110,18 @@ mod tests {
         let tally = Tally { yes: both.into_iter().collect(), witness: Some((NodeId(5), 1)), ..Tally::default() };
         let composite = Upward::Composite { batch: 1, composite: Box::new(composite) };
         let tally = Upward::Tally { epoch: squall_model::id::Epoch(1), number: 1, tally };
-        let mut frame = UpFrame { hop: 1, says: vec![composite, tally] };
+        let step = StepKey { job: JobId(7), ..StepKey::default() };
+        let message = Sealed::new(PeerMessage::Ask { ticket: 1, rank: 0 });
+        let letter =
+            |sender| Upward::Letter(Box::new(Letter { step, sender, to: NodeId(1), message: message.clone() }));
+        let mut frame = UpFrame { hop: 1, says: vec![composite, tally, letter(both[0]), letter(both[1])] };
         let own = NodeSet::one(NodeId(4));
         Scope::new(&config(), "n5".into()).confine(&mut frame, &own);
-        let [Upward::Composite { composite, .. }, Upward::Tally { tally, .. }] = &frame.says[..] else { panic!() };
+        let [Upward::Composite { composite, .. }, Upward::Tally { tally, .. }, letters @ ..] = &frame.says[..] else {
+            panic!()
+        };
+        let heard = letters.iter().map(|say| matches!(say, Upward::Letter(letter) if letter.step == step));
+        assert_eq!(heard.collect::<Vec<_>>(), [true, false]);
         assert_eq!(composite.gone.get(&job), Some(&own));
         assert_eq!(composite.lost.keys().collect::<Vec<_>>(), [&NodeId(4)]);
         assert_eq!(composite.knocks, [(vec![], "n5".to_owned())]);

@@ -8,6 +8,7 @@ use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, Put};
 use squall_model::wire::node::{Down, Registration};
+use squall_model::wire::stepd::ToStepd;
 
 use crate::fabric::Delivery;
 use crate::node::{ContentAct, NodeAct, NodeMachine, NodeOut};
@@ -99,6 +100,10 @@ impl NodeMachine {
             }
             Delivery::Put { node, put } => self.put(now, node, &put, out),
             Delivery::Chunk(chunk) => self.contents.chunk(chunk, &mut out.acts),
+            Delivery::Letter(letter) => {
+                let message = ToStepd::Letter { from: letter.sender, message: letter.message };
+                out.acts.push(NodeAct::Tell { key: letter.step, message });
+            }
         }
     }
 

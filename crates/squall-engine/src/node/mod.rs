@@ -33,7 +33,7 @@ use std::sync::Arc;
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use gang::{Alignment, GangAct};
-use squall_model::id::{Epoch, Incarnation, Session, StepKey};
+use squall_model::id::{Epoch, Incarnation, NodeId, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -41,7 +41,9 @@ use squall_model::set::NodeSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Time;
 pub use squall_model::wire::fabric::Health;
-use squall_model::wire::fabric::{ContentId, Holding, Variable};
+use squall_model::wire::fabric::{ContentId, Holding, Letter, Variable};
+use squall_model::wire::peer::PeerMessage;
+use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::ToStepd;
 
 use crate::fabric::{Delivery, NetInput, NetOut, Relay};
@@ -163,6 +165,15 @@ pub enum NodeInput {
         key: (Epoch, u64),
         /// The error number; 0: done.
         error: i32,
+    },
+    /// A step daemon here tells another one of its step, through the tree.
+    Letter {
+        /// The step.
+        key: StepKey,
+        /// The other's node.
+        to: NodeId,
+        /// What.
+        message: Sealed<PeerMessage>,
     },
     /// The switcher has looked back.
     Switched {
@@ -322,6 +333,14 @@ impl NodeMachine {
         }
     }
 
+    /// A letter of a step daemon here.
+    fn post(&mut self, now: Time, step: StepKey, (to, message): (NodeId, Sealed<PeerMessage>), out: &mut NodeOut) {
+        let Some(sender) = self.relay.node() else { return };
+        let mut local = Vec::new();
+        self.relay.post(Box::new(Letter { step, sender, to, message }), &mut local);
+        self.deliver_all(now, local, out);
+    }
+
     /// Lets the relay say what there is to say.
     fn settle(&mut self, now: Time, out: &mut NodeOut) {
         self.send_reports(now);
@@ -392,6 +411,7 @@ impl Machine for NodeMachine {
             }
             NodeInput::Content { content, holding } => self.contents.became(content, holding, &mut out.acts),
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
+            NodeInput::Letter { key, to, message } => self.post(now, key, (to, message), out),
             NodeInput::Switched { behind_us } => self.beat.behind_us = behind_us,
         }
         self.settle(now, out);

@@ -61,6 +61,7 @@ impl Desk {
             let bytes = match &mut say {
                 Downward::Put(put) | Downward::Reply { put, .. } => self.complete(put)?,
                 Downward::Chunk(chunk) => chunk.bytes.0.len(),
+                Downward::Letter(letter) => letter.message.encode()?,
                 _ => 0,
             };
             // A piece of a file comes alone: who gets it passes it on before the next one is there.

@@ -149,9 +149,13 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
 pub(super) fn frame_kind(frame: &UpFrame) -> &'static str {
     let composites = frame.says.iter().filter_map(|say| match say {
         Upward::Composite { composite, .. } => Some(composite),
-        Upward::Tally { .. } | Upward::Chunk(_) => None,
+        Upward::Tally { .. } | Upward::Chunk(_) | Upward::Letter(_) => None,
     });
-    let mut kind = if frame.says.is_empty() { "MESSAGE_KEEPALIVE" } else { "RESPONSE_NODE_QUERY" };
+    let mut kind = match frame.says.first() {
+        None => "MESSAGE_KEEPALIVE",
+        Some(Upward::Letter(_)) => "MESSAGE_PMIX",
+        Some(_) => "RESPONSE_NODE_QUERY",
+    };
     for composite in composites {
         kind = match () {
             () if !composite.registrations.is_empty() || !composite.knocks.is_empty() => {

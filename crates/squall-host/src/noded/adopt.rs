@@ -169,7 +169,7 @@ impl Daemon {
                 self.signal_all_of(key, libc::SIGCONT);
                 self.signal_all_of(key, libc::SIGTERM);
             }
-            ToStepd::Usage => {}
+            ToStepd::Usage | ToStepd::Letter { .. } => {}
         }
     }
 

@@ -32,6 +32,7 @@ use crate::processes;
 use crate::spool::{BatchFiles, file};
 use crate::stepd::Nursery;
 use crate::stepd::foster::{Order, ToFoster};
+use crate::stepd::speaks_by_tree;
 use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
@@ -95,7 +96,12 @@ impl Daemon {
                 continue;
             }
             match self.look(&launch, &daemons) {
-                Some(state) => self.inputs.push_back(NodeInput::FoundStep { launch, state }),
+                Some(state) => {
+                    if state == FoundStep::Alive {
+                        self.attend(launch.key, speaks_by_tree(&launch));
+                    }
+                    self.inputs.push_back(NodeInput::FoundStep { launch, state });
+                }
                 None if self.spool.was_taken(launch.key) => undecided.push(launch),
                 None => self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Unstarted }),
             }
@@ -215,9 +221,12 @@ impl Daemon {
     }
 
     pub(super) fn spawn(&mut self, launch: Box<StepLaunch>) {
-        let key = launch.key;
+        let (key, by_tree) = (launch.key, speaks_by_tree(&launch));
         match self.try_spawn(*launch) {
-            Ok(()) => self.regroup(attempt_of(key)),
+            Ok(()) => {
+                self.regroup(attempt_of(key));
+                self.attend(key, by_tree);
+            }
             Err(e) => self.spawn_failed(key, &e),
         }
     }
@@ -335,21 +344,32 @@ impl Daemon {
         if self.orphans.contains_key(&key) {
             return self.tell_orphan(key, &message);
         }
-        let Some(served) = self.served.get_mut(&key) else { return };
-        if served.is_fostered() {
+        if self.served.get(&key).is_some_and(Served::is_fostered) {
             return self
                 .foster
                 .iter()
                 .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
         }
-        let path = self.spool.step(key).join(file::SOCK);
-        let tells = served.tells.get_or_insert_with(|| {
-            let (tells, queue) = unbounded_channel();
-            tokio::task::spawn_local(talk(path, self.name.clone(), queue));
-            tells
-        });
         // If the talk has ended the step daemon is about to end too.
-        let _ = tells.send(message);
+        let _ = self.line_to(key).map(|tells| tells.send(message));
+    }
+
+    /// A step daemon that speaks with others through the tree is listened to.
+    fn attend(&mut self, key: StepKey, by_tree: bool) {
+        if by_tree {
+            self.line_to(key);
+        }
+    }
+
+    /// What brings messages to a step daemon of its own. None: there is no such daemon.
+    fn line_to(&mut self, key: StepKey) -> Option<&UnboundedSender<ToStepd>> {
+        let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
+        let path = self.spool.step(key).join(file::SOCK);
+        Some(served.tells.get_or_insert_with(|| {
+            let (tells, queue) = unbounded_channel();
+            tokio::task::spawn_local(talk((key, path), self.name.clone(), queue, self.events.clone()));
+            tells
+        }))
     }
 
     pub(super) fn kill_step(&mut self, key: StepKey) {
@@ -471,8 +491,13 @@ fn stillborn(key: StepKey) -> NodeInput {
     NodeInput::Failed { key, error, node_fault: true }
 }
 
-/// Brings messages to a step daemon. Ends when it can't be reached any more or the step is forgotten.
-async fn talk(path: PathBuf, name: String, mut queue: UnboundedReceiver<ToStepd>) {
+/// Brings messages to a step daemon, and takes its letters. Ends when it can't be reached any more or the step is forgotten.
+async fn talk(
+    (key, path): (StepKey, PathBuf),
+    name: String,
+    mut queue: UnboundedReceiver<ToStepd>,
+    events: UnboundedSender<Event>,
+) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
         let connected = match SocketPath::new(&path) {
@@ -488,10 +513,14 @@ async fn talk(path: PathBuf, name: String, mut queue: UnboundedReceiver<ToStepd>
         pause = (pause * 2).min(PAUSE.1);
     };
     let (mut reader, mut writer) = stream.split();
-    // What it says is of no use here: its process and its result file tell everything, also in a later life.
+    // What it says of itself is of no use here: its process and its result file tell everything, also in a later life.
     let listen = async {
         if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
-            while let Ok(Some(_)) = read::<FromStepd>(&mut reader).await {}
+            while let Ok(Some(said)) = read::<FromStepd>(&mut reader).await {
+                if let FromStepd::Letter { to, message } = said {
+                    let _ = events.send(Event::Letter(key, to, message));
+                }
+            }
         }
     };
     let speak = async {
@@ -501,7 +530,8 @@ async fn talk(path: PathBuf, name: String, mut queue: UnboundedReceiver<ToStepd>
         }
         while let Some(message) = queue.recv().await {
             if write(&mut writer, &message).await.is_err() {
-                return;
+                // What it said before it ended is still to be heard.
+                return std::future::pending().await;
             }
         }
     };

@@ -128,7 +128,7 @@ impl Emulated {
                 ToStepd::Signal { signal, .. } if signal == i32::from(SIGTERM) || signal == i32::from(SIGKILL) => {
                     self.kill(now, key, signal as u8, tell);
                 }
-                ToStepd::Signal { .. } | ToStepd::Usage => {}
+                ToStepd::Signal { .. } | ToStepd::Usage | ToStepd::Letter { .. } => {}
             },
             NodeAct::KillStep { key } => self.kill(now, key, SIGKILL, tell),
             NodeAct::Sweep { job } => {

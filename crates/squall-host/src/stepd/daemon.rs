@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,6 +13,7 @@ use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
 use squall_model::step::{FromStep, Program, StepLaunch, ToStep};
 use squall_model::wire::node::EndReason;
+use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
 use super::folder::Folder;
@@ -245,6 +247,11 @@ impl Daemon {
         for (to, message) in self.wireup.as_mut().map(Wireup::passes).unwrap_or_default() {
             self.tell_srun(&FromStep::Pass { to, message: Box::new(message) });
         }
+        if let Some(wireup) = self.wireup.as_mut().filter(|_| self.nodes.is_linked()) {
+            for (to, message) in wireup.letters() {
+                self.nodes.tell_last(&FromStepd::Letter { to, message: Sealed::new(message) });
+            }
+        }
         let mut inputs = Vec::new();
         for word in self.wireup.as_mut().map(Wireup::words).unwrap_or_default() {
             match word {
@@ -406,6 +413,11 @@ impl Daemon {
             match message {
                 ToStepd::Signal { signal, all } => self.feed([StepInput::Signal { signal, all }]),
                 ToStepd::End { kill_wait_s, why } => self.feed([StepInput::End { kill_wait_s, why }]),
+                ToStepd::Letter { from, message } => {
+                    if let (Some(wireup), Ok(message)) = (&mut self.wireup, message.open()) {
+                        wireup.received(from, Arc::unwrap_or_clone(message));
+                    }
+                }
                 ToStepd::Usage => {
                     let usage = self.meter.so_far(&self.processes.tasks());
                     self.nodes.answer(at, &FromStepd::Usage(usage));

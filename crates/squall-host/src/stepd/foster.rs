@@ -304,7 +304,7 @@ impl Foster {
                 Ok(Some(ToFoster::Tell { key, message })) => match message {
                     ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
                     ToStepd::End { kill_wait_s, why } => self.feed(key, StepInput::End { kill_wait_s, why }),
-                    ToStepd::Usage => {}
+                    ToStepd::Usage | ToStepd::Letter { .. } => {}
                 },
                 Ok(None) => return,
                 Err(e) => {

@@ -54,7 +54,7 @@ pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
 pub(crate) use tree::{descendants, stat_field};
-pub(crate) use wireup::sweep_up;
+pub(crate) use wireup::{speaks_by_tree, sweep_up};
 
 /// How willingly the kernel kills a step daemon for want of memory: rarely. Needs root.
 const OOM_SCORE: &str = "-900";

@@ -65,6 +65,18 @@ impl NodeLinks {
         }
     }
 
+    /// Whether there is anybody.
+    pub(super) fn is_linked(&self) -> bool {
+        self.links.iter().any(|link| !link.broken)
+    }
+
+    /// Tells the one that came last.
+    pub(super) fn tell_last(&mut self, message: &FromStepd) {
+        if let Some(link) = self.links.iter_mut().rfind(|link| !link.broken) {
+            link.frames.send(message);
+        }
+    }
+
     /// Tells one, by its place.
     pub(super) fn answer(&mut self, at: usize, message: &FromStepd) {
         if let Some(link) = self.links.get_mut(at) {

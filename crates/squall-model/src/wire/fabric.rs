@@ -17,6 +17,7 @@ use crate::job::{Blob, Digest, JobAttempt};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
 use crate::wire::node::{Down, Registration};
+use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
 
 /// From parent to child.
@@ -66,6 +67,21 @@ pub enum Downward {
     },
     /// XFER-AND-SIGNAL of what is too long for a put: a piece of a file, for every node of a set.
     Chunk(Chunk),
+    /// For a step daemon on a node below.
+    Letter(Box<Letter>),
+}
+
+/// What a step daemon tells another one of its step through the tree. One that is lost on its way is not sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Letter {
+    /// The step of both.
+    pub step: StepKey,
+    /// Where it comes from.
+    pub sender: NodeId,
+    /// Where it goes.
+    pub to: NodeId,
+    /// What it says; nobody on the way opens it.
+    pub message: Sealed<PeerMessage>,
 }
 
 /// A piece of a file. Passed on as it comes, before the next one is there.
@@ -349,6 +365,8 @@ pub enum Upward {
     },
     /// A piece of a file, from a node that is above this one for that file only.
     Chunk(Chunk),
+    /// For a step daemon on a node that is not below this one.
+    Letter(Box<Letter>),
 }
 
 /// Answers to a query: who is in neither set has not answered.

@@ -109,7 +109,7 @@ pub enum PeerMessage {
     },
     /// How the speaker can be reached from now on.
     Endpoint {
-        /// `HOST:PORT` of its TCP socket, if it has one; what is said there is encrypted, by the cookie of the launch.
+        /// `HOST:PORT` of its TCP socket, if it has one; what is said there between machines is encrypted, by the cookie of the launch.
         tcp: String,
         /// The address of its UCX worker, if it has one.
         ucx: ByteBuf,

@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::StepKey;
+use crate::id::{NodeId, StepKey};
 use crate::job::Usage;
 use crate::report::StepEnd;
 use crate::wire::node::EndReason;
+use crate::wire::peer::PeerMessage;
+use crate::wire::sealed::Sealed;
 
 /// What the node daemon tells a step daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +28,13 @@ pub enum ToStepd {
     },
     /// Say what the tasks have used so far.
     Usage,
+    /// From the step daemon on another node, through the tree.
+    Letter {
+        /// The node.
+        from: NodeId,
+        /// What it says.
+        message: Sealed<PeerMessage>,
+    },
 }
 
 /// What a step daemon tells the node daemon.
@@ -54,4 +63,11 @@ pub enum FromStepd {
     },
     /// All tasks have ended; also written to the spool before it is sent. The daemon exits after it.
     Ended(StepEnd),
+    /// For the step daemon on another node, through the tree.
+    Letter {
+        /// The node.
+        to: NodeId,
+        /// What it is to hear.
+        message: Sealed<PeerMessage>,
+    },
 }

@@ -43,6 +43,7 @@ pub(crate) fn frame(c: &mut Controller, now: Time, link: LinkId, mut frame: UpFr
             }
             // Nobody is above the controller.
             Upward::Chunk(_) => {}
+            Upward::Letter(letter) => c.links.letter(letter),
             Upward::Tally { epoch, number, tally } => queries::tally(c, now, link, (epoch, number), &tally, out),
         }
     }

@@ -7,8 +7,9 @@ use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
-    Ask, Composite, DownFrame, Downward, Health, LaunchFailure, Parcel, Path, Put, UpFrame, Upward, Window,
+    Ask, Composite, DownFrame, Downward, Health, LaunchFailure, Letter, Parcel, Path, Put, UpFrame, Upward, Window,
 };
+use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;
 
 use crate::fabric::{Delivery, Dial, NetInput, NetOut, Relay};
@@ -113,7 +114,7 @@ impl One {
         let said = std::mem::take(&mut self.up).into_iter();
         let composites = said.filter_map(|say| match say {
             Upward::Composite { batch, composite } => Some((batch, *composite)),
-            Upward::Tally { .. } | Upward::Chunk(_) => None,
+            Upward::Tally { .. } | Upward::Chunk(_) | Upward::Letter(_) => None,
         });
         composites.collect()
     }
@@ -485,4 +486,30 @@ fn a_way_back_that_opens_when_the_other_has_just_ended_is_home() {
     one.attach(&["g"], window(100, 1000));
     let told = one.told(1);
     assert!(matches!(&told[..], [Downward::Path(path)] if path.above == ["p", "g"]), "{told:?}");
+}
+
+#[test]
+fn a_letter_goes_down_where_its_node_is_and_else_up() {
+    let mut one = One::attached(window(100, 1000));
+    one.parent_says(vec![Downward::Reply { route: vec![], node: Some(NodeId(1)), put: put(1, &[]) }]);
+    for (link, node) in [(1, 2), (2, 3)] {
+        one.open(link);
+        one.welcome(link, NodeId(node), 7);
+    }
+    one.local.clear();
+    one.up.clear();
+    one.down.clear();
+    let message = Sealed::new(PeerMessage::Ask { ticket: 1, rank: 0 });
+    let letter = |sender, to| {
+        Box::new(Letter { step: StepKey::default(), sender: NodeId(sender), to: NodeId(to), message: message.clone() })
+    };
+    for to in [1, 3, 9] {
+        one.child_says(1, vec![Upward::Letter(letter(2, to))]);
+    }
+    // One that is for nobody here does not go back to where it comes from.
+    one.parent_says(vec![Downward::Letter(letter(8, 2)), Downward::Letter(letter(8, 9))]);
+    assert_eq!(one.local, [Delivery::Letter(letter(2, 1))]);
+    assert_eq!(one.up, [Upward::Letter(letter(2, 9))]);
+    let down: Vec<_> = one.down.into_iter().collect();
+    assert_eq!(down, [(1, vec![Downward::Letter(letter(8, 2))]), (2, vec![Downward::Letter(letter(2, 3))])]);
 }

@@ -25,6 +25,7 @@ use rustix::thread::set_current_timer_slack;
 use serde_bytes::ByteBuf;
 use squall_engine::machine::Machine;
 use squall_engine::wireup::exchange::{Exchange, ExchangeAct, ExchangeInput};
+use squall_model::id::NodeId;
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
 use squall_model::step::{Program, StepLaunch};
@@ -35,7 +36,7 @@ use super::frames::Frames;
 use crate::sys::clock::now;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
-use mesh::{Heard, Kinship, Manner, Mesh, is_yes, said};
+use mesh::{Heard, Kinship, Manner, Mesh, Way, is_yes, said};
 use pmi::PmiTasks;
 use pmix::PmixServer;
 use trial::Trials;
@@ -123,6 +124,24 @@ pub(super) struct Wireup {
     linked: Linked,
     /// Tasks here that were started: rank and process id.
     tasks: Vec<(u32, u32)>,
+    /// The step's nodes by their places, where letters go through the tree.
+    nodes: Vec<NodeId>,
+}
+
+/// Whether the step daemons of a step speak with each other through the tree.
+pub(crate) fn speaks_by_tree(launch: &StepLaunch) -> bool {
+    match &launch.program {
+        Program::Tasks(program) if launch.layout.nodes.len() > 1 => {
+            Manner::of(&Environment::parse(&program.env)).way == Way::Tree
+        }
+        _ => false,
+    }
+}
+
+/// The nodes of a step by their places.
+fn nodes_of(launch: &StepLaunch) -> Vec<NodeId> {
+    let ids: BTreeMap<String, NodeId> = launch.facts.nodes.names().into_iter().zip(launch.facts.ids.iter()).collect();
+    launch.layout.nodes.names().iter().map(|name| ids.get(name).copied().unwrap_or_default()).collect()
 }
 
 /// Removes what a step daemon that was killed has left in shared memory.
@@ -180,6 +199,7 @@ impl Wireup {
             trials: Trials::of(&env),
             linked: Linked::default(),
             tasks: Vec::new(),
+            nodes: if manner.way == Way::Tree { nodes_of(launch) } else { Vec::new() },
         }))
     }
 
@@ -275,6 +295,19 @@ impl Wireup {
     /// What `srun` is to pass on to step daemons of other machines.
     pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
         self.mesh.as_mut().map(Mesh::passes).unwrap_or_default()
+    }
+
+    /// What the step daemon of another node says, through the tree.
+    pub(super) fn received(&mut self, from: NodeId, message: PeerMessage) {
+        if let Some(place) = self.nodes.iter().position(|&node| node == from) {
+            self.passed(place as u32, message);
+        }
+    }
+
+    /// What is to go through the tree.
+    pub(super) fn letters(&mut self) -> Vec<(NodeId, PeerMessage)> {
+        let letters = self.mesh.as_mut().map(Mesh::letters).unwrap_or_default().into_iter();
+        letters.filter_map(|(place, message)| Some((*self.nodes.get(place as usize)?, message))).collect()
     }
 
     /// What the step must hear.

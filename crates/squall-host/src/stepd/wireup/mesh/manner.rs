@@ -8,13 +8,24 @@ use crate::stepd::environment::Environment;
 /// How long ranks wait for each other, seconds, if `SLURM_PMIX_TIMEOUT` does not say.
 const TIMEOUT_S: u64 = 300;
 
+/// How messages go from one step daemon to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stepd::wireup) enum Way {
+    /// Directly: on one machine over Unix sockets, else over TCP.
+    Direct,
+    /// `tcp`: over TCP also on one machine.
+    Tcp,
+    /// `false`: through the node daemons, along the tree of nodes.
+    Tree,
+    /// `srun`: by way of `srun`.
+    Srun,
+}
+
 /// What the user has said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stepd::wireup) struct Manner {
-    /// `SLURM_PMIX_DIRECT_CONN`: not by way of `srun`.
-    pub(in crate::stepd::wireup) direct: bool,
-    /// The same with `tcp`: over TCP also on one machine.
-    pub(in crate::stepd::wireup) tcp: bool,
+    /// `SLURM_PMIX_DIRECT_CONN`.
+    pub(in crate::stepd::wireup) way: Way,
     /// `SLURM_PMIX_DIRECT_CONN_UCX`: over UCX where it can be had.
     pub(in crate::stepd::wireup) ucx: bool,
     /// `SLURM_PMIX_DIRECT_CONN_EARLY`: connections are made before they are wanted.
@@ -29,12 +40,15 @@ impl Manner {
     /// As the environment of the tasks says.
     pub(in crate::stepd::wireup) fn of(env: &Environment) -> Self {
         let yes = |name: &str, otherwise: bool| said(env, name).map_or(otherwise, |value| is_yes(&value));
-        let direct = said(env, "SLURM_PMIX_DIRECT_CONN");
-        let tcp = direct.as_deref() == Some("tcp");
+        let way = match said(env, "SLURM_PMIX_DIRECT_CONN").as_deref() {
+            Some("tcp") => Way::Tcp,
+            Some("srun") => Way::Srun,
+            Some(value) if !is_yes(value) => Way::Tree,
+            _ => Way::Direct,
+        };
         let timeout_s = said(env, "SLURM_PMIX_TIMEOUT").and_then(|value| value.parse().ok()).filter(|&s| s > 0);
         Self {
-            direct: tcp || direct.is_none_or(|value| is_yes(&value)),
-            tcp,
+            way,
             ucx: yes("SLURM_PMIX_DIRECT_CONN_UCX", false),
             early: yes("SLURM_PMIX_DIRECT_CONN_EARLY", true),
             patience: Span::from_secs(timeout_s.unwrap_or(TIMEOUT_S)),

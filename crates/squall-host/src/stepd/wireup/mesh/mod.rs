@@ -23,7 +23,7 @@ use squall_model::wire::{Hello, Proof, Role};
 use crate::pipe::Pipe;
 use crate::stepd::frames::{Filled, Frames};
 use fast::Fast;
-pub(super) use manner::{Manner, is_yes, said};
+pub(super) use manner::{Manner, Way, is_yes, said};
 
 /// How long a step daemon may take to be there, counted from our own start: then it has come and gone, or never will come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,6 +78,11 @@ impl Kinship {
         peer.is_ok_and(|uid| uid == self.owner || uid == 0)
     }
 
+    /// What is said over TCP is sealed if it may leave the machine.
+    fn speak_over(&self, pipe: Pipe) -> Frames {
+        Frames::over(if self.far.is_none() { pipe.openly() } else { pipe })
+    }
+
     fn greet(&self, frames: &mut Frames) {
         let cluster = String::new();
         frames.send(&Hello { protocol: PROTOCOL_VERSION, cluster, role: Role::Step, proof: Proof::Peer });
@@ -106,6 +111,8 @@ pub(super) struct Mesh {
     known: BTreeMap<u32, String>,
     /// What `srun` is to pass on.
     passes: Vec<(u32, PeerMessage)>,
+    /// What goes through the tree.
+    letters: Vec<(u32, PeerMessage)>,
     traffic: Traffic,
     born: Instant,
 }
@@ -115,6 +122,8 @@ pub(super) struct Mesh {
 pub(super) struct Traffic {
     /// By way of `srun`.
     pub(super) relayed: u64,
+    /// Through the tree of nodes.
+    pub(super) by_nodes: u64,
     /// Over Unix sockets.
     pub(super) unix: u64,
     /// Over TCP.
@@ -166,17 +175,32 @@ impl Mesh {
     pub(super) fn open(kinship: Kinship, manner: Manner, srun: Option<&Frames>) -> io::Result<Self> {
         let listener = UnixListener::bind_addr(&kinship.address(kinship.here)?)?;
         listener.set_nonblocking(true)?;
-        let wanted = manner.direct && (manner.tcp || kinship.far.is_some());
+        let wanted = manner.way == Way::Tcp || (manner.way == Way::Direct && kinship.far.is_some());
         let host = srun.and_then(Frames::own_address).map(|ip| ip.to_string()).or_else(|| kinship.far.clone());
         let (tcp, endpoint) = match (wanted, kinship.far.is_some(), host) {
             (true, true, Some(host)) if !host.is_empty() => listen("0.0.0.0", &host)?,
             (true, false, _) => listen("127.0.0.1", "127.0.0.1")?,
             _ => (None, String::new()),
         };
-        let (links, calls, away, known, passes, traffic) = Default::default();
+        let (links, calls, away, known, passes, letters, traffic) = Default::default();
         let born = Instant::now();
         let fast = None;
-        Ok(Self { kinship, manner, listener, tcp, fast, endpoint, links, calls, away, known, passes, traffic, born })
+        Ok(Self {
+            kinship,
+            manner,
+            listener,
+            tcp,
+            fast,
+            endpoint,
+            links,
+            calls,
+            away,
+            known,
+            passes,
+            letters,
+            traffic,
+            born,
+        })
     }
 
     /// Has UCX carry what goes directly, under the user's settings for it. The error says why it does not.
@@ -197,7 +221,7 @@ impl Mesh {
 
     /// Makes the connection to another, before there is anything to say.
     pub(super) fn meet(&mut self, place: u32) {
-        if self.manner.direct {
+        if matches!(self.manner.way, Way::Direct | Way::Tcp) {
             let message = self.introduction();
             self.send(place, message);
         }
@@ -227,6 +251,10 @@ impl Mesh {
             *(if link.tcp { &mut self.traffic.tcp } else { &mut self.traffic.unix }) += 1;
             return link.frames.send(&message);
         }
+        if self.manner.way == Way::Tree {
+            self.traffic.by_nodes += 1;
+            return self.letters.push((place, message));
+        }
         if self.away.contains(&place) {
             return self.pass(place, message);
         }
@@ -248,7 +276,7 @@ impl Mesh {
 
     fn call(&mut self, place: u32) {
         let Some(mut call) = self.calls.remove(&place) else { return };
-        let near = self.manner.direct && !self.manner.tcp;
+        let near = self.manner.way == Way::Direct;
         let stream =
             near.then(|| self.kinship.address(place).and_then(|at| UnixStream::connect_addr(&at)).ok()).flatten();
         let frames = stream.filter(|stream| self.kinship.trusts(stream)).and_then(|s| Frames::new(s).ok());
@@ -289,13 +317,18 @@ impl Mesh {
         let called = Pipe::dial(tcp, self.kinship.cookie, CALL);
         // Who is not to be reached directly is told by way of `srun`, as before.
         if let Ok(pipe) = called {
-            self.connected(place, Frames::over(pipe), true);
+            self.connected(place, self.kinship.speak_over(pipe), true);
         }
     }
 
     /// What `srun` is to pass on.
     pub(super) fn passes(&mut self) -> Vec<(u32, PeerMessage)> {
         std::mem::take(&mut self.passes)
+    }
+
+    /// What is to go through the tree.
+    pub(super) fn letters(&mut self) -> Vec<(u32, PeerMessage)> {
+        std::mem::take(&mut self.letters)
     }
 
     /// Calls again those who were not there.
@@ -372,7 +405,7 @@ impl Mesh {
         while let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) {
             // It is heard only if it knows the cookie.
             if let Ok(pipe) = Pipe::called(stream, self.kinship.cookie) {
-                self.welcome(Frames::over(pipe), true);
+                self.welcome(self.kinship.speak_over(pipe), true);
             }
         }
     }
