@@ -154,6 +154,20 @@ impl Site {
         assert!(found == status && err.contains(why), "{way}: status {found}\n{out}\n{err}");
     }
 
+    /// A port is found by its name, and no longer when that was taken back; `connects`: the library can connect by it.
+    fn finds_names(&self, compiler: &str, connects: bool) {
+        let mut made = Command::new(compiler);
+        made.arg(format!("{SOURCES}/names.c")).arg("-o").arg(self.folder.join("names"));
+        assert!(made.status().unwrap().success(), "{compiler} names.c");
+        let (status, out, err) = self.srun(&["-N2", "-n2", "./names"], &[]);
+        assert_eq!((status, out.as_str()), (0, "found a;port=of$mine\ngone\n"), "{err}");
+        if connects {
+            let (status, out, err) = self.srun(&["-N2", "-n2", "./names", "connect"], &[]);
+            let want = ["0 heard 101", "1 heard 100", "gone"].into();
+            assert_eq!((status, out.lines().collect::<BTreeSet<_>>()), (0, want), "{err}");
+        }
+    }
+
     fn ends_well_and_badly(&self) {
         for (nodes, each) in [(1, 1), (1, 4), (2, 2), (8, 1)] {
             self.greets(nodes, each, &[]);
@@ -218,6 +232,7 @@ fn open_mpi() {
     site.in_a_script();
     site.speaks_pmix();
     site.answers_programs();
+    site.finds_names("mpicc.openmpi", true);
     site.fences_hold();
     site.tells_all();
     site.refuses_other_users();
@@ -240,6 +255,7 @@ fn mpich() {
     let Some(site) = Site::with("mpicc.mpich") else { return };
     site.ends_well_and_badly();
     site.in_a_script();
+    site.finds_names("mpicc.mpich", false);
     site.lives_in_an_allocation(None);
     site.loses_a_step_daemon();
 }

@@ -43,8 +43,10 @@ pub struct Pmi {
 struct Client {
     unread: Vec<u8>,
     version: Version,
-    /// The thread of the request that waits in a barrier (PMI-2).
+    /// The thread of the request that waits in a barrier, or for the board (PMI-2).
     thread: Option<String>,
+    /// What it wants of the board, while it waits for that.
+    naming: Option<Naming>,
     standing: Standing,
 }
 
@@ -88,6 +90,13 @@ pub enum PmiAct {
         /// Its words.
         text: String,
     },
+    /// The task wants something of the board. Answered by [`Pmi::named`].
+    Name {
+        /// Which.
+        rank: u32,
+        /// What.
+        naming: Naming,
+    },
     /// The task wants further processes, and was refused.
     Spawn(u32),
     /// The task says what nobody understands: it is not heard any more.
@@ -97,6 +106,22 @@ pub enum PmiAct {
         /// What it said.
         text: String,
     },
+}
+
+/// A service under whose name others find a port (`MPI_Publish_name`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Naming {
+    /// It is there, at this port.
+    Publish {
+        /// Its name.
+        service: String,
+        /// Where it is.
+        port: String,
+    },
+    /// It is no longer there.
+    Unpublish(String),
+    /// Where is it?
+    Lookup(String),
 }
 
 type Acts = Vec<PmiAct>;
@@ -160,6 +185,29 @@ impl Pmi {
                 Version::Two => two::fence_response(result.is_ok(), client.thread.take().as_deref()),
             };
             out.push(PmiAct::Send { rank, bytes });
+        }
+    }
+
+    /// The board has answered a task: with the port, where that was asked.
+    pub fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>, out: &mut Acts) {
+        let Some(client) = self.clients.get_mut(&rank) else { return };
+        let Some(naming) = client.naming.take() else { return };
+        let result = match (&naming, result) {
+            (Naming::Lookup(_), Ok(None)) => Err(()),
+            (_, result) => result,
+        };
+        let bytes = match client.version {
+            Version::One => one::named(&naming, result),
+            Version::Two => two::named(&naming, result, client.thread.take().as_deref()),
+        };
+        out.push(PmiAct::Send { rank, bytes });
+    }
+
+    fn name(&mut self, rank: u32, naming: Naming, thread: Option<&str>, out: &mut Acts) {
+        if let Some(client) = self.clients.get_mut(&rank) {
+            client.thread = thread.map(ToOwned::to_owned);
+            client.naming = Some(naming.clone());
+            out.push(PmiAct::Name { rank, naming });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Version 1: a line for each message, `cmd=NAME key=value …`.
 
-use super::{Acts, KEY_MAX, Pmi, PmiAct, VALUE_MAX, Version};
+use super::{Acts, KEY_MAX, Naming, Pmi, PmiAct, VALUE_MAX, Version};
 
 /// The next line.
 pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
@@ -12,6 +12,18 @@ pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
 
 pub(super) fn barrier_out(well: bool) -> Vec<u8> {
     if well { b"cmd=barrier_out\n".to_vec() } else { b"cmd=barrier_out rc=-1 msg=not_all_came\n".to_vec() }
+}
+
+/// What the board says, to the task that asked.
+pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>) -> Vec<u8> {
+    let what = match naming {
+        Naming::Publish { .. } => "publish",
+        Naming::Unpublish(_) => "unpublish",
+        Naming::Lookup(_) => "lookup",
+    };
+    let port = result.ok().flatten().map(|port| format!(" port={port}")).unwrap_or_default();
+    let how = if result.is_ok() { "info=ok rc=0 msg=success" } else { "info=failed rc=-1 msg=no_such_name_or_taken" };
+    format!("cmd={what}_result {how}{port}\n").into_bytes()
 }
 
 /// The value of a field; that of `value` reaches to the end of the line and may hold anything.
@@ -61,9 +73,17 @@ impl Pmi {
                 out.push(PmiAct::Abort { rank, code, text: String::new() });
                 return Ok(());
             }
-            "publish_name" => "cmd=publish_result info=not_supported rc=-1 msg=not_supported".to_owned(),
-            "unpublish_name" => "cmd=unpublish_result info=not_supported rc=-1 msg=not_supported".to_owned(),
-            "lookup_name" => "cmd=lookup_result info=not_supported rc=-1 msg=not_supported".to_owned(),
+            command @ ("publish_name" | "unpublish_name" | "lookup_name") => {
+                let get = |name| field(line, name).map(ToOwned::to_owned).ok_or_else(|| line.to_owned());
+                let service = get("service")?;
+                let naming = match command {
+                    "publish_name" => Naming::Publish { service, port: get("port")? },
+                    "unpublish_name" => Naming::Unpublish(service),
+                    _ => Naming::Lookup(service),
+                };
+                self.name(rank, naming, None, out);
+                return Ok(());
+            }
             // The last line of `mcmd=spawn`.
             "endcmd" => {
                 out.push(PmiAct::Spawn(rank));

@@ -1,6 +1,6 @@
 //! Version 2: six digits of length, then `cmd=NAME;key=value;…` with `;;` for a semicolon within a value.
 
-use super::{Acts, Pmi, PmiAct};
+use super::{Acts, Naming, Pmi, PmiAct};
 
 /// The next message.
 pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
@@ -16,6 +16,21 @@ pub(super) fn take(unread: &mut Vec<u8>) -> Result<Option<String>, String> {
 
 pub(super) fn fence_response(well: bool, thread: Option<&str>) -> Vec<u8> {
     message("kvs-fence", thread, &[("rc", if well { "0" } else { "1" })])
+}
+
+/// What the board says, to the task that asked.
+pub(super) fn named(naming: &Naming, result: Result<Option<&str>, ()>, thread: Option<&str>) -> Vec<u8> {
+    let command = match naming {
+        Naming::Publish { .. } => "name-publish",
+        Naming::Unpublish(_) => "name-unpublish",
+        Naming::Lookup(_) => "name-lookup",
+    };
+    let mut fields = vec![("rc", if result.is_ok() { "0" } else { "1" })];
+    match result {
+        Ok(port) => fields.extend(port.into_iter().flat_map(|port| [("value", port), ("port", port)])),
+        Err(()) => fields.push(("errmsg", "no such name, or taken")),
+    }
+    message(command, thread, &fields)
 }
 
 fn message(command: &str, thread: Option<&str>, fields: &[(&str, &str)]) -> Vec<u8> {
@@ -102,7 +117,17 @@ impl Pmi {
                 out.push(PmiAct::Spawn(rank));
                 vec![("rc", "1".to_owned()), ("errmsg", "not supported".to_owned())]
             }
-            "job-connect" | "job-disconnect" | "name-publish" | "name-unpublish" | "name-lookup" => {
+            "name-publish" | "name-unpublish" | "name-lookup" => {
+                let service = get("name").ok_or_else(|| body.to_owned())?.to_owned();
+                let naming = match command {
+                    "name-publish" => Naming::Publish { service, port: get("port").unwrap_or_default().to_owned() },
+                    "name-unpublish" => Naming::Unpublish(service),
+                    _ => Naming::Lookup(service),
+                };
+                self.name(rank, naming, thread, out);
+                return Ok(());
+            }
+            "job-connect" | "job-disconnect" => {
                 vec![("rc", "1".to_owned()), ("errmsg", "not supported".to_owned())]
             }
             _ => return Err(body.to_owned()),

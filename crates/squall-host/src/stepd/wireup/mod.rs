@@ -96,6 +96,8 @@ pub(super) enum Waiter {
     Group(GroupReply, bool),
     Board(DoneReply),
     Lookup(LookupReply),
+    /// A task that speaks PMI wants something of the board.
+    Name(u32),
     Trial,
 }
 
@@ -453,6 +455,7 @@ impl Wireup {
             (Some(Waiter::Ask(reply)), result) => reply.answer(result.map_err(pmix::verdict)),
             (Some(Waiter::Board(reply)), Err(fault)) => reply.answer(pmix::verdict(fault)),
             (Some(Waiter::Lookup(reply)), Err(fault)) => reply.answer(Err(pmix::verdict(fault))),
+            (Some(Waiter::Name(rank)), Err(_)) => self.named(rank, Err(())),
             _ => {}
         }
     }
@@ -460,6 +463,7 @@ impl Wireup {
     fn found(&mut self, ticket: u64, result: Result<Vec<Notice>, Fault>) {
         match self.waiters.remove(&ticket) {
             Some(Waiter::Board(reply)) => reply.answer(result.err().map_or(Verdict::Well, pmix::verdict)),
+            Some(Waiter::Name(rank)) => self.named(rank, result.as_deref().map_err(|_| ())),
             Some(Waiter::Lookup(reply)) => {
                 let values = |found: Vec<Notice>| found.into_iter().map(|n| (n.owner, n.value.into_vec())).collect();
                 reply.answer(result.map(values).map_err(pmix::verdict));

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
+use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::Exchange;
-use squall_engine::wireup::pmi::{Pmi, PmiAct};
+use squall_engine::wireup::pmi::{Naming, Pmi, PmiAct};
 use squall_model::step::StepLaunch;
-use squall_model::wire::peer::What;
+use squall_model::wire::peer::{Notice, PeerMessage, What};
 
 use super::{Waiter, Wireup, Word};
 
@@ -70,6 +71,13 @@ impl PmiTasks {
         acts
     }
 
+    /// The board has answered.
+    pub(super) fn named(&mut self, rank: u32, result: Result<Option<&str>, ()>) -> Vec<PmiAct> {
+        let mut acts = Vec::new();
+        self.pmi.named(rank, result, &mut acts);
+        acts
+    }
+
     fn send(&mut self, rank: u32, bytes: &[u8]) {
         if let Some(end) = self.ends.iter_mut().find(|end| end.rank == rank && !end.over) {
             end.unsent.extend_from_slice(bytes);
@@ -112,6 +120,7 @@ impl Wireup {
                 PmiAct::Joined(rank) => self.greeted(rank),
                 PmiAct::Finalized(rank) => self.finalized(rank),
                 PmiAct::Abort { rank, code, text } => self.abort_by(rank, code, &text),
+                PmiAct::Name { rank, naming } => self.name(rank, naming),
                 PmiAct::Spawn(rank) => self.refuse_spawn(rank),
                 PmiAct::Broken { rank, text } => {
                     self.words.push(Word::Notice(format!("task {rank} says over PMI what nobody understands: {text}")));
@@ -119,6 +128,26 @@ impl Wireup {
                 }
             }
         }
+    }
+
+    /// A task wants something of the board, on which PMI's names are beside PMIx's.
+    fn name(&mut self, rank: u32, naming: Naming) {
+        let key = |service: String| format!("PMI {service}");
+        self.consult(Waiter::Name(rank), |ticket| match naming {
+            Naming::Publish { service, port } => {
+                let notice = Notice { owner: rank, key: key(service), value: ByteBuf::from(port) };
+                PeerMessage::Post { ticket, notices: vec![notice] }
+            }
+            Naming::Unpublish(service) => PeerMessage::Withdraw { ticket, owner: rank, keys: vec![key(service)] },
+            Naming::Lookup(service) => PeerMessage::Find { ticket, keys: vec![key(service)], wait: false },
+        });
+    }
+
+    /// The board has answered a task that speaks PMI.
+    pub(super) fn named(&mut self, rank: u32, result: Result<&[Notice], ()>) {
+        let port = result.map(|found| found.first().and_then(|notice| std::str::from_utf8(&notice.value).ok()));
+        let acts = self.pmi.named(rank, port);
+        self.do_pmi(acts);
     }
 
     /// A task wants the step ended.

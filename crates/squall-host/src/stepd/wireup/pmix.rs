@@ -162,7 +162,7 @@ pub(super) fn reason(fault: Fault) -> &'static str {
 pub(super) fn tell_joined(waiter: Waiter, result: Result<(Vec<u8>, u64), Fault>) {
     let result = result.map_err(verdict);
     match waiter {
-        Waiter::Pmi | Waiter::Board(_) | Waiter::Lookup(_) | Waiter::Trial => {}
+        Waiter::Pmi | Waiter::Board(_) | Waiter::Lookup(_) | Waiter::Name(_) | Waiter::Trial => {}
         Waiter::Fence(reply) | Waiter::Ask(reply) => reply.answer(result.map(|(data, _)| data)),
         Waiter::Connect(reply) => reply.answer(result.err().unwrap_or(Verdict::Well)),
         Waiter::Group(reply, numbered) => {
@@ -323,7 +323,7 @@ impl Wireup {
         }
     }
 
-    fn consult(&mut self, waiter: Waiter, message: impl FnOnce(u64) -> PeerMessage) {
+    pub(super) fn consult(&mut self, waiter: Waiter, message: impl FnOnce(u64) -> PeerMessage) {
         let ticket = self.wait(waiter);
         self.feed(ExchangeInput::Consult { ticket, message: message(ticket) });
     }

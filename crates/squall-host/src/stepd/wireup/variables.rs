@@ -110,10 +110,17 @@ pub(super) fn advise(env: &mut Environment, launch: &StepLaunch, folder: &Path, 
             describe_machine(env, folder);
         }
     }
+    if linked.mpich || linked.shmem {
+        // UCX need not offer a debugger files that show how it is, for which it starts a thread.
+        env.set_default("UCX_VFS_ENABLE", "n");
+    }
     // What tasks share lies where it is removed with the step, and where nodes that share a machine don't meet.
     env.set_default("OMPI_MCA_btl_vader_backing_directory", &folder.to_string_lossy());
     if !is_name_of_host(&launch.node) && !far && env.get("OMPI_MCA_btl_tcp_if_exclude").is_none() {
         env.set_default("OMPI_MCA_btl_tcp_if_include", "lo");
+        if linked.mpich || linked.shmem {
+            env.set_default("UCX_NET_DEVICES", "lo");
+        }
     }
 }
 
