@@ -50,8 +50,11 @@ bench-fabric: build ## the fabric's figures in one table beside the talks', pict
 bench-gang: build ## gang scheduling: slowdown against the length of a slot, synchronising MPI jobs, switch, strobe (wants mpicc.openmpi)
 	$(SQUALL) bench gang --pictures target/bench
 
-bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev)
+bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debian's openmpi-bin libopenmpi-dev mpich libmpich-dev), and beside Debian's Slurm where that is installed (as root)
 	$(SQUALL) bench mpi
+	@if command -v slurmctld >/dev/null && command -v munged >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  bench/peers/slurm-mpi $(SQUALL); \
+	else echo "no Slurm to compare with: bench/peers/slurm-mpi wants root and Debian's slurmctld, slurmd, slurm-client, munge"; fi
 	$(SQUALL) bench shmem
 	$(SQUALL) bench pingpong --pictures target/bench
 	$(SQUALL) bench fence --pictures target/bench

@@ -174,6 +174,8 @@ impl Site {
         }
         self.greets(2, 1, &["--mpi=pmix"]);
         self.greets(2, 1, &["--mpi=pmi2"]);
+        let unknown = self.srun(&["-N1", "--mpi=mpich1_p4", "./hello"], &[]);
+        assert!(unknown.0 == 1 && unknown.2.contains("invalid MPI type 'mpich1_p4', --mpi=list for"), "{}", unknown.2);
         self.ends("abort", &[], 7, "task 3 called MPI_Abort with code 7");
         self.ends("before", &[], 1, "task 3 ended before MPI_Init, while task");
         self.ends("leave", &[], 1, "task 3 ended with exit code 0 after MPI_Init and before MPI_Finalize");

@@ -117,6 +117,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
             if given.text() == "list" {
                 return Err(Stop::Show("MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\n".into()));
             }
+            let known = ["none", "openmpi", "pmi2", "pmix"].contains(&given.text());
+            if !known && !given.text().starts_with("pmix_v") {
+                let line = format!("invalid MPI type '{}', --mpi=list for acceptable types", given.text());
+                return Err(Stop::Bad { lines: vec![line], exit: 1 });
+            }
             keep(asked, given)
         },
     ),
