@@ -323,3 +323,31 @@ fn pmi_two() {
         assert!(text.contains(part), "{part} in {text}");
     }
 }
+
+#[test]
+fn names_are_asked_of_the_board_in_either_version() {
+    let mut pmi = Pmi::new("7.0".into(), &layout(1, 2), &[0, 1]);
+    let mut out = Vec::new();
+    let framed = |body: &str| format!("{:6}{body}", body.len()).into_bytes();
+    pmi.hear(0, b"cmd=init pmi_version=1 pmi_subversion=1\n", &mut out);
+    pmi.hear(1, b"cmd=init pmi_version=2 pmi_subversion=0\n", &mut out);
+    out.clear();
+    pmi.hear(0, b"cmd=publish_name service=s port=tag#0$\n", &mut out);
+    pmi.named(0, Err(()), &mut out);
+    pmi.hear(0, b"cmd=lookup_name service=s\n", &mut out);
+    pmi.named(0, Ok(Some("tag#1$")), &mut out);
+    pmi.hear(1, &framed("cmd=name-lookup;name=s;thrid=4;"), &mut out);
+    pmi.named(1, Ok(None), &mut out);
+    pmi.named(1, Ok(None), &mut out);
+    assert_eq!(
+        said(&out),
+        "Name { rank: 0, naming: Publish { service: \"s\", port: \"tag#0$\" } }\n\
+         0: cmd=publish_result info=failed rc=-1 msg=no_such_name_or_taken\n\
+         Name { rank: 0, naming: Lookup(\"s\") }\n0: cmd=lookup_result info=ok rc=0 msg=success port=tag#1$\n\
+         Name { rank: 1, naming: Lookup(\"s\") }\n\
+         1:     68cmd=name-lookup-response;thrid=4;rc=1;errmsg=no such name, or taken;"
+    );
+    out.clear();
+    pmi.hear(0, b"cmd=publish_name port=x\n", &mut out);
+    assert!(matches!(&out[..], [PmiAct::Broken { rank: 0, .. }]), "{out:?}");
+}
