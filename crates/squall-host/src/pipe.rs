@@ -1,6 +1,5 @@
-//! The stream between a step daemon and its `srun`, or between two step daemons: a Unix socket on one machine, TCP with
-//! Noise between machines, whose secret is the cookie of the launch. Over TCP that does not leave the machine both show that
-//! they know the cookie, and then speak openly: only root could listen, who could read the cookie as well. It does not block.
+//! The stream between a step daemon and its `srun`: a Unix socket on one machine, TCP with Noise between machines, whose
+//! secret is the cookie of the launch. It does not block.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
@@ -33,8 +32,6 @@ enum Kind {
 struct Sealed {
     stream: TcpStream,
     stage: Stage,
-    /// After the handshake nothing is sealed.
-    open: bool,
     /// Where the stream is read into.
     room: Box<[u8]>,
     /// Bytes as they came.
@@ -55,8 +52,6 @@ enum Stage {
     /// We have called, and wait for the answer.
     Calling(Handshake),
     Open(Sealer, Opener),
-    /// Both have shown who they are, and nothing is sealed.
-    Bare,
     Broken,
 }
 
@@ -106,15 +101,6 @@ impl Pipe {
         Err(failed)
     }
 
-    /// Nothing is sealed once both have shown that they know the cookie. For streams that do not leave the machine, and both
-    /// ends alike.
-    pub(crate) fn openly(mut self) -> Self {
-        if let Kind::Sealed(sealed) = &mut self.0 {
-            sealed.open = true;
-        }
-        self
-    }
-
     /// The address of this end, if it is not of this machine only.
     pub fn own_address(&self) -> Option<IpAddr> {
         match &self.0 {
@@ -143,18 +129,7 @@ impl Pipe {
     fn sealed(stream: TcpStream, stage: Stage) -> Self {
         let (heard, plain, early, unsent) = Default::default();
         let room = vec![0; READ_BYTES].into_boxed_slice();
-        Self(Kind::Sealed(Box::new(Sealed {
-            stream,
-            stage,
-            open: false,
-            room,
-            heard,
-            plain,
-            taken: 0,
-            early,
-            unsent,
-            sent: 0,
-        })))
+        Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
     }
 
     /// Bytes that were written and wait here: `flush` when the stream can be written to.
@@ -185,14 +160,8 @@ impl Sealed {
                     return Err(ErrorKind::InvalidData.into());
                 };
                 let (mut sealer, opener) = handshake.finish()?;
-                let early = std::mem::take(&mut self.early);
-                if self.open {
-                    self.unsent.extend(early);
-                    self.stage = Stage::Bare;
-                } else {
-                    sealer.seal(&early, &mut self.unsent)?;
-                    self.stage = Stage::Open(sealer, opener);
-                }
+                sealer.seal(&std::mem::take(&mut self.early), &mut self.unsent)?;
+                self.stage = Stage::Open(sealer, opener);
                 self.send()?;
                 Ok(true)
             }
@@ -203,21 +172,12 @@ impl Sealed {
                 self.heard.drain(..length);
                 Ok(true)
             }
-            Stage::Bare => {
-                std::mem::swap(&mut self.plain, &mut self.heard);
-                self.heard.clear();
-                self.taken = 0;
-                Ok(!self.plain.is_empty())
-            }
             Stage::Broken => Err(ErrorKind::InvalidData.into()),
         }
     }
 
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut given = 0;
-        if matches!(self.stage, Stage::Bare) && self.taken == self.plain.len() && self.heard.is_empty() {
-            return self.stream.read(into);
-        }
         loop {
             let more = (self.plain.len() - self.taken).min(into.len() - given);
             into[given..given + more].copy_from_slice(&self.plain[self.taken..self.taken + more]);
@@ -244,8 +204,6 @@ impl Sealed {
         match &mut self.stage {
             Stage::Meeting(_) | Stage::Calling(_) => self.early.extend_from_slice(plain),
             Stage::Open(sealer, _) => sealer.seal(plain, &mut self.unsent)?,
-            Stage::Bare if self.unsent.is_empty() => return self.stream.write(plain),
-            Stage::Bare => self.unsent.extend_from_slice(plain),
             Stage::Broken => return Err(ErrorKind::BrokenPipe.into()),
         }
         self.send()?;
@@ -354,27 +312,6 @@ mod tests {
         assert!(hear(&mut pipe, expected.len()).unwrap() == expected);
         caller.join().unwrap();
         assert_eq!(hear(&mut pipe, 1).unwrap(), b"");
-    }
-
-    #[test]
-    fn openly_both_still_show_who_they_are() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let mut stranger = Pipe::dial(&address, [2; 16], PATIENCE).unwrap().openly();
-        let mut called = Pipe::called(listener.accept().unwrap().0, [3; 16]).unwrap().openly();
-        drop(stranger.write(b"let me in"));
-        assert!(hear(&mut called, 1).is_err());
-        let mut caller = Pipe::dial(&address, [3; 16], PATIENCE).unwrap().openly();
-        let mut called = Pipe::called(listener.accept().unwrap().0, [3; 16]).unwrap().openly();
-        assert_eq!((caller.write(b"early").unwrap(), called.write(b"too").unwrap()), (5, 3));
-        let speaks = std::thread::spawn(move || {
-            assert_eq!(hear(&mut called, 5).unwrap(), b"early");
-            called.write_all(b" late").unwrap();
-            called
-        });
-        assert_eq!(hear(&mut caller, 8).unwrap(), b"too late");
-        drop(speaks.join().unwrap());
-        assert_eq!(hear(&mut caller, 1).unwrap(), b"");
     }
 
     #[test]

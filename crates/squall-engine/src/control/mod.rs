@@ -137,7 +137,7 @@ impl Input {
             Self::Ask { request, .. } => matches!(**request, Request::Submit { .. }),
             Self::Frame { frame, .. } => frame.says.iter().all(|say| match say {
                 Upward::Composite { composite, .. } => !composite.is_urgent() && !composite.lets_in(),
-                Upward::Tally { .. } | Upward::Chunk(_) => false,
+                Upward::Tally { .. } | Upward::Chunk(_) | Upward::Letter(_) => false,
             }),
             _ => false,
         }

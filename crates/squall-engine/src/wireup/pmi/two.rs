@@ -69,16 +69,7 @@ impl Pmi {
         };
         let well = || vec![("rc", "0".to_owned())];
         let answer: Vec<(&str, String)> = match command {
-            "fullinit" => vec![
-                ("pmi-version", "2".to_owned()),
-                ("pmi-subversion", "0".to_owned()),
-                ("rank", rank.to_string()),
-                ("size", self.size.to_string()),
-                ("appnum", "0".to_owned()),
-                ("debugged", "FALSE".to_owned()),
-                ("pmiverbose", "FALSE".to_owned()),
-                ("rc", "0".to_owned()),
-            ],
+            "fullinit" => self.greeting(rank),
             "job-getid" => vec![("jobid", self.name.clone()), ("rc", "0".to_owned())],
             "kvs-put" => {
                 self.put(key, get("value").unwrap_or_default());
@@ -135,6 +126,19 @@ impl Pmi {
         let answer: Vec<(&str, &str)> = answer.iter().map(|(name, value)| (*name, value.as_str())).collect();
         out.push(PmiAct::Send { rank, bytes: message(command, thread, &answer) });
         Ok(())
+    }
+
+    fn greeting(&self, rank: u32) -> Vec<(&'static str, String)> {
+        vec![
+            ("pmi-version", "2".to_owned()),
+            ("pmi-subversion", "0".to_owned()),
+            ("rank", rank.to_string()),
+            ("size", self.size.to_string()),
+            ("appnum", "0".to_owned()),
+            ("debugged", "FALSE".to_owned()),
+            ("pmiverbose", "FALSE".to_owned()),
+            ("rc", "0".to_owned()),
+        ]
     }
 
     fn put_for_node(&mut self, key: &str, value: &str, out: &mut Acts) {

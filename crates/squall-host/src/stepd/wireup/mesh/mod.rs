@@ -78,11 +78,6 @@ impl Kinship {
         peer.is_ok_and(|uid| uid == self.owner || uid == 0)
     }
 
-    /// What is said over TCP is sealed if it may leave the machine.
-    fn speak_over(&self, pipe: Pipe) -> Frames {
-        Frames::over(if self.far.is_none() { pipe.openly() } else { pipe })
-    }
-
     fn greet(&self, frames: &mut Frames) {
         let cluster = String::new();
         frames.send(&Hello { protocol: PROTOCOL_VERSION, cluster, role: Role::Step, proof: Proof::Peer });
@@ -317,7 +312,7 @@ impl Mesh {
         let called = Pipe::dial(tcp, self.kinship.cookie, CALL);
         // Who is not to be reached directly is told by way of `srun`, as before.
         if let Ok(pipe) = called {
-            self.connected(place, self.kinship.speak_over(pipe), true);
+            self.connected(place, Frames::over(pipe), true);
         }
     }
 
@@ -405,7 +400,7 @@ impl Mesh {
         while let Some(Ok((stream, _))) = self.tcp.as_ref().map(TcpListener::accept) {
             // It is heard only if it knows the cookie.
             if let Ok(pipe) = Pipe::called(stream, self.kinship.cookie) {
-                self.welcome(self.kinship.speak_over(pipe), true);
+                self.welcome(Frames::over(pipe), true);
             }
         }
     }
