@@ -474,6 +474,27 @@ fn another_attempt_waits_until_the_first_is_gone() {
 }
 
 #[test]
+fn who_was_refused_does_not_start_while_that_is_being_told() {
+    let mut world = World::new();
+    world.start(1, 1);
+    world.run();
+    world.mute = true;
+    let second = StepKey { attempt: Attempt(2), ..key(1, BATCH) };
+    world.send(vec![start_job(second, 1)]);
+    world.run();
+    world.finish(key(1, BATCH), end(0));
+    world.run();
+    // What hindered it is gone, and it is asked for again by who has not heard yet.
+    world.send(vec![start_job(second, 1)]);
+    world.run();
+    world.mute = false;
+    world.controller();
+    world.run();
+    assert!(matches!(&world.ended[&second][..], [Report::LaunchFailed { node_fault: true, .. }]));
+    assert!(!world.disk.started.contains_key(&second));
+}
+
+#[test]
 fn signals_go_to_the_processes_that_are_meant() {
     let mut world = World::new();
     world.start(1, 1);

@@ -164,6 +164,10 @@ impl NodeMachine {
         if self.others(attempt).any(|other| other.attempt > attempt.attempt) {
             return;
         }
+        // It was refused, and the controller hears of it: what hindered it may be gone meanwhile, but it is too late.
+        if batch.as_ref().is_some_and(|launch| self.outbox.tells_of(launch.key)) {
+            return;
+        }
         let older = self.others(attempt).next();
         if let Some((launch, other)) = batch.as_ref().zip(older) {
             let error = format!("attempt {} of job {} is still on this node", other.attempt, other.job);
@@ -201,7 +205,7 @@ impl NodeMachine {
         let Some(job) = self.jobs.get_mut(&attempt_of(key)) else {
             return self.refuse(key, format!("job {} is not on this node", key.job), false);
         };
-        if job.steps.contains_key(&key.step) {
+        if job.steps.contains_key(&key.step) || self.outbox.tells_of(key) {
             return;
         }
         if job.phase == JobPhase::Open {
