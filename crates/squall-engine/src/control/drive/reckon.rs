@@ -44,6 +44,8 @@ pub(crate) struct Reckoning {
     cpus: f64,
     /// All nodes.
     nodes: f64,
+    /// How many levels of service lie one below the other under each, if any make room for others.
+    ranks: BTreeMap<String, u64>,
 }
 
 /// A job, pending or not, as far as its priority goes.
@@ -115,7 +117,7 @@ impl Reckoning {
     /// As things stand.
     pub(crate) fn new(state: &State, now: Time) -> Self {
         if !is_multifactor(&state.config) {
-            return Self { at: now, ..Self::default() };
+            return Self { at: now, ranks: ranks(state), ..Self::default() };
         }
         let most = |all: &mut dyn Iterator<Item = u32>| f64::from(all.max().unwrap_or_default());
         let shared = state.config.priority_weight_fairshare > 0 && !state.policy.associations.is_empty();
@@ -127,6 +129,7 @@ impl Reckoning {
             assoc_most: most(&mut state.policy.associations.values().filter_map(|own| own.priority)),
             cpus: state.nodes.iter().map(|node| f64::from(node.hardware.cpus)).sum(),
             nodes: state.nodes.len() as f64,
+            ranks: ranks(state),
         }
     }
 
@@ -164,7 +167,7 @@ impl Reckoning {
 
     /// The place in a partition's queue: higher goes first. Does not change until the next reckoning.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
-        let rank = rank(state, job.spec) << RANK_BITS;
+        let rank = self.ranks.get(limits::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
         if !is_multifactor(&state.config) {
             return u64::from(priority(job.id, job.spec, job.standing)) | rank;
         }
@@ -180,19 +183,23 @@ impl Reckoning {
     }
 }
 
-/// How many levels of service lie one below the other under a job's, each of which makes room for the one above. Whom
-/// others make room for must not stand behind them, or they would start again in that room.
-fn rank(state: &State, spec: &JobSpec) -> u64 {
+/// How many levels of service lie one below the other under each, all of which make room for it. Whom others make room
+/// for must not stand behind them, or they would start again in that room.
+fn ranks(state: &State) -> BTreeMap<String, u64> {
     if state.config.preempt_type != PreemptType::Qos {
-        return 0;
+        return BTreeMap::new();
     }
-    let mut level = BTreeSet::from([limits::qos_name(state, spec)]);
-    for rank in 0..RANK_MAX {
-        let below = level.iter().filter_map(|name| state.policy.qos.get(*name)).flat_map(|qos| &qos.preempt);
-        level = below.map(String::as_str).collect();
-        if level.is_empty() {
-            return rank;
+    let all = &state.policy.qos;
+    let rank = |name: &str| {
+        let mut level = BTreeSet::from([name]);
+        for rank in 0..RANK_MAX {
+            let below = level.iter().filter_map(|name| all.get(*name)).flat_map(|qos| &qos.preempt);
+            level = below.map(String::as_str).collect();
+            if level.is_empty() {
+                return rank;
+            }
         }
-    }
-    RANK_MAX
+        RANK_MAX
+    };
+    all.keys().map(|name| (name.clone(), rank(name))).collect()
 }
