@@ -131,9 +131,13 @@ impl PmixServer {
 }
 
 /// Where what tasks of a node share lies. The name can't be guessed by those who might want to be there first.
+///
+/// The comma keeps libpmix from removing files that tasks register for their clean-up, which it takes for a list:
+/// Open MPI removes its segments itself as it ends, and warns of each that libpmix had removed before (its issue 9905).
+/// What is left goes with the folder.
 pub(super) fn shared_folder(kinship: &Kinship, launch: &StepLaunch) -> PathBuf {
     let room = if Path::new(SHARED_MEMORY).is_dir() { SHARED_MEMORY } else { "/tmp" };
-    Path::new(room).join(format!("squall-{}-{}", kinship.name(), launch.node))
+    Path::new(room).join(format!("squall-{},{}", kinship.name(), launch.node))
 }
 
 /// A fault as libpmix hears it.
