@@ -610,6 +610,7 @@ impl Config {
         if license::parse(&self.licenses).is_none() {
             return Err(format!("licenses = \"{}\": use NAME:COUNT,NAME:COUNT", self.licenses));
         }
+        self.check_preemption()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
         let unknown = |name: &str| format!("`{name}` is a generic resource that GresTypes does not name");
         for node in &self.nodes {
@@ -630,6 +631,37 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Jobs are suspended only for those of a partition of a higher tier, and somebody must wake them.
+    fn check_preemption(&self) -> Result<(), String> {
+        if self.preempt_mode.way == PreemptMode::Suspend && self.preempt_type == PreemptType::Qos {
+            return Err(
+                "PreemptMode SUSPEND needs PreemptType = \"preempt/partition_prio\": jobs are suspended for those \
+                        of a partition of a higher PriorityTier; with preempt/qos use REQUEUE or CANCEL"
+                    .to_owned(),
+            );
+        }
+        let suspends = |partition: &&PartitionConfig| partition.preempt_mode == Some(PreemptMode::Suspend);
+        let wrong = self.preempt_type != PreemptType::Partition || !self.preempt_mode.gang;
+        match self.partitions.iter().find(suspends).filter(|_| wrong) {
+            Some(partition) => Err(format!(
+                "PreemptMode SUSPEND of partition {} needs PreemptType = \"preempt/partition_prio\" and GANG in the \
+                 cluster's PreemptMode",
+                partition.name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What becomes of jobs of a partition that have to make room for those of a higher tier.
+    pub fn preempt_mode_of(&self, partition: &PartitionConfig) -> PreemptMode {
+        partition.preempt_mode.unwrap_or(self.preempt_mode.way)
+    }
+
+    /// Whether jobs of a partition are suspended to make room.
+    pub fn suspends(&self, partition: &PartitionConfig) -> bool {
+        self.preempt_type == PreemptType::Partition && self.preempt_mode_of(partition) == PreemptMode::Suspend
     }
 
     /// Adds what every cluster has: a partition, and one that is the default.

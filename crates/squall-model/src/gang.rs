@@ -147,8 +147,6 @@ impl std::fmt::Display for TimeSlice {
 pub struct Preempt {
     /// What becomes of jobs that have to make room.
     pub way: PreemptMode,
-    /// They are suspended.
-    pub suspend: bool,
     /// Jobs that share cores take turns.
     pub gang: bool,
 }
@@ -163,12 +161,12 @@ impl TryFrom<String> for Preempt {
                 "OFF" => mode.way = PreemptMode::Off,
                 "CANCEL" => mode.way = PreemptMode::Cancel,
                 "REQUEUE" => mode.way = PreemptMode::Requeue,
-                "SUSPEND" => mode.suspend = true,
+                "SUSPEND" => mode.way = PreemptMode::Suspend,
                 "GANG" => mode.gang = true,
                 _ => return Err(format!("PreemptMode `{word}`: OFF, CANCEL, REQUEUE, SUSPEND or GANG is meant")),
             }
         }
-        if mode.suspend && !mode.gang {
+        if mode.way == PreemptMode::Suspend && !mode.gang {
             // As in Slurm: who is suspended must be woken by somebody.
             return Err("PreemptMode SUSPEND needs GANG beside it".to_owned());
         }
@@ -181,10 +179,11 @@ impl From<Preempt> for String {
         let way = match mode.way {
             PreemptMode::Cancel => Some("CANCEL"),
             PreemptMode::Requeue => Some("REQUEUE"),
+            PreemptMode::Suspend => Some("SUSPEND"),
             PreemptMode::Off if mode.gang => None,
             PreemptMode::Off => Some("OFF"),
         };
-        let words = [mode.gang.then_some("GANG"), mode.suspend.then_some("SUSPEND"), way];
+        let words = [mode.gang.then_some("GANG"), way];
         words.into_iter().flatten().collect::<Vec<_>>().join(",")
     }
 }
@@ -303,6 +302,27 @@ mod tests {
         );
         for wrong in ["FORCE:0", "FORCE:65", "NO:2", "MAYBE", ""] {
             assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_suspended_for_those_of_higher_tiers_only() {
+        let read = |text: &str| Config::from_toml(text);
+        let tiers = "PreemptType = \"preempt/partition_prio\"\n";
+        let config = read(&format!("{tiers}PreemptMode = \"suspend,gang\"\n")).expect("these are the words");
+        assert_eq!(String::from(config.preempt_mode), "GANG,SUSPEND");
+        assert!(config.suspends(&config.partitions[0]));
+        let own = "[[partitions]]\nname = \"low\"\nPreemptMode = \"SUSPEND\"\n[[partitions]]\nname = \"high\"\n";
+        let config = read(&format!("{tiers}PreemptMode = \"GANG\"\n{own}")).expect("these are the words");
+        assert_eq!([0, 1].map(|at| config.suspends(&config.partitions[at])), [true, false]);
+        let qos = "PreemptType = \"preempt/qos\"\nPreemptMode = \"SUSPEND,GANG\"\n".to_owned();
+        for (text, why) in [
+            (qos, "with preempt/qos use REQUEUE or CANCEL"),
+            (format!("{tiers}PreemptMode = \"SUSPEND\"\n"), "needs GANG"),
+            (format!("{tiers}{own}"), "of partition low needs"),
+            (format!("PreemptMode = \"GANG\"\n{own}"), "of partition low needs"),
+        ] {
+            assert!(read(&text).is_err_and(|e| e.contains(why)), "{text}");
         }
     }
 

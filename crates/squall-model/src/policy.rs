@@ -180,6 +180,9 @@ pub enum PreemptMode {
     /// They go back into the queue, or end where they may not.
     #[serde(alias = "REQUEUE")]
     Requeue,
+    /// They are stopped while others run on their cores.
+    #[serde(alias = "SUSPEND")]
+    Suspend,
 }
 
 /// A level of service.

@@ -31,7 +31,7 @@ pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
     Bars, Candidate, Closed, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues,
-    Reserved, Single, Skip, Start, View,
+    Reserved, Row, Single, Skip, Start, View,
 };
 
 #[cfg(test)]

@@ -1,20 +1,23 @@
 //! The room that a cluster is: nodes with cores and memory, partitions with limits.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 
+use squall_model::gang::ROWS_MAX;
+use squall_model::id::JobId;
 use squall_model::job::PendingReason;
 use squall_model::set::CoreSet;
 use squall_model::time::{Span, Time};
 
-use crate::gang::place_in_rows;
+use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, capacity, fits, free, place};
 use crate::policy::{Blocked, Cleared, Room};
-use crate::preempt;
+use crate::preempt::{self, Victim, Way};
 use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
-use crate::view::{Bars, Candidate, Closed, End, Given, PartitionView, View};
+use crate::view::{Bars, Candidate, Closed, End, Given, PartitionView, Row, View};
 
 /// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
@@ -59,7 +62,8 @@ impl<V: View> Room for Nodes<'_, V> {
             let partition = self.view.partition(at);
             self.scratch.window = (self.now, self.now);
             let request = unbarred(self.view, &partition, job, (at, self.now));
-            let found = |r: &Request| place_in_rows(self.view, self.scratch, r, partition.nodes, rows).is_some();
+            let ranked = (self.view.rank(at), rows);
+            let found = |r: &Request| place_in_rows(self.view, self.scratch, r, partition.nodes, ranked).is_some();
             self.could = request.is_ok_and(|r| found(&r));
             return self.could;
         }
@@ -75,50 +79,20 @@ impl<V: View> Room for Nodes<'_, V> {
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
-        let partition = self.view.partition(at);
-        let could = std::mem::take(&mut self.could);
-        let request = unbarred(self.view, &partition, job, (at, self.now)).map_err(Blocked::Never)?;
-        if !licensed(self.view, self.scratch, &request) {
-            return Err(Blocked::Never(PendingReason::Licenses));
+        self.begin(job, at, None)
+    }
+
+    fn may_cover(&self, at: usize) -> bool {
+        self.view.rank(at) > 0
+    }
+
+    fn cover(&mut self, job: &Candidate<'_>, at: usize) -> Option<Given> {
+        let mut victims = self.view.victims(job.item, at);
+        victims.retain(|victim| victim.stays);
+        if victims.is_empty() {
+            return None;
         }
-        let gates = self.view.gates(job.item, at);
-        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request)) {
-            return Err(Blocked::Never(reason));
-        }
-        let end = self.now + span(&partition, job);
-        self.scratch.window = (self.now, end);
-        let rows = self.view.rows(at, job.need);
-        let elsewhere = job.avoid.and_then(|avoid| {
-            let mut request = request.clone().into_owned();
-            request.excluded.union_with(avoid);
-            place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
-        });
-        let placed = if rows > 1 {
-            place_in_rows(self.view, self.scratch, &request, partition.nodes, rows)
-        } else {
-            elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now))
-        };
-        let Some(given) = placed else {
-            return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
-        };
-        let share = Share::of(&given.alloc);
-        if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
-            return Err(Blocked::Never(reason));
-        }
-        self.rooms.take(&gates, share);
-        self.book(&given, end);
-        if self.view.shares() {
-            self.scratch.placed.push((given.slot, given.alloc.clone()));
-        }
-        if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
-            // It can't end sooner than everything that should have ended already.
-            let until = end.max(self.now + SOON);
-            self.scratch.closed.push(Closed { nodes: given.alloc.nodes(), from: Time(0), until });
-        }
-        for (name, count) in &request.licenses {
-            *self.scratch.licenses.entry(name.clone()).or_default() += count;
-        }
-        Ok(given)
+        self.begin(job, at, Some(victims)).ok()
     }
 
     fn reserve(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
@@ -145,17 +119,24 @@ impl<V: View> Room for Nodes<'_, V> {
 
     fn make_room(&mut self, job: &Candidate<'_>, at: usize) -> Option<Cleared<Given>> {
         let victims = self.view.victims(job.item, at);
-        // Where cores are shared, who goes need not leave any free.
-        if victims.is_empty() || self.view.shares() {
+        if victims.is_empty() {
             return None;
         }
+        let stay: BTreeSet<JobId> = victims.iter().filter(|victim| victim.stays).map(|victim| victim.id).collect();
+        let some_leave = victims.iter().any(|victim| victim.leaves);
         let partition = self.view.partition(at);
         let request = unbarred(self.view, &partition, job, (at, self.now)).ok()?;
         // As if they went at once: what they leave is not for those who start now. What is kept from later on for others
         // may be taken.
         let from = self.now + Span(1);
         self.scratch.window = (from, from + Span(1));
-        let way = preempt::clear(self.view, self.scratch, &request, partition.nodes, victims)?;
+        let mut way = self.way(at, &request, victims)?;
+        // Who is only to stop does so when the others have gone.
+        let asked = way.asked.len();
+        way.asked.retain(|id| !stay.contains(id));
+        if asked > 0 && way.asked.is_empty() && !some_leave {
+            return None;
+        }
         let until = from + span(&partition, job);
         let alloc = &way.given.alloc;
         for (group, id) in alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
@@ -163,6 +144,9 @@ impl<V: View> Room for Nodes<'_, V> {
             self.scratch.keep(id, (from, until), (group.cores.len() as u32, group.memory_mb), free);
         }
         self.scratch.keep_gres((from, until), &way.given.gres);
+        if self.view.shares() {
+            self.occupy(self.view.rank(at), &way);
+        }
         Some(Cleared { time: self.now + SOON, grant: way.given, victims: way.asked })
     }
 
@@ -172,6 +156,92 @@ impl<V: View> Room for Nodes<'_, V> {
 }
 
 impl<V: View> Nodes<'_, V> {
+    /// Starts a job: where there is room, or where there is some when others are stopped.
+    fn begin(&mut self, job: &Candidate<'_>, at: usize, over: Option<Vec<Victim<'_>>>) -> Result<Given, Blocked> {
+        let partition = self.view.partition(at);
+        let could = std::mem::take(&mut self.could);
+        let request = unbarred(self.view, &partition, job, (at, self.now)).map_err(Blocked::Never)?;
+        if !licensed(self.view, self.scratch, &request) {
+            return Err(Blocked::Never(PendingReason::Licenses));
+        }
+        let gates = self.view.gates(job.item, at);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request)) {
+            return Err(Blocked::Never(reason));
+        }
+        let end = self.now + span(&partition, job);
+        self.scratch.window = (self.now, end);
+        let rows = self.view.rows(at, job.need);
+        let elsewhere = job.avoid.and_then(|avoid| {
+            let mut request = request.clone().into_owned();
+            request.excluded.union_with(avoid);
+            place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
+        });
+        let rank = self.view.rank(at);
+        let covers = over.is_some();
+        let placed = match over {
+            Some(victims) => self.way(at, &request, victims).map(|way| way.given),
+            None if rows > 1 => place_in_rows(self.view, self.scratch, &request, partition.nodes, (rank, rows)),
+            None => elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now)),
+        };
+        let Some(mut given) = placed else {
+            return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
+        };
+        let share = Share::of(&given.alloc);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
+            return Err(Blocked::Never(reason));
+        }
+        self.rooms.take(&gates, share);
+        self.book(&given, end);
+        if self.view.shares() {
+            self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
+        }
+        if covers || self.view.yields(at) {
+            given.slot.get_or_insert(0);
+        }
+        if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
+            // It can't end sooner than everything that should have ended already.
+            let until = end.max(self.now + SOON);
+            self.scratch.closed.push(Closed { nodes: given.alloc.nodes(), from: Time(0), until });
+        }
+        for (name, count) in &request.licenses {
+            *self.scratch.licenses.entry(name.clone()).or_default() += count;
+        }
+        Ok(given)
+    }
+
+    /// Who has to go or to stop so that a job fits in a partition, and where it fits then: the fewest, over all rows.
+    fn way(&mut self, at: usize, request: &Request, victims: Vec<Victim<'_>>) -> Option<Way> {
+        let (view, nodes) = (self.view, self.view.partition(at).nodes);
+        let (rank, rows) = (view.rank(at), view.rows(at, request));
+        if rows == 1 {
+            let row = view.shares().then_some(Row { rank, slot: None });
+            return preempt::clear(view, self.scratch, request, (nodes, row), victims);
+        }
+        let ways = (0..rows.min(ROWS_MAX)).filter_map(|slot| {
+            let row = Row { rank, slot: Some(slot) };
+            let mut books = row_books(view, self.scratch, nodes, row);
+            let way = preempt::clear(view, &mut books, request, (nodes, Some(row)), victims.clone())?;
+            Some(Way { given: Given { slot: Some(slot), ..way.given }, ..way })
+        });
+        ways.min_by_key(|way| way.asked.len())
+    }
+
+    /// Nobody else has what is given, nor what is missing of its memory, for the rest of the plan.
+    fn occupy(&mut self, rank: u32, way: &Way) {
+        let Way { given, free, .. } = way;
+        for (group, id) in given.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
+            let node = self.view.node(id);
+            let taken = self.scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+            let free_mb = free.get(&id).map_or(0, |(_, memory_mb)| *memory_mb);
+            taken.0.union_with(&group.cores);
+            taken.1 = taken.1.max(node.hardware.memory_mb.saturating_sub(free_mb) + group.memory_mb);
+            if taken.0.len() >= node.hardware.cpus as usize {
+                self.scratch.open.remove(id);
+            }
+        }
+        self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
+    }
+
     /// When and where a job fits first.
     fn earliest(
         &mut self,

@@ -58,6 +58,14 @@ pub trait Room {
     fn could(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> bool;
     /// Starts a job now, if room that is kept for others stays free.
     fn start(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<Self::Grant, Blocked>;
+    /// Whether jobs of a partition may have others stopped.
+    fn may_cover(&self, _partition: usize) -> bool {
+        false
+    }
+    /// Starts a job now on cores of running jobs, which are stopped meanwhile.
+    fn cover(&mut self, _job: &Candidate<'_, Self::Need>, _partition: usize) -> Option<Self::Grant> {
+        None
+    }
     /// Keeps room for a job from the earliest time on at which there is enough for as long as it may run.
     fn reserve(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Option<(Time, Self::Grant)>;
     /// Has running jobs make room for a job, if they may be asked and that helps, and keeps that room for it.
@@ -203,7 +211,15 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
                     return false;
                 }
             }
-            match self.room.start(job, partition) {
+            let started = match self.room.start(job, partition) {
+                // Nobody has others stopped behind one that waits.
+                Err(Blocked::Busy) if !blocked && self.room.may_cover(partition) => {
+                    self.pay();
+                    self.room.cover(job, partition).ok_or(Blocked::Busy)
+                }
+                started => started,
+            };
+            match started {
                 Ok(given) => {
                     self.plan.backfilled += u64::from(blocked);
                     self.plan.starts.push(Start { item: job.item, partition, given });

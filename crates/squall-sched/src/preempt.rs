@@ -1,17 +1,17 @@
 //! Whom a job that can't start may ask for room: the fewest of the cheapest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
-use squall_model::resource::Alloc;
+use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::place::{self, Condition, fits, place};
 use crate::request::Request;
 use crate::scratch::Scratch;
-use crate::view::{Closed, Given, Item, View};
+use crate::view::{Closed, Given, Item, Row, View};
 
 /// More than these are not looked at for one job.
 const VICTIMS_MAX: usize = 512;
@@ -31,6 +31,8 @@ pub struct Victim<'a> {
     pub cost: (u64, u64),
     /// It goes already, whoever asked.
     pub leaves: bool,
+    /// It would not go: it is stopped while others run on its cores, and keeps all the rest.
+    pub stays: bool,
 }
 
 /// A running job makes room.
@@ -52,16 +54,18 @@ pub(crate) struct Way {
     pub(crate) free: BTreeMap<NodeId, (u32, u64)>,
 }
 
-/// Who has to go so that the request fits. None: nothing helps. The scratch is left as it was.
+/// Who has to go so that the request fits. None: nothing helps. The scratch is left as it was. Where cores are held by
+/// several it is said in which row the request looks for its own.
 pub(crate) fn clear(
     view: &impl View,
     scratch: &mut Scratch,
     request: &Request,
-    nodes: &NodeSet,
+    (nodes, row): (&NodeSet, Option<Row>),
     all: Vec<Victim<'_>>,
 ) -> Option<Way> {
     let before = State::of(scratch);
-    let way = choose(view, scratch, request, nodes, all).and_then(|asked| {
+    let mut gone = Gone { row, jobs: BTreeSet::new() };
+    let way = gone.choose(view, scratch, request, nodes, all).and_then(|asked| {
         let given = place(view, scratch, request, nodes, Condition::Now)?;
         let free = |id| (id, place::free(view, scratch, id, Condition::Now));
         let free = given.alloc.nodes().iter().map(free).collect();
@@ -83,53 +87,102 @@ impl State {
     }
 }
 
-/// [`clear`], with the scratch as it is when they are gone.
-fn choose(
-    view: &impl View,
-    scratch: &mut Scratch,
-    request: &Request,
-    nodes: &NodeSet,
-    mut all: Vec<Victim<'_>>,
-) -> Option<Vec<JobId>> {
-    all.sort_by_key(|victim| (!victim.leaves, victim.cost, victim.id));
-    let asked = all.split_off(all.partition_point(|victim| victim.leaves));
-    for victim in &all {
-        give_back(view, scratch, victim);
-    }
-    let mut chosen: Vec<&Victim<'_>> = Vec::new();
-    let mut rest = asked.iter().take(VICTIMS_MAX);
-    while !fits(view, scratch, request, nodes, Condition::Now) {
-        let victim = rest.next()?;
-        give_back(view, scratch, victim);
-        chosen.push(victim);
-    }
-    // Who was asked in vain on the way is spared, the dearest first. The last was needed.
-    for at in (0..chosen.len().saturating_sub(1)).rev() {
-        let before = State::of(scratch);
-        take(view, scratch, chosen[at]);
-        if fits(view, scratch, request, nodes, Condition::Now) {
-            chosen.remove(at);
-        } else {
-            before.put_back(scratch);
-        }
-    }
-    Some(chosen.iter().map(|victim| victim.id).collect())
+/// Who is gone, as far as is thought of.
+struct Gone {
+    row: Option<Row>,
+    jobs: BTreeSet<JobId>,
 }
 
-/// As if a job were gone.
-fn give_back(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
-    scratch.change_gres(view, (victim.gres, victim.left), CoreSet::subtract);
-    if let Some(at) = closed_by(scratch, victim) {
-        scratch.closed[at].until = Time(0);
+impl Gone {
+    /// [`clear`], with the scratch as it is when they are gone.
+    fn choose(
+        &mut self,
+        view: &impl View,
+        scratch: &mut Scratch,
+        request: &Request,
+        nodes: &NodeSet,
+        mut all: Vec<Victim<'_>>,
+    ) -> Option<Vec<JobId>> {
+        all.sort_by_key(|victim| (!victim.leaves, victim.cost, victim.id));
+        let asked = all.split_off(all.partition_point(|victim| victim.leaves));
+        for victim in &all {
+            self.give_back(view, scratch, victim);
+        }
+        let mut chosen: Vec<&Victim<'_>> = Vec::new();
+        let mut rest = asked.iter().take(VICTIMS_MAX);
+        while !fits(view, scratch, request, nodes, Condition::Now) {
+            let victim = rest.next()?;
+            self.give_back(view, scratch, victim);
+            chosen.push(victim);
+        }
+        // Who was asked in vain on the way is spared, the dearest first. The last was needed.
+        for at in (0..chosen.len().saturating_sub(1)).rev() {
+            let before = State::of(scratch);
+            self.take(view, scratch, chosen[at]);
+            if fits(view, scratch, request, nodes, Condition::Now) {
+                chosen.remove(at);
+            } else {
+                self.jobs.insert(chosen[at].id);
+                before.put_back(scratch);
+            }
+        }
+        Some(chosen.iter().map(|victim| victim.id).collect())
     }
-    for group in &victim.alloc.groups {
-        for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
-            let node = view.node(id);
-            let (cores, memory_mb) = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
-            cores.subtract(&group.cores);
-            *memory_mb = memory_mb.saturating_sub(group.memory_mb);
-            if node.usable {
-                scratch.open.insert(id);
+
+    /// As if a job were gone, or stopped: then its memory and all the rest stay with it.
+    fn give_back(&mut self, view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
+        self.jobs.insert(victim.id);
+        if !victim.stays {
+            scratch.change_gres(view, (victim.gres, victim.left), CoreSet::subtract);
+            if let Some(at) = closed_by(scratch, victim) {
+                scratch.closed[at].until = Time(0);
+            }
+        }
+        self.change(view, scratch, victim, |taken, group| {
+            taken.0.subtract(&group.cores);
+            taken.1 = taken.1.saturating_sub(group.memory_mb);
+        });
+    }
+
+    /// As if it stayed.
+    fn take(&mut self, view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
+        self.jobs.remove(&victim.id);
+        if !victim.stays {
+            scratch.change_gres(view, (victim.gres, victim.left), CoreSet::union_with);
+            if let Some(at) = closed_by(scratch, victim) {
+                scratch.closed[at].until = Time(u64::MAX);
+            }
+        }
+        self.change(view, scratch, victim, |taken, group| {
+            taken.0.union_with(&group.cores);
+            taken.1 += group.memory_mb;
+        });
+    }
+
+    /// Changes what is taken on a job's nodes. Cores that others may hold as well are counted anew.
+    fn change(
+        &self,
+        view: &impl View,
+        scratch: &mut Scratch,
+        victim: &Victim<'_>,
+        change: impl Fn(&mut (CoreSet, u64), &AllocGroup),
+    ) {
+        for group in &victim.alloc.groups {
+            for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
+                let node = view.node(id);
+                let shared = self.row.map(|row| scratch.row(view, id, row, &self.jobs));
+                let taken = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+                let memory_mb = taken.1;
+                change(taken, group);
+                taken.0 = shared.unwrap_or_else(|| std::mem::take(&mut taken.0));
+                if victim.stays {
+                    taken.1 = memory_mb;
+                }
+                if taken.0.len() >= node.hardware.cpus as usize {
+                    scratch.open.remove(id);
+                } else if node.usable && (!victim.stays || view.reachable().contains(id)) {
+                    scratch.open.insert(id);
+                }
             }
         }
     }
@@ -142,23 +195,4 @@ fn closed_by(scratch: &Scratch, victim: &Victim<'_>) -> Option<usize> {
     }
     let nodes = victim.alloc.nodes();
     scratch.closed.iter().position(|closed| closed.from == Time(0) && closed.nodes == nodes)
-}
-
-/// As if it stayed.
-fn take(view: &impl View, scratch: &mut Scratch, victim: &Victim<'_>) {
-    scratch.change_gres(view, (victim.gres, victim.left), CoreSet::union_with);
-    if let Some(at) = closed_by(scratch, victim) {
-        scratch.closed[at].until = Time(u64::MAX);
-    }
-    for group in &victim.alloc.groups {
-        for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
-            let node = view.node(id);
-            let (cores, memory_mb) = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
-            cores.union_with(&group.cores);
-            *memory_mb += group.memory_mb;
-            if cores.len() >= node.hardware.cpus as usize {
-                scratch.open.remove(id);
-            }
-        }
-    }
 }

@@ -1,16 +1,16 @@
 //! Memory that a policy uses again from pass to pass. Its content never matters between passes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gres::{Grant, NodeGres};
-use squall_model::id::NodeId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::topology::Memory;
-use crate::view::{Closed, View};
+use crate::view::{Closed, Row, View};
 
 /// What a plan has done to the cluster so far.
 #[derive(Debug, Default)]
@@ -21,8 +21,8 @@ pub struct Scratch {
     pub(crate) open: NodeSet,
     /// Nodes that wait for blocked partitions of a higher tier.
     pub(crate) withheld: NodeSet,
-    /// What this plan has placed, where cores are shared: in a row of the matrix, or in all.
-    pub(crate) placed: Vec<(Option<u32>, Alloc)>,
+    /// What this plan has placed, where cores are shared.
+    pub(crate) placed: Vec<(Row, Alloc)>,
     /// Nodes that could take tasks, and how many.
     pub(crate) fits: Vec<(NodeId, u32)>,
     /// From when to when the job that is looked at would run.
@@ -131,8 +131,17 @@ impl Scratch {
             window: self.window,
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.clone(),
+            placed: self.placed.clone(),
             ..Self::default()
         }
+    }
+
+    /// Cores of a node that a job in a row can't have, after what this plan has placed, when some jobs are gone.
+    pub(crate) fn row(&self, view: &impl View, node: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
+        let mut cores = view.row(node, row, without);
+        let placed = self.placed.iter().filter(|(of, _)| of.meets(row));
+        placed.filter_map(|(_, alloc)| alloc.on(node)).for_each(|group| cores.union_with(&group.cores));
+        cores
     }
 
     /// Notes that a node will have more free at the time that is looked at.

@@ -1,6 +1,6 @@
 //! What the policy must never do, and some placements by example.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{option, prop_assert, prop_assert_eq};
@@ -20,7 +20,7 @@ use crate::request::Request;
 use crate::scratch::Scratch;
 use crate::topology::Wish;
 use crate::view::{
-    Bars, Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Single, View,
+    Bars, Candidate, End, Group, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues, Row, Single, View,
 };
 
 /// A pretended node.
@@ -262,14 +262,14 @@ impl View for Cluster {
     fn reachable(&self) -> &NodeSet {
         &self.partitions[0].nodes
     }
-    fn row(&self, id: NodeId, slot: u32) -> CoreSet {
-        if slot == 0 { self.nodes[id.index()].cores.clone() } else { CoreSet::new() }
+    fn row(&self, id: NodeId, row: Row, _: &BTreeSet<JobId>) -> CoreSet {
+        if row.slot == Some(0) { self.nodes[id.index()].cores.clone() } else { CoreSet::new() }
     }
     fn victims(&self, item: Item, _partition: usize) -> Vec<Victim<'_>> {
         let runs = self.runs.iter().enumerate().filter(|_| item.id == JobId(1));
         let victims = runs.filter_map(|(at, Run { end, alloc, gres, nodes, yields })| {
             let id = JobId(100 + at as u32);
-            Some(Victim { id, alloc, gres, left: nodes, cost: (end.0, 0), leaves: (*yields)? })
+            Some(Victim { id, alloc, gres, left: nodes, cost: (end.0, 0), leaves: (*yields)?, stays: false })
         });
         victims.collect()
     }

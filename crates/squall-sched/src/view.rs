@@ -1,5 +1,7 @@
 //! What a policy sees, and what it answers.
 
+use std::collections::BTreeSet;
+
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
@@ -119,13 +121,40 @@ pub trait View: Queues<Need = Request> {
     fn reachable(&self) -> &NodeSet {
         self.open()
     }
-    /// Cores that a job in that row of the matrix can't have: others of the row hold them, or jobs that share with nobody.
-    fn row(&self, node: NodeId, _slot: u32) -> CoreSet {
+    /// Cores that a job in that row can't have: others of the row hold them, those of another rank, or jobs that share
+    /// with nobody. Some jobs are left out.
+    fn row(&self, node: NodeId, _row: Row, _without: &BTreeSet<JobId>) -> CoreSet {
         self.node(node).cores.clone()
+    }
+    /// The rank of a partition's jobs in the matrix: those of a higher one stop those of a lower one on their cores.
+    /// 0: nobody stops anybody.
+    fn rank(&self, _partition: usize) -> u32 {
+        0
+    }
+    /// Whether jobs of a partition may be stopped for others.
+    fn yields(&self, _partition: usize) -> bool {
+        false
     }
     /// Running jobs that make room for a job in a partition if it asks; mostly none.
     fn victims(&self, _item: Item, _partition: usize) -> Vec<Victim<'_>> {
         Vec::new()
+    }
+}
+
+/// A row of the matrix: each rank has rows of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The rank.
+    pub rank: u32,
+    /// The row; None: all of them.
+    pub slot: Option<u32>,
+}
+
+impl Row {
+    /// Whether jobs in two rows are in each other's way on a core.
+    pub fn meets(self, other: Self) -> bool {
+        let apart = |(one, two): (u32, u32)| self.rank == other.rank && one != two;
+        !self.slot.zip(other.slot).is_some_and(apart)
     }
 }
 
@@ -241,7 +270,7 @@ pub struct Given {
     pub alloc: Alloc,
     /// Generic resources.
     pub gres: Vec<Grant>,
-    /// The row of the gang matrix in which it has its cores; None: it shares them with nobody.
+    /// The row of the gang matrix in which it has its cores; None: it shares them with nobody, ever.
     pub slot: Option<u32>,
 }
 

@@ -237,7 +237,7 @@ impl Machine {
     fn pack(&mut self) {
         let pieces = self.running.iter().map(|(&job, running)| {
             // Who is new comes behind all others.
-            Piece { job, slot: running.turn.slot, alloc: &running.alloc, runs: true }
+            Piece { job, slot: running.turn.slot, rank: 0, alloc: &running.alloc, runs: true }
         });
         let turns = turns(&pieces.collect::<Vec<_>>(), true);
         for (job, turn) in turns {

@@ -1,15 +1,19 @@
 //! A simulated switcher: it stops and wakes the processes of jobs by the node's own clock, as the real one does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use squall_engine::control::state::job::Phase;
 use squall_engine::node::{Alignment, GangAct, attempt_of};
 use squall_model::gang::{Coscheduling, Turn};
-use squall_model::id::StepKey;
+use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 
 use crate::step::{CONT, STOP};
 use crate::world::{Happening, World};
+
+/// In so many looks, 20 s apart and after all faults, it may be that a job was not woken yet.
+const ROUNDS: u32 = 6;
 
 /// What a node's switcher knows. It dies with the node daemon, and wakes all.
 #[derive(Clone, Debug, Default)]
@@ -66,9 +70,9 @@ impl World {
         for (job, (turn, lifted)) in &turns {
             self.rouse(node, *job, if runs(*turn, *lifted) { CONT } else { STOP });
         }
-        let lifted = turns.iter().filter(|(_, (_, lifted))| *lifted).map(|(job, _)| *job).collect::<Vec<_>>();
+        let bound = turns.iter().filter(|(_, (_, lifted))| !lifted).map(|(job, _)| *job).collect::<Vec<_>>();
         if rotates {
-            self.check_rows(node, &lifted);
+            self.check_rows(node, &bound);
         }
         if turns.values().any(|(turn, lifted)| turn.of > 1 && !lifted) {
             let rest = Span(slice.0 - time.0 % slice.0);
@@ -83,13 +87,44 @@ impl World {
         }
     }
 
-    /// No core has running processes of two jobs, but of those on their way out.
-    fn check_rows(&mut self, node: usize, lifted: &[JobAttempt]) {
+    /// Nobody stays stopped for nobody. `rounds`: in how many looks before a job's processes were all stopped though the
+    /// controller has not suspended it and nobody else holds any of its cores.
+    pub(crate) fn check_stopped(&mut self, rounds: &mut BTreeMap<JobAttempt, u32>) {
+        let Some(state) = self.controller.state() else { return rounds.clear() };
+        let steps = || self.nodes.iter().flat_map(|node| &node.steps).filter(|(_, step)| step.has_live_tasks());
+        let mut idle: BTreeSet<JobAttempt> = steps().map(|(key, _)| attempt_of(*key)).collect();
+        for (key, _) in steps().filter(|(_, step)| step.runs()) {
+            idle.remove(&attempt_of(*key));
+        }
+        let alone = |job: &JobAttempt| {
+            let Some(Phase::Running(run)) = state.jobs.get(&job.job).map(|job| &job.phase) else { return false };
+            let held = |node: NodeId, id: JobId| state.jobs.get(&id).and_then(|job| job.run()?.alloc.on(node));
+            let meets = |node: NodeId, id: JobId| {
+                let both = held(node, job.job).zip(held(node, id));
+                id != job.job && both.is_some_and(|(own, other)| !own.cores.is_disjoint(&other.cores))
+            };
+            let on = |node: NodeId| state.node(node).into_iter().flat_map(|node| &node.jobs);
+            run.suspended.is_none() && !run.left.iter().any(|node| on(node).any(|id| meets(node, *id)))
+        };
+        idle.retain(alone);
+        rounds.retain(|job, _| idle.contains(job));
+        for job in idle {
+            let round = rounds.entry(job).or_default();
+            *round += 1;
+            if *round > ROUNDS {
+                let text = format!("job {} is stopped, and nobody else is on its cores", job.job);
+                self.judge.violate("nobody stays stopped for nobody", text);
+            }
+        }
+    }
+
+    /// No core has running processes of two jobs, but of those on their way out, and of whom a new daemon was not told yet.
+    fn check_rows(&mut self, node: usize, bound: &[JobAttempt]) {
         let mut holders: BTreeMap<usize, JobAttempt> = BTreeMap::new();
         let mut wrong = None;
         for (key, step) in self.nodes[node].steps.iter().filter(|(_, step)| step.runs()) {
             let job = attempt_of(*key);
-            for core in step.launch.cores.iter().filter(|_| !lifted.contains(&job)) {
+            for core in step.launch.cores.iter().filter(|_| bound.contains(&job)) {
                 let holder = *holders.entry(core).or_insert(job);
                 if holder != job {
                     wrong = Some((core, holder, job));

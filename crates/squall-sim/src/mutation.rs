@@ -98,6 +98,8 @@ mutations! {
     OldRouteKept = "old-route-kept",
     /// A relay answers queries with yes for those below who said no.
     TallyTurned = "tally-turned",
+    /// Who was stopped for others does not hear that they are gone.
+    WakeForgotten = "wake-forgotten",
 }
 
 #[cfg(test)]

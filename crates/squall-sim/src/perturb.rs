@@ -152,6 +152,13 @@ impl World {
             Some(Mutation::EndJobLost) => {
                 for_each_parcel(frame, |parcel| parcel.messages.retain(|m| !matches!(m, Down::EndJob { .. })));
             }
+            Some(Mutation::WakeForgotten) => for_each_parcel(frame, |parcel| {
+                for message in &mut parcel.messages {
+                    if let Down::Turns(turns) = message {
+                        turns.retain(|(_, turn)| turn.mask == 0);
+                    }
+                }
+            }),
             Some(Mutation::WrongCores) => {
                 for_each_parcel(frame, |parcel| parcel.messages.iter_mut().for_each(shift_cores));
             }

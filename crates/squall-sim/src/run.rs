@@ -1,9 +1,11 @@
 //! One seed: a world, its users, its faults, and what came of it.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use squall_model::config::PartitionConfig;
+use squall_model::gang::Preempt;
 use squall_model::policy::{Limit, PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::Span;
 
@@ -116,6 +118,14 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     if seed.chance(200_000) && settings.mutation.is_none() {
         setup.config.node_lost_s = 300;
     }
+    let stops = match settings.mutation {
+        None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,
+        Some(mutation) => mutation == Mutation::WakeForgotten,
+    };
+    if stops && setup.config.partitions.len() > 1 {
+        setup.config.preempt_type = PreemptType::Partition;
+        setup.config.preempt_mode = Preempt { way: PreemptMode::Suspend, gang: true };
+    }
     setup
 }
 
@@ -133,7 +143,7 @@ fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(24, 64) / 64;
     world.workload = Some(Workload::new(until, per_hour, &world.setup));
     world.after(Span::from_secs(1), Happening::Work);
-    if world.setup.config.preempt_type != PreemptType::None {
+    if world.setup.config.preempt_type == PreemptType::Qos {
         let levels = levels(seed, u64::from(world.setup.cores) * 8);
         world.wish(Wish::Policy(levels));
     }
@@ -176,6 +186,7 @@ fn play(world: &mut World, settings: &Settings) -> Result<(), Box<Violation>> {
 /// Runs until every job has ended and nothing of any is left, or nothing happens any more.
 pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     let (begin, mut round) = (world.now, 0);
+    let mut idle = BTreeMap::new();
     world.run_until(world.now + Span::from_secs(30))?;
     world.free_everything();
     while world.now.since(begin.max(world.judge.progress)) < PATIENCE
@@ -184,6 +195,7 @@ pub(crate) fn settle(world: &mut World) -> Result<(), Box<Violation>> {
     {
         world.run_until(world.now + Span::from_secs(20))?;
         round += 1;
+        world.check_stopped(&mut idle);
         match round % 30 {
             0 => world.free_everything(),
             15 => world.cancel_hopeless(),

@@ -62,7 +62,7 @@ impl Workload {
         let gap = Span(3_600_000_000 / per_hour.max(1));
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
         let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
-        let levels = setup.config.preempt_type != PreemptType::None;
+        let levels = setup.config.preempt_type == PreemptType::Qos;
         Self { until, gap, cores, memory_mb, nodes, fast, levels, burst: 0, drained: Vec::new() }
     }
 

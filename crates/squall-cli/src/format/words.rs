@@ -20,6 +20,7 @@ pub(crate) fn preempt_mode(mode: PreemptMode) -> &'static str {
         PreemptMode::Off => "OFF",
         PreemptMode::Cancel => "CANCEL",
         PreemptMode::Requeue => "REQUEUE",
+        PreemptMode::Suspend => "GANG,SUSPEND",
     }
 }
 

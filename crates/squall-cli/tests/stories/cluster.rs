@@ -47,9 +47,12 @@ impl Cluster {
             folder.join("stories.toml"),
             format!(
                 "kill_wait_s = 2\nPreemptMode = \"GANG\"\nSchedulerTimeSlice = \"20ms\"\n\
+                 PreemptType = \"preempt/partition_prio\"\n\
                  [[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\ngres = \"gpu:2\"\n\
                  [[partitions]]\nname = \"debug\"\ndefault = true\n\
-                 [[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
+                 [[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n\
+                 [[partitions]]\nname = \"low\"\nPreemptMode = \"SUSPEND\"\n\
+                 [[partitions]]\nname = \"high\"\nPriorityTier = 2\n"
             ),
         )
         .unwrap();

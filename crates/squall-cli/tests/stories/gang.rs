@@ -11,6 +11,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("who_is_stopped_ends_at_once", ends),
     ("what_begins_out_of_turn_holds_up_nobody", births),
     ("nothing_stays_stopped_whoever_dies", deaths),
+    ("who_is_of_a_lower_tier_stops_and_goes_on_by_itself", covered),
     ("gangs_are_there_when_the_cluster_goes_down", down),
 ];
 
@@ -160,6 +161,37 @@ fn deaths(c: &Cluster) {
     c.end_of(&a);
     c.end_of(&b);
     c.until("nothing of them is left", || !c.processes().iter().any(|(_, line)| line.contains("death.")));
+}
+
+fn covered(c: &Cluster) {
+    let low = counting(c, "cover.low", &["-p", "low"]);
+    goes_on(c, "cover.low");
+    let over = |go: &str| {
+        let wait = format!("while ! test -e {go}; do sleep 0.05; done");
+        c.sbatch(&["-p", "high", "-N4", "-n16", "-o", "/dev/null", "--wrap", &wait])
+    };
+    let shown = |job: &str| c.ok(&["squeue", "-h", "-o", "%t", "-j", job]);
+    let booked = |job: &str| c.ok(&["sacct", "-n", "-X", "-P", "-o", "State", "-j", job]);
+    let high = over("cover.1");
+    c.until("one stops for the other", || (shown(&low), shown(&high)) == ("S".into(), "R".into()));
+    stands(c, "cover.low");
+    assert_eq!((booked(&low), booked(&high)), ("SUSPENDED".into(), "RUNNING".into()));
+    assert_eq!(c.ok(&["squeue", "-h", "-t", "S", "-o", "%i"]), low);
+    kill(daemon(c, "controller"));
+    c.ok(&["squall", "up", "--state", &c.path("state")]);
+    stands(c, "cover.low");
+    c.write("cover.1", "");
+    assert_eq!(c.end_of(&high), "COMPLETED|0:0");
+    goes_on(c, "cover.low");
+    assert_eq!((shown(&low), booked(&low)), ("R".into(), "RUNNING".into()));
+    let high = over("cover.2");
+    c.until("it stops again", || shown(&low) == "S");
+    stands(c, "cover.low");
+    c.ok(&["scancel", &low]);
+    assert!(c.end_of(&low).starts_with("CANCELLED"), "at once");
+    assert_eq!(shown(&high), "R");
+    c.write("cover.2", "");
+    assert_eq!(c.end_of(&high), "COMPLETED|0:0");
 }
 
 fn down(c: &Cluster) {

@@ -16,7 +16,7 @@ use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::step::{Layout, StepSpec};
-use squall_model::time::{Span, Time};
+use squall_model::time::Time;
 
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
@@ -679,21 +679,22 @@ impl Book {
 
     fn suspended(&self, time: Time, id: JobId, suspended: bool) -> Done {
         let sql = if suspended {
-            "UPDATE jobs SET state = 2, suspended_since = ?2 WHERE id = ?1 AND latest AND state = 1"
+            "UPDATE jobs SET state = 2, suspended_since = ?2
+             WHERE id = ?1 AND latest AND state IN (1, 2) AND suspended_since IS NULL"
         } else {
             "UPDATE jobs SET state = 1, suspended = suspended + ?2 - coalesce(suspended_since, ?2), suspended_since = NULL
-             WHERE id = ?1 AND latest AND state = 2"
+             WHERE id = ?1 AND latest AND state = 2 AND suspended_since IS NOT NULL"
         };
         self.db.prepare_cached(sql)?.execute(params![id.0, time.0 as i64]).map(drop)
     }
 
-    /// Time out of turn counts as suspended.
+    /// Time out of turn counts as suspended. Who has no turns is.
     fn shifted(&self, shift: &Shift) -> Done {
-        if shift.idle == Span(0) {
-            return Ok(());
-        }
-        let sql = "UPDATE jobs SET suspended = suspended + ?2 WHERE id = ?1 AND latest";
-        self.db.prepare_cached(sql)?.execute(params![shift.job.0, shift.idle.0 as i64]).map(drop)
+        let sql = "UPDATE jobs SET suspended = suspended + ?2,
+            state = CASE WHEN state NOT IN (1, 2) THEN state WHEN ?3 OR suspended_since IS NOT NULL THEN 2 ELSE 1 END
+            WHERE id = ?1 AND latest";
+        let values = params![shift.job.0, shift.idle.0 as i64, shift.turn.mask == 0];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     pub(super) fn name(&self, node: NodeId) -> String {

@@ -5,7 +5,11 @@
 //! places and holes in one are as wide as jobs of another. A hole in the row in force is filled by jobs of other rows
 //! whose columns are free there (alternate scheduling). When a job ends, those behind it move up (re-packing); nobody
 //! ever moves to other cores. Nodes that no chain of jobs connects have rounds of their own.
+//!
+//! Where jobs are suspended for others there is a matrix for each rank, one above the other: a job has no turn while one
+//! of a higher rank that has turns lies on any of its cores. Nothing else suspends or resumes it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gang::{ROWS_MAX, Turn};
@@ -16,7 +20,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use crate::place::{Condition, place};
 use crate::request::Request;
 use crate::scratch::Scratch;
-use crate::view::{Given, View};
+use crate::view::{Given, Row, View};
 
 /// Finds room for a job in the first of `rows` rows that has some.
 pub(crate) fn place_in_rows(
@@ -24,10 +28,10 @@ pub(crate) fn place_in_rows(
     scratch: &Scratch,
     request: &Request,
     nodes: &NodeSet,
-    rows: u32,
+    (rank, rows): (u32, u32),
 ) -> Option<Given> {
     (0..rows.min(ROWS_MAX)).find_map(|slot| {
-        let mut row = row_books(view, scratch, nodes, slot);
+        let mut row = row_books(view, scratch, nodes, Row { rank, slot: Some(slot) });
         let given = buddies(view, &mut row, request, nodes)
             .or_else(|| place(view, &mut row, request, nodes, Condition::Now))?;
         Some(Given { slot: Some(slot), ..given })
@@ -35,15 +39,13 @@ pub(crate) fn place_in_rows(
 }
 
 /// What is taken in one row, as a scratch of its own: cores by row, memory over all rows.
-fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, slot: u32) -> Scratch {
+pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of: Row) -> Scratch {
     let mut row = scratch.for_row();
     let usable = nodes.intersection(view.reachable());
     for id in usable.iter() {
         let node = view.node(id);
         let memory_mb = scratch.taken.get(&id).map_or(node.memory_mb, |(_, memory_mb)| *memory_mb);
-        let mut cores = view.row(id, slot);
-        let placed = scratch.placed.iter().filter(|(of, _)| of.is_none_or(|of| of == slot));
-        placed.filter_map(|(_, alloc)| alloc.on(id)).for_each(|group| cores.union_with(&group.cores));
+        let cores = scratch.row(view, id, of, &BTreeSet::new());
         if cores.len() < node.hardware.cpus as usize {
             row.open.insert(id);
         }
@@ -81,22 +83,34 @@ pub struct Piece<'a> {
     pub job: JobId,
     /// Its row so far.
     pub slot: u32,
+    /// It stops those of a lower rank that hold its cores.
+    pub rank: u32,
     /// The cores that it holds.
     pub alloc: &'a Alloc,
     /// Whether it wants time: not while it is suspended or on its way out.
     pub runs: bool,
 }
 
-/// Packs all rows anew and gives every job its turn. `rotate` false: all run all the time.
+/// Packs all rows anew and gives every job its turn. `rotate` false: who has turns runs all the time.
 pub fn turns(pieces: &[Piece<'_>], rotate: bool) -> BTreeMap<JobId, Turn> {
     let mut turns = BTreeMap::new();
     for mut group in components(pieces) {
-        group.sort_unstable_by_key(|piece| (piece.slot, piece.job));
-        let rows = pack(&group);
-        let mut of_group = if rotate { rounds(&group, &rows) } else { BTreeMap::new() };
-        for (piece, slot) in group.iter().zip(rows) {
-            let turn = of_group.remove(&piece.job).unwrap_or(Turn { slot, mask: u64::from(piece.runs), of: 1 });
-            turns.insert(piece.job, Turn { slot, ..turn });
+        group.sort_unstable_by_key(|piece| (Reverse(piece.rank), piece.slot, piece.job));
+        let mut open: Vec<Piece<'_>> = Vec::new();
+        let mut shade = Columns::default();
+        for rank in group.chunk_by(|one, other| one.rank == other.rank) {
+            for (piece, slot) in rank.iter().zip(pack(rank)) {
+                turns.insert(piece.job, Turn { slot, mask: 0, of: 1 });
+            }
+            let above = open.len();
+            open.extend(rank.iter().filter(|piece| piece.runs && shade.has_room(piece.alloc)));
+            open[above..].iter().for_each(|piece| shade.take(piece.alloc));
+        }
+        open.sort_unstable_by_key(|piece| (piece.slot, piece.job));
+        let always = |piece: &Piece<'_>| (piece.job, (1, 1));
+        let of_group = if rotate { rounds(&open) } else { open.iter().map(always).collect() };
+        for (job, (mask, of)) in of_group {
+            turns.entry(job).and_modify(|turn| (turn.mask, turn.of) = (mask, of));
         }
     }
     turns
@@ -124,9 +138,9 @@ fn components<'a>(pieces: &[Piece<'a>]) -> Vec<Vec<Piece<'a>>> {
 
 /// The cores of a row that are taken.
 #[derive(Default)]
-struct Row(BTreeMap<NodeId, CoreSet>);
+struct Columns(BTreeMap<NodeId, CoreSet>);
 
-impl Row {
+impl Columns {
     fn has_room(&self, alloc: &Alloc) -> bool {
         alloc.groups.iter().all(|group| {
             group.nodes.iter().all(|node| self.0.get(&node).is_none_or(|taken| taken.is_disjoint(&group.cores)))
@@ -140,12 +154,12 @@ impl Row {
     }
 }
 
-/// Each piece's row: the first in which its columns are free, so none below the one in which it was.
+/// Each piece's row: the first in which its columns are free, so none behind the one in which it was.
 fn pack(group: &[Piece<'_>]) -> Vec<u32> {
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<Columns> = Vec::new();
     let place = |piece: &Piece<'_>| {
         let at = rows.iter().position(|row| row.has_room(piece.alloc)).unwrap_or_else(|| {
-            rows.push(Row::default());
+            rows.push(Columns::default());
             rows.len() - 1
         });
         rows[at].take(piece.alloc);
@@ -154,33 +168,30 @@ fn pack(group: &[Piece<'_>]) -> Vec<u32> {
     group.iter().map(place).collect()
 }
 
-/// Who runs in which slot of a round: the row that it is for, and in its holes others, those with the least time first.
-fn rounds(group: &[Piece<'_>], rows: &[u32]) -> BTreeMap<JobId, Turn> {
-    let running = || group.iter().zip(rows).filter(|(piece, _)| piece.runs);
-    let live: BTreeSet<u32> = running().map(|(_, row)| *row).collect();
-    let of = live.len().clamp(1, ROWS_MAX as usize) as u32;
-    let mut turns: BTreeMap<JobId, Turn> =
-        group.iter().map(|piece| (piece.job, Turn { slot: piece.slot, mask: 0, of })).collect();
-    let mut slots: Vec<Row> = Vec::new();
-    for (bit, row) in live.into_iter().enumerate() {
-        let mut taken = Row::default();
-        for (piece, _) in running().filter(|(_, of)| **of == row) {
-            taken.take(piece.alloc);
-            turns.entry(piece.job).and_modify(|turn| turn.mask |= 1 << bit);
-        }
-        slots.push(taken);
+/// Who runs in which slot of a round, and how many slots it has: its own row's, and in holes of others those with the least
+/// time first.
+fn rounds(open: &[Piece<'_>]) -> BTreeMap<JobId, (u64, u32)> {
+    // Slots are bits. More rows than that come about only if a configuration makes two matrices one.
+    let rows: Vec<usize> = pack(open).into_iter().map(|row| row.min(ROWS_MAX - 1) as usize).collect();
+    let of = rows.iter().max().map_or(1, |last| last + 1);
+    let mut masks: BTreeMap<JobId, u64> = BTreeMap::new();
+    let mut slots: Vec<Columns> = (0..of).map(|_| Columns::default()).collect();
+    for (piece, row) in open.iter().zip(rows) {
+        slots[row].take(piece.alloc);
+        masks.insert(piece.job, 1 << row);
     }
+    let mut others: Vec<&Piece<'_>> = open.iter().collect();
     for (bit, taken) in slots.iter_mut().enumerate() {
-        let mut others: Vec<&Piece<'_>> = running().map(|(piece, _)| piece).collect();
-        others.sort_by_key(|piece| (turns.get(&piece.job).map_or(0, |turn| turn.active()), piece.job));
-        for piece in others {
+        let time = |job: &JobId| masks.get(job).map_or(0, |mask| mask.count_ones());
+        others.sort_by_key(|piece| (time(&piece.job), piece.job));
+        for piece in &others {
             if taken.has_room(piece.alloc) {
                 taken.take(piece.alloc);
-                turns.entry(piece.job).and_modify(|turn| turn.mask |= 1 << bit);
+                masks.entry(piece.job).and_modify(|mask| *mask |= 1 << bit);
             }
         }
     }
-    turns
+    masks.into_iter().map(|(job, mask)| (job, (mask, of as u32))).collect()
 }
 
 #[cfg(test)]

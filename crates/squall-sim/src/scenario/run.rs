@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use squall_model::config::PartitionConfig;
 use squall_model::event::NodeAdmin;
-use squall_model::gang::{Coscheduling, OverSubscribe, TimeSlice};
+use squall_model::gang::{Coscheduling, OverSubscribe, Preempt, TimeSlice};
 use squall_model::job::{EndState, Outcome};
 use squall_model::policy::{PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::{Span, Time};
@@ -165,6 +165,16 @@ impl Teller {
             "preempt_cancel" => {
                 config.preempt_type = PreemptType::Qos;
                 config.preempt_mode.way = if value == 0 { PreemptMode::Requeue } else { PreemptMode::Cancel };
+            }
+            "tiers" => {
+                let tier = |name: &str, priority_tier| PartitionConfig {
+                    name: name.into(),
+                    priority_tier,
+                    ..PartitionConfig::default()
+                };
+                config.partitions = vec![PartitionConfig { default: true, ..tier("low", 1) }, tier("high", 2)];
+                config.preempt_type = PreemptType::Partition;
+                config.preempt_mode = Preempt { way: PreemptMode::Suspend, gang: value != 0 };
             }
             "kill_invalid_depend" => config.kill_invalid_depend = value != 0,
             _ => return Err(format!("`{key}` can't be configured in a story")),

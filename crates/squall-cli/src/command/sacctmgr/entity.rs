@@ -293,6 +293,7 @@ pub(super) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
         Some(PreemptMode::Off) => "off",
         Some(PreemptMode::Cancel) => "cancel",
         Some(PreemptMode::Requeue) => "requeue",
+        Some(PreemptMode::Suspend) => "suspend",
     }
 }
 

@@ -211,6 +211,13 @@ impl Setting {
                 "off" => Some(PreemptMode::Off),
                 "cancel" => Some(PreemptMode::Cancel),
                 "requeue" => Some(PreemptMode::Requeue),
+                "suspend" => {
+                    return Err(
+                        " Bad Preempt Mode given: suspend: only partitions of a higher PriorityTier suspend jobs \
+                                (PreemptType = \"preempt/partition_prio\"); use requeue or cancel"
+                            .to_owned(),
+                    );
+                }
                 _ => return Err(format!(" Bad Preempt Mode given: {}", self.value)),
             };
         } else if self.is("gracetime", 3) {

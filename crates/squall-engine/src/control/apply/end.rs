@@ -15,7 +15,7 @@ impl State {
         if !self.touch(id) {
             return;
         }
-        if self.jobs.get(&id).is_some_and(|job| matches!(&job.phase, Phase::Running(run) if run.suspended.is_none())) {
+        if self.works(id) {
             self.charge_job(time, id, false);
         }
         self.graces.remove(&id);

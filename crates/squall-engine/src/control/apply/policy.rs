@@ -74,9 +74,10 @@ impl State {
             return;
         }
         let jobs = std::mem::take(&mut self.jobs);
-        for job in jobs.values() {
+        for (id, job) in &jobs {
             if let Phase::Running(run) = &job.phase
                 && run.suspended.is_none()
+                && self.gang.get(id).is_none_or(|place| place.turn.mask != 0)
             {
                 self.charge(time, &job.owner, &job.spec, run, true);
             }

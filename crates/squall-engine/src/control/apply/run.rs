@@ -48,6 +48,7 @@ impl State {
         self.index.active += 1;
         self.index.take_licenses(&job.spec);
         let shares = self.partition(partition).is_some_and(|p| p.config.oversubscribe.rows(true) > 1);
+        let shares = shares || self.is_ranked();
         self.hold_resources(id, alloc, shares);
         self.count_job(id, Sign::Plus);
         self.charge_job(time, id, true);
@@ -122,6 +123,7 @@ impl State {
     }
 
     pub(super) fn job_suspended(&mut self, time: Time, id: JobId, suspended: bool) {
+        let worked = self.works(id);
         let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else { return };
         if suspended == run.suspended.is_some() {
             return;
@@ -134,15 +136,25 @@ impl State {
         if let Some(place) = self.gang.get_mut(&id) {
             place.since = time;
         }
-        self.charge_job(time, id, !suspended);
+        self.charge_from(time, id, worked);
     }
 
     /// A job's place in the matrix changed.
     pub(super) fn shifted(&mut self, time: Time, shift: &Shift) {
+        let worked = self.works(shift.job);
         let job = self.jobs.get_mut(&shift.job);
         let Some(Phase::Running(run) | Phase::Completing(run, _)) = job.map(|job| &mut job.phase) else { return };
         run.suspended_total.0 += shift.idle.0;
         self.gang.insert(shift.job, InTurn { turn: shift.turn, since: time });
+        self.charge_from(time, shift.job, worked);
+    }
+
+    /// Something has happened to a job that worked before, or not.
+    fn charge_from(&mut self, time: Time, id: JobId, worked: bool) {
+        let works = self.works(id);
+        if works != worked {
+            self.charge_job(time, id, works);
+        }
     }
 
     /// A step that has not ended, of a job that holds resources in that attempt (or in any).

@@ -84,14 +84,19 @@ pub(super) fn pack(c: &mut Controller, now: Time, out: &mut Out) {
     if !std::mem::take(&mut c.gang.changed) {
         return;
     }
+    let ranked = c.state.is_ranked();
     let places = c.state.gang.iter().filter_map(|(&id, place)| {
         let job = c.state.jobs.get(&id)?;
         let run = job.run()?;
-        Some((id, place.turn.slot, held(run), job.is_running() && run.suspended.is_none()))
+        let rank = if ranked { c.state.rank(&run.partition) } else { 0 };
+        Some((id, (place.turn.slot, rank), held(run), job.is_running() && run.suspended.is_none()))
     });
-    let places: Vec<(JobId, u32, Alloc, bool)> = places.collect();
-    let pieces: Vec<Piece<'_>> =
-        places.iter().map(|(job, slot, alloc, runs)| Piece { job: *job, slot: *slot, alloc, runs: *runs }).collect();
+    let places: Vec<(JobId, (u32, u32), Alloc, bool)> = places.collect();
+    let pieces = places.iter().map(|(job, (slot, rank), alloc, runs)| {
+        let (job, slot, rank, runs) = (*job, *slot, *rank, *runs);
+        Piece { job, slot, rank, alloc, runs }
+    });
+    let pieces: Vec<Piece<'_>> = pieces.collect();
     c.gang.nodes = pieces.iter().fold(NodeSet::new(), |mut all, piece| {
         all.union_with(&piece.alloc.nodes());
         all
@@ -167,6 +172,8 @@ fn tell_turns(c: &mut Controller) {
         to.union_with(&run.left);
         turns.push((JobAttempt { job: id, attempt: job.attempt }, place.turn));
     }
+    // Who stops does so before others run there.
+    turns.sort_by_key(|(_, turn)| turn.active());
     if !turns.is_empty() {
         c.gang.news.union_with(&to);
         c.links.put(&to, Down::Turns(turns));
@@ -180,7 +187,8 @@ pub(crate) fn registered(c: &mut Controller, now: Time, id: NodeId) {
         let found = c.state.jobs.get(job).filter(|job| job.is_running())?;
         Some((JobAttempt { job: *job, attempt: found.attempt }, c.state.gang.get(job)?.turn))
     });
-    let turns: Vec<(JobAttempt, Turn)> = turns.collect();
+    let mut turns: Vec<(JobAttempt, Turn)> = turns.collect();
+    turns.sort_by_key(|(_, turn)| turn.active());
     if !turns.is_empty() {
         c.links.push(id, Down::Strobe(strobe(c, now)));
         c.links.push(id, Down::Turns(turns));

@@ -232,7 +232,7 @@ pub(crate) fn signal_all(c: &mut Controller, id: JobId, target: SignalTarget, si
 pub(crate) fn arm_limit(c: &mut Controller, now: Time, id: JobId) {
     let job = c.state.jobs.get(&id);
     let running = job.and_then(|job| match &job.phase {
-        Phase::Running(run) if run.suspended.is_none() => Some((job, run)),
+        Phase::Running(run) if c.state.works(id) => Some((job, run)),
         _ => None,
     });
     let Some((job, run)) = running else {

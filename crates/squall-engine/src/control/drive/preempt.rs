@@ -19,7 +19,7 @@ use crate::control::{Controller, Out};
 /// SIGTERM on Linux.
 const TERM: i32 = 15;
 
-/// How a running job makes room.
+/// How a running job makes room. Who is only stopped loses nothing: it has neither notice nor a time to itself.
 struct Terms {
     mode: PreemptMode,
     grace_s: u64,
@@ -36,7 +36,7 @@ fn terms(state: &State, job: &Job, run: &Run) -> Terms {
             exempt_s: qos.exempt_s.unwrap_or(exempt_s),
         },
         (PreemptType::Partition, _, Some(partition)) => Terms {
-            mode: partition.config.preempt_mode.unwrap_or(config.preempt_mode.way),
+            mode: config.preempt_mode_of(&partition.config),
             grace_s: partition.config.grace_time_s.0,
             exempt_s,
         },
@@ -85,14 +85,24 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
         let gres = state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
         // The younger goes first: less is lost.
         let age = u64::MAX - run.start.0;
+        let victim =
+            Victim { id, alloc: &run.alloc, gres, left: &run.left, cost: (0, age), leaves: goes, stays: false };
         if goes {
-            return Some(Victim { id, alloc: &run.alloc, gres, left: &run.left, cost: (0, age), leaves: true });
+            return Some(victim);
         }
         let worth = yields(state, &asks, tier, job, run)?;
         let terms = terms(state, job, run);
+        let stays = terms.mode == PreemptMode::Suspend;
         let exempt = now < run.start + Span::from_secs(terms.exempt_s);
-        let willing = terms.mode != PreemptMode::Off && !exempt;
-        willing.then_some(Victim { id, alloc: &run.alloc, gres, left: &run.left, cost: (worth, age), leaves: false })
+        let willing = match terms.mode {
+            PreemptMode::Off => false,
+            PreemptMode::Cancel | PreemptMode::Requeue => !exempt,
+            // Who came before jobs were suspended here is not in the matrix.
+            PreemptMode::Suspend => state.gang.contains_key(&id),
+        };
+        // Who is stopped already may stay so.
+        let worth = if stays && !state.works(id) { 0 } else { worth };
+        willing.then_some(Victim { cost: (worth, age), stays, ..victim })
     };
     ids.into_iter().filter_map(victim).collect()
 }
@@ -104,8 +114,8 @@ pub(super) fn exempt_until(state: &State, id: JobId) -> Option<Time> {
     }
     let job = state.jobs.get(&id)?;
     let run = job.run()?;
-    let exempt_s = terms(state, job, run).exempt_s;
-    (exempt_s > 0).then(|| run.start + Span::from_secs(exempt_s))
+    let Terms { exempt_s, mode, .. } = terms(state, job, run);
+    (exempt_s > 0 && mode != PreemptMode::Suspend).then(|| run.start + Span::from_secs(exempt_s))
 }
 
 /// A running job has to make room: at once, or after notice.

@@ -1,14 +1,16 @@
 //! What the scheduling policy sees of state and queue.
 
+use std::collections::BTreeSet;
+
 use squall_model::gang::Coscheduling;
 use squall_model::gres::NodeGres;
-use squall_model::id::NodeId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::policy::Limit;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Victim, View,
+    Bars, Candidate, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row, Victim, View,
 };
 
 use super::lanes::Ordered;
@@ -17,6 +19,8 @@ use super::queue::{Queue, pending};
 use super::reserve;
 use crate::control::limits;
 use crate::control::state::State;
+use crate::control::state::job::Run;
+use crate::control::state::node::Partition;
 
 /// State and queue, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,18 @@ pub(crate) struct Sight<'a> {
     pub(crate) queue: &'a Queue,
     /// The present.
     pub(crate) now: Time,
+}
+
+impl Sight<'_> {
+    /// Where a job that holds resources lies in the matrix: in all rows if it shares with nobody of its rank.
+    fn row_of(&self, id: JobId, run: &Run, ranked: bool) -> Row {
+        let rank = if ranked { self.state.rank(&run.partition) } else { 0 };
+        let asked = self.state.jobs.get(&id).is_some_and(|job| job.spec.need.oversubscribe);
+        let rows = |partition: &Partition| partition.config.oversubscribe.rows(asked);
+        let alone = ranked && self.state.partition(&run.partition).is_none_or(|partition| rows(partition) == 1);
+        let place = self.state.gang.get(&id).filter(|_| !alone);
+        Row { rank, slot: place.map(|place| place.turn.slot) }
+    }
 }
 
 impl Queues for Sight<'_> {
@@ -68,7 +84,9 @@ impl View for Sight<'_> {
         }
     }
     fn ends(&self) -> impl Iterator<Item = End<'_>> {
-        self.queue.ends.iter().filter_map(|&(time, id)| {
+        // Cores of who is stopped are free when both have ended, who is stopped and who runs there now.
+        let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
+        held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
             let gres = self.state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
             Some(End { time, alloc: &run.alloc, gres, left: &run.left })
@@ -124,7 +142,8 @@ impl View for Sight<'_> {
         limits::room(self.state, gate, self.now)
     }
     fn shares(&self) -> bool {
-        self.state.partitions.iter().any(|partition| partition.config.oversubscribe.rows(true) > 1)
+        let rows = |partition: &Partition| partition.config.oversubscribe.rows(true);
+        self.state.partitions.iter().any(|partition| rows(partition) > 1) || self.state.is_ranked()
     }
     fn rows(&self, partition: usize, need: &Request) -> u32 {
         match self.state.config.coscheduling() {
@@ -135,16 +154,24 @@ impl View for Sight<'_> {
     fn reachable(&self) -> &NodeSet {
         &self.queue.reachable
     }
-    fn row(&self, id: NodeId, slot: u32) -> CoreSet {
+    fn row(&self, id: NodeId, row: Row, without: &BTreeSet<JobId>) -> CoreSet {
+        let ranked = self.state.is_ranked();
         let mut cores = CoreSet::new();
-        for job in &self.state.nodes[id.index()].jobs {
-            if self.state.gang.get(job).is_none_or(|place| place.turn.slot == slot) {
-                let held = self.state.jobs.get(job).and_then(|job| job.run()?.alloc.on(id));
-                if let Some(group) = held {
-                    cores.union_with(&group.cores);
-                }
+        for job in self.state.nodes[id.index()].jobs.iter().filter(|job| !without.contains(job)) {
+            let Some((job, run)) = self.state.jobs.get(job).and_then(|found| Some((*job, found.run()?))) else {
+                continue;
+            };
+            let own = self.row_of(job, run, ranked);
+            if let Some(group) = run.alloc.on(id).filter(|_| own.meets(row)) {
+                cores.union_with(&group.cores);
             }
         }
         cores
+    }
+    fn rank(&self, partition: usize) -> u32 {
+        if self.state.is_ranked() { self.state.partitions[partition].config.priority_tier } else { 0 }
+    }
+    fn yields(&self, partition: usize) -> bool {
+        self.state.config.suspends(&self.state.partitions[partition].config)
     }
 }

@@ -109,8 +109,8 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
 }
 
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
-    let fits = |job: &Job| (filter.ended || !job.is_ended()) && may(&job.owner) && filter.takes_job(state, job);
-    selected.jobs.extend(state.jobs.iter().filter(|(_, job)| fits(job)).map(|(&id, _)| id));
+    let fits = |id, job: &Job| (filter.ended || !job.is_ended()) && may(&job.owner) && filter.takes_job(state, id, job);
+    selected.jobs.extend(state.jobs.iter().filter(|(id, job)| fits(**id, job)).map(|(&id, _)| id));
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
         if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
@@ -173,7 +173,7 @@ impl Meant {
     }
 
     fn into_selected(self, state: &State, filter: &Filter<'_>, selected: &mut Selected) {
-        let fits = |id: &JobId| state.jobs.get(id).is_some_and(|job| filter.takes_job(state, job));
+        let fits = |id: &JobId| state.jobs.get(id).is_some_and(|job| filter.takes_job(state, *id, job));
         match self {
             Self::Nothing => {}
             Self::Job(id) => selected.jobs.extend([id].iter().filter(|id| fits(id))),
@@ -250,11 +250,12 @@ impl<'a> Filter<'a> {
         w.users.is_empty() && w.states.is_empty() && self.nodes.is_none() && texts.iter().all(|list| list.is_empty())
     }
 
-    fn takes_job(&self, state: &State, job: &Job) -> bool {
+    fn takes_job(&self, state: &State, id: JobId, job: &Job) -> bool {
         let partition = job.last_run().map(|run| run.partition.as_str());
         let requeued = job.is_pending() && job.last.is_some();
+        let covered = state.is_covered(id);
         self.takes_spec(state, &job.owner, &job.spec, partition)
-            && self.takes_state(job.state(), requeued)
+            && self.takes_state(if covered { JobState::Suspended } else { job.state() }, requeued)
             && self
                 .nodes
                 .as_ref()

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::Config as Proptest;
 use squall_model::config::{Config, PartitionConfig};
-use squall_model::gang::{Coscheduling, OverSubscribe, Turn};
+use squall_model::gang::{Coscheduling, OverSubscribe, Preempt, Turn};
 use squall_model::id::{ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, JobKind, JobSpec, Need};
+use squall_model::policy::PreemptType;
 use squall_model::report::Report;
 use squall_model::set::{CoreSet, IndexSet};
 use squall_model::step::StepSpec;
@@ -21,6 +22,18 @@ use crate::control::{CallerId, Input};
 
 const NODES: u32 = 3;
 const BOB: u32 = ADA + 1;
+
+/// How jobs share cores: not, in turns, or in turns and stopped for those of higher tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Apart,
+    Turns,
+    Stop,
+}
+
+fn kinds() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Apart), Just(Kind::Turns), Just(Kind::Stop)]
+}
 
 /// One thing that happens. Numbers are reduced to what there is.
 #[derive(Clone, Debug)]
@@ -105,12 +118,19 @@ fn attempt_of(key: StepKey) -> JobAttempt {
 }
 
 impl World {
-    fn new(shares: bool) -> Self {
+    fn new(kind: Kind) -> Self {
         let names = (1..=NODES).map(|n| (format!("n{n}"), Node { connected: true, ..Node::default() }));
         let mut config = Config::default();
-        if shares {
+        if kind != Kind::Apart {
             config.coscheduling = Some(Coscheduling::Gang);
             config.partitions = vec![PartitionConfig { oversubscribe: OverSubscribe::Force(3), ..Default::default() }];
+        }
+        if kind == Kind::Stop {
+            config.preempt_type = PreemptType::Partition;
+            config.preempt_mode = Preempt::try_from("SUSPEND,GANG".to_owned()).unwrap();
+            let high =
+                |name: &str, priority_tier| PartitionConfig { name: name.into(), priority_tier, ..Default::default() };
+            config.partitions.extend([high("high", 2), high("higher", 3)]);
         }
         let mut d = Driver::empty(config);
         (1..=NODES).for_each(|n| d.add_node(&format!("n{n}"), 4));
@@ -161,7 +181,9 @@ impl World {
             Op::Submit { user, tasks, nodes } => {
                 let need = Need { ntasks: Some(1 + u32::from(tasks % 5)), ..Need::default() };
                 let need = Need { nodes_min: (nodes % 2 == 0).then_some(1 + u32::from(nodes % 3)), ..need };
-                let spec = Box::new(JobSpec { need, ..batch() });
+                let names = self.d.config.partitions.iter().map(|partition| &partition.name);
+                let partition = names.cycle().nth(usize::from(tasks / 5 % 3)).cloned();
+                let spec = Box::new(JobSpec { need, partition, ..batch() });
                 let (script, env, key) = (b"#!/bin/sh\n".to_vec().into(), Vec::new().into(), self.d.key());
                 self.ask(who(user), Request::Submit { spec, script, env, key }, false);
             }
@@ -377,16 +399,18 @@ impl World {
     }
 
     fn check(&self) {
+        self.check_covers();
         let state = self.d.c.state();
         let mut held: BTreeMap<NodeId, CoreSet> = BTreeMap::new();
-        let mut rows: BTreeMap<(NodeId, u32), CoreSet> = BTreeMap::new();
+        let mut rows: BTreeMap<(NodeId, u32, u32), CoreSet> = BTreeMap::new();
         for (id, job) in &state.jobs {
             let Some(run) = job.run() else { continue };
             for node in run.left.iter() {
                 let cores = &run.alloc.on(node).unwrap().cores;
                 let row = state.gang.get(id).map_or(0, |place| place.turn.slot);
                 assert!(row < 3, "job {id} is in row {row}");
-                let all = rows.entry((node, row)).or_default();
+                let rank = if state.is_ranked() { state.rank(&run.partition) } else { 0 };
+                let all = rows.entry((node, rank, row)).or_default();
                 assert!(all.is_disjoint(cores), "cores of node {node} held twice, by job {id} too");
                 all.union_with(cores);
                 held.entry(node).or_default().union_with(cores);
@@ -415,6 +439,23 @@ impl World {
         assert_eq!(state.index.pending, pending);
         for array in state.arrays.values() {
             assert!(array.limit.is_none_or(|limit| array.tally.active <= limit), "array limit");
+        }
+    }
+
+    /// A job is stopped just as long as one of a higher tier, that is not stopped, runs on one of its cores.
+    fn check_covers(&self) {
+        let state = self.d.c.state();
+        for (id, job) in state.jobs.iter().filter(|(id, job)| job.is_running() && state.gang.contains_key(id)) {
+            let run = job.run().unwrap();
+            let above = |other: &JobId| {
+                let Some(theirs) = state.jobs.get(other).and_then(|job| job.run()) else { return false };
+                let both = run.left.intersection(&theirs.left);
+                let mut meet = both.iter().map(|node| (run.alloc.on(node).unwrap(), theirs.alloc.on(node).unwrap()));
+                let higher = state.is_ranked() && state.rank(&theirs.partition) > state.rank(&run.partition);
+                higher && state.works(*other) && meet.any(|(own, other)| !own.cores.is_disjoint(&other.cores))
+            };
+            let covered = state.jobs.keys().any(above);
+            assert_eq!(state.is_covered(*id), covered && run.suspended.is_none(), "job {id}");
         }
     }
 
@@ -453,8 +494,8 @@ impl World {
 proptest! {
     #![proptest_config(Proptest { cases: 100, max_shrink_iters: 2000, ..Proptest::default() })]
     #[test]
-    fn whatever_happens(shares in any::<bool>(), ops in proptest::collection::vec(ops(), 1..80)) {
-        let mut world = World::new(shares);
+    fn whatever_happens(kind in kinds(), ops in proptest::collection::vec(ops(), 1..80)) {
+        let mut world = World::new(kind);
         for op in ops {
             world.happen(&op);
         }
@@ -464,7 +505,7 @@ proptest! {
 
 #[test]
 fn keys_are_not_mixed_up_between_jobs() {
-    let mut world = World::new(false);
+    let mut world = World::new(Kind::Apart);
     for _ in 0..2 {
         let spec = Box::new(JobSpec { kind: JobKind::Allocation, ..batch() });
         let (env, key) = (Vec::new().into(), world.d.key());

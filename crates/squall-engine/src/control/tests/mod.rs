@@ -3,6 +3,7 @@
 mod allocations;
 mod arrays;
 mod backfill;
+mod cover;
 mod dependencies;
 mod driver;
 mod fuzz;
