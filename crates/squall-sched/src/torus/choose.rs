@@ -12,13 +12,16 @@ use super::sums::Sums;
 /// How much larger than asked for a prism may be, percent, in the order in which it is tried.
 const SLACKS: [u32; 3] = [5, 10, 25];
 /// As many candidates are looked at closely.
-const CLOSELY: usize = 6;
+const CLOSELY: usize = 24;
+/// Larger jobs whose places count: those that are so many times as large. Where few of their places are left each weighs
+/// more, so that a whole region is kept for the largest for as long as there is room elsewhere.
+const LARGER: [u32; 4] = [2, 4, 8, 16];
 /// Ends further apart than that are as good as unrelated, seconds.
 const AFFINE_S: f64 = 3600.0;
 /// What counts how much in a candidate's cost.
 const WASTE: f64 = 2.0;
 const SURFACE: f64 = 1.0;
-const DAMAGE: f64 = 0.6;
+const DAMAGE: f64 = 2.0;
 const APART: f64 = 0.35;
 
 /// What is asked for.
@@ -180,11 +183,14 @@ impl Chooser {
                 keep(&mut best, Placed { prism, usable, step, cost });
             }
         }
-        let more = best.first().and_then(|placed| self.larger_shape(board, placed.prism.volume() as u32));
         for placed in &mut best {
             placed.cost += APART * apart(board, &placed.prism, ask.end);
-            if let Some((size, count)) = more {
-                let anchors = self.larger.anchors(frame, board.open(), &size);
+        }
+        let volume = best.first().map_or(0, |placed| placed.prism.volume() as u32);
+        for times in LARGER {
+            let Some((size, count)) = self.larger_shape(board, volume.saturating_mul(times)) else { break };
+            let anchors = self.larger.anchors(frame, board.open(), &size);
+            for placed in &mut best {
                 placed.cost += DAMAGE * f64::from(spoilt(frame, anchors, &placed.prism, &size)) / f64::from(count);
             }
         }
@@ -213,9 +219,9 @@ impl Chooser {
         if area == 0 { 0.0 } else { f64::from(area - busy) / f64::from(area) }
     }
 
-    /// The widest shape of about twice the volume that has places now, and how many.
+    /// The widest shape of about that volume that has places now, and how many.
     fn larger_shape(&mut self, board: &Board, volume: u32) -> Option<(Coords, u32)> {
-        let least = self.shapes.next(volume.saturating_mul(2))?;
+        let least = self.shapes.next(volume)?;
         let shapes = self.shapes.between(least, least + least / 20);
         let widest = shapes.iter().max_by_key(|shape| shape.bisection)?;
         let anchors = self.larger.anchors(board.frame(), board.open(), &widest.size);
