@@ -38,7 +38,7 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::NotRunning => "Job is not running",
         Refusal::WrongState(_) => "Job can not be altered now, try again later",
         Refusal::NotRequeueable => "Requested operation is presently disabled",
-        Refusal::ArrayTooLarge { .. } => "Invalid job array specification",
+        Refusal::ArrayTooLarge { .. } | Refusal::HetArray => "Invalid job array specification",
         Refusal::TooLarge(..) => "Pathname of a file, directory or other parameter too long",
         Refusal::QueueFull(_) | Refusal::Limit(..) => {
             "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -101,6 +101,7 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         }),
         Refusal::WrongState(what) | Refusal::NotSupported(what) => Some(what.clone()).filter(|w| !w.is_empty()),
         Refusal::ArrayTooLarge { highest } => Some(format!("the highest array index allowed here is {highest}")),
+        Refusal::HetArray => Some("an array can't be a component of a heterogeneous job".to_owned()),
         Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
         Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
         Refusal::DiskFull => {

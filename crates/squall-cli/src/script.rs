@@ -27,6 +27,8 @@ pub(crate) struct Directive {
     pub(crate) line: u32,
     /// Its words, quotes taken off.
     pub(crate) words: Vec<String>,
+    /// Which component of a heterogeneous job it is about, from 0: `#SBATCH hetjob` begins the next.
+    pub(crate) component: usize,
 }
 
 impl Script {
@@ -83,7 +85,7 @@ impl Script {
 
     /// Its `#SBATCH` lines up to the first command.
     pub(crate) fn directives(&self) -> Result<Vec<Directive>, Stop> {
-        let mut found = Vec::new();
+        let (mut found, mut component) = (Vec::new(), 0);
         for (at, line) in self.body.split(|b| *b == b'\n').enumerate() {
             let line = String::from_utf8_lossy(line);
             let number = at as u32 + 1;
@@ -92,10 +94,10 @@ impl Script {
                 let words = words(rest).map_err(problem)?;
                 if words.first().is_some_and(|w| w.eq_ignore_ascii_case("hetjob") || w.eq_ignore_ascii_case("packjob"))
                 {
-                    return Err(problem("heterogeneous jobs: not supported yet".into()));
-                }
-                if !words.is_empty() {
-                    found.push(Directive { line: number, words });
+                    component += 1;
+                    found.push(Directive { line: number, words: words[1..].to_vec(), component });
+                } else if !words.is_empty() {
+                    found.push(Directive { line: number, words, component });
                 }
             } else if !matches!(line.trim_start().chars().next(), None | Some('#')) {
                 break;
@@ -236,10 +238,14 @@ mod tests {
             complaint("#!/bin/sh\n#SBATCH --comment \"x\n"),
             "sbatch: error: job.sh: line 2: Unmatched `\"` in [--comment \"x]\n"
         );
-        assert_eq!(
-            complaint("#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\n"),
-            "sbatch: error: job.sh: line 3: heterogeneous jobs: not supported yet\n"
-        );
+    }
+
+    #[test]
+    fn components_of_heterogeneous_jobs() {
+        let text = "#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n2\n#SBATCH packjob\n";
+        let found = script(text).directives().expect("they are well written");
+        let found: Vec<_> = found.iter().map(|d| (d.component, d.words.join(" "))).collect();
+        assert_eq!(found, [(0, "-n1".into()), (1, String::new()), (1, "-n2".into()), (2, String::new())]);
     }
 
     #[test]

@@ -93,13 +93,25 @@ const OUTPUTS: [&str; 41] = [
 ];
 
 /// Stems of further such variables.
-const OUTPUT_STEMS: [&str; 5] = ["SLURM_JOB_", "SLURM_STEP_", "SLURM_ARRAY_", "SLURM_TOPOLOGY_", "SLURM_PACK_"];
+const OUTPUT_STEMS: [&str; 6] =
+    ["SLURM_JOB_", "SLURM_STEP_", "SLURM_ARRAY_", "SLURM_TOPOLOGY_", "SLURM_PACK_", "SLURM_HET_"];
+
+/// How many components a heterogeneous job has.
+const HET_SIZE: &str = "SLURM_HET_SIZE";
+/// What stands between a variable and the component whose it is.
+const HET_GROUP: &str = "_HET_GROUP_";
 
 /// Whether Squall may have set this variable in a job: an inner `sbatch` must not carry it into its own job.
 pub fn is_output(name: &str) -> bool {
     OUTPUTS.contains(&name)
         || OTHERS.iter().any(|(_, variable)| *variable == name)
         || OUTPUT_STEMS.iter().any(|stem| name.starts_with(stem))
+        || name.contains(HET_GROUP)
+}
+
+/// Whether a variable says something of the components of a heterogeneous job.
+pub fn is_of_components(name: &str) -> bool {
+    name == HET_SIZE || name.contains(HET_GROUP)
 }
 
 /// What a process gets where its environment has no such variable.
@@ -123,7 +135,20 @@ pub fn job_env(facts: &JobFacts) -> Env {
         env.set("SLURM_ARRAY_TASK_STEP", array_step(array));
     }
     options(&mut env, facts);
+    components(&mut env, facts);
     env.0
+}
+
+/// What is known of each component of a heterogeneous job: the same variables, with the component's number.
+fn components(env: &mut Builder, facts: &JobFacts) {
+    let number = |component: &JobFacts| component.key.job.0.saturating_sub(facts.key.job.0);
+    let Some(last) = facts.components.last() else { return };
+    env.set(HET_SIZE, number(last) + 1);
+    for component in &facts.components {
+        for (name, value) in job_env(component) {
+            env.0.push((format!("{name}{HET_GROUP}{}", number(component)), value));
+        }
+    }
 }
 
 /// Seconds that stand for an unlimited job's run time in SLURM_JOB_END_TIME (Slurm's are a year, too).

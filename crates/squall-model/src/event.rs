@@ -256,6 +256,13 @@ pub enum Event {
         /// Jobs whose place or share of the time changed.
         shifts: Vec<Shift>,
     },
+    /// Jobs that have just been submitted, with ids that follow each other, are the components of one.
+    HetFormed {
+        /// The first of them.
+        leader: JobId,
+        /// How many they are.
+        size: u32,
+    },
 }
 
 /// How a job goes back into the queue.

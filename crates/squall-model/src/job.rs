@@ -67,6 +67,39 @@ pub enum JobKind {
     Allocation,
     /// `srun` outside of an allocation: resources for one step.
     Run,
+    /// A component of a heterogeneous job that is not its first: resources for what the first one starts.
+    Component,
+}
+
+impl JobKind {
+    /// Whether it lives as long as the program that asked for it.
+    pub fn is_owned(self) -> bool {
+        matches!(self, Self::Allocation | Self::Run)
+    }
+    /// Whether it waits again, if it may, when it was ended.
+    pub fn goes_back(self) -> bool {
+        matches!(self, Self::Batch | Self::Component)
+    }
+}
+
+/// Of which heterogeneous job something is a component: its ids follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Het {
+    /// The first component, whose id is the whole job's.
+    pub leader: JobId,
+    /// How many components there are.
+    pub size: u32,
+}
+
+impl Het {
+    /// All components.
+    pub fn ids(self) -> impl Iterator<Item = JobId> + Clone {
+        (0..self.size).map(move |offset| JobId(self.leader.0 + offset))
+    }
+    /// Which of them a job is.
+    pub fn offset(self, id: JobId) -> u32 {
+        id.0 - self.leader.0
+    }
 }
 
 /// Everything that a submission asks for. Immutable once journaled; `scontrol update` makes a changed copy.

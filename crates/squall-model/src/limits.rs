@@ -24,6 +24,8 @@ pub const TASKS_PER_NODE_MAX: u32 = 4096;
 pub const RESERVATIONS_MAX: usize = 10_000;
 /// Most devices of one name on a node.
 pub const GRES_PER_NODE_MAX: usize = 1024;
+/// Most components of one heterogeneous job, as in Slurm.
+pub const HET_COMPONENTS_MAX: usize = 128;
 /// Most tasks of one step.
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest string option (names, paths, comments), bytes.

@@ -214,6 +214,8 @@ pub struct JobFacts {
     /// It takes turns with others (gang scheduling): it may be frozen at any moment, so that nobody else may have to
     /// wait for a process in it.
     pub ganged: bool,
+    /// Of a heterogeneous job's first component: what is known of each, itself included; else empty.
+    pub components: Vec<JobFacts>,
 }
 
 /// Where nodes of an allocation are in the network: SLURM_TOPOLOGY_ADDR and _PATTERN.

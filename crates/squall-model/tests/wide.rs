@@ -57,6 +57,7 @@ fn facts() -> JobFacts {
         restarts: 0,
         addresses: Addresses::default(),
         ganged: false,
+        components: Vec::new(),
         gres: Vec::new(),
     }
 }

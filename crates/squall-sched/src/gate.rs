@@ -71,7 +71,7 @@ impl Share {
 }
 
 /// What is left behind the gates that were looked at.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Rooms(BTreeMap<Gate, Vec<(Limit, u64)>>);
 
 impl Rooms {

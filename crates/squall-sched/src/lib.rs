@@ -30,8 +30,8 @@ pub use request::Request;
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Closed, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan, Queues,
-    Reserved, Row, Single, Skip, Start, View,
+    Bars, Candidate, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan,
+    Queues, Reserved, Row, Single, Skip, Start, View,
 };
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The room that a cluster is: nodes with cores and memory, partitions with limits.
 
+mod together;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -57,7 +59,7 @@ impl<V: View> Room for Nodes<'_, V> {
 
     fn could(&mut self, job: &Candidate<'_>, at: usize) -> bool {
         let request = job.need;
-        let rows = self.view.rows(at, request);
+        let rows = self.rows(job, at);
         if rows > 1 {
             let partition = self.view.partition(at);
             self.scratch.window = (self.now, self.now);
@@ -79,7 +81,7 @@ impl<V: View> Room for Nodes<'_, V> {
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
-        self.begin(job, at, None)
+        if job.others.is_empty() { self.start_one(job, at) } else { self.start_all(job, at) }
     }
 
     fn may_cover(&self, at: usize) -> bool {
@@ -89,29 +91,22 @@ impl<V: View> Room for Nodes<'_, V> {
     fn cover(&mut self, job: &Candidate<'_>, at: usize) -> Option<Given> {
         let mut victims = self.view.victims(job.item, at);
         victims.retain(|victim| victim.stays);
-        if victims.is_empty() {
+        if victims.is_empty() || job.alone {
             return None;
         }
         self.begin(job, at, Some(victims)).ok()
     }
 
     fn reserve(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
+        if !job.others.is_empty() {
+            return self.reserve_all(job, at);
+        }
         let partition = self.view.partition(at);
         let request = fitting(&partition, job).ok()?;
         let span = span(&partition, job);
         let found = self.earliest(job, (at, &partition), &request, span);
         if let Some((time, given)) = &found {
-            // What is free at that time; what happens later is no business of who starts before.
-            self.scratch.window = (*time, *time + Span(1));
-            for group in &given.alloc.groups {
-                let need = (group.cores.len() as u32, group.memory_mb);
-                for id in group.nodes.iter() {
-                    let free = free(self.view, self.scratch, id, Condition::Then);
-                    self.scratch.keep(id, (*time, *time + span), need, free);
-                }
-            }
-            self.scratch.keep_gres((*time, *time + span), &given.gres);
-            self.close(&request, given, (*time, *time + span));
+            self.keep(&request, given, (*time, span));
         }
         self.scratch.forget_gains();
         found
@@ -119,7 +114,8 @@ impl<V: View> Room for Nodes<'_, V> {
 
     fn make_room(&mut self, job: &Candidate<'_>, at: usize) -> Option<Cleared<Given>> {
         let victims = self.view.victims(job.item, at);
-        if victims.is_empty() {
+        // Nobody makes room for several at once.
+        if victims.is_empty() || job.alone {
             return None;
         }
         let stay: BTreeSet<JobId> = victims.iter().filter(|victim| victim.stays).map(|victim| victim.id).collect();
@@ -156,6 +152,16 @@ impl<V: View> Room for Nodes<'_, V> {
 }
 
 impl<V: View> Nodes<'_, V> {
+    /// Starts a job, or one component of it, where there is room.
+    fn start_one(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
+        self.begin(job, at, None)
+    }
+
+    /// How many jobs may hold a core that this one holds. Components of one job must all run at the same time, always.
+    fn rows(&self, job: &Candidate<'_>, at: usize) -> u32 {
+        if job.alone { 1 } else { self.view.rows(at, job.need) }
+    }
+
     /// Starts a job: where there is room, or where there is some when others are stopped.
     fn begin(&mut self, job: &Candidate<'_>, at: usize, over: Option<Vec<Victim<'_>>>) -> Result<Given, Blocked> {
         let partition = self.view.partition(at);
@@ -170,7 +176,7 @@ impl<V: View> Nodes<'_, V> {
         }
         let end = self.now + span(&partition, job);
         self.scratch.window = (self.now, end);
-        let rows = self.view.rows(at, job.need);
+        let rows = self.rows(job, at);
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = request.clone().into_owned();
             request.excluded.union_with(avoid);
@@ -195,7 +201,7 @@ impl<V: View> Nodes<'_, V> {
         if self.view.shares() {
             self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
         }
-        if covers || self.view.yields(at) {
+        if covers || (self.view.yields(at) && !job.alone) {
             given.slot.get_or_insert(0);
         }
         if self.view.topology().is_some() && request.wish.is_sensitive(given.alloc.nodes().len() as u32) {
@@ -280,6 +286,21 @@ impl<V: View> Nodes<'_, V> {
                 ends.pass(|gain| walk.gain(view, scratch, (request, partition), gain));
             }
         }
+    }
+
+    /// Keeps what a job is to have from a time on.
+    fn keep(&mut self, request: &Request, given: &Given, (time, span): (Time, Span)) {
+        // What is free at that time; what happens later is no business of who starts before.
+        self.scratch.window = (time, time + Span(1));
+        for group in &given.alloc.groups {
+            let need = (group.cores.len() as u32, group.memory_mb);
+            for id in group.nodes.iter() {
+                let free = free(self.view, self.scratch, id, Condition::Then);
+                self.scratch.keep(id, (time, time + span), need, free);
+            }
+        }
+        self.scratch.keep_gres((time, time + span), &given.gres);
+        self.close(request, given, (time, time + span));
     }
 
     /// A job that will have links of its own has them kept from then on, with what it will not use inside its prism.

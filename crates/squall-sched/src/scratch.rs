@@ -57,6 +57,21 @@ pub struct Scratch {
     pub(crate) roomiest: Option<u32>,
 }
 
+/// What starts and promises change in a [`Scratch`]: for a way back.
+#[derive(Debug)]
+pub(crate) struct Mark {
+    taken: BTreeMap<NodeId, (CoreSet, u64)>,
+    open: NodeSet,
+    placed: usize,
+    holds: Vec<Vec<Hold>>,
+    held: usize,
+    begun: usize,
+    gres: BTreeMap<NodeId, NodeGres>,
+    kept_gres: usize,
+    closed: usize,
+    licenses: BTreeMap<String, u32>,
+}
+
 /// What a node gets back when something ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gain {
@@ -111,6 +126,32 @@ impl Scratch {
         self.times = 0;
         self.roomiest = None;
         self.forget_gains();
+    }
+
+    /// How things stand.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            taken: self.taken.clone(),
+            open: self.open.clone(),
+            placed: self.placed.len(),
+            holds: self.holds.clone(),
+            held: self.held.len(),
+            begun: self.begun.len(),
+            gres: self.gres.clone(),
+            kept_gres: self.kept_gres.len(),
+            closed: self.closed.len(),
+            licenses: self.licenses.clone(),
+        }
+    }
+    /// As if nothing had been started or promised since.
+    pub(crate) fn back_to(&mut self, mark: Mark) {
+        (self.taken, self.open, self.gres, self.licenses) = (mark.taken, mark.open, mark.gres, mark.licenses);
+        self.placed.truncate(mark.placed);
+        self.holds = mark.holds;
+        self.held.truncate(mark.held);
+        self.begun.truncate(mark.begun);
+        self.kept_gres.truncate(mark.kept_gres);
+        self.closed.truncate(mark.closed);
     }
 
     /// Nodes around which others have links of their own at some time while the job that is looked at would run.

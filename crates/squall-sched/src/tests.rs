@@ -209,6 +209,8 @@ impl Queues for Cluster {
             copies: job.copies,
             group: job.group,
             avoid: None,
+            alone: false,
+            others: &[],
         }))
     }
 }

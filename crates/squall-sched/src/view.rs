@@ -244,6 +244,45 @@ pub struct Candidate<'a, N = Request> {
     pub group: Option<Group>,
     /// Nodes on which its launch failed: used only if nothing else will do.
     pub avoid: Option<&'a NodeSet>,
+    /// It is a component of a heterogeneous job, which shares its cores with nobody.
+    pub alone: bool,
+    /// What starts with it or not at all: the other components.
+    pub others: &'a [Component<N>],
+}
+
+/// A component of a heterogeneous job that is not its first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Component<N = Request> {
+    /// The job.
+    pub item: Item,
+    /// Partitions in which it may run.
+    pub partitions: Vec<usize>,
+    /// What it needs.
+    pub need: N,
+    /// Its time limit in seconds: None: the partition's default, Some(None): unlimited.
+    pub time_limit_s: Option<Option<u64>>,
+    /// What it wishes of the network.
+    pub wish: Wish,
+    /// Nodes on which its launch failed: used only if nothing else will do.
+    pub avoid: Option<NodeSet>,
+}
+
+impl<N> Component<N> {
+    /// As if it stood in the queue itself.
+    pub fn candidate(&self) -> Candidate<'_, N> {
+        Candidate {
+            item: self.item,
+            priority: 0,
+            need: &self.need,
+            time_limit_s: self.time_limit_s,
+            wish: self.wish,
+            copies: 1,
+            group: None,
+            avoid: self.avoid.as_ref(),
+            alone: true,
+            others: &[],
+        }
+    }
 }
 
 impl<N> Clone for Candidate<'_, N> {
@@ -272,6 +311,8 @@ pub struct Given {
     pub gres: Vec<Grant>,
     /// The row of the gang matrix in which it has its cores; None: it shares them with nobody, ever.
     pub slot: Option<u32>,
+    /// Where the other components of a heterogeneous job start at the same time.
+    pub others: Vec<Start>,
 }
 
 /// What a policy wants done. Printable, comparable; means nothing until somebody does it.

@@ -7,7 +7,7 @@ use serde_bytes::ByteBuf;
 use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
-use squall_model::job::{ExitCode, JobKind, Outcome, Owner};
+use squall_model::job::{ExitCode, JobKind, JobSpec, Outcome, Owner};
 use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
@@ -432,21 +432,12 @@ impl World {
         Some(match wish {
             Wish::Submit { order } => {
                 let ids: Vec<Option<JobId>> = self.clients.placed.iter().map(|p| p.id).collect();
-                Request::Submit {
-                    spec: Box::new(self.clients.placed[order].order.spec(order, |o| ids[o])),
-                    script: ByteBuf::from(Order::script(order)),
-                    env: ByteBuf::from(Order::environment(order)),
-                    key: self.key(order, tries),
-                }
+                let spec = self.clients.placed[order].order.spec(order, |o| ids[o]);
+                self.submission(order, tries, spec)
             }
             Wish::Own { order } => match id_of(order) {
                 Some(job) => Request::Attach { job },
-                None => Request::Allocate {
-                    spec: Box::new(self.clients.placed[order].order.spec(order, |_| None)),
-                    env: ByteBuf::from(Order::environment(order)),
-                    key: self.key(order, tries),
-                    immediate_s: None,
-                },
+                None => self.submission(order, tries, self.clients.placed[order].order.spec(order, |_| None)),
             },
             Wish::Step { order } => self.step_request(order)?,
             Wish::Finish { order } => {
@@ -480,6 +471,21 @@ impl World {
             Wish::Query(question) => self.query_request(&question),
             Wish::Bring(parcel) => parcel.request(),
         })
+    }
+
+    fn submission(&self, order: usize, tries: u32, spec: JobSpec) -> Request {
+        let (env, key) = (ByteBuf::from(Order::environment(order)), self.key(order, tries));
+        let batch = spec.kind == JobKind::Batch;
+        let script = ByteBuf::from(if batch { Order::script(order) } else { Vec::new() });
+        let asked = &self.clients.placed[order].order;
+        match batch {
+            _ if asked.beside > 0 => {
+                let specs = vec![spec.clone(), asked.component(&spec)];
+                Request::SubmitHet { specs, script, env, key, immediate_s: None }
+            }
+            true => Request::Submit { spec: Box::new(spec), script, env, key },
+            false => Request::Allocate { spec: Box::new(spec), env, key, immediate_s: None },
+        }
     }
 
     fn key(&self, order: usize, tries: u32) -> ClientKey {

@@ -100,6 +100,8 @@ mutations! {
     TallyTurned = "tally-turned",
     /// Who was stopped for others does not hear that they are gone.
     WakeForgotten = "wake-forgotten",
+    /// Of a heterogeneous job only the first component starts.
+    ComponentLeftBehind = "component-left-behind",
 }
 
 #[cfg(test)]

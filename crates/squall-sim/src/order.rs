@@ -18,6 +18,8 @@ pub(crate) struct Order {
     pub(crate) kind: JobKind,
     /// Nodes.
     pub(crate) nodes: u32,
+    /// Nodes of a second component of a heterogeneous job; 0: it is none.
+    pub(crate) beside: u32,
     /// CPUs of each of the tasks, of which there is one on each node.
     pub(crate) cores: u32,
     /// Memory on each node, MiB; 0: nothing said.
@@ -110,6 +112,11 @@ impl Order {
     /// How many tasks: 1 unless it is an array.
     pub(crate) fn array_tasks(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
+    }
+    /// The component beside the one that a spec is for. It has no process of its own, and no order.
+    pub(crate) fn component(&self, spec: &JobSpec) -> JobSpec {
+        let need = Need { nodes_min: Some(self.beside), ntasks: None, ..spec.need.clone() };
+        JobSpec { comment: None, dependency: None, need, ..spec.clone() }
     }
     /// The request's spec. `id_of`: the ids that earlier orders got.
     pub(crate) fn spec(&self, tag: usize, id_of: impl Fn(usize) -> Option<JobId>) -> JobSpec {

@@ -3,6 +3,7 @@
 use squall_engine::control::{Input, LinkId, Out};
 use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
+use squall_model::event::Event;
 use squall_model::id::Epoch;
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
@@ -28,14 +29,18 @@ impl World {
                 Some(Input::Start { config, version, host })
             }
             Input::Ask { caller, who, mut request } => {
-                if let Request::Submit { spec, .. } = request.as_mut() {
-                    perturb_spec(mutation, spec);
+                match request.as_mut() {
+                    Request::Submit { spec, .. } => perturb_spec(mutation, spec),
+                    Request::SubmitHet { specs, .. } => specs.iter_mut().for_each(|spec| perturb_spec(mutation, spec)),
+                    _ => {}
                 }
                 if mutation == Mutation::CancelForgotten
                     && let Request::Cancel { jobs, .. } = request.as_ref()
                 {
                     let ids = jobs.ids.iter().map(|job| match job {
-                        JobRef::Job(id) | JobRef::Tasks(id, _) => JobName { id: *id, task: None },
+                        JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _) => {
+                            JobName { id: *id, task: None }
+                        }
                     });
                     let answer = Answer::Affected { jobs: ids.collect(), refused: Vec::new() };
                     self.release_answers(vec![(caller, answer)]);
@@ -122,6 +127,10 @@ impl World {
 
     /// In what the controller's machine wants done.
     pub(crate) fn perturb_out(&mut self, out: &mut Out) {
+        if self.is_planted(Mutation::ComponentLeftBehind) {
+            let judge = &self.judge;
+            out.events.retain(|event| !matches!(event, Event::JobStarted { id, .. } if judge.is_component(*id)));
+        }
         if !self.is_planted(Mutation::AckBeforeFlush) || out.events.is_empty() {
             return;
         }

@@ -59,6 +59,8 @@ impl Queues for Waiting<'_> {
                 copies: 1,
                 group: None,
                 avoid: None,
+                alone: false,
+                others: &[],
             }
         }))
     }

@@ -111,6 +111,12 @@ impl Workload {
             order.nodes = 1;
             order.run = Span::from_millis(seed.spread(200, 60_000));
         }
+        // Now and then another component beside it, if both can ever run at one time.
+        let most = if order.partition.is_some() { self.nodes / 2 } else { self.nodes };
+        let beside = 1 + (order.vary >> 16) as u32 % 3;
+        if order.vary >> 8 & 7 == 3 && order.array.is_none() && !self.levels && order.nodes + beside <= most {
+            order.beside = beside;
+        }
         if seed.chance(120_000) && !before.is_empty() {
             for _ in 0..seed.spread(1, 3) {
                 let Some(&(other, is_array)) = seed.pick(before) else { continue };

@@ -36,8 +36,8 @@ pub(crate) struct Granted {
 pub(crate) struct Ask {
     /// By whom.
     pub(crate) tool: Tool,
-    /// What.
-    pub(crate) spec: JobSpec,
+    /// What: the components, mostly one.
+    pub(crate) specs: Vec<JobSpec>,
     /// With which environment.
     pub(crate) env: Vec<u8>,
     /// How long at most.
@@ -48,8 +48,12 @@ pub(crate) struct Ask {
 
 /// Waits for an allocation, across restarts of the controller. A signal gives the request up.
 pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
-    let Ask { tool, spec, env, immediate_s, quiet } = ask;
-    let request = Request::Allocate { spec: Box::new(spec), env: ByteBuf::from(env), key: fresh_key(), immediate_s };
+    let Ask { tool, specs, env, immediate_s, quiet } = ask;
+    let (env, key) = (ByteBuf::from(env), fresh_key());
+    let request = match <[JobSpec; 1]>::try_from(specs) {
+        Ok([spec]) => Request::Allocate { spec: Box::new(spec), env, key, immediate_s },
+        Err(specs) => Request::SubmitHet { specs, script: ByteBuf::new(), env, key, immediate_s },
+    };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
     let waiting = Waiting { tool, job, quiet, client, told: false };

@@ -51,13 +51,15 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
     let vars: Vars = std::env::vars_os().collect();
-    let (mut asked, command) = gather(args, &vars)?;
+    let (mut all, command) = gather(args, &vars)?;
+    let specs = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
+    let asked = all.swap_remove(0);
     submission::known_cluster(SALLOC, asked.clusters.as_deref())?;
     let terminal = Terminal::open(asked.alloc.no_shell)?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
     let ask = Ask {
         tool: SALLOC,
-        spec: std::mem::take(&mut asked.spec),
+        specs,
         env: capture::export(SALLOC, &vars, None)?.env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
@@ -78,25 +80,34 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         .run(&command, &vars, &facts)
 }
 
-/// Variables and command line into one request, and the command to run.
-fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop> {
-    let line = collect::line(SALLOC, args)?;
-    let mut asked = Asked::new(SALLOC);
-    submission::obey(&mut asked, SALLOC, &line, vars)?;
-    submission::place(&mut asked, SALLOC, args)?;
-    let command = if line.operands.is_empty() { vec![shell(vars)] } else { line.operands.to_vec() };
-    if asked.spec.name.is_empty() {
-        let base = || std::path::Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
-        let named = if line.operands.is_empty() { None } else { base() };
-        let nameless = if asked.alloc.no_shell { "no-shell" } else { "interactive" };
-        asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
+/// Variables and command line into requests, one for each component, and the command to run.
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Vec<OsString>), Stop> {
+    let mut lines = collect::lines(SALLOC, args)?;
+    let operands = lines.last().map_or(&[][..], |line| line.operands);
+    let command = if operands.is_empty() { vec![shell(vars)] } else { operands.to_vec() };
+    let mut all = Vec::new();
+    for at in 0..lines.len() {
+        if let Some(before) = at.checked_sub(1) {
+            let carried = collect::carried(&lines[before].options);
+            lines[at].options.splice(0..0, carried);
+        }
+        let mut asked = Asked::new(SALLOC);
+        submission::obey(&mut asked, SALLOC, &lines[at], vars)?;
+        submission::place(&mut asked, SALLOC, args)?;
+        if asked.spec.name.is_empty() {
+            let base = || std::path::Path::new(&command[0]).file_name().map(|n| n.to_string_lossy().into_owned());
+            let named = if operands.is_empty() { None } else { base() };
+            let nameless = if asked.alloc.no_shell { "no-shell" } else { "interactive" };
+            asked.spec.name = named.unwrap_or_else(|| nameless.to_owned());
+        }
+        if asked.alloc.no_shell {
+            asked.others.insert("no-shell", String::new());
+        }
+        asked.spec.command = command.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        asked.spec.others = asked.other_pairs();
+        all.push(asked);
     }
-    if asked.alloc.no_shell {
-        asked.others.insert("no-shell", String::new());
-    }
-    asked.spec.command = command.iter().map(|w| w.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    asked.spec.others = asked.other_pairs();
-    Ok((asked, command))
+    Ok((all, command))
 }
 
 /// The user's shell.
@@ -319,8 +330,8 @@ mod tests {
         let vars = vec![("SHELL".into(), "/bin/zsh".into())];
         let case = |args: &[&str]| {
             let args: Vec<_> = args.iter().map(Into::into).collect();
-            let (asked, command) = gather(&args, &vars).expect("it is well formed");
-            (asked.spec.name, command.join(" ".as_ref()).into_string().expect("text"))
+            let (mut all, command) = gather(&args, &vars).expect("it is well formed");
+            (all.swap_remove(0).spec.name, command.join(" ".as_ref()).into_string().expect("text"))
         };
         assert_eq!(case(&["-n2"]), ("interactive".into(), "/bin/zsh".into()));
         assert_eq!(

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_bytes::ByteBuf;
 use squall_model::id::JobId;
-use squall_model::job::{EndState, Outcome};
+use squall_model::job::{EndState, JobSpec, Outcome};
 use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
@@ -15,6 +15,7 @@ use crate::command::submission;
 use crate::contact::{Patience, fresh_key};
 use crate::options::asked::Asked;
 use crate::options::collect::{self, Line};
+use crate::options::getopt::Found;
 use crate::options::{Source, Stop, Tool};
 use crate::refusal;
 use crate::script::Script;
@@ -28,19 +29,22 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn submit(args: &[OsString]) -> Result<u8, Stop> {
     let vars: Vars = std::env::vars_os().collect();
-    let (mut asked, script) = gather(args, &vars)?;
-    let env = environment(&mut asked, &vars)?;
-    complete(&mut asked, &script, args)?;
+    let (mut all, script) = gather(args, &vars)?;
+    let env = environment(&mut all[0], &vars)?;
+    let wrapped = all.iter().any(|asked| asked.batch.wrap.is_some());
+    for asked in &mut all {
+        complete(asked, &script, wrapped, args)?;
+    }
+    let specs: Vec<JobSpec> = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
+    let asked = all.swap_remove(0);
     if asked.test_only {
-        return test_only(asked);
+        return test_only(specs);
     }
     submission::known_cluster(SBATCH, asked.clusters.as_deref())?;
-    let spec = std::mem::take(&mut asked.spec);
-    let request = Request::Submit {
-        spec: Box::new(spec),
-        script: ByteBuf::from(script.body),
-        env: ByteBuf::from(env),
-        key: fresh_key(),
+    let (script, env, key) = (ByteBuf::from(script.body), ByteBuf::from(env), fresh_key());
+    let request = match <[JobSpec; 1]>::try_from(specs) {
+        Ok([spec]) => Request::Submit { spec: Box::new(spec), script, env, key },
+        Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
     let (client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(&unexpected())) };
@@ -52,11 +56,46 @@ fn failed(error: &ClientError) -> Stop {
     Stop::Bad { lines: refusal::lines(refusal::failed(SBATCH), error), exit: 1 }
 }
 
-/// Script, variables and command line into one request.
-fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Script), Stop> {
-    let line = collect::line(SBATCH, args)?;
-    let script = script(&line)?;
-    let mut asked = Asked::new(SBATCH);
+/// Script, variables and command line into requests: one for each component, the first of which has the script.
+fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> {
+    let mut lines = collect::lines(SBATCH, args)?;
+    let script = script(&lines)?;
+    let said = directives(&script)?;
+    let operands = lines.last().map_or(&[][..], |line| line.operands);
+    lines.resize_with(lines.len().max(said.len()), || Line { options: Vec::new(), operands: &[] });
+    let (mut all, mut of_script) = (Vec::new(), Vec::new());
+    for (at, mut said) in said.into_iter().chain(std::iter::repeat_with(Vec::new)).take(lines.len()).enumerate() {
+        if let Some(before) = at.checked_sub(1) {
+            let carried = collect::carried(&lines[before].options);
+            lines[at].options.splice(0..0, carried);
+        }
+        let mut asked = Asked::new(SBATCH);
+        of_script = collect::carried(&of_script);
+        for option in &of_script {
+            collect::obey(&mut asked, SBATCH, option, &Source::Script(0))?;
+        }
+        for (option, line, place) in said.drain(..) {
+            collect::obey(&mut asked, SBATCH, &option, &Source::Script(line)).map_err(|stop| stop.at(&place))?;
+            of_script.push(option);
+        }
+        submission::obey(&mut asked, SBATCH, &lines[at], vars)?;
+        all.push(asked);
+    }
+    for word in operands.iter().skip(1) {
+        let Some(word) = word.to_str() else {
+            return Err(Stop::bad(format!("script argument {} is not UTF-8 text", word.to_string_lossy())));
+        };
+        all[0].spec.args.push(word.to_owned());
+    }
+    Ok((all, script))
+}
+
+/// An option of a script, its line, and how that is called.
+type Said = (Found, u32, String);
+
+/// The options of a script, by component.
+fn directives(script: &Script) -> Result<Vec<Vec<Said>>, Stop> {
+    let mut all: Vec<Vec<Said>> = vec![Vec::new()];
     for directive in script.directives()? {
         let words: Vec<OsString> = directive.words.iter().map(OsString::from).collect();
         let place = format!("{}: line {}: #SBATCH {}", script.name(), directive.line, directive.words.join(" "));
@@ -65,29 +104,21 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Script), Stop> {
             let what = format!("Invalid directive found in batch script: {}", word.to_string_lossy());
             return Err(Stop::Bad { lines: vec![what, place], exit: 255 });
         }
-        for option in &found.options {
-            collect::obey(&mut asked, SBATCH, option, &Source::Script(directive.line))
-                .map_err(|stop| stop.at(&place))?;
-        }
+        all.resize_with(all.len().max(directive.component + 1), Vec::new);
+        all[directive.component]
+            .extend(found.options.into_iter().map(|option| (option, directive.line, place.clone())));
     }
-    submission::obey(&mut asked, SBATCH, &line, vars)?;
-    for word in line.operands.iter().skip(1) {
-        let Some(word) = word.to_str() else {
-            return Err(Stop::bad(format!("script argument {} is not UTF-8 text", word.to_string_lossy())));
-        };
-        asked.spec.args.push(word.to_owned());
-    }
-    Ok((asked, script))
+    Ok(all)
 }
 
-fn script(line: &Line<'_>) -> Result<Script, Stop> {
-    match (line.value("wrap"), line.operands.first()) {
-        (_, Some(name)) if name == ":" => Err(submission::heterogeneous()),
+fn script(lines: &[Line<'_>]) -> Result<Script, Stop> {
+    let value = |long| lines.iter().find_map(|line| line.value(long));
+    match (value("wrap"), lines.last().and_then(|line| line.operands.first())) {
         (Some(_), Some(_)) => Err(Stop::bad("Script arguments not permitted with --wrap option")),
         (Some(command), None) => Script::wrap(command),
         (None, Some(name)) => {
             let here = capture::folder()?;
-            let dir = line.value("chdir").map_or(here.clone(), |dir| here.join(dir));
+            let dir = value("chdir").map_or(here.clone(), |dir| here.join(dir));
             Script::open(Path::new(name), &dir).or_else(|stop| {
                 // Found here though not there: Slurm looks from the folder of --chdir only, people don't.
                 if dir == here { Err(stop) } else { Script::open(Path::new(name), &here).map_err(|_| stop) }
@@ -111,12 +142,12 @@ fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
 }
 
 /// What the options leave open.
-fn complete(asked: &mut Asked, script: &Script, args: &[OsString]) -> Result<(), Stop> {
+fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]) -> Result<(), Stop> {
     let here = submission::place(asked, SBATCH, args)?;
     let path = script.path.as_ref().map(|path| absolute(path, &here));
     if asked.spec.name.is_empty() {
         let base = path.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
-        let nameless = if asked.batch.wrap.is_some() { "wrap" } else { "sbatch" };
+        let nameless = if wrapped { "wrap" } else { "sbatch" };
         asked.spec.name = base.unwrap_or_else(|| nameless.to_owned());
     }
     asked.spec.command = path.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
@@ -147,8 +178,11 @@ fn tell(asked: &Asked, job: JobId, note: Option<&str>, cluster: &str) {
     crate::print(&text);
 }
 
-fn test_only(asked: Asked) -> Result<u8, Stop> {
-    match submission::would_start(SBATCH, asked.spec) {
+fn test_only(specs: Vec<JobSpec>) -> Result<u8, Stop> {
+    let Ok([spec]) = <[JobSpec; 1]>::try_from(specs) else {
+        return Err(Stop::bad("--test-only is for jobs of one component"));
+    };
+    match submission::would_start(SBATCH, spec) {
         Ok(line) => {
             eprintln!("sbatch: {line}");
             Ok(0)

@@ -41,15 +41,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     collect::verify(asked)?;
     collect::count_gpu_tasks(asked);
     collect::count_grid_tasks(asked);
-    if line.operands.iter().any(|word| word == ":") && tool != Tool::Sbatch {
-        return Err(heterogeneous());
-    }
     Ok(())
-}
-
-/// What is asked for by `:` among the operands.
-pub(crate) fn heterogeneous() -> Stop {
-    Stop::bad("`:` separates the components of heterogeneous jobs: not supported yet")
 }
 
 /// Working folder, mask, limits, host and command line into the request. Gives the present folder.

@@ -54,15 +54,23 @@ pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_li
 }
 
 impl JobRow {
-    /// `123`, `123_4`, `123_[5-9%2]`.
+    /// `123`, `123_4`, `123_[5-9%2]`, `123+1`.
     pub(crate) fn array_id(&self) -> String {
         if let Some(tasks) = &self.info.pending_tasks {
             return format!("{}_[{}]", self.info.id, self.task_expression(tasks));
         }
-        match self.info.task {
-            Some(task) => format!("{}_{}", task.array, task.index),
-            None => self.info.id.to_string(),
+        match (self.info.task, self.info.het) {
+            (Some(task), _) => format!("{}_{}", task.array, task.index),
+            (None, Some(het)) => format!("{}+{}", het.leader, het.offset(self.info.id)),
+            (None, None) => self.info.id.to_string(),
         }
+    }
+
+    /// `123-125`: the ids of all components, if it is one.
+    pub(crate) fn het_ids(&self) -> Option<String> {
+        let het = self.info.het?;
+        let ids: IndexSet = het.ids().map(|id| id.0).collect();
+        Some(ids.to_string())
     }
 
     /// `5-9%2`, cut where it is long.

@@ -30,6 +30,73 @@ pub(crate) fn line(tool: Tool, args: &[OsString]) -> Result<Line<'_>, Stop> {
     Ok(Line { options, operands: getopt.operands() })
 }
 
+/// The components of a heterogeneous job, with `:` between them; mostly one. Operands are the last one's.
+pub(crate) fn lines(tool: Tool, args: &[OsString]) -> Result<Vec<Line<'_>>, Stop> {
+    let mut lines = vec![line(tool, args)?];
+    while let Some([colon, rest @ ..]) = lines.last().map(|line| line.operands)
+        && colon == ":"
+    {
+        lines.push(line(tool, rest)?);
+    }
+    Ok(lines)
+}
+
+/// What was said of the component before holds for the next as well, where Slurm has it so.
+pub(crate) fn carried(before: &[Found]) -> Vec<Found> {
+    before.iter().filter(|(option, _)| CARRIED.contains(&option.long)).cloned().collect()
+}
+
+/// Options of a component that hold for those that follow it.
+const CARRIED: &[&str] = &[
+    "account",
+    "acctg-freq",
+    "begin",
+    "chdir",
+    "clusters",
+    "comment",
+    "deadline",
+    "delay-boot",
+    "dependency",
+    "distribution",
+    "epilog",
+    "error",
+    "exclude",
+    "export",
+    "export-file",
+    "get-user-env",
+    "gid",
+    "hold",
+    "immediate",
+    "input",
+    "job-name",
+    "kill-on-bad-exit",
+    "label",
+    "msg-timeout",
+    "nice",
+    "no-kill",
+    "no-requeue",
+    "open-mode",
+    "output",
+    "parsable",
+    "priority",
+    "profile",
+    "propagate",
+    "prolog",
+    "qos",
+    "quiet",
+    "quit-on-interrupt",
+    "requeue",
+    "reservation",
+    "signal",
+    "test-only",
+    "time",
+    "time-min",
+    "umask",
+    "unbuffered",
+    "wait",
+    "wckey",
+];
+
 impl Line<'_> {
     /// The last value of an option.
     pub(crate) fn value(&self, long: &str) -> Option<&str> {

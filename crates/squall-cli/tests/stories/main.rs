@@ -7,6 +7,7 @@ mod cluster;
 mod control;
 mod ends;
 mod gang;
+mod het;
 mod kept;
 mod library;
 mod steps;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         users::STORIES,
         library::STORIES,
         gang::STORIES,
+        het::STORIES,
     ]
     .concat();
     let chosen = stories.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| name.contains(w)));

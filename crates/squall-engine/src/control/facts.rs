@@ -15,8 +15,16 @@ use super::state::State;
 use super::state::gang::InTurn;
 use super::state::job::{Job, Run};
 
-/// Facts of a job that holds resources; None: it does not.
+/// Facts of a job that holds resources; None: it does not. The first component of a heterogeneous job knows of all.
 pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
+    let mut facts = own_facts(state, id)?;
+    if let Some(het) = state.het_of(id).filter(|het| het.leader == id) {
+        facts.components = het.ids().filter_map(|id| own_facts(state, id)).collect();
+    }
+    Some(facts)
+}
+
+fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     let job = state.jobs.get(&id)?;
     let run = job.run()?;
     let mut facts = JobFacts {
@@ -39,6 +47,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
         addresses: network::addresses(state, &run.alloc.nodes()),
         gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
         ganged: state.gang.contains_key(&id),
+        components: Vec::new(),
     };
     for group in facts.ids.iter().filter_map(|node| run.alloc.on(node)) {
         facts.cpus.push(group.cores.len() as u32);

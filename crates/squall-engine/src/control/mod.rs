@@ -300,6 +300,7 @@ impl Controller {
         self.state.apply(now, &event);
         drive::notice::after(self, now, &event);
         drive::gang::after(self, &event);
+        drive::het::after(self, &event);
         out.events.push(event);
     }
 

@@ -138,6 +138,7 @@ impl Book {
         } else if tables != TABLES {
             return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
+        db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
         let mut book = Self {
             db,
             cluster: 0,
@@ -255,6 +256,7 @@ impl Book {
                 self.touch(*id)?;
                 self.back_to_queue(time, *id)
             }
+            Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
             Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
             Event::JobHeld { id, whole: false, .. } => self.touch(*id),
@@ -426,6 +428,10 @@ impl Book {
         let name = first.map_or(String::new(), |n| self.name(n));
         let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
+    }
+
+    fn het_formed(&self, leader: JobId, size: u32) -> Done {
+        self.db.prepare_cached("INSERT OR REPLACE INTO hets VALUES (?1, ?2)")?.execute([leader.0, size]).map(drop)
     }
 
     /// What a job asked for.

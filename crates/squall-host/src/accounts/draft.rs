@@ -55,7 +55,10 @@ enum Whose {
 
 fn whose(event: &Event) -> Whose {
     match event {
-        Event::JobSubmitted { .. } | Event::GresGranted { .. } | Event::JobPreempted { .. } => Whose::Nobodys,
+        Event::JobSubmitted { .. }
+        | Event::GresGranted { .. }
+        | Event::JobPreempted { .. }
+        | Event::HetFormed { .. } => Whose::Nobodys,
         Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             Whose::Of(*job)

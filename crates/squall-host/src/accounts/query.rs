@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension, Row, params};
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Owner, Usage};
+use squall_model::job::{ArrayTask, EndState, ExitCode, Het, JobSpec, JobState, Owner, Usage};
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
@@ -88,6 +88,8 @@ struct Reader<'a> {
     specs: HashMap<i64, Arc<JobSpec>>,
     owners: HashMap<i64, Arc<Owner>>,
     nodes: Option<BTreeSet<String>>,
+    /// There are heterogeneous jobs.
+    hets: bool,
     /// Ids above this one can't fit.
     highest: i64,
 }
@@ -96,7 +98,8 @@ impl<'a> Reader<'a> {
     fn new(book: &'a Book, query: &'a AccountingQuery) -> Self {
         let nodes = query.nodes.as_ref().map(|list| hostlist::expand(list).unwrap_or_default().into_iter().collect());
         let (specs, owners) = (HashMap::new(), HashMap::new());
-        Self { book, query, specs, owners, nodes, highest: i64::from(u32::MAX) }
+        let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
+        Self { book, query, specs, owners, nodes, hets, highest: i64::from(u32::MAX) }
     }
 
     fn jobs(&mut self, (id, attempt): (i64, i64)) -> rusqlite::Result<Vec<Draft>> {
@@ -154,8 +157,23 @@ impl<'a> Reader<'a> {
             usage: Usage::default(),
             submit_line: spec.submit_line.clone(),
             spec,
+            het: self.het(id)?,
         };
         Ok(Draft { id, sort, uid: r.get(26)?, row, left })
+    }
+
+    /// The heterogeneous job of which it is a component.
+    fn het(&self, id: JobId) -> rusqlite::Result<Option<Het>> {
+        if !self.hets {
+            return Ok(None);
+        }
+        let sql = "SELECT leader, size FROM hets WHERE leader <= ?1 ORDER BY leader DESC LIMIT 1";
+        let found = self
+            .book
+            .db
+            .prepare_cached(sql)?
+            .query_row([id.0], |r| Ok(Het { leader: JobId(r.get(0)?), size: r.get(1)? }));
+        Ok(found.optional()?.filter(|het| het.offset(id) < het.size))
     }
 
     /// Rows for tasks that never became jobs: those that wait, and those that ended without starting.
@@ -208,6 +226,7 @@ impl<'a> Reader<'a> {
             usage: Usage::default(),
             submit_line: spec.submit_line.clone(),
             spec,
+            het: None,
         };
         Ok(Draft { id, sort: 0, uid: r.get(11)?, row, left: 0 })
     }
@@ -362,7 +381,12 @@ fn shared<T: serde::de::DeserializeOwned>(
 
 fn is_named(row: &AccountingRow, id: &JobRef) -> bool {
     match id {
-        JobRef::Job(id) => row.id == *id || row.task.is_some_and(|t| t.array == *id),
+        JobRef::Job(id) => {
+            row.id == *id || row.task.is_some_and(|t| t.array == *id) || row.het.is_some_and(|het| het.leader == *id)
+        }
+        JobRef::Component(leader, offset) => {
+            row.het.is_some_and(|het| het.leader == *leader && het.offset(row.id) == *offset)
+        }
         JobRef::Tasks(array, tasks) => match (&row.pending_tasks, row.task) {
             (Some(pending), _) => row.id == *array && !pending.intersection(tasks).is_empty(),
             (None, Some(task)) => task.array == *array && tasks.contains(task.index),

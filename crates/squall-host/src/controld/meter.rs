@@ -102,6 +102,8 @@ impl Meter {
 pub(super) fn request_kind(request: &Request) -> &'static str {
     match request {
         Request::Submit { .. } => "REQUEST_SUBMIT_BATCH_JOB",
+        Request::SubmitHet { script, .. } if script.is_empty() => "REQUEST_HET_JOB_ALLOCATION",
+        Request::SubmitHet { .. } => "REQUEST_SUBMIT_BATCH_HET_JOB",
         Request::TestSubmit { .. } => "REQUEST_JOB_WILL_RUN",
         Request::Allocate { .. } => "REQUEST_RESOURCE_ALLOCATION",
         Request::Attach { .. } => "REQUEST_JOB_ALLOCATION_ATTACH",

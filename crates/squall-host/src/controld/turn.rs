@@ -220,6 +220,11 @@ impl Daemon {
             Request::Submit { script, env, .. } if !self.has_room(turn, script.len() + env.len()) => {
                 return turn.out.answers.push((caller, Answer::Refused(Refusal::DiskFull)));
             }
+            Request::SubmitHet { script, env, specs, .. }
+                if !self.has_room(turn, script.len() + env.len() + specs.len() * SUBMISSION_BYTES as usize) =>
+            {
+                return turn.out.answers.push((caller, Answer::Refused(Refusal::DiskFull)));
+            }
             Request::Allocate { env, .. } if !self.has_room(turn, env.len()) => {
                 return turn.out.answers.push((caller, Answer::Refused(Refusal::DiskFull)));
             }

@@ -33,6 +33,11 @@ mod streams;
 mod tree;
 mod wireup;
 
+/// Whether a program is linked with an MPI, as far as its file shows.
+pub fn is_linked_with_mpi(program: &Path) -> bool {
+    wireup::is_linked_with_mpi(program)
+}
+
 use std::fs;
 use std::path::Path;
 

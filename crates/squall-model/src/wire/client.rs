@@ -248,6 +248,19 @@ pub enum Request {
         /// The job.
         job: JobId,
     },
+    /// A heterogeneous job. Answers: those of `Submit` or `Allocate`, whichever the first component is for.
+    SubmitHet {
+        /// The components, the first of which has the script or the owner.
+        specs: Vec<JobSpec>,
+        /// Content of the script; empty for an allocation.
+        script: ByteBuf,
+        /// Content of the environment, entries ended by NUL.
+        env: ByteBuf,
+        /// Makes a retry harmless.
+        key: ClientKey,
+        /// Refuse instead of waiting longer than so many seconds (`--immediate`).
+        immediate_s: Option<u32>,
+    },
 }
 
 /// A file for nodes.
@@ -319,10 +332,12 @@ pub struct JobSelection {
 /// How users name jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobRef {
-    /// `123`: a job, or all tasks of an array.
+    /// `123`: a job, all tasks of an array, or all components of a heterogeneous job.
     Job(JobId),
     /// `123_4`, `123_[1-4,9]`: tasks of an array.
     Tasks(JobId, IndexSet),
+    /// `123+1`: one component of a heterogeneous job.
+    Component(JobId, u32),
 }
 
 /// A state as a filter.
@@ -729,4 +744,6 @@ pub enum Refusal {
     ReservationBusy(String),
     /// Another reservation has some of the nodes at some of the time: which.
     ReservationOverlap(String),
+    /// An array can't be a component of a heterogeneous job.
+    HetArray,
 }

@@ -8,7 +8,7 @@ use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
 use crate::gang::Coscheduling;
 use crate::id::{Attempt, JobId, StepNo};
-use crate::job::{ArrayTask, ExitCode, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Usage};
+use crate::job::{ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Usage};
 use crate::reservation::Reservation;
 use crate::resource::{Hardware, Memory};
 use crate::set::IndexSet;
@@ -99,6 +99,8 @@ pub struct JobInfo {
     pub steps: Vec<StepInfo>,
     /// Generic resources on its nodes: (host list, `gpu:2(IDX:0-1)`).
     pub gres: Vec<(String, String)>,
+    /// Of which heterogeneous job it is a component.
+    pub het: Option<Het>,
 }
 
 /// When and where a job that waits is expected to start.
@@ -375,6 +377,8 @@ pub struct AccountingRow {
     pub usage: Usage,
     /// The whole command line.
     pub submit_line: String,
+    /// Of which heterogeneous job it is a component.
+    pub het: Option<Het>,
 }
 
 /// Counters of the controller since its start or the last reset: the one source of sdiag, metrics and benches.

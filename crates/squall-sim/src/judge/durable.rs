@@ -1,5 +1,7 @@
 //! What durable events must and must not say.
 
+use std::collections::BTreeSet;
+
 use squall_engine::node::attempt_of;
 use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey};
@@ -24,6 +26,57 @@ impl Judge {
         self.last_record = record.seq;
         for event in &record.events {
             self.event(now, record.time, event, clients);
+        }
+        let changed = record.events.iter().filter_map(|event| match event {
+            Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => {
+                self.het_of(*id)
+            }
+            _ => None,
+        });
+        for (leader, size) in changed.collect::<BTreeSet<_>>() {
+            self.check_components(leader, size);
+        }
+    }
+
+    /// The heterogeneous job of which it is a component: its first component, and how many there are.
+    fn het_of(&self, id: JobId) -> Option<(JobId, u32)> {
+        let (&leader, &size) = self.hets.range(..=id).next_back()?;
+        (id.0 - leader.0 < size).then_some((leader, size))
+    }
+
+    /// Whether it is a component of a heterogeneous job, and not the first.
+    pub(crate) fn is_component(&self, id: JobId) -> bool {
+        self.het_of(id).is_some_and(|(leader, _)| leader != id)
+    }
+
+    /// After every record: no component runs without the others, and none outlives the first.
+    fn check_components(&mut self, leader: JobId, size: u32) {
+        let all: Vec<(JobId, &JobFile)> =
+            self.files.range(leader..JobId(leader.0 + size)).map(|(id, file)| (*id, file)).collect();
+        let holds = |file: &JobFile| matches!(file.phase, Phase::Starting | Phase::Running | Phase::Unreported);
+        let runs = all.iter().find(|(_, file)| holds(file)).map(|(id, _)| *id);
+        let waits = all.iter().find(|(_, file)| file.phase == Phase::Pending).map(|(id, _)| *id);
+        let over = all.iter().any(|(id, file)| *id == leader && file.ended.is_some() && !file.requeue);
+        match (runs, waits) {
+            (Some(runs), Some(waits)) => {
+                let text = format!("of job {leader}, {runs} runs and {waits} waits");
+                self.violate("no component runs without the others", text);
+            }
+            (Some(left), None) | (None, Some(left)) if over => {
+                self.violate("components end with the first", format!("job {left} after job {leader}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Jobs that were just submitted are components of one, and share its order.
+    fn het_formed_event(&mut self, leader: JobId, size: u32, clients: &Clients) {
+        let Some((_, order)) = self.submission_of(leader) else { return };
+        self.submitted.insert(leader, (size, order));
+        self.hets.insert(leader, size);
+        let held = clients.order(order).is_some_and(|order| order.hold);
+        for offset in 1..size {
+            self.open(JobId(leader.0 + offset), order, None, held);
         }
     }
 
@@ -105,6 +158,7 @@ impl Judge {
                     }
                 }
             }
+            Event::HetFormed { leader, size } => self.het_formed_event(*leader, *size, clients),
             Event::JobRequeued { id, .. } => {
                 self.move_to(*id, Phase::Pending);
                 self.touch(*id, false);
@@ -135,7 +189,7 @@ impl Judge {
             self.open(id, order, None, held);
             let plain = |order: &Order| {
                 let apart = order.partition.is_some() || order.qos.is_some() || order.reservation.is_some();
-                order.after.is_empty() && !apart && order.others.is_empty()
+                order.after.is_empty() && !apart && order.others.is_empty() && order.beside == 0
             };
             if !held && asked.is_some_and(plain) {
                 self.waiting.entry(shape(spec)).or_default().insert(id);
@@ -288,7 +342,7 @@ impl Judge {
 
     /// What is told of a job that has ended is what its processes did.
     fn check_end(&mut self, id: JobId, clients: &Clients) {
-        let Some(file) = self.files.get(&id) else { return };
+        let Some(file) = self.files.get(&id).filter(|_| !self.is_component(id)) else { return };
         let (Some(outcome), Some(order)) = (&file.outcome, clients.order(file.order)) else { return };
         let told = matches!(outcome.state, EndState::Completed | EndState::Failed);
         if order.kind != JobKind::Batch || !told || file.unseen {

@@ -133,6 +133,8 @@ pub(crate) struct Judge {
     /// Records that recovery found and that were not known to be durable.
     found: Vec<Record>,
     waiting: BTreeMap<Shape, BTreeSet<JobId>>,
+    /// Heterogeneous jobs: how many components each has, by the first.
+    hets: BTreeMap<JobId, u32>,
     fabric: Fabric,
     /// What the operator set up, durably.
     pub(crate) policy: Policy,
@@ -179,6 +181,7 @@ impl Judge {
             progress: Time::default(),
             found: Vec::new(),
             waiting: BTreeMap::new(),
+            hets: BTreeMap::new(),
             fabric: Fabric::new(setup.names.len()),
             policy: Policy::default(),
             holding: BTreeMap::new(),

@@ -120,6 +120,10 @@ impl Judge {
     /// Whether everything of a submission has ended.
     pub(crate) fn is_over(&self, first: JobId) -> bool {
         let Some(&(count, order)) = self.submitted.get(&first) else { return false };
+        // The script of a heterogeneous job is what its user waits for.
+        if self.hets.contains_key(&first) {
+            return !self.is_unfinished(first);
+        }
         let files = self.files_of(order, None);
         let skipped = self.skipped.get(&first).copied().unwrap_or(0);
         files.len() as u32 + skipped >= count && !files.iter().any(|id| self.is_unfinished(*id))

@@ -324,6 +324,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         match key {
             "nodes" => order.nodes = number(value)? as u32,
+            "beside" => order.beside = number(value)? as u32,
             "cores" => order.cores = number(value)? as u32,
             "memory" => order.memory_mb = number(value)?,
             "time" => order.run = span(value)?,

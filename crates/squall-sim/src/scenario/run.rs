@@ -404,8 +404,10 @@ impl World {
                 return Err(format!("{seen} of {name} ran at once"));
             }
         }
-        let files: Vec<&JobFile> =
-            self.judge.files_of(order, expected.index).iter().filter_map(|id| self.judge.files.get(id)).collect();
+        // What runs is the first component of a heterogeneous job.
+        let mut ids = self.judge.files_of(order, expected.index);
+        ids.retain(|id| !self.judge.is_component(*id));
+        let files: Vec<&JobFile> = ids.iter().filter_map(|id| self.judge.files.get(id)).collect();
         if let Some(count) = expected.count {
             let fitting = files.iter().filter(|f| check_file(name, f, expected).is_ok()).count() as u32;
             return if fitting == count {

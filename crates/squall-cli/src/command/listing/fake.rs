@@ -260,6 +260,7 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         dependency: String::new(),
         steps: Vec::new(),
         gres: Vec::new(),
+        het: None,
     }
 }
 
@@ -384,6 +385,7 @@ pub(crate) fn accounting(id: u32, step: Option<StepNo>, state: JobState) -> Acco
             major_faults: 3,
         },
         submit_line: "sbatch --wrap hostname".into(),
+        het: None,
     }
 }
 

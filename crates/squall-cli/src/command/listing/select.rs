@@ -51,8 +51,11 @@ pub(crate) fn target(text: &str) -> Option<Target> {
     Some(Target { job: job_ref(job)?, step, text: text.to_owned() })
 }
 
-/// `123`, `123_4`, `123_[1-4,9]`.
+/// `123`, `123_4`, `123_[1-4,9]`, `123+1`.
 pub(crate) fn job_ref(text: &str) -> Option<JobRef> {
+    if let Some((leader, offset)) = text.split_once('+') {
+        return Some(JobRef::Component(JobId(job_number(leader)?), number(offset)?));
+    }
     let Some((array, tasks)) = text.split_once('_') else { return Some(JobRef::Job(JobId(job_number(text)?))) };
     let array = JobId(job_number(array)?);
     let inside = match tasks.strip_prefix('[') {
@@ -99,6 +102,7 @@ fn indices(text: &str) -> Option<IndexSet> {
 pub(crate) fn id_of(job: &JobRef) -> JobId {
     match job {
         JobRef::Job(id) | JobRef::Tasks(id, _) => *id,
+        JobRef::Component(leader, offset) => JobId(leader.0.saturating_add(*offset)),
     }
 }
 
@@ -180,8 +184,22 @@ mod tests {
         let set: IndexSet = [1, 2, 9].into_iter().collect();
         assert_eq!(seen("12_[1-2,9%3]"), Some((JobRef::Tasks(JobId(12), set), None)));
         assert_eq!(seen("12_*"), Some((JobRef::Job(JobId(12)), None)));
-        for bad in ["", "x", "12_", "12_x", "12_[1", "12.x", "-1", "0", "12_[3-1]", "99999999999", "12_[0-4294967295]"]
-        {
+        assert_eq!(seen("12+1.0"), Some((JobRef::Component(JobId(12), 1), Some(StepNo(0)))));
+        for bad in [
+            "",
+            "x",
+            "12_",
+            "12_x",
+            "12_[1",
+            "12+",
+            "+1",
+            "12.x",
+            "-1",
+            "0",
+            "12_[3-1]",
+            "99999999999",
+            "12_[0-4294967295]",
+        ] {
             assert_eq!(seen(bad), None, "{bad}");
         }
         assert_eq!(parts("1,2_[3,4] 5,,"), ["1", "2_[3,4]", "5"]);

@@ -52,7 +52,10 @@ fn identity(row: &Row) -> Value {
         "constraints": spec.need.constraint.as_deref().unwrap_or_default(),
         "container": "",
         "group": data.owner.group,
-        "het": {"job_id": 0, "job_offset": number(None)},
+        "het": {
+            "job_id": data.het.map_or(0, |het| het.leader.0),
+            "job_offset": number(data.het.map(|het| u64::from(het.offset(data.id)))),
+        },
         "job_id": data.id.0,
         "name": data.name,
         "licenses": spec.need.licenses.as_deref().unwrap_or_default(),

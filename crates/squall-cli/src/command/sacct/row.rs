@@ -81,7 +81,10 @@ impl Row {
                 format!("{}_[{tasks}{}]", self.data.id, limit.map(|n| format!("%{n}")).unwrap_or_default())
             }
             (None, Some(task)) => format!("{}_{}", task.array, task.index),
-            (None, None) => self.data.id.to_string(),
+            (None, None) => match self.data.het {
+                Some(het) => format!("{}+{}", het.leader, het.offset(self.data.id)),
+                None => self.data.id.to_string(),
+            },
         })
     }
 

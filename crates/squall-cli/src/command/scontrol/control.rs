@@ -138,6 +138,7 @@ fn name_of(request: &Request) -> String {
         .map(|job| match job {
             JobRef::Job(id) => id.to_string(),
             JobRef::Tasks(id, tasks) => format!("{id}_{tasks}"),
+            JobRef::Component(leader, offset) => format!("{leader}+{offset}"),
         })
         .collect::<Vec<_>>()
         .join(",")

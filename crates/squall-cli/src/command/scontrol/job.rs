@@ -119,8 +119,10 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         _ => String::new(),
     };
     let key = spec.wckey.as_ref().map(|k| format!(" WCKey={k}")).unwrap_or_default();
+    let het = info.het.map(|het| format!("HetJobId={} HetJobOffset={} ", het.leader, het.offset(info.id)));
+    let het = het.unwrap_or_default();
     let mut lines = vec![
-        format!("JobId={} {array}JobName={}", info.id, spec.name),
+        format!("JobId={} {array}{het}JobName={}", info.id, spec.name),
         format!("UserId={}({}) GroupId={}({}) MCS_label=N/A", owner.user, owner.uid, owner.group, owner.gid),
         format!(
             "Priority={} Nice={} Account={} QOS={}{key}",
@@ -143,6 +145,9 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
             words::exit_code(row.exit())
         ),
     ];
+    if let Some(ids) = row.het_ids() {
+        lines.insert(1, format!("HetJobIdSet={ids}"));
+    }
     if manner.details {
         lines.push(format!("DerivedExitCode={}", words::exit_code(info.derived_exit)));
     }

@@ -75,9 +75,11 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Feature"], 'f', "FEATURES", |j| null(j.spec.need.constraint.as_deref())),
     F::new(&["GroupId"], 'G', "GROUP", |j| j.owner.gid.to_string()),
     F::new(&["GroupName"], 'g', "GROUP", |j| j.owner.group.clone()),
-    F::new(&["HetJobId", "PackJobId"], '\0', "HET_JOB_ID", |_| "N/A".to_owned()),
-    F::new(&["HetJobIdSet", "PackJobIdSet"], '\0', "HET_JOB_ID_SET", |_| "N/A".to_owned()),
-    F::new(&["HetJobOffset", "PackJobOffset"], '\0', "HET_JOB_OFFSET", |_| "N/A".to_owned()),
+    F::new(&["HetJobId", "PackJobId"], '\0', "HET_JOB_ID", |j| number(j.info.het.map(|het| het.leader.0))),
+    F::new(&["HetJobIdSet", "PackJobIdSet"], '\0', "HET_JOB_ID_SET", |j| na(j.het_ids())),
+    F::new(&["HetJobOffset", "PackJobOffset"], '\0', "HET_JOB_OFFSET", |j| {
+        number(j.info.het.map(|het| het.offset(j.info.id)))
+    }),
     F::new(&["JobArrayId"], 'i', "JOBID", JobRow::array_id),
     F::new(&["JobId"], 'A', "JOBID", |j| j.info.id.to_string()),
     F::new(&["LastSchedEval"], '\0', "LAST_SCHED_EVAL", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),

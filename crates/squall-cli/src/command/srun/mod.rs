@@ -2,6 +2,7 @@
 
 mod bcast;
 mod exits;
+mod het;
 mod input;
 mod link;
 mod multi_prog;
@@ -20,7 +21,7 @@ use rustix::net::sockopt::socket_peercred;
 use squall_host::place::Place;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::JobId;
-use squall_model::job::ExitCode as JobExit;
+use squall_model::job::{ExitCode as JobExit, JobSpec};
 use squall_model::wire::client::Request;
 
 use self::link::Listener;
@@ -64,6 +65,12 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn start(args: &[OsString]) -> Result<u8, Stop> {
     let vars: Vars = std::env::vars_os().collect();
+    if let Some(parts) = het::parts(args)? {
+        return match het::job_of(&parts, &vars) {
+            Some(job) => het::run(&parts, job, &vars),
+            None => het_allocation(args, &parts, &vars),
+        };
+    }
     let (mut asked, command) = gather(args, &vars)?;
     if asked.test_only {
         let line = submission::would_start(SRUN, asked.spec)
@@ -113,7 +120,7 @@ fn in_own_allocation(asked: &mut Asked, step: StepRequest, vars: &Vars, signals:
     let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
     let ask = Ask {
         tool: SRUN,
-        spec: std::mem::take(&mut asked.spec),
+        specs: vec![std::mem::take(&mut asked.spec)],
         env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
@@ -129,6 +136,33 @@ fn in_own_allocation(asked: &mut Asked, step: StepRequest, vars: &Vars, signals:
         eprintln!("srun: error: the controller does not answer: job {job} ends when it does");
     }
     result.map(|(status, _)| status)
+}
+
+/// Gets an allocation of several components, runs a step in each, gives it back.
+fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result<u8, Stop> {
+    let mut all = Vec::new();
+    for part in parts {
+        all.push(gather(&part.args().collect::<Vec<_>>(), vars)?.0);
+    }
+    if all.len() < 2 {
+        return Err(Stop::bad(
+            "--het-group is for steps of a heterogeneous job: call srun in one, or give its --jobid",
+        ));
+    }
+    let first = &all[0];
+    let env = capture::export(SRUN, vars, first.export.as_deref())?.env;
+    let (immediate_s, quiet) = (first.immediate_s, first.quiet);
+    let submit_line = capture::submit_line(SRUN, args);
+    let specs = all.into_iter().map(|asked| JobSpec { submit_line: submit_line.clone(), ..asked.spec }).collect();
+    let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
+    let ask = Ask { tool: SRUN, specs, env, immediate_s, quiet };
+    let Granted { client, facts } = allocation::allocate(ask, &signals)?;
+    let (job, result) = (facts.key.job, het::run_in(parts, &facts, vars));
+    let code = result.as_ref().map_or_else(Stop::exit, |code| *code);
+    if !allocation::release(SRUN, Some(client), job, JobExit { code, signal: 0 }) {
+        eprintln!("srun: error: the controller does not answer: job {job} ends when it does");
+    }
+    result
 }
 
 /// Runs the step in a running allocation.

@@ -62,10 +62,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         asked.run.exact = true;
         Ok(())
     }),
-    opt("het-group", NO, Needed("LIST"), Tools::SRUN, &[], "components of a heterogeneous job", |_, given| {
-        Err(Stop::bad(given.remedy("heterogeneous jobs: not supported yet")))
-    })
-    .or(&["pack-group"]),
+    opt("het-group", NO, Needed("LIST"), Tools::SRUN, &[], "components of a heterogeneous job in which to run", ignore)
+        .or(&["pack-group"]),
     opt("interactive", NO, Flag, Tools::SRUN, &[], "", ignore),
     opt(
         "jobid",

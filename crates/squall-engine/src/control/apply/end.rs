@@ -2,7 +2,7 @@
 
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, JobId, NodeId};
-use squall_model::job::{EndState, JobKind, Outcome};
+use squall_model::job::{EndState, Outcome};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
@@ -162,7 +162,7 @@ impl State {
     }
 
     pub(super) fn job_requeued(&mut self, id: JobId, requeue: Requeue) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind == JobKind::Batch) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.spec.kind.goes_back()) else { return };
         let Phase::Ended(ended) = &job.phase else { return };
         let (time, outcome, spec) = (ended.time, ended.outcome.clone(), std::sync::Arc::clone(&job.spec));
         let (task, own_wants) = (job.task, job.has_own_wants());

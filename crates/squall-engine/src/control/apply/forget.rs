@@ -45,6 +45,11 @@ impl State {
         {
             self.index.keys.remove(&(job.owner.uid, key));
         }
+        if let Some(het) = self.het_of(id)
+            && het.ids().all(|id| !self.jobs.contains_key(&id))
+        {
+            self.hets.remove(&het.leader);
+        }
     }
 
     fn forget_array(&mut self, time: Time, id: JobId) {

@@ -62,6 +62,7 @@ impl State {
             Event::Forgotten { ended_before } => self.forget(*ended_before),
             Event::PolicyChanged { changes, .. } => self.policy_changed(time, changes),
             Event::JobPreempted { id, attempt, until } => self.job_preempted(*id, *attempt, *until),
+            Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }
     }

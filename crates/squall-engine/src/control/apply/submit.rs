@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use squall_model::id::{Attempt, ClientKey, JobId};
-use squall_model::job::{ArrayTask, JobSpec, Owner};
+use squall_model::job::{ArrayTask, JobKind, JobSpec, Owner};
 use squall_model::time::Time;
 
 use super::policy::Sign;
@@ -27,7 +27,9 @@ impl State {
         let owner = self.index.recent.owner(owner);
         let spec = self.index.recent.spec(spec);
         let queue = Queue { hold: if spec.is_held() { Hold::User } else { Hold::No }, ..Queue::default() };
-        self.index.keys.insert((owner.uid, key), id);
+        // The components of a heterogeneous job are found by the first one's key.
+        let key = (spec.kind != JobKind::Component).then_some(key);
+        self.index.keys.extend(key.map(|key| ((owner.uid, key), id)));
         self.want(&spec);
         let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
         self.last_id = JobId(id.0 + size.max(1) - 1);
@@ -35,13 +37,17 @@ impl State {
         if self.counts() {
             self.count_submitted(&owner, &spec, u64::from(size), Sign::Plus);
         }
-        if let Some(tasks) = spec.array.clone() {
+        if let Some((tasks, key)) = spec.array.clone().zip(key) {
             let tally = ArrayTally { untouched: tasks.indices.clone(), ..ArrayTally::default() };
             let (limit, tasks) = (tasks.limit, Arc::new(tasks));
             self.arrays.insert(id, Array { owner, spec, tasks, key, submit: time, queue, limit, tally });
         } else {
-            self.jobs.insert(id, Box::new(new_job(owner, spec, time, queue, Some(key), None)));
+            self.jobs.insert(id, Box::new(new_job(owner, spec, time, queue, key, None)));
         }
+    }
+
+    pub(super) fn het_formed(&mut self, leader: JobId, size: u32) {
+        self.hets.insert(leader, size);
     }
 
     /// Makes an untouched array task a job of its own. True if there is such a job now.

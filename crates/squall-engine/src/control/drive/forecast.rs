@@ -41,6 +41,8 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
         copies: 1,
         group: None,
         avoid: None,
+        alone: false,
+        others: &[],
     };
     let mut best: Option<(Time, usize, Alloc)> = None;
     for at in partitions_of(&c.state, spec) {

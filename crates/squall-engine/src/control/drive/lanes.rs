@@ -7,6 +7,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use squall_model::gres;
+use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Need};
 use squall_model::limits::UNLIMITED_S;
 use squall_sched::topology::Wish;
@@ -36,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) kind: KindId,
     /// None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
     pub(crate) limit_s: Option<u64>,
+    /// With its other components, which nobody else has; None: all that it asks for is said.
+    pub(crate) het: Option<JobId>,
 }
 
 /// All that is asked for at present, each read once.
@@ -230,7 +233,7 @@ pub(crate) struct Ordered<'a> {
     /// Whom the next of its lane follows.
     last: Option<(Place, Shape)>,
     /// Who asks for this and may run so long or longer is left out; the partition's default stands for itself.
-    closed: BTreeMap<(KindId, bool), u64>,
+    closed: BTreeMap<Comparable, u64>,
 }
 
 impl<'a> Ordered<'a> {
@@ -268,9 +271,12 @@ impl<'a> Ordered<'a> {
     }
 }
 
+/// What two shapes must have in common to be told apart by how long they last.
+type Comparable = (KindId, bool, Option<JobId>);
+
 /// What is asked for, and for how long: comparable where the first is the same.
-fn length(shape: Shape) -> ((KindId, bool), u64) {
-    ((shape.kind, shape.limit_s.is_none()), shape.limit_s.unwrap_or_default())
+fn length(shape: Shape) -> (Comparable, u64) {
+    ((shape.kind, shape.limit_s.is_none(), shape.het), shape.limit_s.unwrap_or_default())
 }
 
 impl<'a> Iterator for Ordered<'a> {
@@ -292,6 +298,8 @@ impl<'a> Iterator for Ordered<'a> {
                 copies: pending.copies(state),
                 group: pending.group(state),
                 avoid: if place.item.array { None } else { queue.avoid.get(&place.item.id) },
+                alone: shape.het.is_some(),
+                others: shape.het.map_or(&[], |leader| queue.others(leader)),
             });
         }
     }

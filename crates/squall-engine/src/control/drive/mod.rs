@@ -3,6 +3,7 @@
 pub(crate) mod depend;
 pub(crate) mod forecast;
 pub(crate) mod gang;
+pub(crate) mod het;
 pub(crate) mod lanes;
 pub(crate) mod network;
 pub(crate) mod nodes;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{Epoch, JobId, NodeId};
-use squall_model::job::JobKind;
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
 
@@ -51,6 +51,8 @@ pub(crate) struct Todo {
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
     /// Jobs whose nodes are to be told when they run.
     pub(crate) turns: BTreeSet<JobId>,
+    /// Heterogeneous jobs to a component of which something happened.
+    pub(crate) hets: BTreeSet<JobId>,
     /// Nodes that the operator set down: their jobs are lost.
     pub(crate) condemned: BTreeSet<NodeId>,
 }
@@ -72,8 +74,8 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
         notice::cluster_changed(c, now);
     }
     let unfinished = c.state.jobs.iter().filter(|(_, job)| !job.is_ended());
-    let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind != JobKind::Batch);
-    let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind != JobKind::Batch)).collect();
+    let active = unfinished.filter(|(_, job)| !job.is_pending() || job.spec.kind.is_owned());
+    let active: Vec<(JobId, bool)> = active.map(|(&id, job)| (id, job.spec.kind.is_owned())).collect();
     for &(id, owned) in &active {
         // A warning may have been sent before the crash or not: rather twice than never, when nodes are back.
         notice::arm_limit(c, Time(0), id);
@@ -106,11 +108,12 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     queries::settle(c, now, out);
     forget(c, now, out);
     loop {
+        het::settle(c, now, out);
         work::enter_all(c, now, out);
         while let Some(node) = c.todo.condemned.pop_first() {
             nodes::condemn(c, now, node, out);
         }
-        if !c.queue.dirty.is_empty() {
+        if !c.queue.dirty.is_empty() || !c.todo.hets.is_empty() {
             continue;
         }
         if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
@@ -160,5 +163,5 @@ fn forget(c: &mut Controller, now: Time, out: &mut Out) {
 
 /// Whether a job may run again after a failure that was not its own.
 pub(crate) fn may_requeue(c: &Controller, job: &Job) -> bool {
-    job.spec.kind == JobKind::Batch && job.spec.requeue.unwrap_or(c.state.config.job_requeue)
+    job.spec.kind.goes_back() && job.spec.requeue.unwrap_or(c.state.config.job_requeue)
 }

@@ -94,6 +94,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::ReservationGone { name } => reserve::changed(c, now, name),
         Event::ControllerStarted { .. }
         | Event::Forgotten { .. }
+        | Event::HetFormed { .. }
         | Event::GresGranted { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}

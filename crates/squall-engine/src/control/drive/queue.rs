@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use squall_model::config::SchedulerType;
 use squall_model::id::JobId;
-use squall_model::job::{ArrayTask, EndState, JobSpec, Outcome, Owner, PendingReason};
+use squall_model::job::{ArrayTask, EndState, Het, JobSpec, Outcome, Owner, PendingReason};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::policy::{Limit, Whose};
 use squall_model::reservation::Flag;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
-use squall_sched::{Closed, Gate, Group, Item, Skip, UNLIMITED};
+use squall_sched::{Closed, Component, Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
 use super::lanes::{KindId, Kinds, Line, Place, Shape};
@@ -37,6 +37,8 @@ pub(crate) struct Queue {
     ready: Vec<Line>,
     /// What those ask for.
     pub(crate) kinds: Kinds,
+    /// The other components of the heterogeneous jobs among them.
+    pub(super) hets: BTreeMap<JobId, Vec<Component>>,
     /// How many passes there were.
     passes: u64,
     /// When the time limits of jobs that hold resources end them.
@@ -109,6 +111,8 @@ pub(crate) struct Pending<'a> {
     pub(crate) array: Option<&'a Array>,
     /// How the attempt before ended.
     pub(crate) last: Option<&'a Outcome>,
+    /// Of which heterogeneous job it is a component.
+    pub(crate) het: Option<Het>,
 }
 
 /// What becomes of an item that was looked at.
@@ -142,12 +146,13 @@ pub(crate) fn pending(state: &State, item: Item) -> Option<Pending<'_>> {
             task: None,
             array: Some(array),
             last: None,
+            het: None,
         });
     }
-    Some(pending_job(item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
+    Some(pending_job(state, item.id, state.jobs.get(&item.id).filter(|job| job.is_pending())?))
 }
 
-fn pending_job(id: JobId, job: &Job) -> Pending<'_> {
+fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending<'a> {
     Pending {
         item: Item { id, array: false },
         owner: &job.owner,
@@ -157,6 +162,7 @@ fn pending_job(id: JobId, job: &Job) -> Pending<'_> {
         task: job.task,
         array: None,
         last: job.last.as_ref(),
+        het: state.het_of(id),
     }
 }
 
@@ -167,7 +173,8 @@ impl<'a> Pending<'a> {
     }
     fn shaped(&self, kind: KindId) -> Shape {
         let limit = self.standing.time_limit_s.or(self.spec.limit_s());
-        Shape { kind, limit_s: limit.map(|limit| limit.unwrap_or(UNLIMITED_S)) }
+        let limit_s = limit.map(|limit| limit.unwrap_or(UNLIMITED_S));
+        Shape { kind, limit_s, het: self.het.map(|het| het.leader) }
     }
     /// For the judgement of its dependency.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
@@ -203,7 +210,7 @@ impl<'a> Pending<'a> {
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
     /// The limit that it could not even keep alone, in each of its partitions.
-    fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
+    pub(super) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
             let partition = &state.partitions[at].config.name;
@@ -268,6 +275,7 @@ impl Queue {
         self.dirty.clear();
         self.names = Names::default();
         self.kinds = Kinds::default();
+        self.hets.clear();
         self.kick = true;
         self.ends.clear();
         self.end_of.clear();
@@ -283,7 +291,7 @@ impl Queue {
                 ready[at].push((shape, self.place(state, &pending, at)));
             }
         };
-        state.jobs.iter().filter(|(_, job)| job.is_pending()).for_each(|(&id, job)| place(pending_job(id, job)));
+        state.jobs.iter().filter(|(_, job)| job.is_pending()).for_each(|(&id, job)| place(pending_job(state, id, job)));
         let arrays = state.arrays.keys().filter_map(|&id| pending(state, Item { id, array: true }));
         arrays.for_each(place);
         let (kinds, passes) = (&mut self.kinds, self.passes);
@@ -292,7 +300,8 @@ impl Queue {
 
     /// What a pending item asks for. None: it can't be had here; the item is parked.
     fn shape(&mut self, state: &State, pending: &Pending<'_>) -> Option<Shape> {
-        let kind = self.kinds.enter(state, pending.spec);
+        let known = self.gather(state, pending);
+        let kind = self.kinds.enter(state, pending.spec).filter(|_| known);
         if kind.is_none() {
             self.parked.insert(pending.item, PendingReason::BadConstraints);
         }
@@ -387,7 +396,7 @@ impl Queue {
         if let Some(group) = full.filter(|_| !waits && later.is_none()) {
             self.throttled.insert((group.id, item));
         }
-        let starts = !waits && later.is_none() && full.is_none();
+        let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
         let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)
@@ -414,6 +423,7 @@ impl Queue {
 
     /// Out of the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
+        self.hets.remove(&pending.item.id);
         let Some(shape) = pending.shape(&self.kinds) else { return };
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
@@ -450,6 +460,7 @@ impl Queue {
     /// The cluster changed: what could not start on it is looked at again.
     pub(crate) fn wake_parked(&mut self, state: &State) {
         self.kinds.read_names(state);
+        self.gather_again(state);
         self.dirty.extend(self.parked.keys().copied());
         self.kick = true;
     }
@@ -538,44 +549,51 @@ impl Queue {
 
     /// Why a pending item waits.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
-        let Some(pending) = pending(state, item) else { return PendingReason::None };
+        let Some(own) = pending(state, item) else { return PendingReason::None };
+        // What keeps one component keeps all; where they stand in the queue is where the first stands.
+        let others = own.het.into_iter().flat_map(Het::ids).filter_map(|id| pending(state, Item { id, array: false }));
+        let all: Vec<Pending<'_>> = std::iter::once(own).chain(others).collect();
+        let kept = all.iter().find_map(|one| self.own_reason(state, now, one));
+        kept.unwrap_or_else(|| self.place_reason(state, all.get(1).unwrap_or(&own)))
+    }
+
+    /// Why a pending item waits, whatever there is room for.
+    fn own_reason(&self, state: &State, now: Time, pending: &Pending<'_>) -> Option<PendingReason> {
         match pending.standing.hold {
             Hold::No => {}
-            Hold::Admin => return PendingReason::JobHeldAdmin,
+            Hold::Admin => return Some(PendingReason::JobHeldAdmin),
             Hold::Requeue if pending.last.is_some_and(|last| last.state == EndState::BootFail) => {
-                return PendingReason::JobHoldMaxRequeue;
+                return Some(PendingReason::JobHoldMaxRequeue);
             }
-            Hold::User | Hold::Requeue => return PendingReason::JobHeldUser,
+            Hold::User | Hold::Requeue => return Some(PendingReason::JobHeldUser),
         }
         match pending.verdict(state, &self.names) {
-            Verdict::Never => return PendingReason::DependencyNeverSatisfied,
-            Verdict::Waits => return PendingReason::Dependency,
-            Verdict::At(time) if time > now => return PendingReason::Dependency,
+            Verdict::Never => return Some(PendingReason::DependencyNeverSatisfied),
+            Verdict::Waits => return Some(PendingReason::Dependency),
+            Verdict::At(time) if time > now => return Some(PendingReason::Dependency),
             Verdict::At(_) | Verdict::Holds => {}
         }
         if pending.not_before().is_some_and(|time| time > now) {
             let failed = pending.last.filter(|last| last.state == EndState::BootFail);
-            return match failed.and_then(|last| last.reason.clone()) {
+            return Some(match failed.and_then(|last| last.reason.clone()) {
                 Some(reason) if pending.spec.begin.is_none_or(|begin| begin <= now) => {
                     PendingReason::LaunchFailed(reason)
                 }
                 _ => PendingReason::BeginTime,
-            };
+            });
         }
         if pending.group(state).is_some_and(|group| group.room == 0) {
-            return PendingReason::JobArrayTaskLimit;
+            return Some(PendingReason::JobArrayTaskLimit);
         }
         if let Some((whose, limit)) = pending.broken(state) {
-            return PendingReason::Limit(whose, limit);
+            return Some(PendingReason::Limit(whose, limit));
         }
-        if let Some(name) = &pending.spec.reservation {
-            match state.reservations.get(name) {
-                None => return PendingReason::ReservationDeleted,
-                Some(own) if own.start > now && !own.is(Flag::Flex) => return PendingReason::Reservation,
-                Some(_) => {}
-            }
+        let name = pending.spec.reservation.as_ref()?;
+        match state.reservations.get(name) {
+            None => Some(PendingReason::ReservationDeleted),
+            Some(own) if own.start > now && !own.is(Flag::Flex) => Some(PendingReason::Reservation),
+            Some(_) => None,
         }
-        self.place_reason(state, &pending)
     }
 
     /// The terms of a pending item's dependency that do not hold, and whether they never can.

@@ -154,8 +154,11 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
         c.queue.park(&c.state, skip);
     }
     c.queue.set_heads(&c.state, &plan.heads);
-    for start in plan.starts {
-        begin(c, now, start, out);
+    for mut start in plan.starts {
+        let others = std::mem::take(&mut start.given.others);
+        for start in std::iter::once(start).chain(others) {
+            begin(c, now, start, out);
+        }
     }
     for eviction in plan.evictions {
         preempt::evict(c, now, eviction.victim, out);
@@ -171,7 +174,7 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
     let attempt = c.state.jobs.get(&id).map_or(Attempt(0), |job| job.attempt);
     let Some(Partition { config, .. }) = c.state.partitions.get(start.partition) else { return };
     let partition = config.name.clone();
-    let Given { alloc, gres, slot } = start.given;
+    let Given { alloc, gres, slot, .. } = start.given;
     c.commit(now, Event::JobStarted { id, attempt: Attempt(attempt.0 + 1), partition, alloc }, out);
     if !gres.is_empty() {
         c.commit(now, Event::GresGranted { job: id, step: None, grants: gres }, out);

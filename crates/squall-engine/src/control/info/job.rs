@@ -123,6 +123,7 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
         dependency,
         steps: Vec::new(),
         gres: Vec::new(),
+        het: state.het_of(waits.id),
     }
 }
 

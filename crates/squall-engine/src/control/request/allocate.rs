@@ -2,7 +2,7 @@
 
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Outcome};
+use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
 use squall_model::time::Span;
 use squall_model::wire::client::{Answer, Refusal};
 
@@ -23,25 +23,30 @@ pub(crate) fn allocate(
     (key, immediate_s): (ClientKey, Option<u32>),
     out: &mut Out,
 ) -> Reply {
-    if spec.kind == JobKind::Batch {
+    if !spec.kind.is_owned() {
         return Err(Refusal::NotSupported("batch jobs are submitted".to_owned()));
     }
     let (job, fresh) = accept(c, ask, spec, Contents { script: Vec::new(), env }, key, out)?;
+    own(c, ask, job, immediate_s.filter(|_| fresh));
+    Ok(Some(Answer::Submitted { job, note: None }))
+}
+
+/// A new allocation is the caller's, who may want it at once or not at all.
+pub(super) fn own(c: &mut Controller, ask: &Ask<'_>, job: JobId, immediate_s: Option<u32>) {
     c.waits.own(job, ask.caller);
     c.timers.clear(Timer::Owner(job));
     c.todo.touched.insert(job);
-    if let Some(seconds) = immediate_s.filter(|_| fresh) {
+    if let Some(seconds) = immediate_s {
         // One microsecond: the scheduler has its turn first.
         let patience = Span(Span::from_secs(u64::from(seconds)).0.max(1));
         c.timers.set(Timer::Immediate(job), ask.now + patience);
     }
-    Ok(Some(Answer::Submitted { job, note: None }))
 }
 
 /// The owner is back on a new connection.
 pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let job = entered(&c.state, ask, id)?;
-    if job.spec.kind == JobKind::Batch {
+    if !job.spec.kind.is_owned() {
         return Err(Refusal::WrongState("it is a batch job".to_owned()));
     }
     if job.outcome().is_some() {
@@ -56,7 +61,7 @@ pub(crate) fn attach(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
 /// The owner is done.
 pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCode, out: &mut Out) -> Reply {
     let job = entered(&c.state, ask, id)?;
-    if job.spec.kind == JobKind::Batch {
+    if !job.spec.kind.is_owned() {
         return Err(Refusal::WrongState("it is a batch job".to_owned()));
     }
     let state = match &job.phase {

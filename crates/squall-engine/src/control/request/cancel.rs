@@ -2,7 +2,7 @@
 
 use squall_model::event::Event;
 use squall_model::id::{JobId, StepKey, StepNo};
-use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
+use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::time::Time;
 use squall_model::wire::client::{JobSelection, Refusal};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
@@ -105,6 +105,8 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
     };
     let of_step = match target {
         SignalTarget::Step(no) => Some(run.steps.get(&no).ok_or(Refusal::InvalidStepId)?),
+        // The script is the first component's.
+        SignalTarget::Batch if job.spec.kind == JobKind::Component => return Ok(()),
         SignalTarget::Batch => Some(run.steps.get(&StepNo::BATCH).ok_or(Refusal::InvalidStepId)?),
         SignalTarget::Steps | SignalTarget::All | SignalTarget::Full => None,
     };

@@ -70,6 +70,10 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Allocate { spec, env, key, immediate_s } => {
             allocate::allocate(c, ask, *spec, env.into_vec(), (key, immediate_s), out)
         }
+        Request::SubmitHet { specs, script, env, key, immediate_s } => {
+            let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };
+            submit::submit_het(c, ask, specs, contents, (key, immediate_s), out)
+        }
         Request::Attach { job } => allocate::attach(c, ask, job),
         Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
         Request::Facts { job } => query::facts_of(c, ask, job),

@@ -2,7 +2,7 @@
 
 use squall_model::event::{Event, Requeue};
 use squall_model::id::JobId;
-use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, Outcome};
+use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
 use squall_model::wire::client::{JobSelection, Refusal};
 
 use super::each::to_each;
@@ -58,5 +58,5 @@ fn dependencies_known(c: &Controller, job: &Job) -> bool {
 
 /// Whether a job goes back into the queue: batch jobs, unless they or the cluster say no.
 pub(crate) fn may_requeue(spec: &JobSpec, default: bool) -> bool {
-    spec.kind == JobKind::Batch && spec.requeue.unwrap_or(default)
+    spec.kind.goes_back() && spec.requeue.unwrap_or(default)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
-use squall_model::job::{ArrayTask, EndState, JobSpec, JobState, Owner};
+use squall_model::job::{ArrayTask, EndState, Het, JobSpec, JobState, Owner};
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::wire::client::{JobName, JobRef, JobSelection, Refusal, StateFilter};
 
@@ -72,7 +72,7 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
         let found = resolve(state, named, &mut selected.refused);
         let owner = found.owner(state);
         if owner.is_some_and(|owner| !can(who, Deed::Job(owner))) {
-            let (JobRef::Job(id) | JobRef::Tasks(id, _)) = *named;
+            let (JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _)) = *named;
             let name = if state.arrays.contains_key(&id) { JobName { id, task: None } } else { state.name_of(id) };
             selected.refused.push((name, Refusal::AccessDenied));
             continue;
@@ -126,6 +126,7 @@ fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, 
 enum Meant {
     Nothing,
     Job(JobId),
+    Het(Het),
     Array(JobId),
     Tasks(JobId, IndexSet),
 }
@@ -133,6 +134,16 @@ enum Meant {
 fn resolve(state: &State, named: &JobRef, refused: &mut Vec<(JobName, Refusal)>) -> Meant {
     match named {
         JobRef::Job(id) if state.arrays.contains_key(id) => Meant::Array(*id),
+        JobRef::Job(id) if state.hets.contains_key(id) => Meant::Het(Het { leader: *id, size: state.hets[id] }),
+        JobRef::Component(leader, offset) => {
+            let size = state.hets.get(leader).copied().unwrap_or_default();
+            let id = JobId(leader.0.saturating_add(*offset));
+            if *offset < size && state.jobs.contains_key(&id) {
+                return Meant::Job(id);
+            }
+            refused.push((JobName { id, task: None }, Refusal::InvalidJobId));
+            Meant::Nothing
+        }
         JobRef::Job(id) => {
             let task = match state.find(*id) {
                 Some(Found::Job(_)) => return Meant::Job(*id),
@@ -168,6 +179,7 @@ impl Meant {
         match self {
             Self::Nothing => None,
             Self::Job(id) => state.jobs.get(id).map(|job| &*job.owner),
+            Self::Het(het) => het.ids().find_map(|id| state.jobs.get(&id)).map(|job| &*job.owner),
             Self::Array(id) | Self::Tasks(id, _) => state.arrays.get(id).map(|array| &*array.owner),
         }
     }
@@ -177,6 +189,7 @@ impl Meant {
         match self {
             Self::Nothing => {}
             Self::Job(id) => selected.jobs.extend([id].iter().filter(|id| fits(id))),
+            Self::Het(het) => selected.jobs.extend(het.ids().filter(fits)),
             Self::Array(id) => {
                 let Some(array) = state.arrays.get(&id) else { return };
                 if filter.is_open() {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, Digest, JobKind, JobSpec};
+use squall_model::limits::HET_COMPONENTS_MAX;
 use squall_model::wire::client::{Answer, Refusal};
 
-use super::{Ask, Reply, admit, standing};
+use super::{Ask, Reply, admit, allocate, standing};
 use crate::control::drive::forecast;
 use crate::control::state::State;
 use crate::control::{Controller, Out};
@@ -41,39 +42,98 @@ pub(crate) fn submit(
 pub(super) fn accept(
     c: &mut Controller,
     ask: &Ask<'_>,
-    mut spec: JobSpec,
+    spec: JobSpec,
+    contents: Contents,
+    key: ClientKey,
+    out: &mut Out,
+) -> Result<(JobId, bool), Refusal> {
+    accept_all(c, ask, vec![spec], contents, key, out)
+}
+
+/// [`accept`] for the components of a heterogeneous job, or for a job by itself.
+pub(super) fn accept_all(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    mut specs: Vec<JobSpec>,
     contents: Contents,
     key: ClientKey,
     out: &mut Out,
 ) -> Result<(JobId, bool), Refusal> {
     let env = Digest::of(&contents.env);
-    let script = (spec.kind == JobKind::Batch).then(|| Digest::of(&contents.script));
-    (spec.env, spec.script) = (env, script);
+    let batch = specs.first().is_some_and(|spec| spec.kind == JobKind::Batch);
+    let script = batch.then(|| Digest::of(&contents.script));
+    for (at, spec) in specs.iter_mut().enumerate() {
+        (spec.env, spec.script) = (env, script.filter(|_| at == 0));
+    }
+    let Some(first) = specs.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
     if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
-        return if same(&c.state, id, &spec) { Ok((id, false)) } else { Err(Refusal::KeyReused) };
+        return if same(&c.state, id, first) { Ok((id, false)) } else { Err(Refusal::KeyReused) };
     }
     if c.leaving.is_some() {
         return Err(Refusal::ShuttingDown);
     }
-    admit::contents(spec.kind, &contents.script, &contents.env)?;
+    admit::contents(first.kind, &contents.script, &contents.env)?;
+    for spec in &mut specs {
+        settle(c, ask, spec)?;
+    }
+    if c.disk_full {
+        return Err(Refusal::DiskFull);
+    }
+    let leader = JobId(c.state.last_id.0 + 1);
+    let size = specs.len() as u32;
+    out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
+    out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
+    for (offset, spec) in (0..).zip(specs) {
+        let id = JobId(leader.0 + offset);
+        let owner = c.state.shared_owner(&ask.who.owner);
+        let spec = c.state.shared_spec(&Arc::new(spec));
+        c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
+    }
+    if size > 1 {
+        c.commit(ask.now, Event::HetFormed { leader, size }, out);
+    }
+    Ok((leader, true))
+}
+
+/// Fills in what a spec leaves open, and refuses what can never be.
+fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut JobSpec) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
         spec.nice = 0;
     }
     if let Some(array) = &mut spec.array {
         array.limit = array.limit.filter(|limit| *limit > 0);
     }
-    standing::settle(&c.state, &ask.who.owner, &mut spec)?;
-    admit::admit(&c.state, ask.now, ask.who, &spec)?;
-    if c.disk_full {
-        return Err(Refusal::DiskFull);
+    standing::settle(&c.state, &ask.who.owner, spec)?;
+    admit::admit(&c.state, ask.now, ask.who, spec)
+}
+
+/// A heterogeneous job: the first component is what the request is for, the others are resources beside it.
+pub(crate) fn submit_het(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    mut specs: Vec<JobSpec>,
+    contents: Contents,
+    (key, immediate_s): (ClientKey, Option<u32>),
+    out: &mut Out,
+) -> Reply {
+    if specs.len() < 2 || specs.len() > HET_COMPONENTS_MAX {
+        return Err(Refusal::TooManyRequested(format!("{} components", specs.len())));
     }
-    let id = JobId(c.state.last_id.0 + 1);
-    out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
-    out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
-    let owner = c.state.shared_owner(&ask.who.owner);
-    let spec = c.state.shared_spec(&Arc::new(spec));
-    c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
-    Ok((id, true))
+    if specs.iter().any(|spec| spec.array.is_some()) {
+        return Err(Refusal::HetArray);
+    }
+    let (first, others) = specs.split_at_mut(1);
+    let kind = first[0].kind;
+    for spec in others {
+        spec.kind = JobKind::Component;
+        spec.requeue = if kind == JobKind::Batch { first[0].requeue } else { Some(false) };
+        (spec.mail_type, spec.mail_user, spec.args) = (None, None, Vec::new());
+    }
+    let (job, fresh) = accept_all(c, ask, specs, contents, key, out)?;
+    if kind.is_owned() {
+        allocate::own(c, ask, job, immediate_s.filter(|_| fresh));
+    }
+    Ok(Some(Answer::Submitted { job, note: None }))
 }
 
 /// Whether a known job came from this submission, as far as updates leave it to be seen.

@@ -134,6 +134,8 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, spec: &
         copies: 1,
         group: pending.group(sight.state),
         avoid: None,
+        alone: false,
+        others: &[],
     };
     explain(sight, scratch, &job, at, sight.now)
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
-use squall_model::job::{ArrayTask, JobSpec, Owner};
+use squall_model::job::{ArrayTask, Het, JobSpec, Owner};
 use squall_model::license;
 use squall_model::policy::Policy;
 use squall_model::reservation::Reservation;
@@ -53,6 +53,8 @@ pub struct State {
     pub ledger: Ledger,
     /// Running jobs that were told to make room, and when they end.
     pub graces: BTreeMap<JobId, Time>,
+    /// Heterogeneous jobs: how many components each has, by the first.
+    pub hets: BTreeMap<JobId, u32>,
     /// Jobs that share cores with others: the matrix.
     pub gang: BTreeMap<JobId, gang::InTurn>,
     /// Ended jobs before this time are forgotten.
@@ -184,6 +186,11 @@ impl State {
         let size = self.arrays.get(&array).map_or(0, Array::size);
         let range = self.jobs.range(array..JobId(array.0.saturating_add(size)));
         range.map(|(&id, job)| (id, &**job))
+    }
+    /// The heterogeneous job of which this is a component.
+    pub fn het_of(&self, id: JobId) -> Option<Het> {
+        let (&leader, &size) = self.hets.range(..=id).next_back()?;
+        (id.0 - leader.0 < size).then_some(Het { leader, size })
     }
     /// How users name a job.
     pub fn name_of(&self, id: JobId) -> JobName {

@@ -37,6 +37,8 @@ pub enum Part {
     Reservations(Vec<Reservation>),
     /// The jobs that share cores; at the end, if there are any.
     Gang(Vec<(JobId, InTurn)>),
+    /// Heterogeneous jobs, if there are any.
+    Hets(BTreeMap<JobId, u32>),
 }
 
 /// Accounts and what they used.
@@ -131,6 +133,7 @@ pub struct Restored {
     ended: Vec<(Time, JobId)>,
     ended_arrays: Vec<(Time, JobId)>,
     gang: Vec<(JobId, InTurn)>,
+    hets: BTreeMap<JobId, u32>,
     wanting: Vec<Arc<JobSpec>>,
     holding: Vec<Arc<JobSpec>>,
     grants: BTreeMap<JobId, Granted>,
@@ -167,7 +170,8 @@ impl State {
         let grants = (!self.grants.is_empty()).then(|| Part::Grants(self.grants.clone()));
         let gang: Vec<(JobId, InTurn)> = self.gang.iter().map(|(&id, &turn)| (id, turn)).collect();
         let gang = (!gang.is_empty()).then_some(Part::Gang(gang));
-        let rest = grants.into_iter().chain(reserved).chain(gang);
+        let hets = (!self.hets.is_empty()).then(|| Part::Hets(self.hets.clone()));
+        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -203,6 +207,7 @@ impl State {
             jobs: all.jobs.into_iter().collect(),
             arrays: all.arrays.into_iter().collect(),
             gang: all.gang.into_iter().collect(),
+            hets: all.hets,
             forgotten_before: cluster.forgotten_before,
             grants: all.grants,
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -303,6 +308,7 @@ impl Part {
             Self::Reservations(reservations) => Some(Restored { reservations, ..Restored::default() }),
             Self::Grants(grants) => Some(Restored { grants, ..Restored::default() }),
             Self::Gang(gang) => Some(Restored { gang, ..Restored::default() }),
+            Self::Hets(hets) => Some(Restored { hets, ..Restored::default() }),
         }
     }
 }
@@ -345,6 +351,7 @@ impl Restored {
         self.jobs.append(&mut next.jobs);
         self.arrays.append(&mut next.arrays);
         self.gang.append(&mut next.gang);
+        self.hets.append(&mut next.hets);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

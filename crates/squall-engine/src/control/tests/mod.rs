@@ -9,6 +9,7 @@ mod driver;
 mod fuzz;
 mod gang;
 mod gres;
+mod het;
 mod licenses;
 mod life;
 mod limits;

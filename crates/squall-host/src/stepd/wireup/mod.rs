@@ -42,6 +42,11 @@ use pmix::PmixServer;
 use trial::Trials;
 pub(super) use variables::clear;
 
+/// Whether a program is linked with an MPI, as far as its file shows.
+pub(super) fn is_linked_with_mpi(program: &std::path::Path) -> bool {
+    Linked::of(program) != Linked::default()
+}
+
 /// How late tasks of Open MPI may be woken where they share CPUs, nanoseconds. Whoever waits in MPI_Init sleeps for 0.1 ms
 /// again and again: with a hundred of them on two CPUs that was half of all the time that there was.
 const SLACK_NS: u64 = 1_000_000;

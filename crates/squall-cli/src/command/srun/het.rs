@@ -1,0 +1,286 @@
+//! Steps in several components of a heterogeneous job: an srun in each, all at once, that end as one.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rustix::event::PollFlags;
+use squall_engine::environment::{is_of_components, is_output, job_env};
+use squall_host::stepd::is_linked_with_mpi;
+use squall_host::sys::command::unblock_signals;
+use squall_host::sys::signals::{SignalFd, kill};
+use squall_model::id::JobId;
+use squall_model::set::IndexSet;
+use squall_model::step::JobFacts;
+use squall_model::wire::client::{Answer, Request};
+
+use super::{SIGNALS, SRUN};
+use crate::capture::Vars;
+use crate::client::unexpected;
+use crate::command::allocation::ready;
+use crate::contact::Patience;
+use crate::options::getopt::Found;
+use crate::options::{Stop, collect};
+use crate::refusal;
+
+/// What one srun is to do.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// Its options, `--het-group` and `--jobid` apart.
+    options: Vec<Found>,
+    /// `--jobid`.
+    job: Option<u32>,
+    /// In which components; None: that of its own place on the command line.
+    groups: Option<IndexSet>,
+    /// Program and arguments.
+    command: Vec<OsString>,
+}
+
+impl Part {
+    /// What stands between two `:`.
+    fn read(args: &[OsString], before: Option<&Self>) -> Result<Self, Stop> {
+        let line = collect::line(SRUN, args)?;
+        let job = line.value("jobid").and_then(|id| id.parse().ok());
+        let groups = match line.value("het-group") {
+            None => None,
+            Some(list) => Some(groups(list).ok_or_else(|| {
+                Stop::bad(format!("Invalid --het-group specification: {list}: use numbers such as 0,2-3"))
+            })?),
+        };
+        let mut options = before.map(|before| collect::carried(&before.options)).unwrap_or_default();
+        options.extend(line.options.into_iter().filter(|(option, _)| !matches!(option.long, "het-group" | "jobid")));
+        let job = job.or(before.and_then(|before| before.job));
+        Ok(Self { options, job, groups, command: line.operands.to_vec() })
+    }
+
+    fn says(&self, long: &str) -> Option<&str> {
+        self.options
+            .iter()
+            .rev()
+            .find(|(option, _)| option.long == long)
+            .map(|(_, value)| value.as_deref().unwrap_or(""))
+    }
+
+    /// Its command line.
+    pub(super) fn args(&self) -> impl Iterator<Item = OsString> + '_ {
+        let options = self.options.iter().map(|(option, value)| match value {
+            Some(value) => format!("--{}={value}", option.long).into(),
+            None => format!("--{}", option.long).into(),
+        });
+        options.chain(std::iter::once("--".into())).chain(self.command.iter().cloned())
+    }
+}
+
+/// `0,2-3`.
+fn groups(list: &str) -> Option<IndexSet> {
+    let mut all = IndexSet::new();
+    for part in list.split(',') {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (low, high): (u32, u32) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+        if low > high || high as usize >= squall_model::limits::HET_COMPONENTS_MAX {
+            return None;
+        }
+        all.union_with(&IndexSet::range(low, high));
+    }
+    Some(all)
+}
+
+/// What the command line asks of components. None: nothing, it is about one step.
+pub(super) fn parts(args: &[OsString]) -> Result<Option<Vec<Part>>, Stop> {
+    let mut all: Vec<Part> = Vec::new();
+    for args in args.split(|word| word == ":") {
+        let part = Part::read(args, all.last())?;
+        all.push(part);
+    }
+    if all.len() == 1 && all[0].groups.is_none() {
+        return Ok(None);
+    }
+    // Who names no program runs the next one's.
+    for at in (0..all.len() - 1).rev() {
+        if all[at].command.is_empty() {
+            let (before, after) = all.split_at_mut(at + 1);
+            before[at].command.clone_from(&after[0].command);
+        }
+    }
+    if all.iter().any(|part| part.command.is_empty()) {
+        return Err(Stop::bad("fatal: No command given to execute."));
+    }
+    Ok(Some(all))
+}
+
+/// The job in which to run: as said, or the one in which srun runs.
+pub(super) fn job_of(parts: &[Part], vars: &Vars) -> Option<JobId> {
+    let of_environment = || {
+        let (_, value) = vars.iter().find(|(name, _)| name == "SLURM_JOB_ID" || name == "SLURM_JOBID")?;
+        value.to_str()?.parse().ok()
+    };
+    parts[0].job.or_else(of_environment).map(JobId)
+}
+
+/// Runs all parts in a running job.
+pub(super) fn run(parts: &[Part], job: JobId, vars: &Vars) -> Result<u8, Stop> {
+    let what = format!("Unable to create step for job {job}");
+    let failed = |e: &_| Stop::Bad { lines: refusal::lines(&what, e), exit: 1 };
+    let (_, answer) = Patience::new("srun").ask(&Request::Facts { job }).map_err(|e| failed(&e))?;
+    let Answer::Allocated(facts) = answer else { return Err(failed(&unexpected())) };
+    run_in(parts, &facts, vars)
+}
+
+/// [`run`], in a job of which everything is known.
+pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8, Stop> {
+    let steps = assign(parts, facts)?;
+    if steps.len() > 1 {
+        steps.iter().try_for_each(|(part, _)| one_program(part, vars))?;
+    }
+    let signals = [SIGNALS.as_slice(), &[libc::SIGCHLD]].concat();
+    let signals = SignalFd::new(&signals).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
+    let mut running = Vec::new();
+    for (part, component) in steps {
+        match spawn(part, component, vars, running.is_empty()) {
+            Ok(child) => running.push(child),
+            Err(error) => {
+                for child in &mut running {
+                    signal(child, libc::SIGTERM);
+                    drop(child.wait());
+                }
+                return Err(Stop::bad(format!("unable to start srun for a component: {error}")));
+            }
+        }
+    }
+    let bad_ends_all = parts.iter().any(|part| part.says("kill-on-bad-exit").is_some_and(|value| value != "0"));
+    wait_for(running, &signals, bad_ends_all)
+}
+
+/// Which part runs in which component.
+fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &'a JobFacts)>, Stop> {
+    let alone = std::slice::from_ref(facts);
+    let components = if facts.components.is_empty() { alone } else { &facts.components };
+    let number = |component: &JobFacts| component.key.job.0.saturating_sub(facts.key.job.0);
+    let mut steps = Vec::new();
+    for (at, part) in (0..).zip(parts) {
+        let groups = part.groups.clone().unwrap_or_else(|| IndexSet::range(at, at));
+        for group in groups.iter() {
+            let Some(component) = components.iter().find(|component| number(component) == group) else {
+                let most = components.iter().map(number).max().unwrap_or(0);
+                return Err(Stop::bad(format!(
+                    "fatal: Attempt to run a job step with het group value of {group}, but the job allocation has maximum value of {most}"
+                )));
+            };
+            if steps.iter().any(|(_, other): &(_, &JobFacts)| number(other) == group) {
+                return Err(Stop::bad(format!("fatal: het group {group} is named by two programs of one step")));
+            }
+            steps.push((part, component));
+        }
+    }
+    Ok(steps)
+}
+
+/// The ranks of one MPI program are in one component: each would believe to be a whole one.
+fn one_program(part: &Part, vars: &Vars) -> Result<(), Stop> {
+    let program = &part.command[0];
+    let asked = match part.says("mpi") {
+        Some("none") => return Ok(()),
+        Some(_) => true,
+        None => find(program, vars).is_some_and(|path| is_linked_with_mpi(&path)),
+    };
+    if !asked {
+        return Ok(());
+    }
+    Err(Stop::bad(format!(
+        "{}: one MPI program (one MPI_COMM_WORLD) over several components of a heterogeneous job is not supported; run it in one component (--het-group=N), or with --mpi=none as a program of its own in each",
+        program.to_string_lossy()
+    )))
+}
+
+/// The file that a command stands for, if it is here.
+fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return Some(path.to_owned());
+    }
+    let (_, folders) = vars.iter().find(|(name, _)| name == "PATH")?;
+    std::env::split_paths(folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// An srun for a component. What the job's first component is told of itself gives way to what this one is told.
+fn spawn(part: &Part, component: &JobFacts, vars: &Vars, first: bool) -> std::io::Result<Child> {
+    let mut srun = Command::new(std::env::current_exe()?);
+    srun.arg0(SRUN.name()).args(part.args()).env_clear();
+    let kept = |name: &OsStr| name.to_str().is_none_or(|name| !is_output(name) || is_of_components(name));
+    srun.envs(vars.iter().filter(|(name, _)| kept(name)).map(|(name, value)| (name, value)));
+    srun.envs(job_env(component));
+    // Standard input is one, and files that both write are begun by one.
+    if !first {
+        srun.stdin(Stdio::null()).env("SLURM_OPEN_MODE", "a");
+    }
+    unblock_signals(&mut srun).spawn()
+}
+
+/// Waits until all have ended; the highest exit code.
+fn wait_for(mut running: Vec<Child>, signals: &SignalFd, bad_ends_all: bool) -> Result<u8, Stop> {
+    let mut code = 0;
+    let terminal = rustix::termios::isatty(rustix::stdio::stdin());
+    while !running.is_empty() {
+        ready(&[(signals.as_fd(), PollFlags::IN)], None);
+        while let Some(got) = signals.take() {
+            // What is typed at a terminal all hear by themselves.
+            let stays = matches!(got, libc::SIGCHLD | libc::SIGWINCH) || (terminal && got == libc::SIGINT);
+            running.iter().filter(|_| !stays).for_each(|child| signal(child, got));
+        }
+        let mut bad = false;
+        let mut left = Vec::new();
+        for mut child in running {
+            match child.try_wait().map_err(|e| Stop::bad(format!("waitpid: {e}")))? {
+                None => left.push(child),
+                Some(status) => {
+                    let own = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)) as u8;
+                    bad |= own != 0;
+                    code = code.max(own);
+                }
+            }
+        }
+        running = left;
+        if bad && bad_ends_all {
+            for child in &running {
+                signal(child, libc::SIGTERM);
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Nobody there: it has just ended.
+fn signal(child: &Child, signal: i32) {
+    let _ = kill(child.id(), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{groups, parts};
+
+    fn read(words: &str) -> Option<Vec<(String, String, String)>> {
+        let args: Vec<_> = words.split(' ').map(Into::into).collect();
+        let parts = parts(&args).expect("it is well formed")?;
+        let text = |words: Vec<std::ffi::OsString>| {
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let group = |part: &super::Part| part.groups.as_ref().map_or("-".into(), ToString::to_string);
+        Some(parts.iter().map(|p| (group(p), text(p.args().collect()), text(p.command.clone()))).collect())
+    }
+
+    #[test]
+    fn parts_of_a_command_line() {
+        assert_eq!(read("-n2 hostname"), None);
+        let two = read("-l -n2 --mpi=none a x : -n 3 b").expect("there are two");
+        assert_eq!(two[0], ("-".into(), "--label --ntasks=2 --mpi=none -- a x".into(), "a x".into()));
+        assert_eq!(two[1], ("-".into(), "--label --ntasks=3 -- b".into(), "b".into()));
+        let shared = read("--het-group=0-1 --jobid=7 a").expect("it names components");
+        assert_eq!(shared, [("0-1".into(), "-- a".into(), "a".into())]);
+        assert_eq!(read("--pack-group=1 : --het-group=0 b").expect("two")[0].2, "b");
+        for bad in ["", "x", "1-", "3-2", "999"] {
+            assert_eq!(groups(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Stories of heterogeneous jobs.
+
+use crate::Story;
+use crate::cluster::Cluster;
+
+pub(crate) const STORIES: &[Story] = &[
+    ("a_heterogeneous_job_starts_whole_and_ends_with_its_script", whole),
+    ("one_name_cancels_all_components", cancelled),
+    ("srun_runs_in_components_of_a_heterogeneous_job", steps),
+    ("salloc_and_srun_get_several_components", allocations),
+    ("what_heterogeneous_jobs_can_not_be_is_said", refused),
+];
+
+const SCRIPT: &str = "#!/bin/sh
+#SBATCH --output=het.out --job-name=het --nodes=1
+#SBATCH hetjob
+#SBATCH --nodes=2 --exclusive
+echo size $SLURM_HET_SIZE job $SLURM_JOB_ID of $SLURM_JOB_ID_HET_GROUP_0 $SLURM_JOB_ID_HET_GROUP_1
+echo nodes $SLURM_NNODES_HET_GROUP_0 $SLURM_JOB_NUM_NODES_HET_GROUP_1
+test \"$(scontrol show hostnames $SLURM_JOB_NODELIST_HET_GROUP_0)\" = \"$(hostname)\" || echo elsewhere
+srun -l --het-group=0,1 sh -c 'echo $SLURM_JOB_ID' | sort
+while [ ! -e go-on ]; do sleep 0.02; done
+exit 3
+";
+
+fn whole(c: &Cluster) {
+    c.write("het.sh", SCRIPT);
+    let blocker = c.sbatch(&["-N3", "--exclusive", "--wrap", "sleep 600"]);
+    c.until_state(&blocker, "RUNNING");
+    let job = c.sbatch(&["het.sh"]);
+    let next = (job.parse::<u32>().unwrap() + 1).to_string();
+    let listed = || c.ok(&["squeue", "-h", "-o", "%i %t", "-j", &job]);
+    // One node is free: room for the first component only.
+    assert_eq!(listed(), format!("{job}+0 PD\n{job}+1 PD"));
+    c.ok(&["scancel", &blocker]);
+    c.until("both components run", || listed() == format!("{job}+0 R\n{job}+1 R"));
+    let shown = c.ok(&["scontrol", "show", "job", &format!("{job}+1")]);
+    assert!(shown.contains(&format!("JobId={next} HetJobId={job} HetJobOffset=1 JobName=het")), "{shown}");
+    assert!(shown.contains(&format!("HetJobIdSet={job}-{next}")), "{shown}");
+    c.write("go-on", "");
+    assert_eq!(c.end_of(&job), "FAILED|3:0\nFAILED|3:0");
+    assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "JobID", "-j", &job]), format!("{job}+0\n{job}+1"));
+    let said = c.read("het.out");
+    let steps = format!("0: {job}\n0: {next}\n1: {next}\n");
+    assert_eq!(said, format!("size 2 job {job} of {job} {next}\nnodes 1 2\n{steps}"));
+}
+
+fn cancelled(c: &Cluster) {
+    let job = c.sbatch(&["-N1", ":", "-N2", "--wrap", "sleep 600"]);
+    c.until("both components run", || c.ok(&["squeue", "-h", "-o", "%t", "-j", &job]) == "R\nR");
+    c.ok(&["scancel", &job]);
+    let end = c.end_of(&job);
+    assert!(end.lines().count() == 2 && end.lines().all(|line| line.starts_with("CANCELLED by ")), "{end}");
+}
+
+fn steps(c: &Cluster) {
+    let inner = "srun --het-group=1 -N1 -n1 sh -c 'exit 4'; echo $?
+        srun sh -c 'echo first' : sh -c 'echo second; exit 6'; echo $?
+        srun --het-group=0-2 true; echo $?; srun --mpi=pmix --het-group=0,1 true; echo $?";
+    let done = c.run(&["salloc", "-Q", "-N1", ":", "-N1", "sh", "-c", inner]);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines[1..3].sort_unstable();
+    assert_eq!(lines, ["4", "first", "second", "6", "1", "1"], "{done:?}");
+    let most = "het group value of 2, but the job allocation has maximum value of 1";
+    assert!(done.err.contains(most) && done.err.contains("(one MPI_COMM_WORLD)"), "{done:?}");
+}
+
+fn allocations(c: &Cluster) {
+    let env = "echo $SLURM_HET_SIZE $SLURM_NNODES_HET_GROUP_0 $SLURM_NNODES_HET_GROUP_1";
+    assert_eq!(c.ok(&["salloc", "-Q", "-N1", ":", "-N2", "sh", "-c", env]), "2 1 2");
+    let done = c.run(&["srun", "-N1", "sh", "-c", "echo a", ":", "-N2", "sh", "-c", "echo b"]);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((done.status, lines), (0, vec!["a", "b", "b"]), "{}", done.err);
+    c.until("nothing is left", || c.ok(&["squeue", "-h"]).is_empty());
+}
+
+fn refused(c: &Cluster) {
+    let done = c.run(&["sbatch", "-N1", ":", "--array=1-2", "--wrap", "true"]);
+    assert!(done.status == 1 && done.err.ends_with("failed: Invalid job array specification\n"), "{done:?}");
+    let done = c.run(&["sbatch", "-N1", ":", "-c", "100000", "--wrap", "true"]);
+    assert!(done.status == 1 && done.err.contains("node configuration is not available"), "{done:?}");
+    assert_eq!(c.ok(&["squeue", "-h"]), "");
+}

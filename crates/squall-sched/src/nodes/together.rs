@@ -1,0 +1,117 @@
+//! All components of a heterogeneous job at one time, or none of them.
+
+use squall_model::job::PendingReason;
+use squall_model::time::Time;
+
+use super::{Ends, Nodes, PATIENCE, SOON, span, unbarred};
+use crate::place::{Condition, capacity, place};
+use crate::policy::Blocked;
+use crate::view::{Candidate, Given, Start, View};
+
+/// A component and the partitions in which it may run.
+type Choice<'a> = (Candidate<'a>, Vec<usize>);
+
+impl<V: View> Nodes<'_, V> {
+    /// Starts all components now.
+    pub(super) fn start_all(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
+        let choices = self.choosiest_first(job, at);
+        self.each(&choices, job, Self::start_one)
+    }
+
+    /// Keeps room for all components from the earliest time on at which there is enough.
+    pub(super) fn reserve_all(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
+        let choices = self.choosiest_first(job, at);
+        let view = self.view;
+        let turns = view.turns().filter(|time| *time > self.now);
+        let mut ends = Ends::new(view.ends(), turns, self.scratch, self.now + SOON);
+        self.scratch.among = self.scratch.open.clone();
+        let (mut time, mut tried, mut skip) = (self.now, 0, 0);
+        let found = loop {
+            if skip == 0 {
+                self.scratch.times += 1;
+                if let Ok(given) = self.each(&choices, job, |room, job, at| room.keep_at(job, at, time)) {
+                    break Some((time, given));
+                }
+                tried += 1;
+                skip = tried / PATIENCE;
+            } else {
+                skip -= 1;
+            }
+            let Some(next) = ends.peek().filter(|next| *next <= self.horizon) else { break None };
+            time = next;
+            while ends.peek() == Some(time) {
+                ends.pass(|gain| {
+                    if view.node(gain.node).usable {
+                        self.scratch.among.insert(gain.node);
+                        self.scratch.gain(view, gain);
+                    }
+                });
+            }
+        };
+        self.scratch.forget_gains();
+        found
+    }
+
+    /// Room for one component from that time on, kept.
+    fn keep_at(&mut self, job: &Candidate<'_>, at: usize, time: Time) -> Result<Given, Blocked> {
+        let partition = self.view.partition(at);
+        let span = span(&partition, job);
+        let request = unbarred(self.view, &partition, job, (at, time)).map_err(Blocked::Never)?;
+        self.scratch.window = (time, time + span);
+        let given = place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy)?;
+        self.keep(&request, &given, (time, span));
+        Ok(given)
+    }
+
+    /// Finds room for each component beside those before it. Where one finds none, nothing has happened.
+    fn each(
+        &mut self,
+        choices: &[Choice<'_>],
+        leader: &Candidate<'_>,
+        mut one: impl FnMut(&mut Self, &Candidate<'_>, usize) -> Result<Given, Blocked>,
+    ) -> Result<Given, Blocked> {
+        let before = (self.scratch.mark(), self.rooms.clone());
+        let mut found: Vec<Start> = Vec::new();
+        for (job, partitions) in choices {
+            let mut blocked = Blocked::Never(PendingReason::PartitionDown);
+            let started = partitions.iter().filter(|at| self.view.partition(**at).starts).find_map(|&at| {
+                match one(self, job, at) {
+                    Ok(given) => return Some(Start { item: job.item, partition: at, given }),
+                    Err(why) if blocked != Blocked::Busy => blocked = why,
+                    Err(_) => {}
+                }
+                None
+            });
+            let Some(started) = started else {
+                self.scratch.back_to(before.0);
+                self.rooms = before.1;
+                return Err(blocked);
+            };
+            found.push(started);
+        }
+        found.sort_by_key(|start| (start.item != leader.item, start.item));
+        let others = found.split_off(1);
+        let own = found.pop().map(|start| start.given).unwrap_or_default();
+        Ok(Given { others, ..own })
+    }
+
+    /// The components, those that fewest nodes can do for first, so that the others leave these to them.
+    fn choosiest_first<'a>(&self, job: &Candidate<'a>, at: usize) -> Vec<Choice<'a>> {
+        let others = job.others.iter().map(|other| (other.candidate(), other.partitions.clone()));
+        let mut choices: Vec<Choice<'a>> = std::iter::once((*job, vec![at])).chain(others).collect();
+        choices.sort_by_cached_key(|(job, partitions)| self.choice(job, partitions));
+        choices
+    }
+
+    /// How many nodes could do for a component if they were free.
+    fn choice(&self, job: &Candidate<'_>, partitions: &[usize]) -> usize {
+        let request = job.need;
+        if request.required.len() >= request.nodes_max as usize {
+            return 0;
+        }
+        let does =
+            |id| !request.excluded.contains(id) && capacity(self.view, self.scratch, request, id, Condition::Ideal) > 0;
+        let nodes = |at: &usize| self.view.partition(*at).nodes.iter().filter(|id| does(*id)).count();
+        partitions.iter().map(nodes).sum()
+    }
+}
