@@ -141,6 +141,12 @@ fn common(state: &State, het: Het) -> Option<(Outcome, Option<Requeue>)> {
     if let Fate::Over(outcome) = leader {
         return Some((outcome, None));
     }
+    // With a component that has been forgotten it can't start again.
+    if let Fate::Back(outcome, _) | Fate::Waits(Some(outcome), _) = &leader
+        && !het.ids().all(|id| state.jobs.contains_key(&id))
+    {
+        return Some((outcome.clone(), None));
+    }
     let runs = matches!(leader, Fate::Runs);
     let mut fates: Vec<Fate> = het.ids().skip(1).filter_map(|id| fate(state, id)).collect();
     fates.push(leader);

@@ -41,6 +41,10 @@ fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
         Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),
+        // A component that has been forgotten can't start with it again.
+        Phase::Ended(_) if !c.state.het_of(id).is_none_or(|het| het.ids().all(|id| c.state.jobs.contains_key(&id))) => {
+            Err(Refusal::InvalidJobId)
+        }
         Phase::Ended(_) => Ok(Event::JobRequeued { id, requeue }),
         Phase::Pending if hold => Ok(Event::JobHeld { id, admin: false, whole: false }),
         Phase::Pending => Err(Refusal::WrongState("pending".into())),

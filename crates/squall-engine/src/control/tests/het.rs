@@ -215,3 +215,22 @@ fn what_can_never_be_is_refused() {
     assert_eq!(d.ask(1, ADA, twice), first);
     assert_eq!(d.c.state().jobs.len(), 2);
 }
+
+#[test]
+fn nobody_goes_back_into_the_queue_without_a_component_that_is_forgotten() {
+    let mut d = Driver::new(3, 2);
+    let [ended, runs] = [(); 2].map(|()| submit(&mut d, vec![on_nodes(1), on_nodes(1)]));
+    d.launched();
+    d.cancel(next(ended));
+    gone(&mut d, next(ended));
+    d.pass(400);
+    assert_eq!(states(&d, ended), [RUNNING, None], "the second has been forgotten");
+    let requeue = |d: &mut Driver, id| d.ask(8, ADA, Request::Requeue { jobs: these(id), hold: false });
+    // What runs and is to run again has nothing to run beside: it ends.
+    requeue(&mut d, ended);
+    gone(&mut d, ended);
+    assert_eq!(d.state_of(ended), Some(JobState::Ended(EndState::Requeued)));
+    requeue(&mut d, ended);
+    assert_eq!(d.state_of(ended), Some(JobState::Ended(EndState::Requeued)), "nor is it brought back");
+    assert_eq!(states(&d, runs), [RUNNING, RUNNING], "their nodes are free");
+}
