@@ -48,6 +48,9 @@ impl Site {
         let mut srun = self.waits_in_a_fence();
         let pid = std::fs::read_to_string(self.folder.join("state/run/node-n1.pid")).unwrap();
         kill(pid.trim().parse().unwrap());
+        // Until it is dead it is there, and is not started again.
+        let stat = format!("/proc/{}/stat", pid.trim());
+        self.wait_for("the node daemon", || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")));
         let up =
             self.run(&["up", "--nodes", "8", "--config", &self.path("site.toml"), "--state", &self.path("state")], &[]);
         assert_eq!(up.0, 0, "{}", up.2);
