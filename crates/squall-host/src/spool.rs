@@ -99,6 +99,9 @@ pub mod file {
     pub const LOG: &str = "log";
 }
 
+/// Room for what a task notes of itself, so that it finds some on a full disk: rank, process id, start, blanks.
+const NOTE_BYTES: usize = 48;
+
 /// Marks of jobs.
 const JOBS: &str = "jobs";
 /// Folders of steps.
@@ -283,7 +286,7 @@ impl Spool {
         put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
         put_all(file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
         if !traits.used {
-            put(file::UNTAKEN, b"", 0o600)?;
+            put(file::UNTAKEN, &vec![b'\n'; StepSetup::of(launch).ranks.len() * NOTE_BYTES], 0o600)?;
             put(file::LOG, b"", 0o600)?;
         }
         let same = traits.script.take().filter(|script| batch.is_some() && script.is_for(launch, folder.as_fd()));

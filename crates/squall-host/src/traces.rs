@@ -8,6 +8,7 @@ use squall_engine::step::StepSetup;
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
 
+use crate::cgroup::members;
 use crate::processes::{self, Stat};
 use crate::spool::{Spool, TaskPid};
 
@@ -28,8 +29,9 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// The traces of a step, to be read after its daemon's death. None: its launch is gone.
-    pub(crate) fn of(spool: &Spool, key: StepKey) -> Option<Self> {
+    /// The traces of a step, to be read after its daemon's death. None: its launch is gone. `group`: the cgroup that all
+    /// its processes were born in, if that is so; with nobody in it nobody is waited for.
+    pub(crate) fn of(spool: &Spool, key: StepKey, group: Option<&Path>) -> Option<Self> {
         let launch = spool.launch(key)?;
         let ranks = StepSetup::of(&launch).ranks;
         let ended = ended(spool, key, &ranks);
@@ -43,13 +45,22 @@ impl Traces {
             if look > 0 {
                 std::thread::sleep(LOOK_PAUSE);
             }
+            let may_come = group.is_none_or(|group| !members(group).is_empty());
             let noted = spool.tasks(key).into_iter().filter(|task| !traces.ended.contains_key(&task.rank));
             traces.started.extend(noted.map(|task| (task.rank, task)));
+            if !may_come {
+                break;
+            }
             if look == LOOKS - 1 {
                 traces.started.extend(unnoted(&spool.steps_dir(), key, launch.facts.owner.uid));
             }
         }
         Some(traces)
+    }
+
+    /// Whether no task was started: what can't note itself does not run.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.ended.is_empty() && self.started.is_empty()
     }
 
     /// Ranks of which nothing is known.

@@ -55,11 +55,8 @@ impl Orphan {
 }
 
 impl Daemon {
-    /// Takes charge of a step whose daemon died without a result.
-    pub(super) fn adopt(&mut self, key: StepKey) {
-        let Some(traces) = Traces::of(&self.spool, key) else {
-            return say(&format!("the launch of step {key} is gone"));
-        };
+    /// Takes charge of a step whose daemon died without a result, and left these.
+    pub(super) fn adopt(&mut self, key: StepKey, traces: Traces) {
         let unknown = traces.missing().into_iter().map(|rank| (rank, None));
         let ended = traces.ended.iter().map(|(rank, (exit, _))| (*rank, Some(*exit)));
         let mut orphan = Orphan {

@@ -37,6 +37,7 @@ use crate::sys::spawn::{Session, Spawn};
 use crate::sys::wait::{self, Waited};
 use crate::sys::watch::Watched;
 use crate::sys::{pidfd, signals};
+use crate::traces::Traces;
 
 /// First and longest pause between two tries to reach a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -119,16 +120,17 @@ impl Daemon {
                 self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Alive });
                 continue;
             }
-            let state = self.look(&launch, &daemons).unwrap_or_else(|| {
-                if self.spool.has_begun(launch.key) { FoundStep::Orphaned } else { FoundStep::Unstarted }
+            let state = self.look(&launch, &daemons).unwrap_or_else(|| match self.left_by(launch.key, None) {
+                Some(traces) => {
+                    orphans.push((launch.key, traces));
+                    FoundStep::Orphaned
+                }
+                None => FoundStep::Unstarted,
             });
-            if state == FoundStep::Orphaned {
-                orphans.push(launch.key);
-            }
             self.inputs.push_back(NodeInput::FoundStep { launch, state });
         }
-        for key in orphans {
-            self.adopt(key);
+        for (key, traces) in orphans {
+            self.adopt(key, traces);
         }
         self.clear_leftovers();
     }
@@ -453,9 +455,7 @@ impl Daemon {
 
     /// A step daemon has ended: it has left its last word, or its tasks.
     pub(super) fn daemon_died(&mut self, key: StepKey) {
-        if self.served.remove(&key).is_none() {
-            return;
-        }
+        let Some(served) = self.served.remove(&key) else { return };
         let input = match self.spool.result(key) {
             Some(FromStepd::Ended(end)) => NodeInput::Ended { key, end },
             Some(FromStepd::Failed { error, node_fault }) => NodeInput::Failed { key, error, node_fault },
@@ -470,18 +470,25 @@ impl Daemon {
                 if self.watch(key, owner, &processes::all()) {
                     return;
                 }
-                if !self.spool.has_begun(key) {
+                let group = served.is_fostered().then(|| self.cgroups.birthplace(key)).flatten();
+                let Some(traces) = self.left_by(key, group.as_deref()) else {
                     self.cgroups.close_step(key);
                     return self.inputs.push_back(stillborn(key));
-                }
+                };
                 say(&format!("the daemon of step {key} died; its tasks are in this daemon's charge"));
                 self.clean.remove(&attempt_of(key));
                 self.inputs.push_back(NodeInput::Orphaned { key });
-                return self.adopt(key);
+                return self.adopt(key, traces);
             }
         };
         self.cgroups.close_step(key);
         self.inputs.push_back(input);
+    }
+
+    /// What a dead step daemon has left. None: it had started nothing. `group`: as for `Traces::of`.
+    fn left_by(&self, key: StepKey, group: Option<&Path>) -> Option<Traces> {
+        let begun = self.spool.has_begun(key).then(|| Traces::of(&self.spool, key, group));
+        begun.flatten().filter(|traces| !traces.is_blank())
     }
 }
 

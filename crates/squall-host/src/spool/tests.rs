@@ -1,6 +1,6 @@
 //! The spool on a real disk.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use super::{
     BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
     parse_tasks,
 };
+use crate::traces::Traces;
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
@@ -172,6 +173,24 @@ fn a_step_that_was_not_taken_never_will_be() {
     let taken = std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS));
     assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::NotFound, "its daemon can't take it any more");
     assert!(spool.was_taken(launch.key));
+}
+
+#[test]
+fn a_step_whose_daemon_died_before_its_task_was_there_left_nothing() {
+    let scratch = Scratch::new("blank");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let launch = launch(1, StepNo::BATCH);
+    spool.add_step(&launch, None, "").unwrap();
+    let folder = spool.step(launch.key);
+    assert!(std::fs::metadata(folder.join(file::UNTAKEN)).unwrap().size() > 40, "there is room for what it notes");
+    std::fs::rename(folder.join(file::UNTAKEN), folder.join(file::PIDS)).unwrap();
+    mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
+    // Nobody is in that group, so that nobody is about to note himself.
+    let group = scratch.0.join("group");
+    let left = || Traces::of(&spool, launch.key, Some(&group)).unwrap();
+    assert!(left().is_blank() && left().missing() == [0]);
+    spool.open_file(launch.key, file::PIDS).unwrap().write_all(b"0 100 5000\n\n").unwrap();
+    assert!(!left().is_blank() && left().missing().is_empty());
 }
 
 #[test]

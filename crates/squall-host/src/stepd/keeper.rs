@@ -82,7 +82,7 @@ impl Keeper {
             return None;
         }
         let result = Rc::new(spool.open_file(key, file::RESULT).ok()?);
-        let traces = Traces::of(&spool, key)?;
+        let traces = Traces::of(&spool, key, None)?;
         let own = |task: &&TaskPid| Stat::of(task.pid).is_some_and(|stat| stat.parent == std::process::id());
         for task in traces.started.values().filter(own) {
             if let Some(place) = traces.ranks.iter().position(|rank| *rank == task.rank) {

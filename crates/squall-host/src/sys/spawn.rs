@@ -170,8 +170,8 @@ struct Report {
 }
 
 /// Names of the calls that may fail in the child.
-const CALLS: [&str; 9] =
-    ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid"];
+const CALLS: [&str; 10] =
+    ["", "setsid", "dup2", "chdir", "setrlimit", "sched_setaffinity", "close_range", "execve", "setresuid", "pwrite"];
 
 impl Spawn<'_> {
     /// Starts it. Returns when the program was executed, or when a call before that failed (then nothing was executed).
@@ -408,8 +408,10 @@ unsafe fn prepare(plan: &Plan) -> usize {
     unsafe {
         if let Some(line) = &plan.note {
             write_digits(line.room, libc::getpid());
-            // If it can't be noted the task can still run.
-            libc::pwrite(line.file, line.text.cast(), line.length, line.offset);
+            // Nobody could tell later whether it ran.
+            if libc::pwrite(line.file, line.text.cast(), line.length, line.offset) != line.length as isize {
+                return 9;
+            }
         }
         let session = match plan.session {
             Session::Group => libc::setpgid(0, 0),

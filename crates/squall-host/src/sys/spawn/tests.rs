@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 
-use super::{PID_ROOM, Session, Spawn};
+use super::{Note, PID_ROOM, Session, Spawn};
 use crate::sys::identity::Identity;
 use crate::sys::wait::{Waited, reap_pid};
 
@@ -103,4 +103,16 @@ fn it_is_the_user_before_it_goes_anywhere() {
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("chdir", libc::EACCES));
     std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn what_cannot_note_itself_does_not_run() {
+    let null = File::open("/dev/null").unwrap();
+    let argv = [c"touch".to_owned(), c"/nowhere/at/all".to_owned()];
+    // Opened for reading only.
+    let note = Note { file: null.as_fd(), offset: 0, line: PID_ROOM.into(), room: 0 };
+    let stdio = [null.as_fd(); 3];
+    let spawn = Spawn { note: Some(note), ..Spawn::new(c"/bin/touch", &argv, stdio) };
+    let error = spawn.start().unwrap_err();
+    assert_eq!((error.call, error.errno()), ("pwrite", libc::EBADF));
 }
