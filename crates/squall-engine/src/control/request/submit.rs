@@ -47,25 +47,26 @@ pub(super) fn accept(
     key: ClientKey,
     out: &mut Out,
 ) -> Result<(JobId, bool), Refusal> {
-    accept_all(c, ask, vec![spec], contents, key, out)
+    accept_all(c, ask, [spec], contents, key, out)
 }
 
 /// [`accept`] for the components of a heterogeneous job, or for a job by itself.
 pub(super) fn accept_all(
     c: &mut Controller,
     ask: &Ask<'_>,
-    mut specs: Vec<JobSpec>,
+    mut specs: impl AsMut<[JobSpec]> + IntoIterator<Item = JobSpec>,
     contents: Contents,
     key: ClientKey,
     out: &mut Out,
 ) -> Result<(JobId, bool), Refusal> {
     let env = Digest::of(&contents.env);
-    let batch = specs.first().is_some_and(|spec| spec.kind == JobKind::Batch);
+    let each = specs.as_mut();
+    let batch = each.first().is_some_and(|spec| spec.kind == JobKind::Batch);
     let script = batch.then(|| Digest::of(&contents.script));
-    for (at, spec) in specs.iter_mut().enumerate() {
+    for (at, spec) in each.iter_mut().enumerate() {
         (spec.env, spec.script) = (env, script.filter(|_| at == 0));
     }
-    let Some(first) = specs.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
+    let Some(first) = each.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
     if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
         return if same(&c.state, id, first) { Ok((id, false)) } else { Err(Refusal::KeyReused) };
     }
@@ -73,14 +74,14 @@ pub(super) fn accept_all(
         return Err(Refusal::ShuttingDown);
     }
     admit::contents(first.kind, &contents.script, &contents.env)?;
-    for spec in &mut specs {
+    for spec in &mut *each {
         settle(c, ask, spec)?;
     }
     if c.disk_full {
         return Err(Refusal::DiskFull);
     }
     let leader = JobId(c.state.last_id.0 + 1);
-    let size = specs.len() as u32;
+    let size = each.len() as u32;
     out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
     out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
     for (offset, spec) in (0..).zip(specs) {
