@@ -76,8 +76,9 @@ impl Daemon {
         living(&self.pid_file(place))
     }
 
-    /// Starts it detached from this process: a session of its own, its log as standard error.
-    pub fn start(&self, place: &Place) -> io::Result<Started> {
+    /// Starts it detached from this process: a session of its own, its log as standard error. `further`: arguments
+    /// beyond those that it always gets.
+    pub fn start(&self, place: &Place, further: &[&str]) -> io::Result<Started> {
         let path = self.log_file(place);
         let log = OpenOptions::new().create(true).append(true).mode(0o640).open(&path)?;
         let log_start = log.metadata()?.len();
@@ -91,7 +92,7 @@ impl Daemon {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
             }
         };
-        command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]);
+        command.args([OsStr::new("--detached"), OsStr::new("--state"), place.dir().as_os_str()]).args(further);
         command.env_clear().envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(Started { child: command.spawn()?, log: path, log_start })

@@ -14,12 +14,15 @@ use squall_host::rack::{self, RackArgs};
 use squall_host::trust::Token;
 
 const CONTROLLER_HELP: &str = "\
-usage: squall controller [--state DIR] [--accept-loss]
+usage: squall controller [--state DIR] [--accept-loss] [--without-durability]
 
 Runs the controller of a cluster in the foreground; its log goes to standard error.
 
   --state DIR     the cluster's state (otherwise your own cluster, or SQUALL_STATE)
   --accept-loss   go on without damaged or missing parts of the journal: jobs in them are lost
+  --without-durability
+                  never flush the journal: what is acknowledged is lost when the machine stops. For measuring what
+                  durability costs, in a new state directory that is thrown away afterwards; refused in any other
 ";
 
 const NODE_HELP: &str = "\
@@ -53,6 +56,7 @@ struct Options {
     count: Option<usize>,
     from: usize,
     accept_loss: bool,
+    without_durability: bool,
     detached: bool,
     help: bool,
 }
@@ -66,6 +70,7 @@ impl Options {
             match arg {
                 Long("state") => options.state = Some(parser.value().map_err(|e| e.to_string())?.into()),
                 Long("accept-loss") => options.accept_loss = true,
+                Long("without-durability") => options.without_durability = true,
                 Long("rack") => {
                     options.rack = true;
                     options.count = parser.optional_value().map(|n| n.parse()).transpose().map_err(text)?;
@@ -98,7 +103,8 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
         let place = super::place(options.state.as_deref())?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         // Why it ends stands in its log, which is standard error.
-        let done = controld::run(Settings { place, version, accept_loss: options.accept_loss });
+        let durable = !options.without_durability;
+        let done = controld::run(Settings { place, version, accept_loss: options.accept_loss, durable });
         Ok(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }

@@ -80,7 +80,7 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     }
     // A dead controller can't requeue what runs: it is worth a start.
     if living && !keep_jobs && dead {
-        let restarted = up::start_controller(place).and_then(|()| up::start_nodes(place, &config));
+        let restarted = up::start_controller(place, &[]).and_then(|()| up::start_nodes(place, &config));
         if let Err(problem) = restarted {
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
         }

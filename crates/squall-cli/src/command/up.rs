@@ -128,7 +128,7 @@ fn up(options: &Options) -> Result<String, String> {
         ));
     }
     let was_alive = Daemon::Controller.pid(place).is_some();
-    start_controller(place)?;
+    start_controller(place, &[])?;
     let started = start_nodes(place, &config)?;
     // Whoever can't announce a cluster finds it by SQUALL_STATE.
     let announced = place.announce().is_ok();
@@ -161,11 +161,11 @@ fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
         return Ok(format!("{node} runs already\n"));
     }
     let mut started = None;
-    ensure(&daemon, place, &mut started)?;
+    ensure(&daemon, place, &[], &mut started)?;
     let socket = place.node_socket(&joined.name);
     let begin = Instant::now();
     while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-        ensure(&daemon, place, &mut started)?;
+        ensure(&daemon, place, &[], &mut started)?;
         if begin.elapsed() > NODE_TIME {
             return Err(format!("{node} does not come up; see {}", daemon.log_file(place).display()));
         }
@@ -223,8 +223,8 @@ fn take_topology(given: &Path, config: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts the controller unless it runs, and waits until it answers.
-pub(super) fn start_controller(place: &Place) -> Result<(), String> {
+/// Starts the controller, with these arguments, unless it runs, and waits until it answers.
+pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), String> {
     let daemon = Daemon::Controller;
     let mut started = None;
     let begin = Instant::now();
@@ -232,7 +232,7 @@ pub(super) fn start_controller(place: &Place) -> Result<(), String> {
         if is_answering(place) {
             return Ok(());
         }
-        ensure(&daemon, place, &mut started)?;
+        ensure(&daemon, place, further, &mut started)?;
         if begin.elapsed() > CONTROLLER_TIME {
             return Err(format!("the controller does not answer; see {}", daemon.log_file(place).display()));
         }
@@ -241,7 +241,7 @@ pub(super) fn start_controller(place: &Place) -> Result<(), String> {
 }
 
 /// Starts a daemon that doesn't live, once: one that was just killed may seem to live for a moment.
-fn ensure(daemon: &Daemon, place: &Place, started: &mut Option<Started>) -> Result<(), String> {
+fn ensure(daemon: &Daemon, place: &Place, further: &[&str], started: &mut Option<Started>) -> Result<(), String> {
     match started {
         Some(process) => match process.failure() {
             Some(said) => Err(format!("{daemon} did not start:\n{said}")),
@@ -249,7 +249,7 @@ fn ensure(daemon: &Daemon, place: &Place, started: &mut Option<Started>) -> Resu
         },
         None if daemon.pid(place).is_some() => Ok(()),
         None => {
-            *started = Some(daemon.start(place).map_err(|e| format!("cannot start {daemon}: {e}"))?);
+            *started = Some(daemon.start(place, further).map_err(|e| format!("cannot start {daemon}: {e}"))?);
             Ok(())
         }
     }
@@ -267,7 +267,7 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
     let begin = Instant::now();
     loop {
         for (daemon, started) in &mut daemons {
-            ensure(daemon, place, started)?;
+            ensure(daemon, place, &[], started)?;
         }
         let missing = missing_nodes(place, names)?;
         if missing.is_empty() {

@@ -39,6 +39,8 @@ pub struct Settings {
     pub version: String,
     /// Go on without damaged or missing parts of the journal.
     pub accept_loss: bool,
+    /// Flush the journal before anything is acknowledged. Only benches don't, to see what that costs.
+    pub durable: bool,
 }
 
 /// Why the controller could not start or had to stop.
@@ -98,8 +100,17 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let config = read_config(&place)?;
     let lock = StateLock::take(place.dir(), &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
-    let options =
-        Options { seen: accounts::seen(&place.accounts()), accept_loss: settings.accept_loss, ..Options::default() };
+    if !settings.durable {
+        say(
+            "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring",
+        );
+    }
+    let options = Options {
+        seen: accounts::seen(&place.accounts()),
+        accept_loss: settings.accept_loss,
+        durable: settings.durable,
+        ..Options::default()
+    };
     let Opened { journal, state, report, notices } = Journal::open(&place.journal(), options)?;
     for notice in &notices {
         say(notice);

@@ -44,6 +44,11 @@ pub enum JournalError {
         /// The last record that accounting has seen.
         seen: u64,
     },
+    /// A journal that is to be written without flushes holds records already.
+    NotNew {
+        /// Its folder.
+        path: PathBuf,
+    },
     /// Another controller uses the directory.
     Locked {
         /// The lock file.
@@ -96,6 +101,12 @@ impl fmt::Display for JournalError {
                  are missing. Restore the journal folder; or, to go on without them, start once with \
                  `squall controller --accept-loss`",
                 seen - have
+            ),
+            Self::NotNew { path } => write!(
+                f,
+                "{} holds a journal already: `--without-durability` is for clusters that are made to be measured and \
+                 thrown away. Start without it, or with another --state",
+                path.display()
             ),
             Self::Locked { path } => {
                 write!(f, "another controller is running on this state directory ({} is locked)", path.display())

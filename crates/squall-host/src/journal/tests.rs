@@ -20,7 +20,7 @@ use crate::accounts::Seen;
 use super::{Journal, JournalError, Opened, Options, records_from, replay};
 
 /// Small segments, so that tests read little.
-const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10 };
+const SMALL: Options = Options { seen: None, accept_loss: false, segment_bytes: 64 << 10, durable: true };
 
 /// A folder of its own, removed at the end.
 pub(crate) struct Folder(PathBuf);
@@ -350,6 +350,19 @@ fn loss_is_accepted_on_demand_only() {
     assert_eq!(std::fs::read(bed.path().join("lost-after-record-2/00000001.seg")).unwrap(), bytes);
     drop(opened);
     (bed.expected, bed.seq) = (expected, 2);
+    bed.fill(1);
+    bed.check();
+}
+
+#[test]
+fn a_journal_without_durability_is_new_and_reads_like_any_other() {
+    let (mut bed, loose) = (Bed::new(), Options { durable: false, ..SMALL });
+    let mut journal = Journal::open(bed.path(), loose).unwrap().journal;
+    bed.submit(&mut journal);
+    drop(journal);
+    bed.check();
+    let error = Journal::open(bed.path(), loose).unwrap_err();
+    assert!(matches!(error, JournalError::NotNew { .. }), "{error}");
     bed.fill(1);
     bed.check();
 }

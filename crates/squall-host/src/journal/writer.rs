@@ -29,11 +29,14 @@ pub struct Options {
     pub accept_loss: bool,
     /// Size of segments on a disk with room enough, bytes.
     pub segment_bytes: u64,
+    /// Batches are flushed before `append` returns. Without it nothing that was acknowledged need survive: for
+    /// measuring what durability costs, and only in a journal that is new.
+    pub durable: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seen: None, accept_loss: false, segment_bytes: SEGMENT_BYTES_MAX }
+        Self { seen: None, accept_loss: false, segment_bytes: SEGMENT_BYTES_MAX, durable: true }
     }
 }
 
@@ -62,6 +65,7 @@ pub struct Journal {
     blobs: Blobs,
     spare: SpareKeeper,
     follower: Follower,
+    durable: bool,
 }
 
 /// What an append did.
@@ -100,6 +104,7 @@ impl Journal {
             notices.push(pass_over(dir, passed_over)?);
         }
         let cursor = match replay.cursor {
+            Some(_) if !options.durable => return Err(JournalError::NotNew { path: dir.to_owned() }),
             Some(cursor) => cursor,
             None => fresh(dir)?,
         };
@@ -111,7 +116,8 @@ impl Journal {
         let blobs = replay.blobs;
         let follower = Follower::start(dir, blobs.clone(), replay.covered)?;
         let End { number, size, at, .. } = end;
-        let journal = Self { dir: dir.to_owned(), cursor, number, file, size, at, blobs, spare, follower };
+        let durable = options.durable;
+        let journal = Self { dir: dir.to_owned(), cursor, number, file, size, at, blobs, spare, follower, durable };
         Ok(Opened { journal, state: replay.state, report: replay.report, notices })
     }
 
@@ -204,6 +210,9 @@ impl Journal {
     fn write(&self, frame: &[u8]) -> Result<(), JournalError> {
         let path = || Kind::Segment.path(&self.dir, self.number);
         self.file.write_all_at(frame, self.at).map_err(|e| JournalError::io("write to", &path())(e))?;
+        if !self.durable {
+            return Ok(());
+        }
         match self.file.sync_data() {
             // What a failed flush has lost is unknown: even "no space" is not to be tried again.
             Err(e) if is_no_space(&e) => Err(JournalError::io("flush", &path())(std::io::Error::other(e))),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use squall_host::life;
 use squall_host::place::Place;
 use squall_model::id::ClientKey;
 use squall_model::job::JobSpec;
@@ -11,10 +12,20 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::Diag;
 
 use crate::client::Client;
+use crate::command::up;
 
 /// How long nodes may take to start, and how often to look.
 const START_TIME: Duration = Duration::from_mins(1);
 const START_POLL: Duration = Duration::from_millis(20);
+
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scale {
+    /// One real node that claims so many CPUs.
+    Slots(u32),
+    /// So many emulated nodes.
+    Rack(u32),
+}
 
 /// A running cluster.
 pub(crate) struct Cluster {
@@ -25,12 +36,24 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts it with a node that claims `slots` CPUs.
     pub(crate) fn start(slots: u32) -> Result<Self, String> {
-        Self::configured(slots, "")
+        Self::of(Scale::Slots(slots), "", true)
     }
 
-    /// Starts it with a node that claims `slots` CPUs and that configuration of everything else.
-    pub(crate) fn configured(slots: u32, config: &str) -> Result<Self, String> {
-        Self::with(&format!("{config}\n[[nodes]]\nname = \"bench\"\ncpus = {slots}\nforce = true\n"), &[])
+    /// Starts it at that scale, with that configuration of everything else; its journal is flushed if it is `durable`.
+    pub(crate) fn of(scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
+        let (text, rack) = match scale {
+            Scale::Slots(cpus) => {
+                (format!("{config}\n[[nodes]]\nname = \"bench\"\ncpus = {cpus}\nforce = true\n"), None)
+            }
+            Scale::Rack(nodes) => (config.to_owned(), Some(nodes)),
+        };
+        let cluster = Self::somewhere()?;
+        life::make_folders(&cluster.place)?;
+        life::write_config(&cluster.place, Some(&text), None, rack, None)?;
+        let further: &[&str] = if durable { &[] } else { &["--without-durability"] };
+        up::start_controller(&cluster.place, further)?;
+        cluster.squall(&["up"])?;
+        Ok(cluster)
     }
 
     /// Starts it with so many real node daemons, each with this machine's CPUs.
@@ -40,20 +63,25 @@ impl Cluster {
 
     /// Starts it with so many emulated nodes and that configuration of everything else.
     pub(crate) fn rack(nodes: u32, config: &str) -> Result<Self, String> {
-        Self::with(config, &["--rack", &nodes.to_string()])
+        Self::of(Scale::Rack(nodes), config, true)
     }
 
     /// Starts it with that configuration and these further arguments of `squall up`.
     pub(crate) fn with(text: &str, args: &[&str]) -> Result<Self, String> {
-        let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let config = folder.join("bench.toml");
+        let cluster = Self::somewhere()?;
+        let config = cluster.folder.join("bench.toml");
         std::fs::write(&config, text).map_err(|e| format!("{}: {e}", config.display()))?;
-        let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
-        let cluster = Self { folder, place };
         let config = config.to_string_lossy();
         cluster.squall(&[&["up", "--config", &config][..], args].concat())?;
         Ok(cluster)
+    }
+
+    /// A folder for it.
+    fn somewhere() -> Result<Self, String> {
+        let folder = std::env::temp_dir().join(format!("squall-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let place = Place::at(&folder.join("state")).map_err(|e| e.to_string())?;
+        Ok(Self { folder, place })
     }
 
     /// Where it is.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use squall_model::wire::client::{Answer, Request};
 
-use super::cluster::{Cluster, submission};
-use super::{Finding, Options};
+use super::cluster::{Cluster, Scale, submission};
+use super::{Finding, Options, ladder};
 use crate::client::unexpected;
 
 const JOBS: u64 = 1_000_000;
@@ -20,7 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS).max(10);
     let clients = options.clients.map_or(CLIENTS, |clients| clients.max(1) as u64);
-    let cluster = Cluster::rack(nodes, "")?;
+    let ladder = options
+        .ladder
+        .then(|| ladder::climb(false, |rung| Ok(measure(nodes, jobs, clients, (rung.config, rung.durable))?.figure)));
+    let ladder = ladder.transpose()?;
+    let mut finding = measure(nodes, jobs, clients, ("", true))?;
+    finding.fields.extend(ladder.map(|rungs| ("ladder", rungs)));
+    Ok(finding)
+}
+
+/// Runs so many jobs on a cluster of their own.
+fn measure(nodes: u32, jobs: u64, clients: u64, (config, durable): (&str, bool)) -> Result<Finding, String> {
+    let cluster = Cluster::of(Scale::Rack(nodes), config, durable)?;
     let mut watch = cluster.client()?;
     Cluster::wait_for(&mut watch, nodes)?;
     let start = Instant::now();
@@ -58,7 +69,7 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     Ok(Finding {
         bench: "throughput",
         figure: jobs as f64 / seconds,
-        unit: "durable no-op jobs/s",
+        unit: if durable { "durable no-op jobs/s" } else { "no-op jobs/s" },
         limit: None,
         fields,
     })

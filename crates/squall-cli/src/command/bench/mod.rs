@@ -6,6 +6,7 @@ mod emulated;
 mod fabric;
 mod gang;
 mod hop;
+mod ladder;
 mod launch;
 mod layout;
 mod load;
@@ -41,7 +42,7 @@ const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 const USAGE: &str = "\
 usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench throughput [--jobs N] [--clients C] [--slots N] [--ladder] [--json]
-       squall bench throughput --emulated NODES [--jobs N] [--clients C] [--json]
+       squall bench throughput --emulated NODES [--jobs N] [--clients C] [--ladder] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
        squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...

@@ -6,22 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, submission};
+use super::cluster::{Cluster, Scale, submission};
+use super::ladder::{self, Rung, SLOTS_PER_CORE};
 use super::{Finding, Options, spawn};
 
 const JOBS: u64 = 5000;
 const CLIENTS: usize = 4;
-/// More than one, so that ends of several jobs share a flush of the journal.
-const SLOTS_PER_CORE: u32 = 8;
 /// Longest wait for the end of all jobs.
 const PATIENCE: Duration = Duration::from_mins(10);
-
-/// A rung of the ladder: its name, slots for each core, and the configuration that switches something off.
-const LADDER: [(&str, u32, &str); 3] = [
-    ("a step daemon for each job, two slots a core", 2, "own_step_daemons = true"),
-    ("one parent for all scripts of a node", 2, ""),
-    ("more slots: several ends to a flush", SLOTS_PER_CORE, ""),
-];
 
 /// What one run found.
 struct Rate {
@@ -37,27 +29,21 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let clients = options.clients.unwrap_or(CLIENTS);
     let slots = options.slots.unwrap_or(SLOTS_PER_CORE * spawn::cores() as u32);
     let before = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
-    let mut rungs = Vec::new();
-    if options.ladder {
-        for (name, slots, config) in LADDER {
-            let rate = measure(jobs, clients, slots * spawn::cores() as u32, config)?;
-            let ceiling = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
-            rungs.push(json!({ "rung": name, "jobs_per_s": super::round(rate.jobs_per_s),
-                "of_spawn": super::round(rate.jobs_per_s / ceiling) }));
-        }
-    }
-    let Rate { jobs_per_s, mut fields } = measure(jobs, clients, slots, "")?;
+    let rungs = options.ladder.then(|| {
+        let slots = |rung: &Rung| options.slots.unwrap_or(rung.slots * spawn::cores() as u32);
+        ladder::climb(true, |rung| Ok(measure(jobs, clients, slots(rung), (rung.config, rung.durable))?.jobs_per_s))
+    });
+    let rungs = rungs.transpose()?;
+    let Rate { jobs_per_s, mut fields } = measure(jobs, clients, slots, ("", true))?;
     let after = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
-    if options.ladder {
-        fields.push(("ladder", Value::Array(rungs)));
-    }
+    fields.extend(rungs.map(|rungs| ("ladder", rungs)));
     let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })
 }
 
 /// Runs so many jobs on a cluster of their own.
-fn measure(jobs: u64, clients: usize, slots: u32, config: &str) -> Result<Rate, String> {
-    let cluster = Cluster::configured(slots, config)?;
+fn measure(jobs: u64, clients: usize, slots: u32, (config, durable): (&str, bool)) -> Result<Rate, String> {
+    let cluster = Cluster::of(Scale::Slots(slots), config, durable)?;
     let mut watch = cluster.client()?;
     let start = Instant::now();
     submit_all(&cluster, jobs, clients)?;
