@@ -1,10 +1,12 @@
 //! Cgroups of jobs and steps: v2, v1, both at once, or none; what can't be had is done without.
 //!
 //! `…/squall/CLUSTER/NODE/job_N.A/step_S` (of the script: perhaps `job_N.A` itself) in v2 if it is there, to know and kill all members by and with whatever
-//! controllers it has; and in the v1 hierarchy of the memory controller where memory is limited and v2 lacks it. Other v1
-//! hierarchies are not used: to move a process into a group takes milliseconds, while on v2 it can be born there.
+//! controllers it has; and in the v1 hierarchy of the memory controller where memory is limited and v2 lacks it, and of
+//! the CPU controller for jobs that take turns. Other v1 hierarchies are not used: to move a process into a group takes
+//! milliseconds, while on v2 it can be born there.
 //! Step daemons and their tasks are members of the step's group; the node daemon never is.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -14,7 +16,7 @@ use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::set::CoreSet;
 
-use crate::gang::FREEZE;
+use crate::gang::{FREEZE, IDLE};
 use crate::logging::say;
 use crate::spool::file;
 
@@ -29,6 +31,12 @@ pub(crate) struct Cgroups {
     v2: Option<Hierarchy>,
     /// The one with the memory controller: v2 or its own.
     memory: Option<Hierarchy>,
+    /// The one with the CPU controller, v2 or its own, once there was a job that takes turns: for all others each group of
+    /// it would be dearer than what it gives.
+    cpu: OnceCell<Option<Hierarchy>>,
+    /// Roots of the v1 hierarchy of the CPU controller, and the node's folder below.
+    cpu_roots: Vec<PathBuf>,
+    below: PathBuf,
 }
 
 /// The node's folder in one hierarchy.
@@ -50,6 +58,8 @@ pub(crate) struct Limits {
     pub(crate) memory_mb: u64,
     /// Numbers of CPUs, as the kernel counts them; empty: all.
     pub(crate) cpus: CoreSet,
+    /// It may have to step back for others.
+    pub(crate) takes_turns: bool,
 }
 
 impl Cgroups {
@@ -75,7 +85,28 @@ impl Cgroups {
         if !v2.as_ref().is_some_and(|v2| v2.controllers.contains(&"cpuset")) {
             notices.push("no cpuset cgroup: tasks are bound by affinity only".to_owned());
         }
-        (Self { v2, memory }, notices)
+        let cpu_roots = mounts.candidates(Some("cpu"));
+        (Self { v2, memory, cpu: OnceCell::new(), cpu_roots, below }, notices)
+    }
+
+    /// The hierarchy in which jobs can step back, if there is one.
+    fn cpu(&self) -> Option<&Hierarchy> {
+        let found = self.cpu.get_or_init(|| {
+            let v2 = self.v2.as_ref().filter(|v2| {
+                let ancestors: Vec<&Path> = v2.base.ancestors().take(self.below.components().count() + 1).collect();
+                let hand_down = |dir: &&Path| write(dir, "cgroup.subtree_control", "+cpu").is_ok();
+                ancestors.iter().rev().filter(|dir| hand_down(dir)).count() == ancestors.len()
+            });
+            let has_idle = |own: &Hierarchy| own.base.join(IDLE).exists();
+            let own = || self.cpu_roots.iter().find_map(|root| Hierarchy::make(root, &self.below, Version::V1));
+            v2.cloned().or_else(|| own().filter(has_idle))
+        });
+        found.as_ref()
+    }
+
+    /// The hierarchy of the CPU controller where that is in use and not v2.
+    fn own_cpu(&self) -> Option<&Hierarchy> {
+        self.cpu.get()?.as_ref().filter(|cpu| cpu.version == Version::V1)
     }
 
     /// The hierarchies that a job or step with such limits uses, each once.
@@ -85,7 +116,7 @@ impl Cgroups {
     }
 
     fn all(&self) -> impl Iterator<Item = &Hierarchy> {
-        self.v2.iter().chain(self.own_memory())
+        self.v2.iter().chain(self.own_memory()).chain(self.own_cpu())
     }
 
     /// The hierarchy of the memory controller where that is not v2.
@@ -101,7 +132,13 @@ impl Cgroups {
             self.set(hierarchy, &dir, limits)?;
             hierarchy.delegate(&dir);
         }
-        Ok(())
+        self.open_idle(job, limits).map(drop)
+    }
+
+    /// Makes the group by which a job that takes turns steps back, if it has to be joined; v2's has been made.
+    fn open_idle(&self, job: JobAttempt, limits: &Limits) -> io::Result<Option<PathBuf>> {
+        let cpu = limits.takes_turns.then(|| self.cpu()).flatten().filter(|cpu| cpu.version == Version::V1);
+        cpu.map(|cpu| cpu.base.join(job_name(job))).map(|dir| make_dir(&dir).map(|()| dir)).transpose()
     }
 
     /// Makes the step's groups within the job's, which are made without limits if they are missing.
@@ -122,6 +159,7 @@ impl Cgroups {
             }
             groups.join.push(dir);
         }
+        groups.idle = self.open_idle(job, limits)?;
         Ok(groups)
     }
 
@@ -160,10 +198,23 @@ impl Cgroups {
         dir.join(FREEZE).exists().then_some(dir)
     }
 
-    /// Wakes all jobs: whoever froze them may be gone.
+    /// The folder of the group by which a job steps back, if it has one.
+    pub(crate) fn group_to_idle(&self, job: JobAttempt) -> Option<PathBuf> {
+        let dir = self.cpu()?.base.join(job_name(job));
+        dir.join(IDLE).exists().then_some(dir)
+    }
+
+    /// Wakes all jobs: whoever froze them, or had them step back, may be gone.
     pub(crate) fn thaw_all(&self) {
-        for dir in self.jobs().into_iter().filter_map(|job| self.group_to_freeze(job)) {
-            let _ = write(&dir, FREEZE, "0");
+        if self.cpu_roots.iter().any(|root| root.join(&self.below).exists()) {
+            // An earlier life has made it.
+            self.cpu();
+        }
+        for (hierarchy, job) in self.all().flat_map(|h| self.jobs().into_iter().map(move |job| (h, job))) {
+            let dir = hierarchy.base.join(job_name(job));
+            for switch in [FREEZE, IDLE] {
+                let _ = write(&dir, switch, "0");
+            }
         }
     }
 
@@ -276,6 +327,8 @@ pub(crate) struct StepGroups {
     join: Vec<PathBuf>,
     /// The one with the memory controller.
     memory: Option<(PathBuf, Version)>,
+    /// The one by which the job steps back, where that has to be joined.
+    idle: Option<PathBuf>,
 }
 
 impl StepGroups {
@@ -288,14 +341,15 @@ impl StepGroups {
         }
     }
 
-    /// For the step's folder: a line `join PATH`, `memory1 PATH` or `memory2 PATH` each.
+    /// For the step's folder: a line `join PATH`, `idle PATH`, `memory1 PATH` or `memory2 PATH` each.
     pub(crate) fn to_text(&self) -> String {
         let join = self.join.iter().map(|path| format!("join {}\n", path.display()));
         let memory = self.memory.iter().map(|(path, version)| match version {
             Version::V1 => format!("memory1 {}\n", path.display()),
             Version::V2 => format!("memory2 {}\n", path.display()),
         });
-        join.chain(memory).collect()
+        let idle = self.idle.iter().map(|path| format!("idle {}\n", path.display()));
+        join.chain(memory).chain(idle).collect()
     }
 
     /// The reverse of `to_text`.
@@ -304,6 +358,7 @@ impl StepGroups {
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("join", path)) => groups.join.push(path.into()),
+                Some(("idle", path)) => groups.idle = Some(path.into()),
                 Some(("memory1", path)) => groups.memory = Some((path.into(), Version::V1)),
                 Some(("memory2", path)) => groups.memory = Some((path.into(), Version::V2)),
                 _ => {}
@@ -318,7 +373,7 @@ impl StepGroups {
     pub(crate) fn join(&self) -> io::Result<()> {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let born = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        for dir in self.left_to_join(born) {
+        for dir in self.left_to_join(born).chain(&self.idle) {
             match write(dir, "cgroup.procs", "0") {
                 Err(e) if self.memory_dir() == Some(dir) => return Err(e),
                 Err(e) => say(&format!("cgroup {} can't be joined: {e}", dir.display())),
@@ -444,6 +499,7 @@ mod tests {
         let groups = StepGroups {
             join: vec!["/sys/fs/cgroup/a b/step_0".into(), "/x".into()],
             memory: Some(("/y".into(), Version::V1)),
+            idle: Some("/z".into()),
         };
         assert_eq!(StepGroups::from_text(&groups.to_text()), groups);
         assert_eq!(StepGroups::from_text(""), StepGroups::default());
@@ -452,13 +508,13 @@ mod tests {
     #[test]
     fn only_the_group_of_birth_need_not_be_joined() {
         let (v2, v1) = (PathBuf::from("/cg/unified/squall/job_1.1/step_0"), "/cg/memory/squall/job_1.1/step_0".into());
-        let mut groups = StepGroups { join: vec![v2.clone(), v1], memory: None };
+        let mut groups = StepGroups { join: vec![v2.clone(), v1], ..StepGroups::default() };
         groups.memory = Some((groups.join[1].clone(), Version::V1));
         let left = |groups: &StepGroups, born| groups.left_to_join(born).cloned().collect::<Vec<_>>();
         assert_eq!(left(&groups, "squall/job_1.1/step_0"), groups.join[1..]);
         assert_eq!(left(&groups, ""), groups.join);
         assert_eq!(left(&groups, "user.slice"), groups.join);
-        let only = StepGroups { join: vec![v2.clone()], memory: Some((v2, Version::V2)) };
+        let only = StepGroups { join: vec![v2.clone()], memory: Some((v2, Version::V2)), idle: None };
         assert!(left(&only, "squall/job_1.1/step_0").is_empty());
     }
 
@@ -486,7 +542,7 @@ mod tests {
         }
         let key = StepKey { job: JobId(5), attempt: Attempt(1), step: StepNo(0) };
         let job = JobAttempt { job: key.job, attempt: key.attempt };
-        let limits = Limits { memory_mb: 64, cpus: [0].into_iter().collect() };
+        let limits = Limits { memory_mb: 64, cpus: [0].into_iter().collect(), takes_turns: true };
         cgroups.open_job(job, &limits).unwrap();
         cgroups.open_job(job, &Limits { memory_mb: 32, ..limits.clone() }).unwrap();
         let groups = cgroups.open_step(key, &limits).unwrap();
@@ -550,7 +606,7 @@ mod tests {
         ] {
             fs::write(dir.join(name), text).unwrap();
         }
-        let groups = |version| StepGroups { join: Vec::new(), memory: Some((dir.clone(), version)) };
+        let groups = |version| StepGroups { memory: Some((dir.clone(), version)), ..StepGroups::default() };
         let seen = |version| (groups(version).oom_kills(), groups(version).peak_kb());
         assert_eq!(seen(Version::V1), (2, Some(1024)));
         assert_eq!(seen(Version::V2), (1, Some(2048)));

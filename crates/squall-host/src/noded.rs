@@ -289,6 +289,7 @@ impl Daemon {
             fosterless: None,
             null: File::options().read(true).write(true).open("/dev/null")?,
             ears: ears(&reach, &config, events.clone()),
+            gang: Gang::new(config.gang_switch.0),
             net: Net::open((reach, far), config, events.clone())?,
             events,
             inputs: VecDeque::new(),
@@ -298,7 +299,6 @@ impl Daemon {
             reaped: VecDeque::new(),
             folders: BTreeSet::new(),
             sweeps: BTreeMap::new(),
-            gang: Gang::default(),
             clean: BTreeSet::new(),
             blobs: Vec::new(),
             began: (clock::now(), Instant::now()),
@@ -421,9 +421,9 @@ impl Daemon {
     }
 
     /// What a step may use, as the kernel counts.
-    fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>) -> Limits {
+    fn limits(&self, memory_mb: u64, cores: impl Iterator<Item = usize>, takes_turns: bool) -> Limits {
         let cpus = cores.filter(|_| self.binds).filter_map(|core| self.hardware.cpu(core));
-        Limits { memory_mb, cpus: cpus.collect() }
+        Limits { memory_mb, cpus: cpus.collect(), takes_turns }
     }
 }
 

@@ -4,7 +4,7 @@ mod binary;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::gang::{Coscheduling, OverSubscribe, Preempt, TimeSlice};
+use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
 use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::set::CoreSet;
 use crate::time::Span;
@@ -139,6 +139,8 @@ pub struct Config {
     /// Whether each batch script has a step daemon of its own, where otherwise one process of a node is the parent of all.
     /// Costs as much as a short job; for sites whose users' files may hang.
     pub own_step_daemons: Here<bool>,
+    /// How nodes keep jobs from running out of turn: `auto`, `freeze` or `idle`.
+    pub gang_switch: Here<GangSwitch>,
     /// IPv4 group and port for files by UDP multicast, as in `239.255.77.1:6819`; empty: files go by TCP only.
     pub multicast: Here<String>,
     /// Address of the controller's interface for multicast; empty: `slurmctld_host` if that is an address, else the
@@ -231,6 +233,7 @@ impl Default for Config {
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
             own_step_daemons: Here::default(),
+            gang_switch: Here::default(),
             multicast: Here::default(),
             multicast_interface: Here::default(),
             scheduler_time_slice: TimeSlice::default(),

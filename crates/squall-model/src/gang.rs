@@ -201,6 +201,33 @@ pub enum Coscheduling {
     Implicit,
 }
 
+/// How a node keeps jobs from running out of turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GangSwitch {
+    /// In slots shorter than [`GangSwitch::LONG`] they step back, in longer ones they are frozen.
+    #[default]
+    Auto,
+    /// They are frozen: nothing of them runs.
+    Freeze,
+    /// They step back (`cpu.idle` of their cgroup): they run where nobody else would, and no sleeper is woken to stop.
+    Idle,
+}
+
+impl GangSwitch {
+    /// Slots in which nobody minds what it costs to freeze.
+    pub const LONG: Span = Span::from_millis(50);
+
+    /// Whether jobs step back in slots of that length.
+    pub fn steps_back(self, slice: Span) -> bool {
+        match self {
+            Self::Auto => slice < Self::LONG,
+            Self::Freeze => false,
+            Self::Idle => true,
+        }
+    }
+}
+
 /// A job's place in the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {

@@ -1,4 +1,6 @@
-//! How a job is stopped and woken: by freezing its cgroup where that can be done, else by signals.
+//! How a job is kept from running out of turn. It steps back: the CPU controller's `cpu.idle` makes it run only where
+//! nobody else would. That is for short slots: nobody who sleeps is woken for it, and cores that the others leave are used.
+//! Or it is stopped and woken: by freezing its cgroup where that can be done, else by signals.
 //!
 //! A frozen v2 cgroup holds every thread and every child wherever it hid, its step daemon too, nobody sees it, nobody
 //! else's SIGCONT undoes it, and SIGKILL still works. SIGSTOP goes to process groups, which is one call for any number of
@@ -9,11 +11,12 @@ use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::members;
 use crate::stepd::{descendants, stat_field};
 use crate::sys::signals::{kill, kill_group};
 
@@ -22,6 +25,9 @@ const FRESH: Duration = Duration::from_millis(50);
 
 /// The switch of a v2 group.
 pub(crate) const FREEZE: &str = "cgroup.freeze";
+
+/// The switch of a group of the CPU controller (v1, v2) by which all in it step back.
+pub(crate) const IDLE: &str = "cpu.idle";
 
 /// Field of /proc/PID/stat: the process group.
 const GROUP_FIELD: usize = 5;
@@ -33,6 +39,107 @@ pub struct Root {
     pub pid: u32,
     /// It belongs to the job itself: not a step daemon.
     pub whole: bool,
+}
+
+/// What a job may do now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leave {
+    /// It runs.
+    #[default]
+    Runs,
+    /// It runs where nobody else would.
+    StepsBack,
+    /// Nothing of it runs.
+    Stops,
+}
+
+/// How one job is given leave to run, and what leave it has.
+#[derive(Debug)]
+pub struct Hold {
+    means: Means,
+    idle: Option<Idle>,
+    leave: Leave,
+}
+
+/// The group by which a job steps back.
+#[derive(Debug)]
+struct Idle {
+    dir: PathBuf,
+    switch: File,
+    /// Its processes have joined it.
+    populated: bool,
+}
+
+impl Hold {
+    /// By the job's groups, if it has them: `group` can be frozen, all in `idle` can step back. Else by processes.
+    pub fn choose(group: Option<&Path>, idle: Option<&Path>, roots: &[Root]) -> Self {
+        let idle = idle.and_then(|dir| {
+            let switch = OpenOptions::new().write(true).open(dir.join(IDLE)).ok()?;
+            Some(Idle { dir: dir.to_owned(), switch, populated: false })
+        });
+        Self { means: Means::choose(group, roots), idle, leave: Leave::Runs }
+    }
+
+    /// Whether it can step back: who could not join the group would not step back with it.
+    pub fn can_step_back(&mut self) -> bool {
+        self.idle.as_mut().is_some_and(|idle| {
+            idle.populated = idle.populated || is_populated(&idle.dir);
+            idle.populated
+        })
+    }
+
+    /// What leave it has.
+    pub fn leave(&self) -> Leave {
+        self.leave
+    }
+
+    /// Gives or takes leave. A group that is gone has nobody left to be told, so it is no error if it can't be done.
+    pub fn give(&mut self, leave: Leave) {
+        match std::mem::replace(&mut self.leave, leave) {
+            old if old == leave => return,
+            Leave::Runs => {}
+            Leave::StepsBack => self.step_back(false),
+            Leave::Stops => drop(self.means.wake()),
+        }
+        match leave {
+            Leave::Runs => {}
+            Leave::StepsBack => self.step_back(true),
+            Leave::Stops => drop(self.means.stop()),
+        }
+    }
+
+    /// Takes the place of another hold of the same job.
+    pub(super) fn inherit(&mut self, old: &mut Self) {
+        // Who is known no more by the new means must not stay stopped by the old ones.
+        if matches!(old.means, Means::Signal(_)) || old.idle.is_some() != self.idle.is_some() {
+            old.let_go();
+        }
+        self.leave = old.leave;
+    }
+
+    fn step_back(&self, back: bool) {
+        if let Some(idle) = &self.idle {
+            let _ = idle.switch.write_all_at(if back { b"1" } else { b"0" }, 0);
+        }
+    }
+
+    /// When there is time: whether there are processes that were not known, and they are stopped too if the job is.
+    pub(super) fn look_again(&mut self) {
+        self.means.look_again(self.leave == Leave::Stops);
+    }
+
+    /// Before the job is left alone for good: also what nobody has seen so far wakes, and steps back no more.
+    pub(crate) fn let_go(&mut self) {
+        self.leave = Leave::Runs;
+        self.step_back(false);
+        self.means.let_go();
+    }
+}
+
+/// Whether there are processes in a group, or (v2) in one within it.
+fn is_populated(dir: &Path) -> bool {
+    let events = std::fs::read_to_string(dir.join("cgroup.events")).unwrap_or_default();
+    events.lines().any(|line| line == "populated 1") || !members(dir).is_empty()
 }
 
 /// What stops one job.
@@ -139,7 +246,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    use super::{Means, Root};
+    use super::{Hold, IDLE, Leave, Means, Root};
     use crate::processes::Stat;
 
     fn until(pid: u32, wanted: impl Fn(u8) -> bool) {
@@ -157,6 +264,33 @@ mod tests {
         let out = child.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
         (child, line.trim().parse().unwrap())
+    }
+
+    #[test]
+    fn a_job_steps_back_by_its_group_once_it_has_joined_it() {
+        let dir = std::env::temp_dir().join(format!("squall-idle-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join(IDLE), "0").unwrap();
+        let read = || std::fs::read_to_string(dir.join(IDLE)).unwrap();
+        let mut hold = Hold::choose(None, Some(&dir), &[]);
+        assert!(!hold.can_step_back(), "nobody is in it yet");
+        std::fs::write(dir.join("cgroup.procs"), "7\n").unwrap();
+        assert!(hold.can_step_back());
+        for (leave, written) in
+            [(Leave::StepsBack, "1"), (Leave::Stops, "0"), (Leave::StepsBack, "1"), (Leave::Runs, "0")]
+        {
+            hold.give(leave);
+            assert_eq!((hold.leave(), read()), (leave, written.to_owned()));
+        }
+        hold.give(Leave::StepsBack);
+        let mut next = Hold::choose(None, Some(&dir), &[]);
+        next.inherit(&mut hold);
+        assert_eq!(next.leave(), Leave::Runs, "its means are others, so it was let go");
+        assert_eq!(read(), "0");
+        hold.give(Leave::StepsBack);
+        hold.let_go();
+        assert_eq!((hold.leave(), read()), (Leave::Runs, "0".to_owned()));
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! It sleeps until the next slot begins and never spins; it runs at real-time priority where it may, and holds the
 //! memory that it needs. It answers to the node daemon over its standard input; when that ends, and on SIGTERM, it wakes
-//! all and is gone: nothing stays stopped that nobody is there to wake. When the switcher itself is killed the node
-//! daemon wakes all and starts another one.
+//! all and is gone: nothing stays stopped, or behind, that nobody is there to wake. When the switcher itself is killed the
+//! node daemon wakes all and starts another one.
 
+mod kicks;
 mod means;
 mod switcher;
 mod trial;
@@ -24,8 +25,8 @@ use squall_model::time::{Span, Time};
 
 use crate::sys::spawn::{Session, Spawn};
 
-pub(crate) use means::FREEZE;
-pub use means::{Means, Root};
+pub(crate) use means::{FREEZE, IDLE};
+pub use means::{Hold, Leave, Means, Root};
 pub use switcher::serve;
 pub use trial::trial;
 
@@ -45,6 +46,8 @@ pub(crate) enum Order {
         slice: Span,
         /// What is done with jobs that are out of turn.
         policy: Coscheduling,
+        /// Whether they step back rather than stop.
+        steps_back: bool,
     },
     /// A job, and when it runs.
     Turn {
@@ -54,6 +57,8 @@ pub(crate) enum Order {
         turn: Turn,
         /// Bytes of the folder of its v2 cgroup; none: it has none that can be frozen.
         group: Vec<u8>,
+        /// Bytes of the folder of the group by which it steps back; none: it can't.
+        idle: Vec<u8>,
         /// Processes of which all descendants belong to the job, for those that have no group.
         roots: Vec<Root>,
     },

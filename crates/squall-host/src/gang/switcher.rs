@@ -14,7 +14,8 @@ use squall_model::gang::{Coscheduling, Turn, slot_at};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 
-use super::{Means, Order, Report};
+use super::kicks::Kicks;
+use super::{Hold, Leave, Order, Report};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::realtime::{prefer_me, stay_in_memory};
 use crate::sys::signals::SignalFd;
@@ -35,6 +36,7 @@ struct Beat {
     time: Time,
     slice: Span,
     policy: Coscheduling,
+    steps_back: bool,
 }
 
 impl Beat {
@@ -52,8 +54,7 @@ impl Beat {
 struct Member {
     turn: Turn,
     lifted: bool,
-    means: Means,
-    stopped: bool,
+    hold: Hold,
     /// When it was heard of first.
     began_ns: u64,
 }
@@ -66,6 +67,8 @@ struct Switch {
     reported_ns: u64,
     /// The slot that was seen last, counted from the beginning of time.
     slot: u64,
+    /// Once somebody has stepped back.
+    kicks: Option<Kicks>,
 }
 
 /// Runs until the link, its standard input, ends. The exit status.
@@ -84,7 +87,7 @@ pub fn serve() -> i32 {
     while switch.wait(&link, &signals) && take_in(&link, &mut inbox) && switch.obey(&mut inbox) {
         switch.turn(&link);
     }
-    switch.members.values_mut().for_each(|member| member.means.let_go());
+    switch.members.values_mut().for_each(|member| member.hold.let_go());
     0
 }
 
@@ -139,33 +142,28 @@ impl Switch {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Align { monotonic_ns, time, slice, policy } => {
-                self.beat = Some(Beat { monotonic_ns, time, slice, policy });
+            Order::Align { monotonic_ns, time, slice, policy, steps_back } => {
+                self.beat = Some(Beat { monotonic_ns, time, slice, policy, steps_back });
             }
-            Order::Turn { job, turn, group, roots } => {
-                let group = (!group.is_empty()).then(|| Path::new(OsStr::from_bytes(&group)));
-                let means = Means::choose(group, &roots);
-                let stopped = self.members.get_mut(&job).is_some_and(|old| {
-                    // Who is known no more by the new means must not stay stopped by the old ones.
-                    let signals = matches!(old.means, Means::Signal(_)) && old.stopped;
-                    if signals {
-                        old.means.let_go();
-                    }
-                    old.stopped && !signals
-                });
+            Order::Turn { job, turn, group, idle, roots } => {
+                let folder =
+                    |bytes: &'_ [u8]| (!bytes.is_empty()).then(|| Path::new(OsStr::from_bytes(bytes)).to_owned());
+                let mut hold = Hold::choose(folder(&group).as_deref(), folder(&idle).as_deref(), &roots);
                 let began_ns = self.members.get(&job).map_or_else(monotonic_ns, |old| old.began_ns);
-                self.members.insert(job, Member { turn, lifted: false, means, stopped, began_ns });
+                if let Some(mut old) = self.members.remove(&job) {
+                    hold.inherit(&mut old.hold);
+                }
+                self.members.insert(job, Member { turn, lifted: false, hold, began_ns });
             }
             Order::Lift(job) => {
                 if let Some(member) = self.members.get_mut(&job) {
                     member.lifted = true;
-                    member.stopped = false;
-                    member.means.let_go();
+                    member.hold.let_go();
                 }
             }
             Order::Drop(job) => {
                 if let Some(mut member) = self.members.remove(&job) {
-                    member.means.let_go();
+                    member.hold.let_go();
                 }
             }
         }
@@ -184,19 +182,24 @@ impl Switch {
                 || !turns
                 || member.turn.runs_in(slot_at(Time(slot * beat.slice.0), beat.slice, member.turn.of))
         };
-        let mut changed = false;
-        for member in self.members.values_mut().filter(|member| !member.stopped) {
-            if !runs(member) {
-                // A group that is gone has nobody left to stop.
-                let _ = member.means.stop();
-                (member.stopped, changed) = (true, true);
+        // Who never has a turn is out of the way, however short the slots are.
+        let leave = |member: &mut Member| match runs(member) {
+            true => Leave::Runs,
+            false if beat.steps_back && member.turn.mask != 0 && member.hold.can_step_back() => Leave::StepsBack,
+            false => Leave::Stops,
+        };
+        let (mut changed, mut stepped) = (false, false);
+        for waking in [false, true] {
+            for member in self.members.values_mut() {
+                let (old, new) = (member.hold.leave(), leave(member));
+                if old != new && (new == Leave::Runs) == waking {
+                    member.hold.give(new);
+                    (changed, stepped) = (true, stepped || [old, new].contains(&Leave::StepsBack));
+                }
             }
         }
-        for member in self.members.values_mut().filter(|member| member.stopped) {
-            if runs(member) {
-                let _ = member.means.wake();
-                (member.stopped, changed) = (false, true);
-            }
+        if stepped {
+            self.kicks.get_or_insert_with(|| Kicks::start(PRIORITY)).kick();
         }
         let done = monotonic_ns();
         if changed && std::mem::replace(&mut self.slot, slot) + 1 == slot {
@@ -204,7 +207,7 @@ impl Switch {
             self.report.cost_us = self.report.cost_us.max((done - woken) / 1000);
             self.report.behind_us = self.report.behind_us.max((into + done - woken) / 1000);
         }
-        self.members.values_mut().for_each(|member| member.means.look_again(member.stopped));
+        self.members.values_mut().for_each(|member| member.hold.look_again());
         if self.report.switches > 0 && done - self.reported_ns >= REPORT_NS {
             self.tell(link, done);
         }

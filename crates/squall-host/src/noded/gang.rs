@@ -5,13 +5,13 @@ use std::io;
 use std::path::PathBuf;
 
 use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
-use squall_model::gang::Turn;
+use squall_model::gang::{GangSwitch, Turn};
 use squall_model::job::JobAttempt;
 use squall_model::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Daemon, Event};
-use crate::gang::{Means, Order, Report, Root, Switcher};
+use crate::gang::{Hold, Order, Report, Root, Switcher};
 use crate::link::read;
 use crate::logging::say;
 use crate::sys::clock::monotonic_ns;
@@ -19,11 +19,19 @@ use crate::sys::clock::monotonic_ns;
 /// What the daemon remembers for its switcher.
 #[derive(Debug, Default)]
 pub(super) struct Gang {
+    switch: GangSwitch,
     switcher: Option<Switcher>,
     /// Which switcher of this life it is.
     number: u64,
     alignment: Option<Alignment>,
     turns: BTreeMap<JobAttempt, (Turn, bool)>,
+}
+
+impl Gang {
+    /// Before there is anybody to take turns.
+    pub(super) fn new(switch: GangSwitch) -> Self {
+        Self { switch, ..Self::default() }
+    }
 }
 
 impl Daemon {
@@ -37,7 +45,7 @@ impl Daemon {
                 let known = self.gang.turns.insert(job, (turn, false)).is_some();
                 if !known && self.cgroups.group_to_freeze(job).is_none() {
                     // An earlier life may have stopped it.
-                    self.means(job).let_go();
+                    self.hold(job).let_go();
                 }
                 self.take_turn(job);
             }
@@ -77,7 +85,7 @@ impl Daemon {
         self.gang.switcher = None;
         let jobs: Vec<JobAttempt> = self.gang.turns.keys().copied().collect();
         for job in &jobs {
-            self.means(*job).let_go();
+            self.hold(*job).let_go();
         }
         for job in jobs {
             self.take_turn(job);
@@ -88,7 +96,8 @@ impl Daemon {
         let Some(Alignment { ahead_us, slice, policy }) = self.gang.alignment else { return };
         let (monotonic_ns, now) = (monotonic_ns(), self.now());
         let time = Time(now.0.wrapping_sub(ahead_us.cast_unsigned()));
-        self.order(&Order::Align { monotonic_ns, time, slice, policy });
+        let steps_back = self.gang.switch.steps_back(slice);
+        self.order(&Order::Align { monotonic_ns, time, slice, policy, steps_back });
     }
 
     fn take_turn(&mut self, job: JobAttempt) {
@@ -106,24 +115,24 @@ impl Daemon {
         if self.gang.switcher.is_none() {
             return;
         }
-        let (group, roots) = self.reach(job);
-        let group = group.map(|dir| dir.into_os_string().into_encoded_bytes()).unwrap_or_default();
-        self.order(&Order::Turn { job, turn, group, roots });
+        let (group, idle, roots) = self.reach(job);
+        let [group, idle] = [group, idle].map(|dir| dir.unwrap_or_default().into_os_string().into_encoded_bytes());
+        self.order(&Order::Turn { job, turn, group, idle, roots });
         if lifted {
             self.order(&Order::Lift(job));
         }
     }
 
-    /// By what all of a job can be stopped: its group, or else processes.
-    fn reach(&self, job: JobAttempt) -> (Option<PathBuf>, Vec<Root>) {
+    /// By what all of a job can be stopped: its group, or else processes; and the group by which it steps back.
+    fn reach(&self, job: JobAttempt) -> (Option<PathBuf>, Option<PathBuf>, Vec<Root>) {
         let group = self.cgroups.group_to_freeze(job);
         let roots = if group.is_some() { Vec::new() } else { self.roots(job) };
-        (group, roots)
+        (group, self.cgroups.group_to_idle(job), roots)
     }
 
-    fn means(&self, job: JobAttempt) -> Means {
-        let (group, roots) = self.reach(job);
-        Means::choose(group.as_deref(), &roots)
+    fn hold(&self, job: JobAttempt) -> Hold {
+        let (group, idle, roots) = self.reach(job);
+        Hold::choose(group.as_deref(), idle.as_deref(), &roots)
     }
 
     /// Step daemons of the job, and tasks whose daemon died.

@@ -213,7 +213,7 @@ impl Daemon {
     pub(super) fn open_job(&mut self, facts: &JobFacts, memory_mb: u64, batch: bool) {
         let job = attempt_of(facts.key);
         self.clean.insert(job);
-        let limits = self.limits(memory_mb, std::iter::empty());
+        let limits = self.limits(memory_mb, std::iter::empty(), facts.ganged);
         if let Err(e) = self.cgroups.open_job(job, &limits) {
             say(&format!("job {}: no cgroup: {e}", job.job));
         }
@@ -257,7 +257,7 @@ impl Daemon {
     fn add_folder(&mut self, launch: &mut StepLaunch) -> io::Result<StepGroups> {
         let key = launch.key;
         // From here on cores have the kernel's numbers, where that matters.
-        let limits = self.limits(launch.memory_mb, launch.cores.iter());
+        let limits = self.limits(launch.memory_mb, launch.cores.iter(), launch.facts.ganged);
         if self.binds {
             launch.cores.clone_from(&limits.cpus);
         }
