@@ -57,27 +57,29 @@ impl<V: View> Room for Nodes<'_, V> {
     type Need = Request;
     type Grant = Given;
 
-    fn could(&mut self, job: &Candidate<'_>, at: usize) -> bool {
+    fn could(&mut self, job: &Candidate<'_>, at: usize) -> Result<(), Span> {
         let request = job.need;
         let rows = self.rows(job, at);
-        if rows > 1 {
-            let partition = self.view.partition(at);
-            self.scratch.window = (self.now, self.now);
-            let request = unbarred(self.view, &partition, job, (at, self.now));
-            let ranked = (self.view.rank(at), rows);
-            let found = |r: &Request| place_in_rows(self.view, self.scratch, r, partition.nodes, ranked).is_some();
-            self.could = request.is_ok_and(|r| found(&r));
-            return self.could;
-        }
-        if self.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > self.roomiest() {
-            return false;
+        self.could = false;
+        let crowded = |room: &mut Self| {
+            room.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > room.roomiest()
+        };
+        if rows == 1 && crowded(self) {
+            return Err(Span(0));
         }
         let partition = self.view.partition(at);
+        let end = self.now + span(&partition, job);
         // What is kept begins after now: the window is empty, so that nothing kept is in it.
         self.scratch.window = (self.now, self.now);
-        let request = unbarred(self.view, &partition, job, (at, self.now));
-        self.could = request.is_ok_and(|r| fits(self.view, self.scratch, &r, partition.nodes, Condition::Now));
-        self.could
+        let request = unbarred(self.view, &partition, job, (at, self.now))
+            .map_err(|_| Span(end.since(self.now).0.saturating_sub(1)))?;
+        self.could = if rows > 1 {
+            let ranked = (self.view.rank(at), rows);
+            place_in_rows(self.view, self.scratch, &request, partition.nodes, ranked).is_some()
+        } else {
+            fits(self.view, self.scratch, &request, partition.nodes, Condition::Now)
+        };
+        if self.could { Ok(()) } else { Err(self.longest(end, &[])) }
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
@@ -175,8 +177,11 @@ impl<V: View> Nodes<'_, V> {
             return Err(Blocked::Never(reason));
         }
         let end = self.now + span(&partition, job);
-        self.scratch.window = (self.now, end);
         let rows = self.rows(job, at);
+        if could && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
+            return Err(Blocked::Busy(self.longest(end, &self.scratch.begins)));
+        }
+        self.scratch.window = (self.now, end);
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = request.clone().into_owned();
             request.excluded.union_with(avoid);
@@ -190,7 +195,8 @@ impl<V: View> Nodes<'_, V> {
             None => elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now)),
         };
         let Some(mut given) = placed else {
-            return Err(if could { Blocked::Busy } else { self.why(&request, &partition, job) });
+            let busy = Blocked::Busy(self.longest(end, &self.scratch.begins));
+            return Err(if could { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
         let share = Share::of(&given.alloc);
         if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
@@ -318,26 +324,38 @@ impl<V: View> Nodes<'_, V> {
         self.scratch.closed.push(Closed { nodes, from, until });
     }
 
-    /// Why a job does not fit now.
-    fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Blocked {
+    /// Where a job found no room until `end`, who asks for the same finds none either if it may run longer than this:
+    /// none of the times at which something `begins` to be kept from it is between the two.
+    fn longest(&self, end: Time, begins: &[Time]) -> Span {
+        // Who waits for few switches may have waited long enough, whoever else has not.
+        if self.view.topology().is_some() {
+            return Span(end.since(self.now).0.saturating_sub(1));
+        }
+        let begins = begins.iter().copied().chain(self.view.turns());
+        let last = begins.filter(|begin| *begin > self.now && *begin < end).max();
+        last.map_or(Span(0), |last| last.since(self.now))
+    }
+
+    /// Why a job does not fit now, if it is not that others have what it needs.
+    fn why(&mut self, request: &Request, partition: &PartitionView<'_>, job: &Candidate<'_>) -> Option<Blocked> {
         // With every node down or drained all wait alike: no look at each of them.
         let (view, nodes) = (self.view, partition.nodes);
         let nothing = !nodes.iter().any(|id| view.node(id).usable);
         if nothing || fits(view, self.scratch, request, nodes, Condition::Empty) {
-            return Blocked::Busy;
+            return None;
         }
         // It is reservations that leave no place, as long as they are there.
         let own = fitting(partition, job).unwrap_or(Cow::Borrowed(request));
         if own.excluded != request.excluded && fits(view, self.scratch, &own, nodes, Condition::Empty) {
-            return Blocked::Never(PendingReason::ReqNodeNotAvail);
+            return Some(Blocked::Never(PendingReason::ReqNodeNotAvail));
         }
         let request = &*own;
-        Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
+        Some(Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
             true => PendingReason::ReqNodeNotAvail,
             false if request.nodes_min > nodes.len() as u32 => PendingReason::PartitionNodeLimit,
             false if nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
             false => PendingReason::BadConstraints,
-        })
+        }))
     }
 
     /// Notes in the scratch what an allocation takes until then.
@@ -356,6 +374,21 @@ impl<V: View> Nodes<'_, V> {
                 self.scratch.begin(until, Gain::of(id, group, &given.gres));
             }
         }
+    }
+
+    /// Whether there can't be enough nodes until then, for what is kept for others.
+    fn crowded_beyond(&mut self, end: Time, request: &Request) -> bool {
+        let begins = self.scratch.begins.iter().copied();
+        let Some(begin) = begins.filter(|begin| *begin < end).max() else { return false };
+        let known = self.scratch.beyond.iter().find(|(time, ..)| *time == begin);
+        let (_, nodes, roomiest) = known.copied().unwrap_or_else(|| {
+            self.scratch.window = (self.now, begin + Span(1));
+            let cpus = self.scratch.open.iter().map(|id| free(self.view, self.scratch, id, Condition::Now).0);
+            let (nodes, roomiest) = cpus.filter(|n| *n > 0).fold((0, 0), |(nodes, most), n| (nodes + 1, n.max(most)));
+            self.scratch.beyond.push((begin, nodes, roomiest));
+            (begin, nodes, roomiest)
+        });
+        nodes < request.nodes_min as usize || request.node_cpus() > roomiest
     }
 
     /// The most CPUs that are free on a node, or were when this was asked first.

@@ -261,7 +261,11 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
 
 /// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.
 fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
-    let (required, others): (Vec<_>, Vec<_>) = fits.iter().copied().partition(|(id, _)| request.required.contains(*id));
+    let (required, others) = if request.required.is_empty() {
+        (Vec::new(), fits.to_vec())
+    } else {
+        fits.iter().copied().partition(|(id, _)| request.required.contains(*id))
+    };
     if required.len() < request.required.len() {
         return None;
     }

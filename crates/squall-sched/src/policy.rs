@@ -10,7 +10,7 @@ use std::vec::IntoIter;
 
 use squall_model::id::JobId;
 use squall_model::job::PendingReason;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use crate::preempt::Eviction;
 use crate::view::{Candidate, Head, Item, Lanes, Plan, Queues, Reserved, Skip, Start};
@@ -54,8 +54,9 @@ pub trait Room {
     fn reconsider(&mut self, _job: &Candidate<'_, Self::Need>) -> bool {
         true
     }
-    /// Whether a job could start now if no room were kept for anybody. May say yes too often.
-    fn could(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> bool;
+    /// Whether a job could start now if no room were kept for anybody. May say yes too often. If not: who asks for the
+    /// same could not either if it may run longer than that.
+    fn could(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<(), Span>;
     /// Starts a job now, if room that is kept for others stays free.
     fn start(&mut self, job: &Candidate<'_, Self::Need>, partition: usize) -> Result<Self::Grant, Blocked>;
     /// Whether jobs of a partition may have others stopped.
@@ -90,8 +91,8 @@ pub struct Cleared<G> {
 /// Why a job does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Others have what it needs.
-    Busy,
+    /// Others have what it needs. Who asks for the same finds no room either if it may run longer than that.
+    Busy(Span),
     /// It can't start as the cluster is now, whatever ends.
     Never(PendingReason),
 }
@@ -113,16 +114,15 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
     loop {
         // The next job over all partitions; few partitions, so a look at each is cheap.
         let next = lines.iter_mut().enumerate().filter_map(|(slot, line)| {
-            let (tier, job) = (line.tier, line.peek()?);
+            let tier = line.tier;
+            let job = line.peek()?;
             Some(((Reverse(tier), Reverse(job.priority), job.item, slot), slot))
         });
         let Some((_, slot)) = next.min() else { break };
         let line = &mut lines[slot];
         let Some(job) = line.front.take() else { break };
-        if pass.consider(&job, line.partition, line.blocked) {
-            continue;
-        }
-        line.stop(rules);
+        let Err(longest) = pass.consider(&job, line.partition, line.blocked) else { continue };
+        line.stop(rules, longest);
         pass.wait(job, line.partition, line.tests == 0);
         if line.tests > rules.depth || rules.discipline == Discipline::Fifo {
             let line = lines.remove(slot);
@@ -153,24 +153,24 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
     fn new(partition: usize, tier: u32, queue: L) -> Self {
         Self { partition, tier, queue, front: None, sorted: None, blocked: false, tests: 0 }
     }
-    fn peek(&mut self) -> Option<Candidate<'a, N>> {
+    fn peek(&mut self) -> Option<&Candidate<'a, N>> {
         if self.front.is_none() {
             self.front = match &mut self.sorted {
                 Some(sorted) => sorted.next(),
                 None => self.queue.next(),
             };
         }
-        self.front
+        self.front.as_ref()
     }
-    /// The job that was taken last has to wait.
-    fn stop(&mut self, rules: Rules) {
+    /// The job that was taken last has to wait, and so do others.
+    fn stop(&mut self, rules: Rules, longest: Span) {
         self.tests += usize::from(self.blocked);
         if rules.discipline == Discipline::EasyShortest && !self.blocked {
             let mut rest: Vec<_> = self.queue.by_ref().collect();
             rest.sort_by_key(|job| job.time_limit_s.flatten().unwrap_or(u64::MAX));
             self.sorted = Some(rest.into_iter());
         } else if rules.discipline != Discipline::Conservative && self.sorted.is_none() {
-            self.queue.close();
+            self.queue.close(longest);
         }
         self.blocked = true;
     }
@@ -190,32 +190,34 @@ struct Pass<'a, 'r, N, R: Room<Need = N>> {
 }
 
 impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
-    /// Starts one candidate as often as may be. False: it waits for resources.
-    fn consider(&mut self, job: &Candidate<'a, N>, partition: usize, blocked: bool) -> bool {
+    /// Starts one candidate as often as may be. If it waits for resources: so does who asks for the same and may run
+    /// longer than that.
+    fn consider(&mut self, job: &Candidate<'a, N>, partition: usize, blocked: bool) -> Result<(), Span> {
         if self.started.contains(&job.item) || !self.room.reconsider(job) {
-            return true;
+            return Ok(());
         }
         self.plan.looked_at += 1;
         self.plan.behind += u64::from(blocked);
         for _ in 0..job.copies {
             let started = job.group.map(|group| self.groups.get(&group.id).copied().unwrap_or_default());
             if job.group.zip(started).is_some_and(|(group, started)| started >= group.room) {
-                return true;
+                return Ok(());
             }
             if blocked || !self.owed.is_empty() {
-                let could = self.room.could(job, partition);
-                if could {
-                    self.plan.tried += u64::from(blocked);
-                    self.pay();
-                } else if blocked {
-                    return false;
+                match self.room.could(job, partition) {
+                    Ok(()) => {
+                        self.plan.tried += u64::from(blocked);
+                        self.pay();
+                    }
+                    Err(longest) if blocked => return Err(longest),
+                    Err(_) => {}
                 }
             }
             let started = match self.room.start(job, partition) {
                 // Nobody has others stopped behind one that waits.
-                Err(Blocked::Busy) if !blocked && self.room.may_cover(partition) => {
+                Err(Blocked::Busy(longest)) if !blocked && self.room.may_cover(partition) => {
                     self.pay();
-                    self.room.cover(job, partition).ok_or(Blocked::Busy)
+                    self.room.cover(job, partition).ok_or(Blocked::Busy(longest))
                 }
                 started => started,
             };
@@ -224,10 +226,10 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
                     self.plan.backfilled += u64::from(blocked);
                     self.plan.starts.push(Start { item: job.item, partition, given });
                 }
-                Err(Blocked::Busy) => return false,
+                Err(Blocked::Busy(longest)) => return Err(longest),
                 Err(Blocked::Never(reason)) => {
                     self.plan.skips.push(Skip { item: job.item, partition, reason });
-                    return true;
+                    return Ok(());
                 }
             }
             if let Some(group) = job.group {
@@ -235,7 +237,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
             }
             self.started.insert(job.item);
         }
-        true
+        Ok(())
     }
 
     /// A job has to wait.

@@ -86,13 +86,13 @@ impl Room for Pool {
         self.give(start, end, count);
         true
     }
-    fn could(&mut self, job: &Candidate<'_, u32>, _: usize) -> bool {
-        i64::from(*job.need) <= self.timeline.free()
+    fn could(&mut self, job: &Candidate<'_, u32>, _: usize) -> Result<(), Span> {
+        if i64::from(*job.need) <= self.timeline.free() { Ok(()) } else { Err(Span(0)) }
     }
     fn start(&mut self, job: &Candidate<'_, u32>, _: usize) -> Result<(), Blocked> {
         let (count, end) = (i64::from(*job.need), self.now + span(job));
-        if !self.timeline.fits(self.now, end, count) {
-            return Err(Blocked::Busy);
+        if let Some(below) = self.timeline.below(self.now, count).filter(|below| *below < end) {
+            return Err(Blocked::Busy(below.since(self.now)));
         }
         self.hold(self.now, end, count);
         Ok(())

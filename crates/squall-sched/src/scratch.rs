@@ -31,6 +31,11 @@ pub struct Scratch {
     holds: Vec<Vec<Hold>>,
     /// Nodes of which something is kept.
     held: Vec<NodeId>,
+    /// From when on something is kept.
+    pub(crate) begins: Vec<Time>,
+    /// Where something begins to be kept: on how many nodes some CPU is free until after that, and the most on one. Not
+    /// less.
+    pub(crate) beyond: Vec<(Time, usize, u32)>,
     /// CPUs and memory that will have become free until the time that is looked at, by node.
     gains: Vec<(u32, u64)>,
     /// Nodes where something will.
@@ -119,6 +124,8 @@ impl Scratch {
         while let Some(node) = self.held.pop() {
             self.holds[node.index()].clear();
         }
+        self.begins.clear();
+        self.beyond.clear();
         self.begun.clear();
         self.licenses.clear();
         self.gres.clear();
@@ -147,6 +154,7 @@ impl Scratch {
     pub(crate) fn back_to(&mut self, mark: Mark) {
         (self.taken, self.open, self.gres, self.licenses) = (mark.taken, mark.open, mark.gres, mark.licenses);
         self.placed.truncate(mark.placed);
+        self.beyond.clear();
         self.holds = mark.holds;
         self.held.truncate(mark.held);
         self.begun.truncate(mark.begun);
@@ -219,6 +227,7 @@ impl Scratch {
 
     /// Keeps generic resources for a job.
     pub(crate) fn keep_gres(&mut self, (from, until): (Time, Time), gres: &[Grant]) {
+        self.begins.push(from);
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
     /// Generic resources start to be held.

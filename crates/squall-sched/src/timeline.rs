@@ -79,7 +79,12 @@ impl Timeline {
 
     /// Whether `count` is free throughout `[start, end)`.
     pub fn fits(&self, start: Time, end: Time, count: i64) -> bool {
-        self.level(start) >= count && self.first_below(start, count).is_none_or(|time| time >= end)
+        self.below(start, count).is_none_or(|time| time >= end)
+    }
+
+    /// From when on less than `count` is free, at `start` or later.
+    pub fn below(&self, start: Time, count: i64) -> Option<Time> {
+        if self.level(start) < count { Some(start) } else { self.first_below(start, count) }
     }
 
     /// The earliest time from `now` on from which `count` is free for so long; None: never.

@@ -8,7 +8,7 @@ use squall_model::job::PendingReason;
 use squall_model::policy::Limit;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, NodeSet};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use crate::gate::Gate;
 use crate::preempt::{Eviction, Victim};
@@ -39,8 +39,9 @@ pub trait Queues {
 /// Jobs in order. Those that ask for the same for the same time stand in one lane: where the first of a lane finds no
 /// room, none of them does, nor who asks for the same and may run longer.
 pub trait Lanes<C>: Iterator<Item = C> {
-    /// The job that came last found no room: leaves out those who don't find any either.
-    fn close(&mut self);
+    /// The job that came last found no room, nor does who asks for the same and may run longer than that: they are left
+    /// out.
+    fn close(&mut self, longest: Span);
 }
 
 /// Jobs in order, of which each stands for itself.
@@ -56,7 +57,7 @@ impl<I: Iterator> Iterator for Single<I> {
 }
 
 impl<C, I: Iterator<Item = C>> Lanes<C> for Single<I> {
-    fn close(&mut self) {}
+    fn close(&mut self, _: Span) {}
 }
 
 /// What the words of a job's options stand for.

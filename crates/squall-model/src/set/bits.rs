@@ -193,8 +193,16 @@ impl BitSet {
     }
     /// The lowest `n` members, or None if there are fewer.
     pub fn take(&self, n: usize) -> Option<Self> {
-        let taken: Self = self.iter().take(n).collect();
-        (taken.len() == n).then_some(taken)
+        let (mut left, mut taken) = (n, Self { base: self.base, words: Words::new() });
+        for &word in &self.words {
+            let count = word.count_ones() as usize;
+            let more = left.min(count);
+            let rest = if more == count { 0 } else { (0..more).fold(word, |rest, _| rest & (rest - 1)) };
+            taken.words.push(word & !rest);
+            left -= more;
+        }
+        taken.trim();
+        (left == 0).then_some(taken)
     }
     fn trim(&mut self) {
         while self.words.last() == Some(&0) {
@@ -248,6 +256,8 @@ mod tests {
             prop_assert_eq!(&left, &a.difference(&b).copied().collect::<BitSet>());
             prop_assert_eq!(&x.intersection(&y), &a.intersection(&b).copied().collect::<BitSet>());
             prop_assert_eq!(x.is_disjoint(&y), a.is_disjoint(&b));
+            let n = i % 50;
+            prop_assert_eq!(x.take(n), (n <= a.len()).then(|| a.iter().copied().take(n).collect()));
             prop_assert_eq!(left.is_subset(&x) && x.is_subset(&union), true);
             prop_assert_eq!(x.is_subset(&y), a.is_subset(&b));
             prop_assert_eq!((x.len(), x.contains(i), x.rank(i)), (a.len(), a.contains(&i), a.range(..i).count()));

@@ -1,7 +1,7 @@
 //! All components of a heterogeneous job at one time, or none of them.
 
 use squall_model::job::PendingReason;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 
 use super::{Ends, Nodes, PATIENCE, SOON, span, unbarred};
 use crate::place::{Condition, capacity, place};
@@ -58,7 +58,8 @@ impl<V: View> Nodes<'_, V> {
         let span = span(&partition, job);
         let request = unbarred(self.view, &partition, job, (at, time)).map_err(Blocked::Never)?;
         self.scratch.window = (time, time + span);
-        let given = place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy)?;
+        let given =
+            place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy(Span(0)))?;
         self.keep(&request, &given, (time, span));
         Ok(given)
     }
@@ -77,7 +78,7 @@ impl<V: View> Nodes<'_, V> {
             let started = partitions.iter().filter(|at| self.view.partition(**at).starts).find_map(|&at| {
                 match one(self, job, at) {
                     Ok(given) => return Some(Start { item: job.item, partition: at, given }),
-                    Err(why) if blocked != Blocked::Busy => blocked = why,
+                    Err(why) if !matches!(blocked, Blocked::Busy(_)) => blocked = why,
                     Err(_) => {}
                 }
                 None

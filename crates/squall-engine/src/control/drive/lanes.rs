@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, btree_map};
 use std::iter::Peekable;
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
 use squall_model::gres;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Need};
 use squall_model::limits::UNLIMITED_S;
+use squall_model::time::Span;
 use squall_sched::topology::Wish;
-use squall_sched::{Candidate, Item, Lanes, Request};
+use squall_sched::{Candidate, Item, Lanes, Request, UNLIMITED, View as _};
 
 use super::queue::pending;
 use super::view::Sight;
@@ -26,6 +27,13 @@ pub(crate) struct Place {
     pub(crate) item: Item,
 }
 
+impl Place {
+    /// Before all others.
+    const FIRST: Self = Self { key: Reverse(u64::MAX), item: Item { id: JobId(0), array: false } };
+    /// Behind all others.
+    const LAST: Self = Self { key: Reverse(0), item: Item { id: JobId(u32::MAX), array: true } };
+}
+
 /// A need, as number: the same number, the same need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindId(u32);
@@ -34,9 +42,16 @@ pub(crate) struct KindId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
     /// What.
-    pub(crate) kind: KindId,
+    pub(crate) want: Want,
     /// None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
     pub(crate) limit_s: Option<u64>,
+}
+
+/// What a job asks for, for however long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Want {
+    /// The need.
+    pub(crate) kind: KindId,
     /// With its other components, which nobody else has; None: all that it asks for is said.
     pub(crate) het: Option<JobId>,
 }
@@ -158,8 +173,10 @@ pub(crate) fn request_of(state: &State, spec: &JobSpec) -> Option<Request> {
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     lanes: BTreeMap<Shape, Lane>,
-    /// The first of each lane.
-    fronts: BTreeMap<Place, Shape>,
+    /// The first of each lane, by what they want.
+    fronts: BTreeMap<(Want, Place), Option<u64>>,
+    /// The first of all that want the same.
+    firsts: BTreeMap<Place, Shape>,
 }
 
 /// Jobs that ask for the same.
@@ -177,8 +194,8 @@ impl Line {
         let mut line = Self::default();
         for run in places.chunk_by(|a, b| a.0 == b.0) {
             let (shape, first) = run[0];
-            kinds.held(shape.kind);
-            line.fronts.insert(first, shape);
+            kinds.held(shape.want.kind);
+            line.leads(shape, None, Some(first));
             let places = run.iter().map(|(_, place)| *place).collect();
             line.lanes.insert(shape, Lane { places, since: passes });
         }
@@ -187,33 +204,32 @@ impl Line {
     /// Adds a place. None: it was there; else whether no pass has found its lane without room.
     pub(crate) fn insert(&mut self, kinds: &mut Kinds, shape: Shape, place: Place, passes: u64) -> Option<bool> {
         let lane = self.lanes.entry(shape).or_insert_with(|| {
-            kinds.held(shape.kind);
+            kinds.held(shape.want.kind);
             Lane { places: BTreeSet::new(), since: passes }
         });
-        let first = lane.places.first().copied();
+        let (first, since) = (lane.places.first().copied(), lane.since);
         if !lane.places.insert(place) {
             return None;
         }
         if first.is_none_or(|first| place < first) {
-            first.map(|first| self.fronts.remove(&first));
-            self.fronts.insert(place, shape);
+            self.leads(shape, first, Some(place));
         }
-        Some(lane.since >= passes)
+        Some(since >= passes)
     }
     /// Takes a place out. True: it was there.
     pub(crate) fn remove(&mut self, kinds: &mut Kinds, shape: Shape, place: Place) -> bool {
         let Some(lane) = self.lanes.get_mut(&shape) else { return false };
+        let first = lane.places.first() == Some(&place);
         if !lane.places.remove(&place) {
             return false;
         }
-        if self.fronts.remove(&place).is_some()
-            && let Some(first) = lane.places.first()
-        {
-            self.fronts.insert(*first, shape);
+        let next = lane.places.first().copied();
+        if first {
+            self.leads(shape, Some(place), next);
         }
-        if lane.places.is_empty() {
+        if next.is_none() {
             self.lanes.remove(&shape);
-            kinds.left(shape.kind);
+            kinds.left(shape.want.kind);
         }
         true
     }
@@ -221,62 +237,127 @@ impl Line {
     pub(crate) fn contains(&self, shape: Shape, place: Place) -> bool {
         self.lanes.get(&shape).is_some_and(|lane| lane.places.contains(&place))
     }
+    /// Another one is the first of a lane.
+    fn leads(&mut self, shape: Shape, before: Option<Place>, now: Option<Place>) {
+        let Shape { want, limit_s } = shape;
+        let first = self.fronts_from(want, None).next();
+        first.map(|(first, _)| self.firsts.remove(&first));
+        before.map(|before| self.fronts.remove(&(want, before)));
+        now.map(|now| self.fronts.insert((want, now), limit_s));
+        let first = self.fronts_from(want, None).next();
+        first.map(|(first, limit_s)| self.firsts.insert(first, Shape { want, limit_s }));
+    }
+    /// The first of each lane of those who want the same, behind a place.
+    fn fronts_from(&self, want: Want, behind: Option<Place>) -> impl Iterator<Item = (Place, Option<u64>)> + '_ {
+        let from = match behind {
+            Some(place) => Excluded((want, place)),
+            None => Included((want, Place::FIRST)),
+        };
+        let fronts = self.fronts.range((from, Included((want, Place::LAST))));
+        fronts.map(|((_, place), limit_s)| (*place, *limit_s))
+    }
 }
 
 /// A partition's jobs in order.
 pub(crate) struct Ordered<'a> {
     sight: Sight<'a>,
     line: Option<&'a Line>,
-    fronts: Option<Peekable<btree_map::Iter<'a, Place, Shape>>>,
-    /// The next of lanes whose first have passed.
-    again: BinaryHeap<Reverse<(Place, Shape)>>,
-    /// Whom the next of its lane follows.
-    last: Option<(Place, Shape)>,
-    /// Who asks for this and may run so long or longer is left out; the partition's default stands for itself.
-    closed: BTreeMap<Comparable, u64>,
+    /// The time limit of jobs that say none, seconds; None: unlimited.
+    default_s: Option<u64>,
+    firsts: Option<Peekable<btree_map::Iter<'a, Place, Shape>>>,
+    /// The next of those who want the same as one who has passed.
+    again: BinaryHeap<Reverse<Next>>,
+    /// Whom others follow.
+    last: Option<Next>,
+    /// Who wants this and may run longer than that is left out.
+    closed: BTreeMap<Want, Span>,
+}
+
+/// Who is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Next {
+    place: Place,
+    shape: Shape,
+    /// Behind the first of a lane comes that of another lane, too.
+    front: bool,
 }
 
 impl<'a> Ordered<'a> {
     pub(crate) fn new(sight: Sight<'a>, partition: usize) -> Self {
         let line = sight.queue.line(partition);
-        let fronts = line.map(|line| line.fronts.iter().peekable());
-        Self { sight, line, fronts, again: BinaryHeap::new(), last: None, closed: BTreeMap::new() }
+        let firsts = line.map(|line| line.firsts.iter().peekable());
+        let default_s = sight.partition(partition).time_default_s;
+        Self { sight, line, default_s, firsts, again: BinaryHeap::new(), last: None, closed: BTreeMap::new() }
     }
-    fn next_place(&mut self) -> Option<(Place, Shape)> {
-        if let Some((place, shape)) = self.last.take()
-            && let Some(lane) = self.line.and_then(|line| line.lanes.get(&shape))
-            && let Some(next) = lane.places.range((Excluded(place), Unbounded)).next()
-        {
-            self.again.push(Reverse((*next, shape)));
+    fn next_place(&mut self) -> Option<Next> {
+        if let Some(last) = self.last.take() {
+            self.follow(last);
         }
         loop {
-            let fronts = self.fronts.as_mut()?;
-            let front = fronts.peek().map(|(place, shape)| (**place, **shape));
+            let firsts = self.firsts.as_mut()?;
+            let first = firsts.peek().map(|(place, shape)| Next { place: **place, shape: **shape, front: true });
             let again = self.again.peek().map(|Reverse(next)| *next);
-            let next = match (front, again) {
-                (Some(front), Some(again)) => front.min(again),
-                (front, again) => front.or(again)?,
+            let next = match (first, again) {
+                (Some(first), Some(again)) => first.min(again),
+                (first, again) => first.or(again)?,
             };
-            if Some(next) == front {
-                fronts.next();
+            if Some(next) == first {
+                firsts.next();
             } else {
                 self.again.pop();
             }
-            let (key, length) = length(next.1);
-            if self.closed.get(&key).is_none_or(|closed| length < *closed) {
+            if self.is_open(next.shape) {
                 self.last = Some(next);
                 return self.last;
             }
+            self.follow(next);
         }
     }
-}
-
-/// What two shapes must have in common to be told apart by how long they last.
-type Comparable = (KindId, bool, Option<JobId>);
-
-/// What is asked for, and for how long: comparable where the first is the same.
-fn length(shape: Shape) -> (Comparable, u64) {
-    ((shape.kind, shape.limit_s.is_none(), shape.het), shape.limit_s.unwrap_or_default())
+    /// How long a job may run, or unlimited ones are expected to.
+    fn limit(&self, shape: Shape) -> Option<u64> {
+        shape.limit_s.map_or(self.default_s, |limit| (limit != UNLIMITED_S).then_some(limit))
+    }
+    /// Whether nobody who wants the same for as long has found no room.
+    fn is_open(&self, shape: Shape) -> bool {
+        let longest = self.closed.get(&shape.want);
+        longest.is_none_or(|longest| self.limit(shape).map_or(UNLIMITED, Span::from_secs) <= *longest)
+    }
+    /// Who comes behind one of the same lane, and of the same want.
+    fn follow(&mut self, Next { place, shape, front }: Next) {
+        let Some(line) = self.line else { return };
+        if self.is_open(shape)
+            && let Some(lane) = line.lanes.get(&shape)
+            && let Some(next) = lane.places.range((Excluded(place), Unbounded)).next()
+        {
+            self.again.push(Reverse(Next { place: *next, shape, front: false }));
+        }
+        if front {
+            self.again.extend(self.next_front(line, place, shape.want).map(Reverse));
+        }
+    }
+    /// The next front of a lane, of those who want the same and may find room. Looked for in two ways at once: by place
+    /// from that one on, and among all that may run no longer; the shorter way counts.
+    fn next_front(&self, line: &Line, behind: Place, want: Want) -> Option<Next> {
+        let longest = self.closed.get(&want).copied().unwrap_or(Span(u64::MAX));
+        if longest == Span(0) {
+            return None;
+        }
+        let most = if longest < UNLIMITED { longest.secs() } else { u64::MAX };
+        let [least, most] = [None, Some(most)].map(|limit_s| Shape { want, limit_s });
+        let mut lanes = line.lanes.range(least..=most);
+        let mut first: Option<Next> = None;
+        for (place, limit_s) in line.fronts_from(want, Some(behind)) {
+            let shape = Shape { want, limit_s };
+            if self.is_open(shape) {
+                return Some(Next { place, shape, front: true });
+            }
+            let Some((shape, lane)) = lanes.next() else { return first };
+            let front = lane.places.first().filter(|place| **place > behind && self.is_open(*shape));
+            let next = front.map(|place| Next { place: *place, shape: *shape, front: true });
+            first = [first, next].into_iter().flatten().min();
+        }
+        None
+    }
 }
 
 impl<'a> Iterator for Ordered<'a> {
@@ -284,9 +365,9 @@ impl<'a> Iterator for Ordered<'a> {
 
     fn next(&mut self) -> Option<Candidate<'a>> {
         loop {
-            let (place, shape) = self.next_place()?;
+            let Next { place, shape, .. } = self.next_place()?;
             let Sight { state, queue, .. } = self.sight;
-            let Some((pending, need)) = pending(state, place.item).zip(queue.kinds.request(shape.kind)) else {
+            let Some((pending, need)) = pending(state, place.item).zip(queue.kinds.request(shape.want.kind)) else {
                 continue;
             };
             return Some(Candidate {
@@ -298,19 +379,17 @@ impl<'a> Iterator for Ordered<'a> {
                 copies: pending.copies(state),
                 group: pending.group(state),
                 avoid: if place.item.array { None } else { queue.avoid.get(&place.item.id) },
-                alone: shape.het.is_some(),
-                others: shape.het.map_or(&[], |leader| queue.others(leader)),
+                alone: shape.want.het.is_some(),
+                others: shape.want.het.map_or(&[], |leader| queue.others(leader)),
             });
         }
     }
 }
 
 impl<'a> Lanes<Candidate<'a>> for Ordered<'a> {
-    fn close(&mut self) {
-        if let Some((_, shape)) = self.last.take() {
-            let (key, length) = length(shape);
-            let closed = self.closed.entry(key).or_insert(length);
-            *closed = length.min(*closed);
-        }
+    fn close(&mut self, longest: Span) {
+        let Some(Next { shape, .. }) = self.last else { return };
+        let closed = self.closed.entry(shape.want).or_insert(longest);
+        *closed = longest.min(*closed);
     }
 }

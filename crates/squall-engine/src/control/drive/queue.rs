@@ -15,7 +15,7 @@ use squall_model::time::{Span, Time};
 use squall_sched::{Closed, Component, Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
-use super::lanes::{KindId, Kinds, Line, Place, Shape};
+use super::lanes::{KindId, Kinds, Line, Place, Shape, Want};
 use super::reckon::{self, Reckoning, Standee};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
@@ -174,7 +174,7 @@ impl<'a> Pending<'a> {
     fn shaped(&self, kind: KindId) -> Shape {
         let limit = self.standing.time_limit_s.or(self.spec.limit_s());
         let limit_s = limit.map(|limit| limit.unwrap_or(UNLIMITED_S));
-        Shape { kind, limit_s, het: self.het.map(|het| het.leader) }
+        Shape { want: Want { kind, het: self.het.map(|het| het.leader) }, limit_s }
     }
     /// For the judgement of its dependency.
     pub(crate) fn dependent(&self) -> Dependent<'a> {

@@ -10,7 +10,7 @@ use crate::control::{Controller, Out};
 /// What would happen: for benches, and for those who ask what another configuration would have done.
 #[derive(Debug)]
 pub struct Rehearsal {
-    c: Controller,
+    pub(crate) c: Controller,
 }
 
 impl Rehearsal {

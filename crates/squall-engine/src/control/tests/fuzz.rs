@@ -17,6 +17,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Reques
 use squall_model::wire::node::{Down, SignalTarget};
 
 use super::driver::{ADA, Driver, array, batch};
+use super::passes;
 use crate::control::state::job::Phase;
 use crate::control::{CallerId, Input};
 
@@ -400,6 +401,7 @@ impl World {
 
     fn check(&self) {
         self.check_covers();
+        passes::check(&self.d.c, self.d.now);
         let state = self.d.c.state();
         let mut held: BTreeMap<NodeId, CoreSet> = BTreeMap::new();
         let mut rows: BTreeMap<(NodeId, u32, u32), CoreSet> = BTreeMap::new();

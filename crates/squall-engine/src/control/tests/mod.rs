@@ -15,6 +15,7 @@ mod life;
 mod limits;
 mod nodes;
 mod partitions;
+mod passes;
 mod policy;
 mod precedence;
 mod reservations;
