@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use squall_model::id::JobId;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_sched::topology::Wish;
-use squall_sched::{Candidate, Discipline, Item, Lanes, Pool, Queues, Rules, Single, plan};
+use squall_sched::{Candidate, Discipline, Item, Lanes, Pool, Queues, Rules, plan};
 
 use crate::swf::TraceJob;
 
@@ -36,6 +36,8 @@ pub struct Replay {
 struct Waiting<'a> {
     jobs: &'a [TraceJob],
     queue: VecDeque<u32>,
+    /// The first so many found no room at the last pass, and nothing has become free since.
+    vain: usize,
 }
 
 impl Queues for Waiting<'_> {
@@ -48,21 +50,52 @@ impl Queues for Waiting<'_> {
         Some(0)
     }
     fn queue(&self, _: usize) -> impl Lanes<Candidate<'_, u32>> {
-        Single(self.queue.iter().map(|&at| {
-            let job = &self.jobs[at as usize];
-            Candidate {
+        Line { waiting: self, next: 0, closed: Vec::new() }
+    }
+}
+
+/// The queue in order, without those who find no room because others have found none.
+struct Line<'a> {
+    waiting: &'a Waiting<'a>,
+    next: usize,
+    /// Who needs so much or more, for longer than that, is left out.
+    closed: Vec<(u32, Span)>,
+}
+
+impl<'a> Iterator for Line<'a> {
+    type Item = Candidate<'a, u32>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let at = *self.waiting.queue.get(self.next)?;
+            self.next += 1;
+            let TraceJob { processors, estimate, .. } = &self.waiting.jobs[at as usize];
+            if self.closed.iter().any(|(least, longest)| processors >= least && Span::from_secs(*estimate) > *longest) {
+                continue;
+            }
+            return Some(Candidate {
                 item: item(at),
                 priority: 0,
-                need: &job.processors,
-                time_limit_s: Some(Some(job.estimate)),
+                need: processors,
+                time_limit_s: Some(Some(*estimate)),
                 wish: Wish::default(),
                 copies: 1,
                 group: None,
                 avoid: None,
                 alone: false,
                 others: &[],
-            }
-        }))
+            });
+        }
+    }
+}
+
+impl<'a> Lanes<Candidate<'a, u32>> for Line<'a> {
+    fn close(&mut self, longest: Span) {
+        let last = self.next.checked_sub(1).and_then(|last| self.waiting.queue.get(last));
+        let Some(least) = last.map(|at| self.waiting.jobs[*at as usize].processors) else { return };
+        self.closed.retain(|closed| closed.0 < least || closed.1 < longest);
+        self.closed.push((least, longest));
+        self.next = self.next.max(self.waiting.vain);
     }
 }
 
@@ -75,7 +108,7 @@ fn item(at: u32) -> Item {
 pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)) -> Schedule {
     let rules = Rules { discipline: settings.discipline, ..Rules::default() };
     let mut pool = Pool::new(settings.processors, settings.discipline);
-    let mut waiting = Waiting { jobs, queue: VecDeque::new() };
+    let mut waiting = Waiting { jobs, queue: VecDeque::new(), vain: 0 };
     let mut schedule = Schedule { starts: vec![0; jobs.len()], queue_max: 0, passes: 0, promises: Vec::new() };
     if settings.discipline == Discipline::Conservative {
         schedule.promises = vec![None; jobs.len()];
@@ -92,6 +125,7 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
         pool.advance(Time::from_secs(now));
         while let Some(Reverse((_, at))) = ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
             ends.pop();
+            waiting.vain = 0;
             let job = &jobs[at as usize];
             let expected = schedule.starts[at as usize] + job.estimate;
             pool.give_back(Time::from_secs(expected), job.processors);
@@ -124,6 +158,7 @@ pub fn replay(jobs: &[TraceJob], settings: &Replay, mut watch: impl FnMut(usize)
             started += plan.starts.len();
             watch(started);
         }
+        waiting.vain = waiting.queue.len();
     }
     schedule
 }
