@@ -1,5 +1,6 @@
 //! Asking the controller for as long as it may be restarting: the same request with the same key is harmless.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -70,11 +71,18 @@ impl Patience {
 
     /// Connects, sends, and takes the first answer; begins anew when the connection is lost.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<(Client, Answer), ClientError> {
+        let (mut request, mut heard) = (Cow::Borrowed(request), false);
         loop {
             let mut client = self.connect()?;
-            match client.ask(request) {
+            match client.ask(&request) {
                 Ok(answer) => return Ok((client, answer)),
                 Err(error) => {
+                    match &error {
+                        // Nobody has heard of it: under another key it may be for another cell.
+                        ClientError::Refused(Refusal::CellAway(_)) if !heard => request.to_mut().rekey(fresh_key()),
+                        ClientError::Refused(_) => {}
+                        _ => heard = true,
+                    }
                     self.limit = INTERRUPTED;
                     if !self.wait(&error) {
                         return Err(error);

@@ -35,6 +35,7 @@ const COMMANDS: &[Command] = &[
     ours("token", "let another machine join the cluster as a node", command::token::run),
     ours("links", "create Slurm's command names as links to this program", command::links::run),
     ours("controller", "run a cluster's controller in the foreground", command::daemons::controller),
+    ours("front", "run the front of several cells in the foreground", command::daemons::front),
     ours("node", "run a node daemon in the foreground", command::daemons::node),
     ours("step", "serve one step on a node (started by the node daemon)", command::step::run),
     ours("layout", "where the ranks of a process grid go on a torus", command::layout::run),

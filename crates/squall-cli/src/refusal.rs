@@ -54,6 +54,8 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::ReservationAccess(_) => "Access denied to requested reservation",
         Refusal::ReservationBusy(_) => "Requested reservation is in use",
         Refusal::ReservationOverlap(_) => "Requested reservation overlaps with another reservation",
+        Refusal::CellAway(_) => "Unable to contact slurm controller (connect failure)",
+        Refusal::OutOfIds => "Unable to assign a job id",
         Refusal::ShuttingDown => "Unable to contact slurm controller (shutting down)",
     };
     words.to_owned()
@@ -102,6 +104,8 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::WrongState(what) | Refusal::NotSupported(what) => Some(what.clone()).filter(|w| !w.is_empty()),
         Refusal::ArrayTooLarge { highest } => Some(format!("the highest array index allowed here is {highest}")),
         Refusal::HetArray => Some("an array can't be a component of a heterogeneous job".to_owned()),
+        Refusal::CellAway(cell) => Some(format!("cell {cell} does not answer")),
+        Refusal::OutOfIds => Some("so many job ids are not left; a new cluster, or cell, begins anew".to_owned()),
         Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
         Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
         Refusal::DiskFull => {

@@ -25,6 +25,8 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 pub struct Client {
     stream: UnixStream,
     cluster: String,
+    /// Cells of which answers were without what they have.
+    absent: Vec<u32>,
 }
 
 /// Why there is no answer.
@@ -75,7 +77,7 @@ impl ClientError {
     }
     /// Whether asking again may help: the controller may be restarting.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent)
+        matches!(self, Self::Connect(_) | Self::Lost(_) | Self::Silent | Self::Refused(Refusal::CellAway(_)))
     }
 }
 
@@ -111,7 +113,7 @@ impl Client {
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
-        let mut client = Self { stream, cluster: String::new() };
+        let mut client = Self { stream, cluster: String::new(), absent: Vec::new() };
         client.write(&Hello {
             protocol: PROTOCOL_VERSION,
             cluster: String::new(),
@@ -160,10 +162,18 @@ impl Client {
 
     /// The next answer; a refusal is an error.
     pub fn receive(&mut self) -> Result<Answer, ClientError> {
-        match read(&mut self.stream)? {
-            Answer::Refused(refusal) => Err(ClientError::Refused(refusal)),
-            answer => Ok(answer),
+        loop {
+            match read(&mut self.stream)? {
+                Answer::Refused(refusal) => return Err(ClientError::Refused(refusal)),
+                Answer::Without(cells) => self.absent.extend(cells),
+                answer => return Ok(answer),
+            }
         }
+    }
+
+    /// The cells that did not answer, so that what came is without what they have; since this was asked last.
+    pub fn take_absent(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.absent)
     }
 
     /// Sends a request and takes its first answer.

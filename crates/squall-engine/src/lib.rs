@@ -6,6 +6,7 @@ pub mod control;
 mod dependency;
 pub mod environment;
 pub mod fabric;
+pub mod front;
 pub mod machine;
 pub mod node;
 pub mod step;

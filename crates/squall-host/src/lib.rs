@@ -5,6 +5,7 @@ mod auth;
 mod cgroup;
 mod content;
 pub mod controld;
+pub mod front;
 pub mod gang;
 mod hardware;
 mod hop;

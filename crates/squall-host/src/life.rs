@@ -38,6 +38,8 @@ const KEPT_VARIABLES: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRAC
 pub enum Daemon {
     /// The controller.
     Controller,
+    /// The front of several cells.
+    Front,
     /// The node daemon of that name.
     Node(String),
     /// A rack: that many of the emulated nodes, from that place among them.
@@ -48,6 +50,7 @@ impl std::fmt::Display for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Controller => f.write_str("the controller"),
+            Self::Front => f.write_str("the front"),
             Self::Node(name) => write!(f, "node {name}"),
             Self::Rack(first, _) => write!(f, "rack {first}"),
         }
@@ -59,6 +62,7 @@ impl Daemon {
     pub fn pid_file(&self, place: &Place) -> PathBuf {
         match self {
             Self::Controller => place.controller_pid(),
+            Self::Front => place.front_pid(),
             Self::Node(name) => place.node_pid(name),
             Self::Rack(first, _) => place.run().join(format!("rack-{first}.pid")),
         }
@@ -67,6 +71,7 @@ impl Daemon {
     pub fn log_file(&self, place: &Place) -> PathBuf {
         match self {
             Self::Controller => place.log().join("controller.log"),
+            Self::Front => place.log().join("front.log"),
             Self::Node(name) => place.log().join(format!("node-{name}.log")),
             Self::Rack(first, _) => place.log().join(format!("rack-{first}.log")),
         }
@@ -87,6 +92,7 @@ impl Daemon {
         command.arg0("squall");
         match self {
             Self::Controller => command.arg("controller"),
+            Self::Front => command.arg("front"),
             Self::Node(name) => command.arg("node").arg(name),
             Self::Rack(first, count) => {
                 command.args(["node".to_owned(), format!("--rack={count}"), format!("--from={first}")])
@@ -321,15 +327,23 @@ fn names_where(config: &Config, wanted: impl Fn(&NodeConfig) -> bool) -> Result<
     Ok(names)
 }
 
-/// Writes the configuration of a new cluster: the given text or none, with `count` nodes if it names none.
-/// `emulated` more are a rack's. `listen`: the name or address, and the port, for other machines.
-pub fn write_config(
-    place: &Place,
+/// Writes the configuration of a new cluster.
+pub fn write_config(place: &Place, text: &str) -> Result<(), String> {
+    let path = place.config();
+    let draft = path.with_extension("toml.tmp");
+    fs::write(&draft, text)
+        .and_then(|()| fs::rename(&draft, &path))
+        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// The configuration of a new cluster: the given text or none, with `count` nodes if it names none. `emulated` more are a
+/// rack's. `listen`: the name or address, and the port, for other machines.
+pub fn config_text(
     given: Option<&str>,
     count: Option<u32>,
     emulated: Option<u32>,
     listen: Option<(&str, u16)>,
-) -> Result<(), String> {
+) -> Result<String, String> {
     let mut text = given.map_or_else(
         || "# Written by `squall up`. Change it as you like; `scontrol reconfigure` reads it again.\n".to_owned(),
         str::to_owned,
@@ -351,11 +365,7 @@ pub fn write_config(
     } else if count.is_some_and(|n| node_names(&config).is_ok_and(|names| names.len() != n as usize)) {
         return Err("--nodes is not the number of nodes that the configuration names: leave one of them out".into());
     }
-    let path = place.config();
-    let draft = path.with_extension("toml.tmp");
-    fs::write(&draft, &text)
-        .and_then(|()| fs::rename(&draft, &path))
-        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+    Ok(text)
 }
 
 fn rack_section(first: u32, count: u32) -> String {

@@ -1,5 +1,6 @@
 //! Where a cluster's files are, and how commands find the cluster without any environment variable.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -127,7 +128,36 @@ impl Place {
     pub(crate) fn content_of(&self, name: &str) -> PathBuf {
         self.node(name).join("content")
     }
-    /// Where the controller listens.
+    /// Where the state of cells is, of a cluster that has some.
+    pub fn cells_folder(&self) -> PathBuf {
+        self.dir.join(CELLS)
+    }
+    /// Its cells, by number; none where the cluster is one by itself.
+    pub fn cells(&self) -> io::Result<BTreeMap<u32, Self>> {
+        let folder = self.cells_folder();
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+            entries => entries?,
+        };
+        let mut cells = BTreeMap::new();
+        for entry in entries {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            cells.extend(number.map(|number| (number, Self { dir: folder.join(name) })));
+        }
+        Ok(cells)
+    }
+    /// Whom commands of jobs that run here ask: the front of which this is a cell, or the cluster itself.
+    pub(crate) fn for_jobs(&self) -> Self {
+        let folder = self.dir.parent().filter(|folder| folder.ends_with(CELLS));
+        let front = folder.and_then(Path::parent).map(|dir| Self { dir: dir.to_owned() });
+        front.filter(|front| front.run().is_dir()).unwrap_or_else(|| self.clone())
+    }
+    /// The front's process id.
+    pub fn front_pid(&self) -> PathBuf {
+        self.run().join("front.pid")
+    }
+    /// Where the controller listens; the front, where there are cells.
     pub fn controller_socket(&self) -> PathBuf {
         self.run().join("controller.sock")
     }
@@ -164,6 +194,7 @@ impl Place {
 }
 
 const POINTER: &str = "current";
+const CELLS: &str = "cells";
 const REACHED_AS: &str = "reached-as";
 
 /// Folders that may hold a pointer to a running cluster, each with the only owner that is believed.

@@ -1,6 +1,9 @@
 //! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
 
 mod binary;
+mod deal;
+
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -17,6 +20,8 @@ use crate::{gres, hostlist, license, limits};
 pub struct Config {
     /// The cluster's name (SLURM_CLUSTER_NAME).
     pub cluster: String,
+    /// Which cell of several behind one front this cluster is; None: it is by itself. Its job ids follow from it.
+    pub cell: Option<u32>,
     /// Nodes that are expected. Nodes not named here may register too if `open` is set.
     pub nodes: Vec<NodeConfig>,
     /// Partitions; none: one named `debug` of all nodes.
@@ -187,6 +192,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             cluster: "squall".into(),
+            cell: None,
             nodes: Vec::new(),
             partitions: Vec::new(),
             open: true,
@@ -613,6 +619,9 @@ impl Config {
         if license::parse(&self.licenses).is_none() {
             return Err(format!("licenses = \"{}\": use NAME:COUNT,NAME:COUNT", self.licenses));
         }
+        if self.cell.is_some_and(|cell| cell >= limits::CELLS_MAX) {
+            return Err(format!("cell: use a number below {}", limits::CELLS_MAX));
+        }
         self.check_preemption()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
         let unknown = |name: &str| format!("`{name}` is a generic resource that GresTypes does not name");
@@ -675,6 +684,15 @@ impl Config {
         if !self.partitions.iter().any(|p| p.default) {
             self.partitions[0].default = true;
         }
+    }
+
+    /// The first and the last job id that the cluster may give. A cell's are its own, so that ids tell their cell.
+    pub fn job_ids(&self) -> RangeInclusive<u32> {
+        // One below what Slurm has for "no job".
+        let highest = u32::MAX - 2;
+        let Some(cell) = self.cell else { return 1..=highest };
+        let first = cell.min(limits::CELLS_MAX - 1) * limits::CELL_IDS;
+        first.max(1)..=(first + (limits::CELL_IDS - 1)).min(highest)
     }
 
     /// How jobs that share cores share the time.

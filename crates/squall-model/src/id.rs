@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::CELL_IDS;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -35,6 +37,13 @@ id!(
     /// The controller's incarnation, one higher at each start; messages of an older one are refused.
     Epoch(u64)
 );
+
+impl JobId {
+    /// The cell that gives this id, where there are cells.
+    pub fn cell(self) -> u32 {
+        self.0 / CELL_IDS
+    }
+}
 
 impl NodeId {
     /// The id as an index into dense arrays.

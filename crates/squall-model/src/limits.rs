@@ -14,6 +14,10 @@ pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
+/// Most cells behind one front: numbers are below this, as those of clusters in Slurm's federations.
+pub const CELLS_MAX: u32 = 1 << 6;
+/// Job ids of a cell: those of cell N begin at N times this.
+pub const CELL_IDS: u32 = 1 << 26;
 /// Most nodes of a cluster: ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.

@@ -9,6 +9,7 @@
 
 mod agenda;
 pub mod blue;
+mod cells;
 mod client;
 mod controller;
 mod cosched;

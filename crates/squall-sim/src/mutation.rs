@@ -102,6 +102,21 @@ mutations! {
     WakeForgotten = "wake-forgotten",
     /// Of a heterogeneous job only the first component starts.
     ComponentLeftBehind = "component-left-behind",
+    /// The front sends a submission to a cell that has little to do, whatever its key.
+    RoutedByLoad = "routed-by-load",
+    /// Cells give ids as if each were by itself.
+    CellIdsShared = "cell-ids-shared",
+    /// The front does not say that a list is without some cell.
+    AbsenceUnsaid = "absence-unsaid",
+    /// The front takes a cell that it lost for one that heard nothing.
+    LostTakenForAway = "lost-taken-for-away",
+}
+
+impl Mutation {
+    /// Whether it is a bug of cells and their front.
+    pub(crate) fn is_of_cells(self) -> bool {
+        matches!(self, Self::RoutedByLoad | Self::CellIdsShared | Self::AbsenceUnsaid | Self::LostTakenForAway)
+    }
 }
 
 #[cfg(test)]

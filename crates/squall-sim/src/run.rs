@@ -9,6 +9,7 @@ use squall_model::gang::Preempt;
 use squall_model::policy::{Limit, PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::Span;
 
+use crate::cells;
 use crate::client::Wish;
 use crate::coverage::{Coverage, Phase};
 use crate::judge::Violation;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub nodes: u32,
     /// How long users and faults go on; afterwards everything heals and all jobs must end.
     pub span: Span,
+    /// So many cells and their front in place of one controller and nodes; 0: none.
+    pub cells: u32,
     /// A planted bug.
     pub mutation: Option<Mutation>,
     /// Whether to keep the whole trace.
@@ -66,6 +69,9 @@ const CHUNKS: u64 = 4;
 
 /// Simulates one seed.
 pub fn run(settings: &Settings) -> Report {
+    if settings.cells > 0 || settings.mutation.is_some_and(Mutation::is_of_cells) {
+        return cells::run(settings);
+    }
     let mut seed = Seed::new(settings.seed ^ 0x005a_11ed);
     let setup = setup_of(settings, &mut seed);
     let mut world = World::new(setup, settings.seed);
@@ -76,7 +82,7 @@ pub fn run(settings: &Settings) -> Report {
 }
 
 /// A failed assertion within a machine.
-fn panicked(panic: &(dyn Any + Send)) -> Violation {
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Violation {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     Violation { invariant: "machines do not panic", details: text.unwrap_or("for reasons unknown").to_owned() }
 }

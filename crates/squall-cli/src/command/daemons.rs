@@ -1,4 +1,4 @@
-//! `squall controller` and `squall node NAME`: one daemon in the foreground.
+//! `squall controller`, `squall front` and `squall node NAME`: one daemon in the foreground.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::{self, Settings};
+use squall_host::front;
 use squall_host::life::{self, Daemon};
 use squall_host::noded::{self, NodeArgs};
 use squall_host::pidfile::PidFile;
@@ -23,6 +24,15 @@ Runs the controller of a cluster in the foreground; its log goes to standard err
   --without-durability
                   never flush the journal: what is acknowledged is lost when the machine stops. For measuring what
                   durability costs, in a new state directory that is thrown away afterwards; refused in any other
+";
+
+const FRONT_HELP: &str = "\
+usage: squall front [--state DIR]
+
+Runs the front of a cluster of several cells in the foreground; its log goes to standard error. Each folder DIR/cells/N is
+the state of a controller whose configuration says `cell = N`; `squall up --cells` makes them.
+
+  --state DIR   where the cells are (otherwise your own cluster, or SQUALL_STATE)
 ";
 
 const NODE_HELP: &str = "\
@@ -106,6 +116,20 @@ pub(crate) fn controller(args: &[OsString]) -> ExitCode {
         let durable = !options.without_durability;
         let done = controld::run(Settings { place, version, accept_loss: options.accept_loss, durable });
         Ok(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// Runs `squall front`.
+pub(crate) fn front(args: &[OsString]) -> ExitCode {
+    finish("front", FRONT_HELP, args, |options| {
+        if let Some(name) = &options.name {
+            return Err(format!("unexpected argument `{name}`"));
+        }
+        let place = super::place(options.state.as_deref())?;
+        life::make_folders(&place)?;
+        let _pid = hold(&place, &Daemon::Front)?;
+        // Why it ends stands in its log, which is standard error.
+        Ok(if front::run(&place).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     })
 }
 

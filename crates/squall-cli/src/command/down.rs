@@ -12,7 +12,7 @@ use squall_host::place::Place;
 use squall_host::trust::Trust;
 use squall_model::wire::client::{Answer, Request};
 
-use super::up;
+use super::{cells, up};
 use crate::client::{Client, ClientError};
 
 const HELP: &str = "\
@@ -30,7 +30,7 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(30);
 /// How long a killed controller may take to be gone.
 const DYING_TIME: Duration = Duration::from_millis(500);
 /// How long a daemon may take to end by itself, and again when asked by signal.
-const END_TIME: Duration = Duration::from_secs(3);
+pub(super) const END_TIME: Duration = Duration::from_secs(3);
 
 /// Runs the command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -67,6 +67,14 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
         process.end(END_TIME).map_err(|e| format!("{daemon} does not end: {e}"))?;
         return Ok(format!("{daemon} is down; its jobs go on, and it takes them over again when it is started\n"));
     }
+    if !place.cells().map_err(|e| e.to_string())?.is_empty() {
+        return cells::down(place, keep_jobs);
+    }
+    down_one(place, keep_jobs)
+}
+
+/// Ends a cluster by itself, or a cell.
+pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String> {
     let config = read_config(place).map_err(|e| e.to_string())?;
     let names = life::real_names(&config)?;
     let nodes = up::daemons(&config)?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod bench;
+mod cells;
 pub(crate) mod daemons;
 pub(crate) mod down;
 pub(crate) mod esp;

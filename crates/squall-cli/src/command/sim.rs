@@ -16,6 +16,7 @@ use squall_sim::{Coverage, Fault, Mutation, Phase, Report, Settings};
 const USAGE: &str = "usage: squall sim FILE…                                     tell stories
        squall sim --seeds A..B [--nodes N] [--hours H] [--json]   random worlds
        squall sim --seed N [--nodes N] [--hours H] [--trace]      one of them
+       squall sim --seeds A..B --cells N [--json]                 random worlds of N cells and their front
        squall sim --mutations [--json]                            planted bugs: each must be found
 options: --threads N   worlds at a time (all CPUs)
          --mutation NAME   with this bug planted
@@ -29,6 +30,7 @@ struct Ask {
     files: Vec<String>,
     seeds: Option<RangeInclusive<u64>>,
     nodes: u32,
+    cells: u32,
     hours: f64,
     json: bool,
     trace: bool,
@@ -62,6 +64,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
         files: Vec::new(),
         seeds: None,
         nodes: 64,
+        cells: 0,
         hours: 1.0,
         json: false,
         trace: false,
@@ -79,6 +82,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
                 ask.seeds = Some(seed..=seed);
             }
             "--nodes" => ask.nodes = number(&value()?)? as u32,
+            "--cells" => ask.cells = number(&value()?)?.min(64) as u32,
             "--hours" => ask.hours = value()?.parse().map_err(|_| "--hours needs a number".to_owned())?,
             "--threads" => ask.threads = number(&value()?)?.max(1) as usize,
             "--json" => ask.json = true,
@@ -132,12 +136,13 @@ fn story(file: &str) -> bool {
 impl Ask {
     fn settings(&self, seed: u64) -> Settings {
         let span = Span((self.hours * 3_600_000_000.0) as u64);
-        Settings { seed, nodes: self.nodes, span, mutation: self.mutation, trace: self.trace }
+        Settings { seed, nodes: self.nodes, cells: self.cells, span, mutation: self.mutation, trace: self.trace }
     }
     /// The command that shows what this seed did.
     fn replay(&self, seed: u64) -> String {
         let bug = self.mutation.map(|m| format!(" --mutation {}", m.name())).unwrap_or_default();
-        format!("squall sim --seed {seed} --nodes {} --hours {}{bug} --trace", self.nodes, self.hours)
+        let cells = if self.cells > 0 { format!(" --cells {}", self.cells) } else { String::new() };
+        format!("squall sim --seed {seed} --nodes {}{cells} --hours {}{bug} --trace", self.nodes, self.hours)
     }
 }
 
@@ -177,9 +182,10 @@ fn worlds(ask: &Ask, seeds: RangeInclusive<u64>) -> bool {
         crate::print(&format!("{}\n", figures(ask, &sum, elapsed_s)));
     } else {
         let violated = sum.failures.len();
+        let size = if ask.cells > 0 { format!("{} cells", ask.cells) } else { format!("{} nodes", ask.nodes) };
         crate::print(&format!(
-            "{} worlds of {} nodes, {:.0} simulated hours, {} jobs, {} events, {:.1} s: {violated} violated\n",
-            sum.worlds, ask.nodes, sum.hours, sum.jobs, sum.steps, elapsed_s
+            "{} worlds of {size}, {:.0} simulated hours, {} jobs, {} events, {:.1} s: {violated} violated\n",
+            sum.worlds, sum.hours, sum.jobs, sum.steps, elapsed_s
         ));
     }
     sum.failures.is_empty()
@@ -285,7 +291,8 @@ fn mutations(ask: &Ask) -> bool {
 /// Small worlds, one after the other, until one notices.
 fn hunt(mutation: Mutation) -> Option<(u64, Report)> {
     (1..=MUTATION_SEEDS).find_map(|seed| {
-        let settings = Settings { seed, nodes: 8, span: Span::from_secs(1200), mutation: Some(mutation), trace: false };
+        let settings =
+            Settings { seed, nodes: 8, cells: 0, span: Span::from_secs(1200), mutation: Some(mutation), trace: false };
         let report = squall_sim::run(&settings);
         report.violation.is_some().then_some((seed, report))
     })

@@ -14,12 +14,14 @@ use squall_host::place::Place;
 use squall_host::trust::{Joined, Trust};
 use squall_model::config::Config;
 use squall_model::hostlist;
+use squall_model::limits::CELLS_MAX;
 use squall_model::wire::client::{Answer, Request};
 
+use super::cells;
 use crate::client::Client;
 
 const HELP: &str = "\
-usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT]
+usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT] [--cells N]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state the cluster is the machine's (root) or your own.
@@ -29,6 +31,8 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
                   (otherwise one node, named after this host)
   --rack N        N emulated nodes (after those of --nodes) in one process: the real protocol, but tasks are timers
                   that last as long as the job's --comment=timer_ms=MS says
+  --cells N       N controllers, each with its part of the nodes, behind one front: for more jobs a second than one
+                  controller can take
   --config FILE   take the configuration from there (copied to DIR/squall.toml, and a gres.conf beside it)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
@@ -37,21 +41,39 @@ Where a machine has joined another one's cluster (`squall node --controller`), i
 ";
 
 /// How long a controller may take to read its journal.
-const CONTROLLER_TIME: Duration = Duration::from_mins(2);
+pub(super) const CONTROLLER_TIME: Duration = Duration::from_mins(2);
 /// How long nodes may take to register.
 const NODE_TIME: Duration = Duration::from_mins(1);
 /// Most nodes of either kind.
 const NODES_MAX: u32 = 1024;
 const RACK_MAX: u32 = 200_000;
 /// Pause between looks.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-struct Options {
-    place: Place,
-    nodes: Option<u32>,
-    rack: Option<u32>,
-    config: Option<PathBuf>,
-    listen: Option<(String, u16)>,
+pub(super) struct Options {
+    pub(super) place: Place,
+    pub(super) cells: Option<u32>,
+    pub(super) nodes: Option<u32>,
+    pub(super) rack: Option<u32>,
+    pub(super) config: Option<PathBuf>,
+    pub(super) listen: Option<(String, u16)>,
+}
+
+impl Options {
+    /// What is wrong with a configuration, with the file that it is from.
+    pub(super) fn in_config(&self, problem: String) -> String {
+        match &self.config {
+            Some(file) => format!("{}: {problem}", file.display()),
+            None => problem,
+        }
+    }
+
+    /// The text of the file that was named.
+    pub(super) fn given(&self) -> Result<Option<String>, String> {
+        let read =
+            |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()));
+        self.config.as_ref().map(read).transpose()
+    }
 }
 
 /// Runs the command.
@@ -64,10 +86,11 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
-    let (mut state, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None);
+    let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
+            Long("cells") => cells = Some(count("--cells", &parser.value().map_err(|e| e.to_string())?, CELLS_MAX)?),
             Long("nodes") => nodes = Some(count("--nodes", &parser.value().map_err(|e| e.to_string())?, NODES_MAX)?),
             Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
@@ -82,7 +105,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    Ok(Some(Options { place: super::place(state.as_deref())?, nodes, rack, config, listen }))
+    Ok(Some(Options { place: super::place(state.as_deref())?, cells, nodes, rack, config, listen }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
@@ -106,6 +129,9 @@ fn up(options: &Options) -> Result<String, String> {
     life::make_folders(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         return resume_node(place, &joined);
+    }
+    if let Some(cells) = cells::meant(options)? {
+        return cells::up(options, cells);
     }
     let fresh = configure(options)?;
     let config = read_config(place).map_err(|e| e.to_string())?;
@@ -147,7 +173,7 @@ fn up(options: &Options) -> Result<String, String> {
 }
 
 /// The nodes of this machine.
-fn here(config: &Config) -> Result<Vec<String>, String> {
+pub(super) fn here(config: &Config) -> Result<Vec<String>, String> {
     let (mut names, emulated) = (life::real_names(config)?, life::emulated_names(config)?);
     names.extend(emulated);
     Ok(names)
@@ -177,11 +203,7 @@ fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
 /// Writes the configuration of a new cluster. True: there was none before.
 fn configure(options: &Options) -> Result<bool, String> {
     let (place, path) = (&options.place, options.place.config());
-    let given = options
-        .config
-        .as_ref()
-        .map(|file| std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display())));
-    let given = given.transpose()?;
+    let given = options.given()?;
     if path.exists() {
         let same = |text: &String| std::fs::read_to_string(&path).is_ok_and(|old| old.starts_with(text.as_str()));
         if given.as_ref().is_some_and(|text| !same(text)) {
@@ -200,12 +222,8 @@ fn configure(options: &Options) -> Result<bool, String> {
     if let Some(file) = devices {
         std::fs::copy(&file, place.gres_config()).map_err(|e| format!("cannot copy {}: {e}", file.display()))?;
     }
-    life::write_config(place, given.as_deref(), options.nodes, options.rack, listen).map_err(|e| {
-        match &options.config {
-            Some(file) => format!("{}: {e}", file.display()),
-            None => e,
-        }
-    })?;
+    let text = life::config_text(given.as_deref(), options.nodes, options.rack, listen);
+    life::write_config(place, &text.map_err(|e| options.in_config(e))?)?;
     if let Some(notice) = read_config(place).ok().and_then(|config| controld::idle_words(&config)) {
         eprintln!("squall up: {notice}");
     }
@@ -241,7 +259,12 @@ pub(super) fn start_controller(place: &Place, further: &[&str]) -> Result<(), St
 }
 
 /// Starts a daemon that doesn't live, once: one that was just killed may seem to live for a moment.
-fn ensure(daemon: &Daemon, place: &Place, further: &[&str], started: &mut Option<Started>) -> Result<(), String> {
+pub(super) fn ensure(
+    daemon: &Daemon,
+    place: &Place,
+    further: &[&str],
+    started: &mut Option<Started>,
+) -> Result<(), String> {
     match started {
         Some(process) => match process.failure() {
             Some(said) => Err(format!("{daemon} did not start:\n{said}")),

@@ -19,25 +19,37 @@ pub(crate) enum Victim {
     Step,
     /// The process that copies itself into step daemons and is their parent.
     Nursery,
+    /// The controller of a cell.
+    Cell(u32),
+    /// The front of cells.
+    Front,
 }
 
-/// A cluster of one node with many slots. Ended and removed when dropped.
+/// A cluster of one node with many slots, or of some cells of that kind. Ended and removed when dropped.
 pub(crate) struct Cluster {
     folder: PathBuf,
     binary: PathBuf,
     small_disk: bool,
+    cells: u32,
 }
 
 impl Cluster {
     pub(crate) fn new(name: &str) -> Self {
+        Self::of_cells(name, 0)
+    }
+
+    /// With so many cells; 0: a cluster by itself.
+    pub(crate) fn of_cells(name: &str, cells: u32) -> Self {
         let folder = std::env::temp_dir().join(format!("squall-crash-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(folder.join("marks")).unwrap();
         fs::create_dir_all(folder.join("state")).unwrap();
-        fs::write(folder.join("crash.toml"), "[[nodes]]\nname = \"c1\"\ncpus = 16\nforce = true\n").unwrap();
+        let nodes = cells.max(1);
+        let text = format!("[[nodes]]\nname = \"c[1-{nodes}]\"\ncpus = 16\nforce = true\n");
+        fs::write(folder.join("crash.toml"), text).unwrap();
         let binary =
             std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
-        Self { folder, binary, small_disk: false }
+        Self { folder, binary, small_disk: false, cells }
     }
 
     /// With the state folder on a disk of its own of so many bytes; None where that can't be had.
@@ -76,7 +88,10 @@ impl Cluster {
     pub(crate) fn up(&self) {
         let config = self.folder.join("crash.toml");
         let state = self.state();
-        let output = self.squall(&["up", "--state", &state.to_string_lossy(), "--config", &config.to_string_lossy()]);
+        let cells = self.cells.to_string();
+        let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
+        let args = ["up", "--state", &*state, "--config", &*config, "--cells", &*cells];
+        let output = self.squall(if self.cells == 0 { &args[..5] } else { &args });
         assert!(output.status.success(), "squall up: {}\n{}", String::from_utf8_lossy(&output.stderr), self.logs());
     }
 
@@ -87,6 +102,8 @@ impl Cluster {
             Victim::Node => self.pid("node-c1.pid"),
             Victim::Step => self.any_step(),
             Victim::Nursery => self.nursery(),
+            Victim::Cell(cell) => pid_in(&self.state().join(format!("cells/{cell}/run/controller.pid"))),
+            Victim::Front => self.pid("front.pid"),
         };
         if let Some(pid) = pid {
             drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
@@ -126,12 +143,12 @@ impl Cluster {
 
     /// The last lines of the daemons' logs.
     pub(crate) fn logs(&self) -> String {
-        traces::log_ends(&self.state())
+        let cells = (0..self.cells).map(|cell| self.state().join(format!("cells/{cell}")));
+        cells.chain([self.state()]).map(|state| traces::log_ends(&state)).collect()
     }
 
     fn pid(&self, file: &str) -> Option<u32> {
-        let text = fs::read_to_string(self.state().join("run").join(file)).ok()?;
-        text.split_whitespace().next()?.parse().ok()
+        pid_in(&self.state().join("run").join(file))
     }
 
     /// The child of the node daemon that says what it is.
@@ -172,6 +189,11 @@ impl Drop for Cluster {
         }
         drop(fs::remove_dir_all(&self.folder));
     }
+}
+
+fn pid_in(path: &Path) -> Option<u32> {
+    let text = fs::read_to_string(path).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// Random moments of a kill, from a seed that is printed.

@@ -46,6 +46,11 @@ fn everything_killed_under_load() {
 }
 
 #[test]
+fn cells_and_front_killed_under_load() {
+    kill_under_load("cells", &Cluster::of_cells("cells", 2), &[Victim::Cell(0), Victim::Front, Victim::Cell(1)]);
+}
+
+#[test]
 fn killed_on_a_full_disk() {
     // Room for the state of all jobs that the load may submit; the filler takes what is left.
     let Some(cluster) = Cluster::on_small_disk("full", 64 << 20) else {
@@ -81,10 +86,13 @@ fn killed_on_a_full_disk() {
 }
 
 fn killed_under_load(name: &str, victims: &[Victim]) {
-    let cluster = Cluster::new(name);
+    kill_under_load(name, &Cluster::new(name), victims);
+}
+
+fn kill_under_load(name: &str, cluster: &Cluster, victims: &[Victim]) {
     let mut moments = cluster::Moments::seeded();
     cluster.up();
-    let load = Load::start(&cluster, 2);
+    let load = Load::start(cluster, 2);
     for kill in 0..kills() {
         std::thread::sleep(moments.next());
         cluster.kill(victims[kill as usize % victims.len()]);
@@ -93,7 +101,7 @@ fn killed_under_load(name: &str, victims: &[Victim]) {
     std::thread::sleep(Duration::from_millis(300));
     let record = load.stop();
     cluster.wait_until_idle();
-    audit::check(&cluster, &record, name);
+    audit::check(cluster, &record, name);
 }
 
 fn kills() -> u32 {

@@ -13,6 +13,7 @@ use squall_engine::control::Who;
 use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::wire::client::Request;
 use squall_model::wire::fabric::UpFrame;
+use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -192,15 +193,18 @@ impl Guest {
         let (mut reader, mut writer) = hop::local(stream)?;
         let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
         link::write(&mut writer, &self.hello()).await?;
-        if !self.understands(&hello) || hello.proof != Proof::Peer {
+        if !self.understands(&hello) {
             return Ok(());
         }
         match hello.role {
             Role::Client(_) => {
-                let who = self.identify(peer.uid(), peer.gid()).await?;
+                let (uid, gid) = known(&hello.proof, peer.uid(), peer.gid())?;
+                let front = hello.proof != Proof::Peer;
+                let Ok(_also) = front.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
+                let who = self.identify(uid, gid).await?;
                 self.talk(writer, Kind::Client, self.requests(&mut reader, &who, None)).await
             }
-            Role::Node(_) if is_operator(peer.uid()) => {
+            Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
                 self.talk(writer, Kind::Node(None), self.frames(&mut reader)).await
             }
             Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) => Ok(()),
@@ -265,6 +269,18 @@ impl Guest {
 
     async fn arrive(&self, arrival: Arrival) -> io::Result<()> {
         self.arrivals.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// The user at the other end: who the kernel says; or for whom a front vouches, which is believed of operators only.
+fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
+    match proof {
+        Proof::Peer => Ok((uid, gid)),
+        Proof::Scheme(scheme, bytes) if scheme == VOUCHED && is_operator(uid) => {
+            let vouched: Vouched = postcard::from_bytes(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+            Ok((vouched.uid, vouched.gid))
+        }
+        Proof::Scheme(..) => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
 use squall_model::gres;
@@ -70,7 +71,7 @@ pub enum ControllerError {
 }
 
 impl ControllerError {
-    fn io(doing: &'static str, path: PathBuf) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, path: PathBuf) -> impl FnOnce(std::io::Error) -> Self {
         move |error| Self::Io { doing, path, error }
     }
 }
@@ -115,6 +116,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     for notice in &notices {
         say(notice);
     }
+    keep_cell(&state, &config, &place)?;
     if let Some(notice) = idle_words(&config) {
         say(&notice);
     }
@@ -159,6 +161,15 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         say("controller ends");
     }
     result
+}
+
+/// Refuses a configuration under which jobs would be looked for in another cell.
+fn keep_cell(state: &State, config: &Config, place: &Place) -> Result<(), ControllerError> {
+    if state.keeps_cell(config) {
+        return Ok(());
+    }
+    let problem = "cell: the cluster has given job ids as another cell (or as none); set it back".to_owned();
+    Err(ControllerError::Config { path: place.config(), problem })
 }
 
 /// Opens multicast if that is configured. A configuration that can't mean anything is refused; a machine that can't do
@@ -228,7 +239,7 @@ fn read_toml(place: &Place) -> Result<Config, ControllerError> {
 }
 
 /// Listens. Where jobs run as the cluster's owner, nobody else (but root) may reach the controller at all.
-fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
+pub(crate) fn listen(place: &Place) -> Result<UnixListener, ControllerError> {
     let path = place.controller_socket();
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use squall_engine::environment::{Env, default_env, job_env, step_env, task_env};
 use squall_model::step::StepLaunch;
 
-use crate::place::STATE_VARIABLE;
+use crate::place::{Place, STATE_VARIABLE};
 use crate::spool::TASK_MARK;
 use crate::sys::spawn::PID_ROOM;
 
@@ -106,6 +106,7 @@ impl Environment {
         // Commands of the job talk to the cluster that runs it, wherever it was submitted. The folder of a step is
         // DIR/node/NAME/steps/STEP.
         if let Some(place) = Path::new(spool).ancestors().nth(4).filter(|place| place.join("run").is_dir()) {
+            let place = Place::at(place).map_or_else(|_| place.to_owned(), |place| place.for_jobs().dir().to_owned());
             self.set(STATE_VARIABLE, &place.to_string_lossy());
         }
         self

@@ -263,6 +263,15 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The same submission under another key: another one, to all who don't know the first.
+    pub fn rekey(&mut self, new: ClientKey) {
+        if let Self::Submit { key, .. } | Self::Allocate { key, .. } | Self::SubmitHet { key, .. } = self {
+            *key = new;
+        }
+    }
+}
+
 /// A file for nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broadcast {
@@ -643,6 +652,8 @@ pub enum Answer {
     Reserved(String),
     /// Why a job waits.
     Why(Box<Why>),
+    /// What comes next is without what these cells have, which don't answer.
+    Without(Vec<u32>),
 }
 
 /// A job as users name it: `123` or `123_4`.
@@ -746,4 +757,8 @@ pub enum Refusal {
     ReservationOverlap(String),
     /// An array can't be a component of a heterogeneous job.
     HetArray,
+    /// That cell does not answer, and was not told of the request.
+    CellAway(u32),
+    /// So many job ids are not left.
+    OutOfIds,
 }

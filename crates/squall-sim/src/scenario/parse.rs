@@ -443,7 +443,7 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
 }
 
 /// `250ms`, `5s`, `2m`, `1h`.
-pub(super) fn span(text: &str) -> Result<Span, String> {
+pub(crate) fn span(text: &str) -> Result<Span, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let n = number(digits)?;
     match &text[digits.len()..] {

@@ -49,11 +49,25 @@ impl Cluster {
         };
         let cluster = Self::somewhere()?;
         life::make_folders(&cluster.place)?;
-        life::write_config(&cluster.place, Some(&text), None, rack, None)?;
+        life::write_config(&cluster.place, &life::config_text(Some(&text), None, rack, None)?)?;
         let further: &[&str] = if durable { &[] } else { &["--without-durability"] };
         up::start_controller(&cluster.place, further)?;
         cluster.squall(&["up"])?;
         Ok(cluster)
+    }
+
+    /// The same with so many cells behind a front, each with its part; those are always durable.
+    pub(crate) fn of_cells(cells: u32, scale: Scale, config: &str, durable: bool) -> Result<Self, String> {
+        let count = cells.to_string();
+        match scale {
+            _ if cells <= 1 => Self::of(scale, config, durable),
+            Scale::Slots(slots) => {
+                let slots = (slots / cells).max(1);
+                let nodes = format!("{config}\n[[nodes]]\nname = \"bench[1-{cells}]\"\ncpus = {slots}\nforce = true\n");
+                Self::with(&nodes, &["--cells", &count])
+            }
+            Scale::Rack(nodes) => Self::with(config, &["--rack", &nodes.to_string(), "--cells", &count]),
+        }
     }
 
     /// Starts it with so many real node daemons, each with this machine's CPUs.
@@ -115,17 +129,16 @@ impl Cluster {
         }
     }
 
-    /// CPU time of the controller, and of the node daemons with all that they have started.
+    /// CPU time of the controller, or of all cells', and of the node daemons with all that they have started.
     pub(crate) fn cpu(&self) -> (Duration, Duration) {
-        let pid = |path: PathBuf| std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok();
-        let used = |path| pid(path).map_or(Duration::ZERO, squall_host::processes::cpu_time);
-        let files = std::fs::read_dir(self.place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
-        let nodes = files.filter(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy();
-            (name.starts_with("node-") || name.starts_with("rack-"))
-                && path.extension().is_some_and(|kind| kind == "pid")
-        });
-        (used(self.place.controller_pid()), nodes.map(used).sum())
+        let cells: Vec<Place> = self.place.cells().unwrap_or_default().into_values().collect();
+        let places = if cells.is_empty() { vec![self.place.clone()] } else { cells };
+        places.iter().map(cpu_in).fold((Duration::ZERO, Duration::ZERO), |sum, cpu| (sum.0 + cpu.0, sum.1 + cpu.1))
+    }
+
+    /// CPU time of the front of cells.
+    pub(crate) fn front_cpu(&self) -> Duration {
+        used(self.place.front_pid())
     }
 
     fn squall(&self, args: &[&str]) -> Result<(), String> {
@@ -142,6 +155,23 @@ impl Cluster {
         }
         Err(format!("squall {}: {}", args[0], String::from_utf8_lossy(&output.stderr).trim_end()))
     }
+}
+
+/// CPU time of the daemon with that pid file.
+fn used(pid_file: PathBuf) -> Duration {
+    let pid = std::fs::read_to_string(pid_file).ok();
+    let pid = pid.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    pid.map_or(Duration::ZERO, squall_host::processes::cpu_time)
+}
+
+/// CPU time of a controller, and of its node daemons.
+fn cpu_in(place: &Place) -> (Duration, Duration) {
+    let files = std::fs::read_dir(place.run()).into_iter().flatten().flatten().map(|entry| entry.path());
+    let nodes = files.filter(|path| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        (name.starts_with("node-") || name.starts_with("rack-")) && path.extension().is_some_and(|kind| kind == "pid")
+    });
+    (used(place.controller_pid()), nodes.map(used).sum())
 }
 
 impl Drop for Cluster {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use squall_model::wire::client::{Answer, Request};
 
 use super::cluster::{Cluster, Scale, submission};
@@ -20,23 +20,26 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     let jobs = options.jobs.unwrap_or(JOBS).max(10);
     let clients = options.clients.map_or(CLIENTS, |clients| clients.max(1) as u64);
-    let ladder = options
-        .ladder
-        .then(|| ladder::climb(false, |rung| Ok(measure(nodes, jobs, clients, (rung.config, rung.durable))?.figure)));
+    let ladder = options.ladder.then(|| {
+        ladder::climb(false, |rung| {
+            let cluster = Cluster::of_cells(rung.cells, Scale::Rack(nodes), rung.config, rung.durable)?;
+            Ok(measure(&cluster, (nodes, rung.cells), jobs, clients)?.figure)
+        })
+    });
     let ladder = ladder.transpose()?;
-    let mut finding = measure(nodes, jobs, clients, ("", true))?;
+    let cells = options.cells.unwrap_or(1);
+    let cluster = Cluster::of_cells(cells, Scale::Rack(nodes), "", true)?;
+    let mut finding = measure(&cluster, (nodes, cells), jobs, clients)?;
     finding.fields.extend(ladder.map(|rungs| ("ladder", rungs)));
     Ok(finding)
 }
 
-/// Runs so many jobs on a cluster of their own.
-fn measure(nodes: u32, jobs: u64, clients: u64, (config, durable): (&str, bool)) -> Result<Finding, String> {
-    let cluster = Cluster::of(Scale::Rack(nodes), config, durable)?;
+/// Runs so many jobs on a cluster of so many nodes and cells.
+fn measure(cluster: &Cluster, (nodes, cells): (u32, u32), jobs: u64, clients: u64) -> Result<Finding, String> {
     let mut watch = cluster.client()?;
     Cluster::wait_for(&mut watch, nodes)?;
     let start = Instant::now();
     let (submitted, ended) = std::thread::scope(|scope| {
-        let cluster = &cluster;
         let threads: Vec<_> = (0..clients)
             .map(|client| scope.spawn(move || submit(cluster, (client..jobs).step_by(clients as usize))))
             .collect();
@@ -53,9 +56,10 @@ fn measure(nodes: u32, jobs: u64, clients: u64, (config, durable): (&str, bool))
     let (first, last) = (when(jobs / 10), seconds - when(jobs - jobs / 10));
     let each = |time: Duration| super::round(time.as_secs_f64() * 1e6 / jobs as f64);
     let messages: u64 = diag.messages.iter().map(|(_, count, _)| count).sum();
-    let fields = vec![
+    let mut fields = vec![
         ("jobs", json!(jobs)),
         ("nodes", json!(nodes)),
+        ("cells", json!(cells)),
         ("clients", json!(clients)),
         ("seconds", json!(super::round(seconds))),
         ("first_tenth_per_s", json!((jobs as f64 / 10.0 / first).round())),
@@ -63,16 +67,28 @@ fn measure(nodes: u32, jobs: u64, clients: u64, (config, durable): (&str, bool))
         ("last_of_first_tenth", json!(super::round(first / last))),
         ("controller_us_per_job", json!(each(controller))),
         ("rack_us_per_job", json!(each(rack))),
+        ("front_us_per_job", json!(each(cluster.front_cpu()))),
         ("messages_per_job", json!(super::round(messages as f64 / jobs as f64))),
         ("journal_flushes", json!(diag.journal_flushes)),
     ];
+    if cells > 1 {
+        fields.push(("reckoned_with_a_core_each", reckoned(each(controller), each(cluster.front_cpu()))));
+    }
     Ok(Finding {
         bench: "throughput",
         figure: jobs as f64 / seconds,
-        unit: if durable { "durable no-op jobs/s" } else { "no-op jobs/s" },
+        unit: "durable no-op jobs/s",
         limit: None,
         fields,
     })
+}
+
+/// What so many cells could do where each controller and the front has a core of its own, by the CPU time that they took
+/// for a job here: cells until the front is busy all the time.
+fn reckoned(controller_us: f64, front_us: f64) -> Value {
+    let rate = |cells: u32| (f64::from(cells) * 1e6 / controller_us).min(1e6 / front_us).round();
+    let rows = (0..7).map(|power| 1 << power);
+    rows.map(|cells| json!({ "cells": cells.to_string(), "jobs_per_s": rate(cells) })).collect()
 }
 
 /// Submits jobs one after another, many of them under way.

@@ -17,16 +17,20 @@ pub(super) struct Rung {
     pub(super) durable: bool,
     /// It concerns real processes only.
     real: bool,
+    /// Controllers, behind a front if there are several. What comes after such a rung has one again, and is compared with
+    /// the last that had one.
+    pub(super) cells: u32,
 }
 
 const fn rung(name: &'static str, slots: u32, config: &'static str) -> Rung {
-    Rung { name, slots, config, durable: true, real: false }
+    Rung { name, slots, config, durable: true, real: false, cells: 1 }
 }
 
-const LADDER: [Rung; 5] = [
+const LADDER: [Rung; 6] = [
     Rung { real: true, ..rung("baseline: a step daemon for each job", FEW_SLOTS, "own_step_daemons = true") },
     rung("one parent for all scripts of a node", FEW_SLOTS, ""),
     Rung { real: true, ..rung("several ends to a flush", SLOTS_PER_CORE, "") },
+    Rung { cells: 2, ..rung("aside: two cells behind a front", SLOTS_PER_CORE, "") },
     rung("first in, first out", SLOTS_PER_CORE, "SchedulerType = \"sched/builtin\""),
     Rung { durable: false, ..rung("no durability", SLOTS_PER_CORE, "SchedulerType = \"sched/builtin\"") },
 ];
@@ -40,7 +44,9 @@ pub(super) fn climb(real: bool, mut measure: impl FnMut(&Rung) -> Result<f64, St
         let name = if before.is_none() && !real { "baseline" } else { rung.name };
         let step = before.map(|before: f64| format!("{:+.0} %", (rate / before - 1.0) * 100.0));
         rows.push(json!({ "rung": name, "jobs_per_s": super::round(rate), "step": step.unwrap_or_default() }));
-        before = Some(rate);
+        if rung.cells == 1 {
+            before = Some(rate);
+        }
     }
     Ok(Value::Array(rows))
 }

@@ -41,8 +41,8 @@ const NETWORKS: [(&str, f64); 2] = [("10 GbE", 1.165e9), ("100 GbE", 9e9)];
 
 const USAGE: &str = "\
 usage: squall bench spawn      [--workers N] [--seconds S] [--json]
-       squall bench throughput [--jobs N] [--clients C] [--slots N] [--ladder] [--json]
-       squall bench throughput --emulated NODES [--jobs N] [--clients C] [--ladder] [--json]
+       squall bench throughput [--jobs N] [--clients C] [--slots N] [--cells N] [--ladder] [--json]
+       squall bench throughput --emulated NODES [--jobs N] [--clients C] [--cells N] [--ladder] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
        squall bench restart    [--pending N] [--running N] [--json]
        squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...
@@ -75,6 +75,8 @@ struct Options {
     clients: Option<usize>,
     workers: Option<usize>,
     slots: Option<u32>,
+    /// Controllers, behind a front.
+    cells: Option<u32>,
     seconds: Option<f64>,
     seeds: Option<u64>,
     pending: Option<u32>,
@@ -176,6 +178,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Long("clients") => options.clients = Some(number(&mut parser)?),
             Arg::Long("workers") => options.workers = Some(number(&mut parser)?),
             Arg::Long("slots") => options.slots = Some(number(&mut parser)?),
+            Arg::Long("cells") => options.cells = Some(number(&mut parser)?),
             Arg::Long("seconds") => options.seconds = Some(number(&mut parser)?),
             Arg::Long("seeds") => options.seeds = Some(number(&mut parser)?),
             Arg::Long("pending") => options.pending = Some(number(&mut parser)?),

@@ -31,22 +31,28 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let before = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
     let rungs = options.ladder.then(|| {
         let slots = |rung: &Rung| options.slots.unwrap_or(rung.slots * spawn::cores() as u32);
-        ladder::climb(true, |rung| Ok(measure(jobs, clients, slots(rung), (rung.config, rung.durable))?.jobs_per_s))
+        ladder::climb(true, |rung| {
+            let cluster = Cluster::of_cells(rung.cells, Scale::Slots(slots(rung)), rung.config, rung.durable)?;
+            Ok(measure(jobs, clients, &cluster)?.jobs_per_s)
+        })
     });
     let rungs = rungs.transpose()?;
-    let Rate { jobs_per_s, mut fields } = measure(jobs, clients, slots, ("", true))?;
+    let cells = options.cells.unwrap_or(1);
+    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), "", true)?;
+    let Rate { jobs_per_s, mut fields } = measure(jobs, clients, &cluster)?;
+    drop(cluster);
     let after = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
+    fields.extend([("slots", json!(slots)), ("cells", json!(cells))]);
     fields.extend(rungs.map(|rungs| ("ladder", rungs)));
     let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })
 }
 
-/// Runs so many jobs on a cluster of their own.
-fn measure(jobs: u64, clients: usize, slots: u32, (config, durable): (&str, bool)) -> Result<Rate, String> {
-    let cluster = Cluster::of(Scale::Slots(slots), config, durable)?;
+/// Runs so many jobs on a cluster.
+fn measure(jobs: u64, clients: usize, cluster: &Cluster) -> Result<Rate, String> {
     let mut watch = cluster.client()?;
     let start = Instant::now();
-    submit_all(&cluster, jobs, clients)?;
+    submit_all(cluster, jobs, clients)?;
     let submitted = start.elapsed().as_secs_f64();
     let diag = loop {
         let diag = Cluster::diag(&mut watch)?;
@@ -61,18 +67,18 @@ fn measure(jobs: u64, clients: usize, slots: u32, (config, durable): (&str, bool
     let seconds = start.elapsed().as_secs_f64();
     let (controller, nodes) = cluster.cpu();
     let each = |time: Duration| super::round(time.as_secs_f64() * 1e3 / jobs as f64);
-    drop(cluster);
+    let front = cluster.front_cpu();
     if diag.jobs_completed != jobs {
         return Err(format!("{} of {jobs} jobs failed", jobs - diag.jobs_completed));
     }
     let fields = vec![
         ("jobs", json!(jobs)),
         ("clients", json!(clients)),
-        ("slots", json!(slots)),
         ("seconds", json!(seconds)),
         ("submitted_per_s", json!(jobs as f64 / submitted)),
         ("controller_ms_per_job", json!(each(controller))),
         ("node_ms_per_job", json!(each(nodes))),
+        ("front_ms_per_job", json!(each(front))),
         ("journal_flushes", json!(diag.journal_flushes)),
         ("flush_mean_us", json!(diag.flush_total_us.checked_div(diag.journal_flushes))),
     ];

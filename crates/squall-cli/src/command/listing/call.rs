@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::sys::users;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, Broadcast, JobSelection, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, Broadcast, JobSelection, Refusal, Request};
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::broadcast::{self, Sent};
@@ -98,7 +98,14 @@ impl Call<'_> {
     /// A request failed: `WHAT: WORDS` as Slurm's `slurm_perror` prints it, and what stands behind it.
     pub(crate) fn failed<T>(&mut self, what: &str, error: &ClientError) -> Result<T, Fail> {
         self.say(&format!("{what}: {}", refusal::error_text(error)));
-        if let Some(detail) = error.detail() {
+        let behind = match error {
+            // Slurm's words alone would not tell what to do.
+            ClientError::Refused(refusal @ (Refusal::NotSupported(_) | Refusal::CellAway(_))) => {
+                refusal::detail(refusal)
+            }
+            error => error.detail().map(str::to_owned),
+        };
+        if let Some(detail) = behind {
             self.say(&format!("{}: {detail}", self.name));
         }
         Err(Fail(1))
@@ -204,8 +211,21 @@ impl Live {
                         return Err(error);
                     }
                 }
-                result => return result,
+                result => {
+                    self.tell_absent();
+                    return result;
+                }
             }
+        }
+    }
+
+    /// What is missing in an answer, where there are cells.
+    fn tell_absent(&mut self) {
+        let mut absent = self.client.as_mut().map(Client::take_absent).unwrap_or_default();
+        absent.sort_unstable();
+        absent.dedup();
+        for cell in absent {
+            eprintln!("{}: cell {cell} does not answer: what it has is missing here", self.command);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What is expected: when those that wait start, if what runs takes as long as it may and nobody else comes.
 
-use squall_model::id::JobId;
 use squall_model::job::JobSpec;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
@@ -33,7 +32,7 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
     let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
     squall_sched::plan(&sight, &mut room, RULES);
     let job = Candidate {
-        item: Item { id: JobId(c.state.last_id.0 + 1), array: false },
+        item: Item { id: c.state.next_id(), array: false },
         priority: 0,
         need: &need,
         time_limit_s: spec.limit_s(),

@@ -38,8 +38,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     standing::within_limits(state, &who.owner, spec, size)?;
     let most = state.config.max_job_count;
     let full = state.index.pending + state.index.active + size > u64::from(most);
-    let ids_end = u64::from(state.last_id.0) + size >= u64::from(u32::MAX);
-    if full || ids_end { Err(Refusal::QueueFull(most)) } else { Ok(()) }
+    if full { Err(Refusal::QueueFull(most)) } else { Ok(()) }
 }
 
 /// Checks what a job needs against what its partitions have.
@@ -307,7 +306,7 @@ fn exists(state: &State, job: DependencyJob) -> bool {
 
 /// It was given once, and is forgotten.
 fn was(state: &State, id: JobId) -> bool {
-    id.0 > 0 && id <= state.last_id
+    id.0 >= *state.config.job_ids().start() && id <= state.last_id
 }
 
 fn only_its_end_counts(when: DependencyKind) -> bool {

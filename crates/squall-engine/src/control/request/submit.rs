@@ -80,8 +80,12 @@ pub(super) fn accept_all(
     if c.disk_full {
         return Err(Refusal::DiskFull);
     }
-    let leader = JobId(c.state.last_id.0 + 1);
+    let leader = c.state.next_id();
     let size = each.len() as u32;
+    let ids = each.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
+    if u64::from(leader.0) + ids > u64::from(*c.state.config.job_ids().end()) + 1 {
+        return Err(Refusal::OutOfIds);
+    }
     out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
     out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
     for (offset, spec) in (0..).zip(specs) {
@@ -161,7 +165,7 @@ pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
     let names = alloc.nodes();
     let names = names.iter().filter_map(|id| c.state.node(id)).map(|node| node.name.as_str());
     let answer = Answer::WouldStart {
-        job: JobId(c.state.last_id.0 + 1),
+        job: c.state.next_id(),
         time,
         cpus: alloc.cpus(),
         nodes: squall_model::hostlist::compress(names),

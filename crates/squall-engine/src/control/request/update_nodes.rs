@@ -56,6 +56,11 @@ pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<
         return Err(Refusal::NotSupported("reconfigure without a configuration".into()));
     };
     config.complete();
+    if !c.state.keeps_cell(&config) {
+        let value = config.cell.map_or_else(|| "none".to_owned(), |cell| cell.to_string());
+        let problem = "the cluster has given job ids as another cell, and goes on as that one".to_owned();
+        return Err(Refusal::InvalidValue { option: "cell".into(), value, problem });
+    }
     if *c.state.config != *config {
         c.commit(ask.now, Event::Configured { config: Arc::new(*config) }, out);
     }

@@ -166,6 +166,14 @@ pub enum Found<'a> {
 }
 
 impl State {
+    /// The id that the next job gets, if it is one that may be given.
+    pub(crate) fn next_id(&self) -> JobId {
+        JobId(self.last_id.0.saturating_add(1).max(*self.config.job_ids().start()))
+    }
+    /// Whether it can go on with this configuration: one with ids of another cell would be looked for there.
+    pub fn keeps_cell(&self, config: &Config) -> bool {
+        self.last_id == JobId(0) || self.config.cell == config.cell
+    }
     /// A job or an untouched array task; None: never existed, or forgotten.
     pub fn find(&self, id: JobId) -> Option<Found<'_>> {
         if let Some(job) = self.jobs.get(&id) {

@@ -1,0 +1,269 @@
+//! Answers of several cells made one.
+
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts, JobsPage, LicenseInfo, PartitionInfo};
+
+use super::route::How;
+
+/// All that has come to one request.
+#[derive(Debug)]
+pub(super) struct Closing {
+    pub(super) how: How,
+    pub(super) goods: Vec<Answer>,
+    /// Pages have left, and this is the last.
+    pub(super) last: Option<Answer>,
+    pub(super) refusals: Vec<Refusal>,
+    pub(super) absent: Vec<u32>,
+}
+
+/// What the client is told when all cells have answered or are away.
+pub(super) fn closing(closing: Closing) -> Vec<Answer> {
+    let Closing { how, goods, last, refusals, absent } = closing;
+    let away = absent.first().map(|cell| Refusal::CellAway(*cell));
+    // That a cell does not know a name is no news if another one does.
+    let (unknown, mut serious): (Vec<_>, Vec<_>) = refusals.into_iter().partition(is_unknown);
+    match how {
+        How::Told(answer) => return vec![*answer],
+        How::Change => serious.extend(away.clone()),
+        _ => {}
+    }
+    let told = goods.into_iter().reduce(join).or(last);
+    match (serious.into_iter().next(), told) {
+        (Some(refusal), _) => vec![Answer::Refused(refusal)],
+        (None, Some(answer)) if absent.is_empty() => vec![answer],
+        (None, Some(answer)) => vec![Answer::Without(absent), answer],
+        (None, None) => {
+            let refusal = unknown.into_iter().next().or(away);
+            vec![Answer::Refused(refusal.unwrap_or(Refusal::InvalidJobId))]
+        }
+    }
+}
+
+/// Whether it only says that there is no such thing in that cell.
+fn is_unknown(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::InvalidJobId
+            | Refusal::InvalidPartition(_)
+            | Refusal::InvalidNode(_)
+            | Refusal::InvalidAccount(_)
+            | Refusal::InvalidQos(_)
+            | Refusal::NodeConfigNotAvailable(_)
+            | Refusal::ReservationInvalid(_)
+    )
+}
+
+/// Whether it answers something that was asked a while ago, whatever was asked since.
+pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
+    matches!(
+        answer,
+        Answer::Allocated(_)
+            | Answer::StepCreated { .. }
+            | Answer::StepDone { .. }
+            | Answer::JobDone { .. }
+            | Answer::Script(_)
+            | Answer::Want { .. }
+            | Answer::Broadcast { .. }
+            | Answer::Why(_)
+    )
+}
+
+/// Whether more follows from the same cell.
+pub(super) fn is_followed(answer: &Answer) -> bool {
+    match answer {
+        Answer::Jobs(page) => page.more,
+        Answer::Accounting { more, .. } => *more,
+        _ => false,
+    }
+}
+
+/// A page as one that is followed by others, and the one that ends them.
+pub(super) fn followed(page: Answer) -> (Answer, Answer) {
+    match page {
+        Answer::Jobs(mut page) => {
+            page.more = true;
+            let last = JobsPage { now: page.now, ..JobsPage::default() };
+            (Answer::Jobs(page), Answer::Jobs(Box::new(last)))
+        }
+        Answer::Accounting { rows, .. } => {
+            (Answer::Accounting { rows, more: true }, Answer::Accounting { rows: Vec::new(), more: false })
+        }
+        other => (other, Answer::Done),
+    }
+}
+
+/// One answer of two to the same question; where there can be only one, the first.
+fn join(first: Answer, second: Answer) -> Answer {
+    match (first, second) {
+        (Answer::Affected { mut jobs, mut refused }, Answer::Affected { jobs: more, refused: others }) => {
+            jobs.extend(more);
+            refused.extend(others);
+            Answer::Affected { jobs, refused }
+        }
+        (Answer::Nodes(all), Answer::Nodes(more)) => Answer::Nodes(both(all, more)),
+        (Answer::Expected(all), Answer::Expected(more)) => Answer::Expected(both(all, more)),
+        (Answer::Reservations(all), Answer::Reservations(more)) => Answer::Reservations(both(all, more)),
+        (Answer::Partitions(all), Answer::Partitions(more)) => Answer::Partitions(partitions(all, more)),
+        (Answer::Licenses(all), Answer::Licenses(more)) => Answer::Licenses(licenses(all, more)),
+        (Answer::Queried { no, unreachable }, Answer::Queried { no: also, unreachable: too }) => {
+            Answer::Queried { no: both(no, also), unreachable: both(unreachable, too) }
+        }
+        (Answer::Priorities(mut all), Answer::Priorities(more)) => {
+            all.jobs.extend(more.jobs);
+            Answer::Priorities(all)
+        }
+        (Answer::Config(mut all), Answer::Config(more)) => {
+            all.nodes.extend(more.nodes);
+            let others = more.partitions.into_iter().filter(|new| all.partitions.iter().all(|p| p.name != new.name));
+            let others: Vec<_> = others.collect();
+            all.partitions.extend(others);
+            Answer::Config(all)
+        }
+        (
+            Answer::Pong { host, version, nodes_up, nodes_expected, trouble },
+            Answer::Pong { nodes_up: up, nodes_expected: expected, trouble: other, .. },
+        ) => {
+            let (nodes_up, nodes_expected) = (nodes_up + up, nodes_expected + expected);
+            Answer::Pong { host, version, nodes_up, nodes_expected, trouble: trouble.or(other) }
+        }
+        (Answer::WouldStart { time, .. }, Answer::WouldStart { job, time: earlier, cpus, nodes, partition })
+            if earlier < time =>
+        {
+            Answer::WouldStart { job, time: earlier, cpus, nodes, partition }
+        }
+        (Answer::Recalled(None), known @ Answer::Recalled(_)) => known,
+        (Answer::Diag(all), Answer::Diag(more)) => Answer::Diag(Box::new(diag(*all, *more))),
+        (first, _) => first,
+    }
+}
+
+fn both<T>(mut all: Vec<T>, more: Vec<T>) -> Vec<T> {
+    all.extend(more);
+    all
+}
+
+/// A partition that is in several cells has the nodes of all of them.
+fn partitions(mut all: Vec<PartitionInfo>, more: Vec<PartitionInfo>) -> Vec<PartitionInfo> {
+    for new in more {
+        let Some(known) = all.iter_mut().find(|known| known.config.name == new.config.name) else {
+            all.push(new);
+            continue;
+        };
+        let lists = [&*known.nodes, &*new.nodes].into_iter().filter(|list| !list.is_empty());
+        known.nodes = lists.collect::<Vec<_>>().join(",");
+        known.num_nodes += new.num_nodes;
+        known.num_cpus += new.num_cpus;
+    }
+    all
+}
+
+fn licenses(mut all: Vec<LicenseInfo>, more: Vec<LicenseInfo>) -> Vec<LicenseInfo> {
+    for new in more {
+        match all.iter_mut().find(|known| known.name == new.name) {
+            Some(known) => {
+                known.total += new.total;
+                known.used += new.used;
+                known.reserved += new.reserved;
+            }
+            None => all.push(new),
+        }
+    }
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// Counts are added; of what happened last, the latest is told, of what was longest, the longest.
+fn diag(a: Diag, b: Diag) -> Diag {
+    let later = if a.now >= b.now { &a } else { &b };
+    let (cycle_last_us, now) = (later.cycle_last_us, later.now);
+    Diag {
+        since: a.since.min(b.since),
+        now,
+        jobs_submitted: a.jobs_submitted + b.jobs_submitted,
+        jobs_started: a.jobs_started + b.jobs_started,
+        jobs_completed: a.jobs_completed + b.jobs_completed,
+        jobs_canceled: a.jobs_canceled + b.jobs_canceled,
+        jobs_failed: a.jobs_failed + b.jobs_failed,
+        jobs_pending: a.jobs_pending + b.jobs_pending,
+        jobs_running: a.jobs_running + b.jobs_running,
+        cycles: a.cycles + b.cycles,
+        cycle_last_us,
+        cycle_max_us: a.cycle_max_us.max(b.cycle_max_us),
+        cycle_total_us: a.cycle_total_us + b.cycle_total_us,
+        cycle_depth_total: a.cycle_depth_total + b.cycle_depth_total,
+        queue_length: a.queue_length + b.queue_length,
+        journal_records: a.journal_records + b.journal_records,
+        journal_events: a.journal_events + b.journal_events,
+        journal_bytes: a.journal_bytes + b.journal_bytes,
+        journal_flushes: a.journal_flushes + b.journal_flushes,
+        flush_total_us: a.flush_total_us + b.flush_total_us,
+        flush_max_us: a.flush_max_us.max(b.flush_max_us),
+        messages: tally(a.messages, b.messages),
+        users: tally(a.users, b.users),
+        clients: a.clients + b.clients,
+        nodes: a.nodes + b.nodes,
+        fabric: fabric(a.fabric, &b.fabric),
+        gang: gang(a.gang, b.gang),
+        backfill: backfill(&a.backfill, &b.backfill),
+    }
+}
+
+/// Counts and times by name.
+fn tally<K: Ord>(all: Vec<(K, u64, u64)>, more: Vec<(K, u64, u64)>) -> Vec<(K, u64, u64)> {
+    let mut sums = all;
+    for (key, count, time) in more {
+        match sums.iter_mut().find(|(known, ..)| *known == key) {
+            Some(sum) => (sum.1, sum.2) = (sum.1 + count, sum.2 + time),
+            None => sums.push((key, count, time)),
+        }
+    }
+    sums
+}
+
+fn fabric(mut a: FabricCounts, b: &FabricCounts) -> FabricCounts {
+    a.windows.resize(a.windows.len().max(b.windows.len()), 0);
+    a.windows.iter_mut().zip(&b.windows).for_each(|(sum, more)| *sum += more);
+    FabricCounts {
+        messages: a.messages + b.messages,
+        messages_us: a.messages_us + b.messages_us,
+        node_epilogs: a.node_epilogs + b.node_epilogs,
+        composites: a.composites + b.composites,
+        composite_reports: a.composite_reports + b.composite_reports,
+        windows: a.windows,
+        repeats: a.repeats + b.repeats,
+        retransmits: a.retransmits + b.retransmits,
+        multicast_bytes: a.multicast_bytes + b.multicast_bytes,
+    }
+}
+
+fn gang(a: GangCounts, b: GangCounts) -> GangCounts {
+    GangCounts {
+        policy: a.policy,
+        slice: a.slice,
+        jobs: a.jobs + b.jobs,
+        rows: a.rows.max(b.rows),
+        nodes: a.nodes + b.nodes,
+        changes: a.changes + b.changes,
+        strobes: a.strobes + b.strobes,
+        skew_us: a.skew_us.max(b.skew_us),
+        worst: a.worst.into_iter().chain(b.worst).max_by_key(|(_, skew)| *skew),
+    }
+}
+
+fn backfill(a: &BackfillCounts, b: &BackfillCounts) -> BackfillCounts {
+    let later = if a.last >= b.last { a } else { b };
+    let sum = |of: fn(&BackfillCounts) -> (u64, u64)| (of(later).0, of(a).1 + of(b).1);
+    BackfillCounts {
+        jobs_ever: a.jobs_ever + b.jobs_ever,
+        jobs: a.jobs + b.jobs,
+        cycles: a.cycles + b.cycles,
+        last: later.last,
+        last_us: later.last_us,
+        max_us: a.max_us.max(b.max_us),
+        total_us: a.total_us + b.total_us,
+        depth: sum(|counts| counts.depth),
+        tried: sum(|counts| counts.tried),
+        queue: sum(|counts| counts.queue),
+        times: sum(|counts| counts.times),
+    }
+}

@@ -1,0 +1,256 @@
+//! Which cells a request is for, and what becomes of their answers.
+
+use std::collections::BTreeMap;
+
+use squall_model::job::{JobKind, JobSpec};
+use squall_model::wire::client::{AccountingQuery, Answer, BroadcastTo, JobRef, JobSelection, Refusal, Request};
+
+use super::Cells;
+
+/// What becomes of the answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// They pass as they come.
+    Through,
+    /// The same, and pieces of a file that come next are for the same cell.
+    Bringing,
+    /// One, in the order in which it was asked: submissions, of which many may be under way.
+    InTurn,
+    /// Pages, those of each cell after those of the one before.
+    Pages,
+    /// One of each cell, made one. What cells that are away have is left out, and that is said.
+    List,
+    /// One of each cell, made one. A cell that is away makes it fail.
+    Change,
+    /// No cell is asked: this.
+    Told(Box<Answer>),
+}
+
+/// Who is asked what.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) how: How,
+    pub(super) parts: Vec<(u32, Request)>,
+}
+
+impl Route {
+    fn one(how: How, cell: u32, request: Request) -> Self {
+        Self { how, parts: vec![(cell, request)] }
+    }
+}
+
+/// Finds who is to be asked. `bringing`: the cell to which a file is being brought.
+pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> Result<Route, Refusal> {
+    let all = |how, request: Request| {
+        let parts = cells.numbers().map(|cell| (cell, request.clone())).collect();
+        Ok(Route { how, parts })
+    };
+    let job = match &request {
+        Request::Attach { job }
+        | Request::Finish { job, .. }
+        | Request::Facts { job }
+        | Request::CreateStep { job, .. }
+        | Request::AwaitJob { job }
+        | Request::Script { job }
+        | Request::Why { job } => Some(*job),
+        _ => None,
+    };
+    if let Some(job) = job {
+        return Ok(Route::one(How::Through, cells.of(job), request));
+    }
+    match request {
+        Request::Submit { .. } | Request::Allocate { .. } | Request::SubmitHet { .. } | Request::TestSubmit { .. } => {
+            submission(cells, request)
+        }
+        Request::Jobs { jobs, ended, steps } => {
+            Ok(jobs_of(cells, How::Pages, &jobs, |jobs| Request::Jobs { jobs, ended, steps }))
+        }
+        Request::Priorities { jobs } => Ok(jobs_of(cells, How::List, &jobs, |jobs| Request::Priorities { jobs })),
+        Request::Accounting(query) => Ok(accounting(cells, &query)),
+        Request::Nodes
+        | Request::Partitions
+        | Request::Config
+        | Request::Ping
+        | Request::Licenses
+        | Request::Expected
+        | Request::Reservations
+        | Request::Recall { .. }
+        | Request::Diag { .. } => all(How::List, request),
+        Request::Reconfigure { .. } | Request::ShutDown { .. } | Request::Unreserve { .. } => all(How::Change, request),
+        Request::Chunk { .. } => {
+            let cell = bringing.ok_or_else(|| Refusal::NotSupported("a piece of no file".to_owned()))?;
+            Ok(Route::one(How::Through, cell, request))
+        }
+        Request::Policy | Request::ChangePolicy { .. } | Request::Shares => Err(Refusal::NotSupported(
+            "each cell keeps its own accounts, limits and shares: ask one, by its folder in SQUALL_STATE".to_owned(),
+        )),
+        other => change(cells, other),
+    }
+}
+
+/// Submissions, each for one cell.
+fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
+    Ok(match request {
+        Request::Submit { mut spec, script, env, key } => {
+            let cell = cells.choose(std::slice::from_ref(&*spec), key)?;
+            trim(cells, cell, &mut spec);
+            let how = if spec.kind == JobKind::Batch { How::InTurn } else { How::Through };
+            Route::one(how, cell, Request::Submit { spec, script, env, key })
+        }
+        Request::Allocate { mut spec, env, key, immediate_s } => {
+            let cell = cells.choose(std::slice::from_ref(&*spec), key)?;
+            trim(cells, cell, &mut spec);
+            Route::one(How::Through, cell, Request::Allocate { spec, env, key, immediate_s })
+        }
+        Request::SubmitHet { mut specs, script, env, key, immediate_s } => {
+            let cell = cells.choose(&specs, key)?;
+            for spec in &mut specs {
+                trim(cells, cell, spec);
+            }
+            Route::one(How::Through, cell, Request::SubmitHet { specs, script, env, key, immediate_s })
+        }
+        Request::TestSubmit { spec } => {
+            let suited = cells.suited(std::slice::from_ref(&*spec))?;
+            let parts = suited.into_iter().map(|(cell, _)| {
+                let mut spec = spec.clone();
+                trim(cells, cell, &mut spec);
+                (cell, Request::TestSubmit { spec })
+            });
+            Route { how: How::List, parts: parts.collect() }
+        }
+        other => return Err(not_here(&other)),
+    })
+}
+
+/// Nodes of other cells are out of the question in a cell anyway, and not known there.
+fn trim(cells: &Cells, cell: u32, spec: &mut JobSpec) {
+    if let Some(list) = &spec.need.exclude
+        && cells.of_nodes(list).is_ok()
+    {
+        spec.need.exclude = cells.nodes_in(cell, list);
+    }
+}
+
+/// Changes of jobs, nodes and partitions, and what is asked of nodes.
+fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
+    Ok(match request {
+        Request::Cancel { jobs, signal, step, verbose } => {
+            jobs_of(cells, How::Change, &jobs, |jobs| Request::Cancel { jobs, signal, step, verbose })
+        }
+        Request::Hold { jobs, user } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Hold { jobs, user }),
+        Request::Release { jobs } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Release { jobs }),
+        Request::Requeue { jobs, hold } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Requeue { jobs, hold }),
+        Request::Suspend { jobs, suspend } => {
+            jobs_of(cells, How::Change, &jobs, |jobs| Request::Suspend { jobs, suspend })
+        }
+        Request::UpdateJob { jobs, change } => {
+            jobs_of(cells, How::Change, &jobs, |jobs| Request::UpdateJob { jobs, change: change.clone() })
+        }
+        Request::UpdateNodes { nodes, admin, reason } => nodes_of(cells, How::Change, &nodes, "ALL", |nodes| {
+            Request::UpdateNodes { nodes, admin, reason: reason.clone() }
+        })?,
+        Request::UpdatePartition { name, state } => {
+            let parts = cells.with_partition(&name);
+            let parts: Vec<_> =
+                parts.map(|cell| (cell, Request::UpdatePartition { name: name.clone(), state })).collect();
+            if parts.is_empty() {
+                return Err(Refusal::InvalidPartition(name));
+            }
+            Route { how: How::Change, parts }
+        }
+        Request::QueryNodes { nodes, test, wait, write, time_ms } => {
+            let route = nodes_of(cells, How::List, &nodes, "", |nodes| {
+                let (test, write) = (test.clone(), write.clone());
+                Request::QueryNodes { nodes, test, wait, write, time_ms }
+            })?;
+            if write.is_some() && route.parts.len() > 1 {
+                return Err(Refusal::NotSupported("all or none of nodes in several cells can't be written".to_owned()));
+            }
+            route
+        }
+        Request::Broadcast(wanted) => {
+            let cell = match &wanted.to {
+                BroadcastTo::Job(job) => cells.of(*job),
+                BroadcastTo::Nodes(nodes) => one_of(cells, nodes, "a file for nodes")?,
+            };
+            Route::one(How::Bringing, cell, Request::Broadcast(wanted))
+        }
+        Request::Reserve { change, create } => match (&change.nodes, create) {
+            (Some(nodes), _) => {
+                let cell = one_of(cells, nodes, "a reservation")?;
+                Route::one(How::Change, cell, Request::Reserve { change, create })
+            }
+            (None, true) => return Err(Refusal::NotSupported("Nodes=: a reservation is of one cell".to_owned())),
+            (None, false) => {
+                let parts = cells.numbers().map(|cell| (cell, Request::Reserve { change: change.clone(), create }));
+                Route { how: How::Change, parts: parts.collect() }
+            }
+        },
+        other => return Err(not_here(&other)),
+    })
+}
+
+fn not_here(request: &Request) -> Refusal {
+    let name = format!("{request:?}");
+    let end = name.find([' ', '(']).unwrap_or(name.len());
+    Refusal::NotSupported(name[..end].to_owned())
+}
+
+/// The cell in which all of some nodes are.
+fn one_of(cells: &Cells, nodes: &str, what: &str) -> Result<u32, Refusal> {
+    let all = nodes.is_empty() || nodes.eq_ignore_ascii_case("ALL");
+    let mut found =
+        if all { cells.numbers().collect() } else { cells.of_nodes(nodes)?.into_keys().collect::<Vec<_>>() };
+    match (found.pop(), found.is_empty()) {
+        (Some(cell), true) => Ok(cell),
+        _ => Err(Refusal::NotSupported(format!("{what}: name nodes of one cell"))),
+    }
+}
+
+/// A request about nodes of a list; one that says `all` in its way is for all cells.
+fn nodes_of(
+    cells: &Cells,
+    how: How,
+    nodes: &str,
+    all: &str,
+    request: impl Fn(String) -> Request,
+) -> Result<Route, Refusal> {
+    let parts = if nodes.eq_ignore_ascii_case(all) {
+        cells.numbers().map(|cell| (cell, request(nodes.to_owned()))).collect()
+    } else {
+        let by_cell = cells.of_nodes(nodes)?.into_iter();
+        by_cell.map(|(cell, names)| (cell, request(squall_model::hostlist::compress(names)))).collect::<Vec<_>>()
+    };
+    if parts.is_empty() { Err(Refusal::InvalidNode(String::new())) } else { Ok(Route { how, parts }) }
+}
+
+/// A request about jobs: to the cells of those that it names, or to all.
+fn jobs_of(cells: &Cells, how: How, jobs: &JobSelection, request: impl Fn(JobSelection) -> Request) -> Route {
+    let nodes = &jobs.nodes;
+    let by_cell = named(cells, &jobs.ids);
+    let parts = by_cell.into_iter().map(|(cell, ids)| {
+        // A cell that has none of the nodes says that it does not know them, and others are heard.
+        let nodes = nodes.as_deref().map(|list| cells.nodes_in(cell, list).unwrap_or_else(|| list.to_owned()));
+        (cell, request(JobSelection { ids, nodes, ..jobs.clone() }))
+    });
+    Route { how, parts: parts.collect() }
+}
+
+fn accounting(cells: &Cells, query: &AccountingQuery) -> Route {
+    let by_cell = named(cells, &query.ids);
+    let part = |ids| Request::Accounting(Box::new(AccountingQuery { ids, ..query.clone() }));
+    Route { how: How::Pages, parts: by_cell.into_iter().map(|(cell, ids)| (cell, part(ids))).collect() }
+}
+
+/// Jobs that are named, by cell; without names all cells.
+fn named(cells: &Cells, ids: &[JobRef]) -> BTreeMap<u32, Vec<JobRef>> {
+    let mut by_cell: BTreeMap<u32, Vec<JobRef>> = BTreeMap::new();
+    if ids.is_empty() {
+        by_cell.extend(cells.numbers().map(|cell| (cell, Vec::new())));
+    }
+    for named in ids {
+        let (JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _)) = named;
+        by_cell.entry(cells.of(*id)).or_default().push(named.clone());
+    }
+    by_cell
+}

@@ -1,0 +1,328 @@
+//! The front: speaks with the clients of several cells in a controller's place, and holds nothing that could be lost.
+//!
+//! Each client's connection has a [`Desk`] and connections of its own to the cells that it needs, over which the front
+//! says who the client is. What a cell knows of a client it knows from there: when the client goes, they go.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use squall_engine::front::{Cells, Desk, Input, Out};
+use squall_engine::machine::Machine;
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::config::Config;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::join::{VOUCHED, Vouched};
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::LocalOptions;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tokio::time::timeout;
+
+use crate::auth::is_operator;
+use crate::controld::{self, ControllerError};
+use crate::hop::{self, Reader, Writer};
+use crate::link::{self, Outgoing};
+use crate::logging::say;
+use crate::place::{Place, SocketPath};
+use crate::sys::clock;
+
+/// Clients at once.
+const CLIENTS_MAX: usize = 4096;
+/// A client must greet within this time.
+const GREETING_TIME: Duration = Duration::from_secs(10);
+/// A cell must greet within this time.
+const MEETING_TIME: Duration = Duration::from_secs(2);
+/// Requests of a client, and answers of its cells, that may wait for its desk; more wait in their sockets.
+const ARRIVALS_MAX: usize = 64;
+/// Bytes that may wait for a client, and for a cell on its behalf.
+const OUTGOING_BYTES_MAX: usize = 512 << 20;
+
+/// What all clients share.
+struct Front {
+    cluster: String,
+    cells: Arc<Cells>,
+    /// Where each cell listens.
+    sockets: BTreeMap<u32, PathBuf>,
+}
+
+/// The cells of a place: those whose state is in its folder `cells`, each in one called by its number.
+pub fn cells(place: &Place) -> Result<Vec<(Place, Config)>, ControllerError> {
+    let folder = place.cells_folder();
+    let found = place.cells().map_err(ControllerError::io("read", folder.clone()))?;
+    let found = found.into_iter().map(|(number, cell)| {
+        let config = controld::read_config(&cell)?;
+        if config.cell == Some(number) {
+            return Ok((cell, config));
+        }
+        let problem = format!("`cell = {number}` is missing, which goes with the folder's name");
+        Err(ControllerError::Config { path: cell.config(), problem })
+    });
+    found.collect()
+}
+
+/// Runs the front of the cells in a place until it is told to end. Blocks.
+pub fn run(place: &Place) -> Result<(), ControllerError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .map_err(ControllerError::io("start threads for", place.dir().to_owned()))?;
+    let result = runtime.block_on(serve(place));
+    if let Err(error) = &result {
+        say(&format!("front ends: {error}"));
+    }
+    result
+}
+
+async fn serve(place: &Place) -> Result<(), ControllerError> {
+    crate::sys::limits::raise_open_files();
+    let found = cells(place)?;
+    let configs: Vec<Config> = found.iter().map(|(_, config)| config.clone()).collect();
+    let cells =
+        Cells::new(&configs).map_err(|problem| ControllerError::Config { path: place.cells_folder(), problem })?;
+    let sockets =
+        configs.iter().zip(&found).filter_map(|(config, (cell, _))| Some((config.cell?, cell.controller_socket())));
+    let front = Front { cluster: configs[0].cluster.clone(), cells: Arc::new(cells), sockets: sockets.collect() };
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
+    let listener = controld::listen(place)?;
+    say(&format!("front of {} cells of cluster `{}`: ready", front.sockets.len(), front.cluster));
+    let accepting = spawn_local(accept(listener, Rc::new(front)));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    accepting.abort();
+    // Nobody finds a socket of a front that is gone; a missing file is as good.
+    drop(std::fs::remove_file(place.controller_socket()));
+    Ok(())
+}
+
+async fn accept(listener: UnixListener, front: Rc<Front>) {
+    let seats = Arc::new(Semaphore::new(CLIENTS_MAX));
+    loop {
+        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let front = Rc::clone(&front);
+                spawn_local(async move {
+                    // What ends a connection is the client's matter; it sees that nobody answers, and tries again.
+                    drop(receive(stream, &front).await);
+                    drop(seat);
+                });
+            }
+            Err(e) => {
+                say(&format!("cannot accept a connection: {e}"));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Greets a client, learns from the kernel who it is, and serves it.
+async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
+    link::make_room(&stream);
+    let peer = stream.peer_cred()?;
+    if !rustix::process::geteuid().is_root() && !is_operator(peer.uid()) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let (mut reader, mut writer) = hop::local(stream)?;
+    let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
+    let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
+    let ours = Hello {
+        protocol: PROTOCOL_VERSION,
+        cluster: front.cluster.clone(),
+        role: Role::Controller,
+        proof: Proof::Peer,
+    };
+    link::write(&mut writer, &ours).await?;
+    let understood = hello.protocol == PROTOCOL_VERSION && (hello.cluster.is_empty() || hello.cluster == front.cluster);
+    if !understood || hello.proof != Proof::Peer || !matches!(hello.role, Role::Client(_)) {
+        return Ok(());
+    }
+    let vouched = Vouched { node: String::new(), uid: peer.uid(), gid: peer.gid(), owner: false };
+    let bytes = postcard::to_stdvec(&vouched).map_err(io::Error::other)?;
+    let hello = Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello };
+    Session::new(Rc::clone(front), hello).run(reader, writer).await
+}
+
+/// What arrives from a cell.
+enum Arrival {
+    Answered(Box<Answer>),
+    /// The connection has ended. False: nothing of what was sent over it was heard.
+    Ended(bool),
+}
+
+/// A connection to a cell.
+struct Link {
+    /// Never the same for two: what still comes from one that was given up is nobody's.
+    number: u64,
+    out: Outgoing,
+    task: AbortHandle,
+}
+
+/// One client.
+struct Session {
+    front: Rc<Front>,
+    /// What the cells are told of it.
+    hello: Hello,
+    desk: Desk,
+    links: BTreeMap<u32, Link>,
+    made: u64,
+    now: Time,
+    client: Outgoing,
+    /// Given to connections to cells: cell, number of the connection, what.
+    tell: mpsc::Sender<(u32, u64, Arrival)>,
+    arrivals: mpsc::Receiver<(u32, u64, Arrival)>,
+    /// Ends with the session.
+    tasks: JoinSet<()>,
+}
+
+impl Session {
+    fn new(front: Rc<Front>, hello: Hello) -> Self {
+        let (tell, arrivals) = mpsc::channel(ARRIVALS_MAX);
+        let desk = Desk::new(Arc::clone(&front.cells));
+        let (links, client) = (BTreeMap::new(), Outgoing::new(OUTGOING_BYTES_MAX));
+        Self { front, hello, desk, links, made: 0, now: clock::now(), client, tell, arrivals, tasks: JoinSet::new() }
+    }
+
+    /// Until the client goes or has to ask again.
+    async fn run(mut self, reader: Reader, mut writer: Writer) -> io::Result<()> {
+        let (requests, mut inbox) = mpsc::channel(ARRIVALS_MAX);
+        self.tasks.spawn_local(listen_to(reader, requests));
+        let client = self.client.clone();
+        let mut writing = std::pin::pin!(client.pump(&mut writer));
+        loop {
+            let input = tokio::select! {
+                done = &mut writing => return done,
+                request = inbox.recv(), if !self.desk.is_full() => match request {
+                    Some(request) => Input::Asked(request),
+                    None => return Ok(()),
+                },
+                Some(arrival) = self.arrivals.recv() => match self.input(arrival) {
+                    Some(input) => input,
+                    None => continue,
+                },
+                () = until(self.desk.deadline()) => Input::Tick,
+            };
+            if !self.step(input) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn input(&mut self, (cell, number, arrival): (u32, u64, Arrival)) -> Option<Input> {
+        self.links.get(&cell).filter(|link| link.number == number)?;
+        Some(match arrival {
+            Arrival::Answered(answer) => Input::Answered { cell, answer },
+            Arrival::Ended(heard) => {
+                self.links.remove(&cell);
+                if heard { Input::Lost { cell } } else { Input::Away { cell } }
+            }
+        })
+    }
+
+    /// False: the client's connection is to end.
+    fn step(&mut self, input: Input) -> bool {
+        let mut out = Out::default();
+        self.now = self.now.max(clock::now());
+        self.desk.step(self.now, input, &mut out);
+        for (cell, request) in out.sends {
+            self.send(cell, &request);
+        }
+        for cell in out.drops {
+            if let Some(link) = self.links.remove(&cell) {
+                link.task.abort();
+            }
+        }
+        let fine = out.answers.iter().all(|answer| self.client.push(answer).is_ok());
+        fine && !out.hangup
+    }
+
+    /// To a cell, over the connection that there is or a new one.
+    fn send(&mut self, cell: u32, request: &Request) {
+        let Some(socket) = self.front.sockets.get(&cell) else { return };
+        if !self.links.contains_key(&cell) {
+            self.made += 1;
+            let (number, out) = (self.made, Outgoing::new(OUTGOING_BYTES_MAX));
+            while self.tasks.try_join_next().is_some() {}
+            let talk = talk(socket.clone(), self.hello.clone(), out.clone(), (cell, number), self.tell.clone());
+            let task = self.tasks.spawn_local(talk);
+            self.links.insert(cell, Link { number, out, task });
+        }
+        if let Some(link) = self.links.get(&cell)
+            && let Err(e) = link.out.push(request)
+        {
+            say(&format!("a request for cell {cell} can't be sent, its connection is closed: {e}"));
+            link.out.close();
+        }
+    }
+}
+
+/// Hands in what the client asks until it goes.
+async fn listen_to(mut reader: Reader, requests: mpsc::Sender<Box<Request>>) {
+    while let Ok(Some(request)) = link::read::<Request>(&mut reader).await {
+        if requests.send(Box::new(request)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One connection to a cell, from its beginning to its end.
+async fn talk(
+    socket: PathBuf,
+    hello: Hello,
+    out: Outgoing,
+    (cell, number): (u32, u64),
+    tell: mpsc::Sender<(u32, u64, Arrival)>,
+) {
+    let met = timeout(MEETING_TIME, meet(&socket, &hello)).await;
+    let heard = match met {
+        Ok(Ok((mut reader, mut writer))) => {
+            let reading = async {
+                while let Ok(Some(answer)) = link::read::<Answer>(&mut reader).await {
+                    if tell.send((cell, number, Arrival::Answered(Box::new(answer)))).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = reading => {}
+                // The session ends it by hearing that it has ended.
+                _ = out.pump(&mut writer) => {}
+            }
+            true
+        }
+        Ok(Err(_)) | Err(_) => false,
+    };
+    // If nobody hears it, the session has ended.
+    drop(tell.send((cell, number, Arrival::Ended(heard))).await);
+}
+
+async fn meet(socket: &std::path::Path, hello: &Hello) -> io::Result<(Reader, Writer)> {
+    let short = SocketPath::new(socket)?;
+    let stream = UnixStream::connect(short.as_path()).await?;
+    link::make_room(&stream);
+    let (mut reader, mut writer) = hop::local(stream)?;
+    link::write(&mut writer, hello).await?;
+    match link::read::<Hello>(&mut reader).await? {
+        Some(theirs) if theirs.protocol == PROTOCOL_VERSION => Ok((reader, writer)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Until a moment; None: for ever.
+async fn until(moment: Option<Time>) {
+    match moment {
+        Some(moment) => tokio::time::sleep(Duration::from_micros(moment.since(clock::now()).0)).await,
+        None => std::future::pending().await,
+    }
+}

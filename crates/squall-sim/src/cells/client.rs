@@ -1,0 +1,168 @@
+//! Clients: each has many submissions under way on one connection, says again what it got no answer to, and looks now
+//! and then whether all that it was promised is there.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde_bytes::ByteBuf;
+use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm, JobSpec};
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
+
+use super::{Happening, World};
+
+/// Requests under way at once, at most.
+const UNDER_WAY: usize = 6;
+
+/// Something that a client wants.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) what: What,
+    /// Somebody may have heard of it under its present key.
+    heard: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    /// A job, known by a number of ours, under a key that it may change as long as nobody has heard of it.
+    Submit { wish: u32, key: ClientKey, after: Option<JobId> },
+    /// The end of a job.
+    Cancel(JobId),
+    /// All jobs: those promised before it was asked must be there.
+    List { promised: BTreeSet<JobId>, seen: BTreeSet<JobId>, absent: BTreeSet<u32> },
+}
+
+/// One client.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    pub(super) session: Option<u64>,
+    /// What it will ask for.
+    pub(super) todo: VecDeque<Wish>,
+    /// What it has asked for on this connection.
+    pub(super) asked: VecDeque<Wish>,
+    /// It has been told to act already.
+    awake: bool,
+    /// How many lists were without some cell.
+    pub(super) partial: u32,
+}
+
+impl Wish {
+    pub(super) fn new(what: What) -> Self {
+        Self { what, heard: false }
+    }
+
+    fn request(&self) -> Request {
+        match &self.what {
+            What::Submit { key, after, .. } => {
+                let job = |id| Some(DependencyJob { id, index: None, delay_min: 0 });
+                let term = |id| DependencyTerm { when: DependencyKind::AfterAny, job: job(id) };
+                let dependency = after.map(|id| Dependency { terms: vec![term(id)], any: false });
+                let spec = JobSpec { name: "job".into(), work_dir: "/".into(), dependency, ..JobSpec::default() };
+                let (script, env) = (ByteBuf::from(b"#!/bin/true\n".to_vec()), ByteBuf::new());
+                Request::Submit { spec: Box::new(spec), script, env, key: *key }
+            }
+            What::Cancel(job) => {
+                let jobs = JobSelection { ids: vec![JobRef::Job(*job)], ..JobSelection::default() };
+                Request::Cancel { jobs, signal: None, step: None, verbose: true }
+            }
+            What::List { .. } => Request::Jobs { jobs: JobSelection::default(), ended: true, steps: false },
+        }
+    }
+}
+
+impl World {
+    pub(super) fn wake(&mut self, client: usize) {
+        if !std::mem::replace(&mut self.clients[client].awake, true) {
+            let pause = self.seed.span(Span(100), Span::from_millis(200));
+            self.after(pause, Happening::ClientActs { client });
+        }
+    }
+
+    pub(super) fn client_acts(&mut self, number: usize) {
+        self.clients[number].awake = false;
+        if self.clients[number].todo.is_empty() {
+            return;
+        }
+        if self.clients[number].session.is_none() {
+            let session = self.call();
+            self.clients[number].session = session;
+        }
+        let Some(session) = self.clients[number].session else { return self.wake(number) };
+        while self.clients[number].asked.len() < UNDER_WAY {
+            let client = &mut self.clients[number];
+            // Only submissions go several at a time: a library does that, and a command asks one thing.
+            let alone = |wish: &Wish| !matches!(wish.what, What::Submit { .. });
+            let waits = client.todo.front().is_none_or(|next| alone(next) && !client.asked.is_empty())
+                || client.asked.front().is_some_and(alone);
+            if waits {
+                break;
+            }
+            let Some(mut wish) = client.todo.pop_front() else { break };
+            if let What::List { promised, seen, absent } = &mut wish.what {
+                (*promised, *seen, *absent) = (self.judge.promised.clone(), BTreeSet::new(), BTreeSet::new());
+            }
+            let request = Box::new(wish.request());
+            client.asked.push_back(wish);
+            self.under_way(session, true, Happening::ToFront { session, request });
+        }
+    }
+
+    pub(super) fn client_lost(&mut self, session: u64) {
+        let Some(number) = self.clients.iter().position(|client| client.session == Some(session)) else { return };
+        let client = &mut self.clients[number];
+        client.session = None;
+        for mut wish in std::mem::take(&mut client.asked).into_iter().rev() {
+            wish.heard = true;
+            client.todo.push_front(wish);
+        }
+        self.wake(number);
+    }
+
+    pub(super) fn client_hears(&mut self, session: u64, answer: Answer) {
+        let Some(number) = self.clients.iter().position(|client| client.session == Some(session)) else { return };
+        let Some(wish) = self.clients[number].asked.front_mut() else {
+            return self.judge.violate("nobody hears what was not asked", format!("{answer:?}"));
+        };
+        match (&mut wish.what, answer) {
+            (What::List { absent, .. }, Answer::Without(cells)) => return absent.extend(cells),
+            (What::List { seen, .. }, Answer::Jobs(page)) => {
+                seen.extend(page.jobs.iter().map(|job| job.id));
+                if page.more {
+                    return;
+                }
+            }
+            (_, Answer::Refused(Refusal::CellAway(_))) => return self.cell_was_away(number),
+            (What::Submit { wish, key, .. }, Answer::Submitted { job, .. }) => {
+                let (wish, key) = (*wish, *key);
+                self.judge.acknowledged(wish, key, job);
+            }
+            (What::Cancel(_), Answer::Affected { .. }) => {}
+            (what, answer) => {
+                let text = format!("{what:?}: {answer:?}");
+                return self.judge.violate("what is asked is done", text);
+            }
+        }
+        if let Some(wish) = self.clients[number].asked.pop_front()
+            && let What::List { promised, seen, absent } = wish.what
+        {
+            self.clients[number].partial += u32::from(!absent.is_empty());
+            self.judge.listed(&promised, &seen, &absent);
+        }
+        self.wake(number);
+    }
+
+    /// The first thing that was asked has to be asked again, later.
+    fn cell_was_away(&mut self, number: usize) {
+        let fresh = ClientKey(u128::from(self.seed.next()) << 64 | u128::from(self.seed.next()));
+        let client = &mut self.clients[number];
+        let Some(mut wish) = client.asked.pop_front() else { return };
+        if let What::Submit { wish: which, key, .. } = &mut wish.what
+            && !wish.heard
+        {
+            *key = fresh;
+            self.judge.keys.insert(fresh, *which);
+        }
+        client.todo.push_back(wish);
+        self.wake(number);
+    }
+}

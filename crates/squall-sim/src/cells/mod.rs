@@ -1,0 +1,494 @@
+//! A world of cells and their front: production controllers, the production front's desks, clients that pipeline and
+//! retry, and faults: cells and front killed, cells stopped, connections broken. There are no nodes: what is looked at is
+//! what is accepted where, and what is found again.
+
+mod client;
+mod judge;
+mod play;
+pub(crate) mod story;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use squall_engine::control::state::State;
+use squall_engine::control::{CallerId, Controller, Input, Out, Who};
+use squall_engine::front::{self, Cells, Desk};
+use squall_engine::machine::Machine;
+use squall_model::config::{Config, NodeConfig};
+use squall_model::event::Record;
+use squall_model::job::Owner;
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{Answer, Request};
+
+use crate::agenda::Agenda;
+use crate::mutation::Mutation;
+use crate::seed::Seed;
+use crate::world::BEGIN;
+use client::Client;
+use judge::Judge;
+
+pub(crate) use play::run;
+
+/// The user of all clients.
+const USER: u32 = 1001;
+
+/// Something that will happen. Connections are known by numbers that are never used again: what was under way on one
+/// that has ended happens to nobody.
+#[derive(Debug)]
+enum Happening {
+    ClientActs {
+        client: usize,
+    },
+    ToFront {
+        session: u64,
+        request: Box<Request>,
+    },
+    ToClient {
+        session: u64,
+        answer: Box<Answer>,
+    },
+    /// The client sees that its connection has ended.
+    ClientLost {
+        session: u64,
+    },
+    LinkMeets {
+        link: u64,
+    },
+    ToCell {
+        link: u64,
+        request: Box<Request>,
+    },
+    ToDesk {
+        link: u64,
+        answer: Box<Answer>,
+    },
+    /// The front sees that a connection to a cell has ended; whether the cell ever greeted.
+    LinkEnds {
+        session: u64,
+        cell: u32,
+        link: u64,
+        met: bool,
+    },
+    CellHangup {
+        cell: u32,
+        life: u64,
+        link: u64,
+    },
+    DeskTick {
+        session: u64,
+    },
+    Flushed {
+        cell: u32,
+        life: u64,
+    },
+    CellStarts {
+        cell: u32,
+    },
+    CellGoesOn {
+        cell: u32,
+    },
+    FrontStarts,
+    FaultStrikes,
+}
+
+/// A controller, and its disk.
+#[derive(Debug)]
+struct Cell {
+    machine: Option<Box<Controller>>,
+    config: Config,
+    life: u64,
+    disk: Vec<Record>,
+    /// A flush is under way.
+    flushing: Option<Flushing>,
+    inbox: Vec<Input>,
+    /// It does nothing, as after SIGSTOP.
+    stopped: bool,
+}
+
+/// Appended and not flushed, and what may be said when it is.
+#[derive(Debug)]
+struct Flushing {
+    records: Vec<Record>,
+    answers: Vec<(CallerId, Answer)>,
+}
+
+/// A client's connection to the front.
+#[derive(Debug)]
+struct Session {
+    desk: Desk,
+    links: BTreeMap<u32, u64>,
+}
+
+/// A connection of the front to a cell.
+#[derive(Debug)]
+struct Link {
+    session: u64,
+    cell: u32,
+    /// The life of the cell that has greeted.
+    met: Option<u64>,
+    /// What waits for that.
+    waiting: Vec<Request>,
+}
+
+/// All of it.
+#[derive(Debug)]
+struct World {
+    now: Time,
+    agenda: Agenda<Happening>,
+    seed: Seed,
+    mutation: Option<Mutation>,
+    configs: Vec<Config>,
+    cells: BTreeMap<u32, Cell>,
+    front_up: bool,
+    sessions: BTreeMap<u64, Session>,
+    links: BTreeMap<u64, Link>,
+    clients: Vec<Client>,
+    /// When the last message of a connection arrives, so that the next comes after it.
+    last: BTreeMap<(u64, bool), Time>,
+    numbers: u64,
+    /// No fault strikes any more.
+    healed: bool,
+    judge: Judge,
+    steps: u64,
+    trace: Vec<String>,
+}
+
+impl World {
+    fn new(cells: u32, mutation: Option<Mutation>, seed: u64) -> Self {
+        let mut seed = Seed::new(seed);
+        let configs: Vec<Config> = (0..cells).map(|cell| config(cell, seed.between(1, 8) as u32)).collect();
+        let mut world = Self {
+            now: BEGIN,
+            agenda: Agenda::new(),
+            seed,
+            mutation,
+            cells: BTreeMap::new(),
+            front_up: true,
+            sessions: BTreeMap::new(),
+            links: BTreeMap::new(),
+            clients: Vec::new(),
+            last: BTreeMap::new(),
+            numbers: 0,
+            healed: false,
+            judge: Judge::default(),
+            steps: 0,
+            trace: Vec::new(),
+            configs,
+        };
+        for number in 0..cells {
+            let mut config = world.configs[number as usize].clone();
+            if mutation == Some(Mutation::CellIdsShared) {
+                config.cell = None;
+            }
+            let cell = Cell {
+                machine: None,
+                config,
+                life: 0,
+                disk: Vec::new(),
+                flushing: None,
+                inbox: Vec::new(),
+                stopped: false,
+            };
+            world.cells.insert(number, cell);
+            world.cell_starts(number);
+        }
+        world
+    }
+
+    fn after(&mut self, span: Span, what: Happening) {
+        self.agenda.at(self.now + span, what);
+    }
+
+    fn say(&mut self, text: impl Into<String>) {
+        let time = self.now.since(BEGIN);
+        self.trace.push(format!("{:>6}.{:06} {}", time.secs(), time.0 % 1_000_000, text.into()));
+    }
+
+    /// A message on its way: never before the one before on the same connection.
+    fn under_way(&mut self, connection: u64, down: bool, what: Happening) {
+        let delay = self.seed.span(Span(20), Span(2000));
+        let last = self.last.entry((connection, down)).or_default();
+        *last = (self.now + delay).max(*last + Span(1));
+        let at = *last;
+        self.agenda.at(at, what);
+    }
+
+    fn run_until(&mut self, until: Time) {
+        while let Some((time, what)) = self.agenda.pop(until) {
+            self.now = time;
+            self.steps += 1;
+            self.happen(what);
+            if self.judge.violation.is_some() {
+                return;
+            }
+        }
+        self.now = until;
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::ClientActs { client } => self.client_acts(client),
+            Happening::ToFront { session, request } => self.desk(session, front::Input::Asked(request)),
+            Happening::ToClient { session, answer } => self.client_hears(session, *answer),
+            Happening::ClientLost { session } => self.client_lost(session),
+            Happening::LinkMeets { link } => self.link_meets(link),
+            Happening::ToCell { link, request } => self.cell_hears(link, request),
+            Happening::ToDesk { link, answer } => self.desk_hears(link, answer),
+            Happening::LinkEnds { session, cell, link, met } => self.link_ends(session, cell, link, met),
+            Happening::CellHangup { cell, life, link } => {
+                self.tell_cell(cell, life, Input::Hangup { caller: CallerId(link) });
+            }
+            Happening::DeskTick { session } => self.desk(session, front::Input::Tick),
+            Happening::Flushed { cell, life } => self.flushed(cell, life),
+            Happening::CellStarts { cell } => self.cell_starts(cell),
+            Happening::CellGoesOn { cell } => self.cell_goes_on(cell),
+            Happening::FrontStarts => self.front_up = true,
+            Happening::FaultStrikes => self.fault_strikes(),
+        }
+    }
+
+    // The front.
+
+    /// A client has called; its connection, if somebody answers.
+    fn call(&mut self) -> Option<u64> {
+        if !self.front_up {
+            return None;
+        }
+        let mut configs = self.configs.clone();
+        if self.mutation == Some(Mutation::RoutedByLoad) {
+            // Who has little to do at present counts as larger.
+            for config in &mut configs {
+                let cell = config.cell.unwrap_or_default();
+                config.nodes[0].name = nodes(cell, self.seed.spread(1, 500) as u32);
+            }
+        }
+        let cells = Arc::new(Cells::new(&configs).ok()?);
+        self.numbers += 1;
+        self.sessions.insert(self.numbers, Session { desk: Desk::new(cells), links: BTreeMap::new() });
+        Some(self.numbers)
+    }
+
+    fn desk(&mut self, number: u64, input: front::Input) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        let mut out = front::Out::default();
+        let before = session.desk.deadline();
+        session.desk.step(self.now, input, &mut out);
+        let deadline = session.desk.deadline().filter(|due| Some(*due) != before);
+        for (cell, request) in out.sends {
+            self.pass_on(number, cell, request);
+        }
+        for cell in out.drops {
+            let link = self.sessions.get_mut(&number).and_then(|session| session.links.remove(&cell));
+            self.end_link(link, false);
+        }
+        for answer in out.answers {
+            if self.mutation == Some(Mutation::AbsenceUnsaid) && matches!(answer, Answer::Without(_)) {
+                continue;
+            }
+            self.under_way(number, false, Happening::ToClient { session: number, answer: Box::new(answer) });
+        }
+        if out.hangup {
+            return self.end_session(number);
+        }
+        if let Some(due) = deadline {
+            self.agenda.at(due, Happening::DeskTick { session: number });
+        }
+    }
+
+    fn pass_on(&mut self, session: u64, cell: u32, request: Request) {
+        let known = self.sessions.get(&session).and_then(|session| session.links.get(&cell)).copied();
+        let number = known.unwrap_or_else(|| {
+            self.numbers += 1;
+            let link = self.numbers;
+            self.links.insert(link, Link { session, cell, met: None, waiting: Vec::new() });
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.links.insert(cell, link);
+            }
+            self.under_way(link, true, Happening::LinkMeets { link });
+            link
+        });
+        let Some(link) = self.links.get_mut(&number) else { return };
+        if link.met.is_some() {
+            self.under_way(number, true, Happening::ToCell { link: number, request: Box::new(request) });
+        } else {
+            link.waiting.push(request);
+        }
+    }
+
+    fn link_meets(&mut self, number: u64) {
+        let Some(link) = self.links.get_mut(&number) else { return };
+        let cell = &self.cells[&link.cell];
+        if cell.machine.is_none() || cell.stopped {
+            return self.end_link(Some(number), true);
+        }
+        link.met = Some(cell.life);
+        for request in std::mem::take(&mut link.waiting) {
+            self.under_way(number, true, Happening::ToCell { link: number, request: Box::new(request) });
+        }
+    }
+
+    fn desk_hears(&mut self, number: u64, answer: Box<Answer>) {
+        let Some(link) = self.links.get(&number) else { return };
+        let (session, cell) = (link.session, link.cell);
+        self.desk(session, front::Input::Answered { cell, answer });
+    }
+
+    fn link_ends(&mut self, number: u64, cell: u32, link: u64, met: bool) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if session.links.get(&cell) != Some(&link) {
+            return;
+        }
+        session.links.remove(&cell);
+        let heard = met && self.mutation != Some(Mutation::LostTakenForAway);
+        self.desk(number, if heard { front::Input::Lost { cell } } else { front::Input::Away { cell } });
+    }
+
+    /// A connection to a cell is no more; both sides see it, the front only if it is not the one that ended it.
+    fn end_link(&mut self, number: Option<u64>, front_sees: bool) {
+        let Some((number, link)) = number.and_then(|number| Some((number, self.links.remove(&number)?))) else {
+            return;
+        };
+        if front_sees {
+            let (session, cell, met) = (link.session, link.cell, link.met.is_some());
+            self.under_way(number, false, Happening::LinkEnds { session, cell, link: number, met });
+        }
+        if let Some(life) = link.met {
+            self.under_way(number, true, Happening::CellHangup { cell: link.cell, life, link: number });
+        }
+    }
+
+    /// A client's connection is no more.
+    fn end_session(&mut self, number: u64) {
+        let Some(session) = self.sessions.remove(&number) else { return };
+        for link in session.links.into_values() {
+            self.end_link(Some(link), false);
+        }
+        self.under_way(number, false, Happening::ClientLost { session: number });
+    }
+
+    fn crash_front(&mut self) {
+        self.say("FAULT front killed");
+        self.front_up = false;
+        for number in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.end_session(number);
+        }
+    }
+
+    // Cells.
+
+    fn cell_starts(&mut self, number: u32) {
+        let Some(cell) = self.cells.get_mut(&number) else { return };
+        if cell.machine.is_some() {
+            return;
+        }
+        let mut state = State::default();
+        for record in &cell.disk {
+            state.apply_record(record);
+        }
+        cell.life += 1;
+        cell.machine = Some(Box::new(Controller::new(state)));
+        let config = Box::new(cell.config.clone());
+        cell.inbox.push(Input::Start { config, version: "sim".into(), host: "sim".into() });
+        self.turn(number);
+    }
+
+    fn crash_cell(&mut self, number: u32) {
+        self.say(format!("FAULT cell {number} killed"));
+        let Some(cell) = self.cells.get_mut(&number) else { return };
+        (cell.machine, cell.stopped) = (None, false);
+        cell.inbox.clear();
+        // What was appended and not flushed may be there all the same.
+        if let Some(Flushing { records, .. }) = cell.flushing.take()
+            && self.seed.chance(500_000)
+        {
+            cell.disk.extend(records);
+        }
+        let own: Vec<u64> = self.links.iter().filter(|(_, link)| link.cell == number).map(|(link, _)| *link).collect();
+        for link in own {
+            self.end_link(Some(link), true);
+        }
+        self.survey();
+    }
+
+    fn cell_goes_on(&mut self, number: u32) {
+        if let Some(cell) = self.cells.get_mut(&number) {
+            cell.stopped = false;
+        }
+        self.turn(number);
+    }
+
+    fn cell_hears(&mut self, number: u64, request: Box<Request>) {
+        let Some(link) = self.links.get(&number) else { return };
+        let (cell, Some(life)) = (link.cell, link.met) else { return };
+        let who = Who { owner: Arc::new(owner()), operator: false };
+        self.tell_cell(cell, life, Input::Ask { caller: CallerId(number), who, request });
+    }
+
+    fn tell_cell(&mut self, number: u32, life: u64, input: Input) {
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life && cell.machine.is_some()) else {
+            return;
+        };
+        cell.inbox.push(input);
+        self.turn(number);
+    }
+
+    /// Takes what waits, unless a flush is under way.
+    fn turn(&mut self, number: u32) {
+        let now = self.now;
+        let Some(cell) = self.cells.get_mut(&number) else { return };
+        let Some(machine) = cell.machine.as_mut().filter(|_| !cell.stopped && cell.flushing.is_none()) else { return };
+        if cell.inbox.is_empty() {
+            return;
+        }
+        let mut out = Out::default();
+        for input in std::mem::take(&mut cell.inbox) {
+            machine.step(now, input, &mut out);
+        }
+        let seq = cell.disk.len() as u64 + 1;
+        let record = Record { seq, time: now, events: out.events };
+        let records = if record.events.is_empty() { Vec::new() } else { vec![record] };
+        let wait = if records.is_empty() { Span(1) } else { self.seed.span(Span(200), Span(3000)) };
+        cell.flushing = Some(Flushing { records, answers: out.answers });
+        let life = cell.life;
+        self.after(wait, Happening::Flushed { cell: number, life });
+    }
+
+    fn flushed(&mut self, number: u32, life: u64) {
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life) else { return };
+        let Some(Flushing { records, answers }) = cell.flushing.take() else { return };
+        let news = !records.is_empty();
+        cell.disk.extend(records);
+        for (caller, answer) in answers {
+            if self.links.contains_key(&caller.0) {
+                self.under_way(caller.0, false, Happening::ToDesk { link: caller.0, answer: Box::new(answer) });
+            }
+        }
+        if news {
+            self.survey();
+        }
+        self.turn(number);
+    }
+
+    /// Looks at what all disks hold.
+    fn survey(&mut self) {
+        let disks: Vec<(u32, &[Record])> = self.cells.iter().map(|(number, cell)| (*number, &cell.disk[..])).collect();
+        self.judge.survey(&disks);
+    }
+}
+
+fn owner() -> Owner {
+    Owner { uid: USER, gid: USER, groups: vec![USER], user: format!("user{USER}"), group: "users".into() }
+}
+
+fn nodes(cell: u32, count: u32) -> String {
+    if count == 1 { format!("c{cell}n1") } else { format!("c{cell}n[1-{count}]") }
+}
+
+fn config(cell: u32, count: u32) -> Config {
+    let mut config = Config { cell: Some(cell), ..Config::default() };
+    config.nodes.push(NodeConfig { name: nodes(cell, count), cpus: Some(4), ..NodeConfig::default() });
+    config.complete();
+    config
+}
