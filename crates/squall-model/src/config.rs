@@ -561,6 +561,9 @@ pub struct PartitionConfig {
     /// How many jobs may hold the same core.
     #[serde(alias = "OverSubscribe")]
     pub oversubscribe: OverSubscribe,
+    /// How many jobs a node may have in hand behind each that runs, to start them by itself one after the other; 0: none.
+    /// For partitions of short jobs: what is leased waits there whatever comes free elsewhere.
+    pub lease_jobs: u32,
 }
 
 impl Default for PartitionConfig {
@@ -586,6 +589,7 @@ impl Default for PartitionConfig {
             allow_qos: Vec::new(),
             deny_qos: Vec::new(),
             oversubscribe: OverSubscribe::No,
+            lease_jobs: 0,
         }
     }
 }

@@ -263,6 +263,23 @@ pub enum Event {
         /// How many they are.
         size: u32,
     },
+    /// A pending job is leased to a node: that starts it, in the place of `behind`, as soon as nothing is left of that
+    /// and of those that were leased there before. `JobStarted`, with this attempt, says that it has begun.
+    JobLeased {
+        /// The job.
+        id: JobId,
+        /// Its new attempt, one higher than the last: the lease's id.
+        attempt: Attempt,
+        /// The job whose place it takes: same partition, node, cores and memory.
+        behind: JobId,
+    },
+    /// A node gave a leased job back: it has not begun there and will not. It waits again.
+    LeaseReturned {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: Attempt,
+    },
 }
 
 /// How a job goes back into the queue.

@@ -284,6 +284,8 @@ pub struct BatchStart {
     pub cores: CoreSet,
     /// Seconds between TERM and KILL.
     pub kill_wait_s: u64,
+    /// It is leased: it begins when nothing is left of those that came before it and have these cores.
+    pub leased: bool,
 }
 
 impl BatchStart {

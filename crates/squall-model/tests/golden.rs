@@ -152,6 +152,8 @@ fn samples() -> Vec<Event> {
         Event::ReservationGone { name: "maint".into() },
         Event::Ganged { shifts: vec![Shift { job: id, turn: Turn { slot: 1, mask: 6, of: 3 }, idle: Span(7) }] },
         Event::HetFormed { leader: id, size: 2 },
+        Event::JobLeased { id, attempt: Attempt(2), behind: JobId(3) },
+        Event::LeaseReturned { id, attempt: Attempt(2) },
     ]
 }
 

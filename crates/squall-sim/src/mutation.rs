@@ -110,12 +110,25 @@ mutations! {
     AbsenceUnsaid = "absence-unsaid",
     /// The front takes a cell that it lost for one that heard nothing.
     LostTakenForAway = "lost-taken-for-away",
+    /// A node starts leased jobs at once.
+    LeaseBegunEarly = "lease-begun-early",
+    /// Leased jobs come to their node in the wrong order.
+    LeaseOvertaken = "lease-overtaken",
+    /// More jobs are leased than the configuration allows.
+    LeasesUnbounded = "leases-unbounded",
+    /// A node gives back a leased job, and keeps it.
+    LeaseKept = "lease-kept",
 }
 
 impl Mutation {
     /// Whether it is a bug of cells and their front.
     pub(crate) fn is_of_cells(self) -> bool {
         matches!(self, Self::RoutedByLoad | Self::CellIdsShared | Self::AbsenceUnsaid | Self::LostTakenForAway)
+    }
+
+    /// Whether it can only show where jobs are leased.
+    pub(crate) fn is_of_leases(self) -> bool {
+        matches!(self, Self::LeaseBegunEarly | Self::LeaseOvertaken | Self::LeasesUnbounded | Self::LeaseKept)
     }
 }
 

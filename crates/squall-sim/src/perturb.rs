@@ -1,15 +1,18 @@
 //! Planted bugs in what machines are told and in what they want done.
 
+use std::collections::BTreeMap;
+
 use squall_engine::control::{Input, LinkId, Out};
 use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
 use squall_model::event::Event;
-use squall_model::id::Epoch;
+use squall_model::id::{Attempt, Epoch};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
 use squall_model::wire::fabric::{Composite, DownFrame, Downward, Parcel, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
+use squall_model::wire::sealed::Sealed;
 
 use crate::controller::for_each_parcel;
 use crate::mutation::Mutation;
@@ -25,6 +28,9 @@ impl World {
                 if mutation == Mutation::RequeueWithoutProof {
                     config.node_timeout_s = 11;
                     config.node_lost_s = 12;
+                }
+                if mutation == Mutation::LeasesUnbounded {
+                    config.partitions.iter_mut().for_each(|partition| partition.lease_jobs += 3);
                 }
                 Some(Input::Start { config, version, host })
             }
@@ -108,6 +114,13 @@ impl World {
                 end.exit = ExitCode { code: u8::from(end.exit.is_ok()), signal: 0 };
             }
         }
+        if self.is_planted(Mutation::LeaseKept)
+            && let Some(node) = composite.gone.values().find_map(NodeSet::first)
+            && let Some((job, attempt)) = self.judge.host(node).and_then(|host| self.judge.some_lease(host))
+        {
+            let job = JobAttempt { job, attempt: Attempt(attempt) };
+            composite.gone.insert(job, NodeSet::one(node));
+        }
         if self.is_planted(Mutation::StaleRegistration) {
             composite.registrations.iter_mut().for_each(|said| self.bring_back(said));
         }
@@ -171,6 +184,14 @@ impl World {
             Some(Mutation::WrongCores) => {
                 for_each_parcel(frame, |parcel| parcel.messages.iter_mut().for_each(shift_cores));
             }
+            Some(Mutation::LeaseBegunEarly) => for_each_parcel(frame, |parcel| {
+                for message in &mut parcel.messages {
+                    if let Down::StartJob { batch: Some(batch), .. } = message {
+                        batch.leased = false;
+                    }
+                }
+            }),
+            Some(Mutation::LeaseOvertaken) => reverse_leases(frame),
             Some(Mutation::StaleFrameTaken) => for_each_parcel(frame, |parcel| self.mix_in_stale(parcel)),
             _ => {}
         }
@@ -244,6 +265,26 @@ fn perturb_spec(mutation: Mutation, spec: &mut JobSpec) {
             }
         }
         _ => {}
+    }
+}
+
+/// Those that are leased to a node by one frame come to it the last first.
+fn reverse_leases(frame: &mut DownFrame) {
+    let leases = |parcel: &Parcel| {
+        let lease = |m: &Down| matches!(m, Down::StartJob { batch: Some(batch), .. } if batch.leased);
+        parcel.messages.iter().any(lease)
+    };
+    let mut by_node: BTreeMap<NodeSet, Vec<&mut Sealed<Parcel>>> = BTreeMap::new();
+    for say in &mut frame.says {
+        if let Downward::Put(put) = say
+            && put.parcel.open().is_ok_and(|parcel| leases(&parcel))
+        {
+            by_node.entry(put.to.clone()).or_default().push(&mut put.parcel);
+        }
+    }
+    for parcels in by_node.values_mut() {
+        let last_first: Vec<_> = parcels.iter().rev().map(|parcel| (**parcel).clone()).collect();
+        parcels.iter_mut().zip(last_first).for_each(|(parcel, other)| **parcel = other);
     }
 }
 

@@ -132,6 +132,15 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
         setup.config.preempt_type = PreemptType::Partition;
         setup.config.preempt_mode = Preempt { way: PreemptMode::Suspend, gang: true };
     }
+    let leases = settings.mutation.map_or(settings.seed % 4 == 1, Mutation::is_of_leases);
+    if leases && setup.config.preempt_type == PreemptType::None {
+        if setup.config.partitions.is_empty() {
+            setup.config.partitions.push(PartitionConfig { default: true, ..PartitionConfig::default() });
+        }
+        for partition in &mut setup.config.partitions {
+            (partition.lease_jobs, partition.default_time_s) = (1 + settings.seed as u32 % 5, Some(3600));
+        }
+    }
     setup
 }
 

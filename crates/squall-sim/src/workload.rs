@@ -51,6 +51,8 @@ pub(crate) struct Workload {
     fast: bool,
     /// There are levels of service, of which one makes room for the other.
     levels: bool,
+    /// Jobs are leased.
+    leases: bool,
     /// Submissions of the burst under way.
     burst: u32,
     drained: Vec<usize>,
@@ -63,7 +65,8 @@ impl Workload {
         let fast = setup.config.partitions.iter().any(|p| p.name == FAST);
         let (cores, memory_mb, nodes) = (setup.cores, setup.memory_mb, setup.names.len() as u32);
         let levels = setup.config.preempt_type == PreemptType::Qos;
-        Self { until, gap, cores, memory_mb, nodes, fast, levels, burst: 0, drained: Vec::new() }
+        let leases = setup.config.partitions.iter().any(|partition| partition.lease_jobs > 0);
+        Self { until, gap, cores, memory_mb, nodes, fast, levels, leases, burst: 0, drained: Vec::new() }
     }
 
     fn order(&self, seed: &mut Seed, before: &[(usize, bool)]) -> Order {
@@ -110,6 +113,13 @@ impl Workload {
                 Some(ArraySpec { indices: IndexSet::range(0, size - 1), limit, text: format!("0-{}", size - 1) });
             order.nodes = 1;
             order.run = Span::from_millis(seed.spread(200, 60_000));
+        }
+        // Many short jobs that are alike, each with a node's cores.
+        if self.leases && seed.chance(300_000) {
+            let indices = IndexSet::range(0, seed.spread(2, 100) as u32 - 1);
+            (order.nodes, order.cores, order.memory_mb, order.steps) = (1, self.cores, 0, 0);
+            order.array = Some(ArraySpec { indices, limit: None, text: "many".to_owned() });
+            (order.run, order.limit_s) = (Span::from_millis(seed.spread(200, 60_000)), None);
         }
         // Now and then another component beside it, if both can ever run at one time.
         let most = if order.partition.is_some() { self.nodes / 2 } else { self.nodes };

@@ -33,20 +33,31 @@ pub(crate) struct Cluster {
     cells: u32,
 }
 
+/// One node, with more slots than a load fills.
+const CONFIG: &str = "[[nodes]]\nname = \"c1\"\ncpus = 16\nforce = true\n";
+
 impl Cluster {
     pub(crate) fn new(name: &str) -> Self {
-        Self::of_cells(name, 0)
+        Self::configured(name, 0, CONFIG)
     }
 
-    /// With so many cells; 0: a cluster by itself.
+    /// With so many cells.
     pub(crate) fn of_cells(name: &str, cells: u32) -> Self {
+        Self::configured(name, cells, &CONFIG.replace("c1", &format!("c[1-{cells}]")))
+    }
+
+    /// With few slots, and jobs in hand behind each.
+    pub(crate) fn with_leases(name: &str) -> Self {
+        let partition = "[[partitions]]\nname = \"debug\"\nlease_jobs = 4\ndefault_time_s = 600\n";
+        Self::configured(name, 0, &format!("{partition}{}", CONFIG.replace("16", "2")))
+    }
+
+    fn configured(name: &str, cells: u32, config: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("squall-crash-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(folder.join("marks")).unwrap();
         fs::create_dir_all(folder.join("state")).unwrap();
-        let nodes = cells.max(1);
-        let text = format!("[[nodes]]\nname = \"c[1-{nodes}]\"\ncpus = 16\nforce = true\n");
-        fs::write(folder.join("crash.toml"), text).unwrap();
+        fs::write(folder.join("crash.toml"), config).unwrap();
         let binary =
             std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
         Self { folder, binary, small_disk: false, cells }

@@ -51,6 +51,12 @@ fn cells_and_front_killed_under_load() {
 }
 
 #[test]
+fn everything_killed_while_jobs_are_leased() {
+    let victims = [Victim::Controller, Victim::Node, Victim::Step, Victim::Nursery];
+    kill_under_load("leases", &Cluster::with_leases("leases"), &victims);
+}
+
+#[test]
 fn killed_on_a_full_disk() {
     // Room for the state of all jobs that the load may submit; the filler takes what is left.
     let Some(cluster) = Cluster::on_small_disk("full", 64 << 20) else {

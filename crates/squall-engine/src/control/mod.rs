@@ -191,6 +191,8 @@ pub struct Controller {
     pub(crate) steps: steps::Desk,
     /// What waits to start.
     pub(crate) queue: Queue,
+    /// Where there is room for leases.
+    pub(crate) leases: drive::lease::Leases,
     /// Gang scheduling.
     pub(crate) gang: drive::gang::Gang,
     /// What has to happen at a time.
@@ -297,9 +299,11 @@ impl Controller {
     pub(crate) fn commit(&mut self, now: Time, event: Event, out: &mut Out) {
         drive::gang::before(self, now, &event, out);
         drive::notice::before(self, &event);
+        let leader = drive::lease::leader(self, &event);
         self.state.apply(now, &event);
         drive::notice::after(self, now, &event);
         drive::gang::after(self, &event);
+        drive::lease::after(self, &event, leader);
         drive::het::after(self, &event);
         out.events.push(event);
     }

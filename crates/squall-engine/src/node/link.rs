@@ -149,12 +149,13 @@ impl NodeMachine {
         self.link.stage = Stage::Registered;
         self.link.heard = now;
         let steps = self.jobs.iter().flat_map(|(attempt, job)| job.known_steps(*attempt));
+        let jobs = self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt);
         let registration = Registration {
             name: self.boot.name.clone(),
             session,
             incarnation: self.boot.incarnation,
             hardware: self.boot.hardware.clone(),
-            jobs: self.jobs.iter().filter(|(_, job)| !job.is_gone()).map(|(attempt, _)| *attempt).collect(),
+            jobs: jobs.chain(self.leased()).collect(),
             steps: steps.collect(),
             health: self.health,
             version: self.boot.version.clone(),
@@ -171,8 +172,12 @@ impl NodeMachine {
                 self.outbox.rewind();
             }
             Down::StartJob { facts, batch } => {
+                let leased = batch.as_ref().is_some_and(|batch| batch.leased);
                 let batch = batch.zip(self.relay.node()).and_then(|(batch, here)| batch.launch_on(&facts, here));
-                self.start_job(facts, batch.map(Box::new), out);
+                match batch.map(Box::new) {
+                    Some(launch) if leased => self.lease(now, launch, out),
+                    batch => self.start_job(facts, batch, out),
+                }
             }
             Down::StartStep(start) => {
                 if let Some(launch) = self.relay.node().and_then(|here| start.launch_on(here)) {
@@ -183,6 +188,7 @@ impl NodeMachine {
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
             Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
+            Down::Recall { job } => self.recall(now, job, out),
             Down::Write { variable, value } => {
                 self.variables.insert(variable, value);
             }

@@ -14,6 +14,9 @@
 //! what is known here is always harmless. A job whose `JobGone` was reported is not listed any more even if that is
 //! not acknowledged: the controller may have recorded it already.
 //!
+//! A leased job (`lease`) is in memory only until it begins: a daemon that dies forgets it, and the controller, to which it
+//! is not listed, sends it again.
+//!
 //! Every node is a relay of the tree too (`fabric`): the machine has both parts, and one set of connections.
 
 mod content;
@@ -21,6 +24,7 @@ mod counted;
 #[cfg(test)]
 pub(crate) mod disk;
 mod gang;
+mod lease;
 mod link;
 mod reports;
 #[cfg(test)]
@@ -50,6 +54,7 @@ use crate::fabric::{Delivery, NetInput, NetOut, Relay};
 use crate::machine::Machine;
 use crate::node::content::Contents;
 use crate::node::gang::Beat;
+use crate::node::lease::Lease;
 use crate::node::link::Link;
 use crate::node::reports::Outbox;
 use crate::node::work::{Finish, Job};
@@ -266,6 +271,8 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
+    /// Jobs that begin when their turn comes, in the order in which they were leased.
+    leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
     timers: BTreeSet<(Time, Timer)>,
     /// Ends found at the start; dealt with when everything found is known.
@@ -296,6 +303,7 @@ impl NodeMachine {
             contents: Contents::default(),
             beat: Beat::default(),
             jobs: BTreeMap::new(),
+            leases: Vec::new(),
             outbox: Outbox::default(),
             timers: BTreeSet::new(),
             found: Vec::new(),

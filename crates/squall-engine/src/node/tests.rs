@@ -43,7 +43,7 @@ fn facts(key: StepKey, nodes: usize) -> JobFacts {
 const HERE: NodeId = NodeId(0);
 
 fn start_job(key: StepKey, nodes: usize) -> Down {
-    let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30 };
+    let batch = BatchStart { node: HERE, cores: CoreSet::default(), kill_wait_s: 30, leased: false };
     Down::StartJob { facts: Arc::new(facts(key, nodes)), batch: Some(batch) }
 }
 
@@ -408,13 +408,65 @@ fn on_several_nodes_the_controller_ends_the_job() {
 fn each_node_takes_its_own_share_of_what_all_are_told() {
     let mut world = World::new();
     let (job, step) = (key(1, BATCH), key(1, StepNo(0)));
-    let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30 };
+    let elsewhere = BatchStart { node: NodeId(1), cores: CoreSet::default(), kill_wait_s: 30, leased: false };
     world.send(vec![Down::StartJob { facts: Arc::new(facts(job, 2)), batch: Some(elsewhere) }, start_step(step, 2)]);
     world.run();
     assert!(!world.disk.started.contains_key(&job), "the script runs elsewhere");
     assert!(world.acts.iter().any(|a| matches!(a, NodeAct::OpenJob { memory_mb: 500, batch: false, .. })));
     let launch = &world.disk.spool[&step].0;
     assert_eq!((launch.node.as_str(), launch.node_index, launch.ranks()), ("n0", 0, vec![0]));
+}
+
+/// A job on the first core, which waits there if others have it.
+fn leased(job: u32) -> Down {
+    let batch = BatchStart { node: HERE, cores: CoreSet::first(1), kill_wait_s: 30, leased: job > 1 };
+    Down::StartJob { facts: Arc::new(facts(key(job, BATCH), 1)), batch: Some(batch) }
+}
+
+/// Whose scripts were started, in order.
+fn started(world: &World) -> Vec<u32> {
+    let spawned = world.acts.iter().filter_map(|act| match act {
+        NodeAct::Spawn(launch) => Some(launch.key.job.0),
+        _ => None,
+    });
+    spawned.collect()
+}
+
+#[test]
+fn leased_jobs_begin_one_after_the_other_when_the_one_before_is_gone() {
+    let mut world = World::new();
+    world.send((1..=4).map(leased).collect());
+    world.run();
+    assert_eq!(started(&world), [1]);
+    world.mute = true;
+    world.finish(key(1, BATCH), end(0));
+    world.run();
+    assert_eq!(started(&world), [1, 2], "the controller need not say anything");
+    world.mute = false;
+    world.send(vec![Down::Recall { job: attempt_of(key(2, BATCH)) }, Down::Recall { job: attempt_of(key(3, BATCH)) }]);
+    world.run();
+    assert!(world.is_live(key(2, BATCH)), "it had begun");
+    assert!(world.gone.contains(&attempt_of(key(3, BATCH))));
+    world.send(vec![leased(4)]);
+    world.finish(key(2, BATCH), end(0));
+    world.run();
+    assert_eq!(started(&world), [1, 2, 4], "who was given back does not begin, and nobody twice");
+}
+
+#[test]
+fn who_waits_is_told_of_and_ended_without_having_begun() {
+    let mut world = World::new();
+    world.send((1..=3).map(leased).collect());
+    world.run();
+    world.end(2, 30);
+    world.run();
+    assert!(world.gone.contains(&attempt_of(key(2, BATCH))) && world.is_live(key(1, BATCH)));
+    assert_eq!(world.machine.leased().collect::<Vec<_>>(), [attempt_of(key(3, BATCH))]);
+    world.boot();
+    assert_eq!(world.machine.leased().count(), 0, "a daemon that dies forgets it");
+    world.finish(key(1, BATCH), end(0));
+    world.run();
+    assert_eq!(world.disk.started.len(), 1);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use squall_model::gang::Turn;
 use squall_model::id::{Attempt, StepKey, StepNo};
 use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::report::{Report, StepEnd};
+use squall_model::set::CoreSet;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{EndReason, SignalTarget};
@@ -35,6 +36,8 @@ pub(super) struct Job {
     held: Option<(Time, Report)>,
     /// When it runs, if it shares its cores.
     pub(super) turn: Option<Turn>,
+    /// Of a job whose script is here: what it holds until it is gone.
+    pub(super) cores: CoreSet,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +89,18 @@ pub(super) enum Finish {
 
 impl Job {
     pub(super) fn new(facts: &JobFacts) -> Self {
-        Self { alone: facts.nodes.len() == 1, steps: BTreeMap::new(), phase: JobPhase::Open, held: None, turn: None }
+        let (alone, steps, phase) = (facts.nodes.len() == 1, BTreeMap::new(), JobPhase::Open);
+        Self { alone, steps, phase, held: None, turn: None, cores: CoreSet::new() }
+    }
+    /// One of which nothing was known here: whatever is left of it is cleared.
+    fn unknown() -> Self {
+        let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
+        Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
+    }
+    /// Has a script.
+    fn spawns(&mut self, launch: &StepLaunch) {
+        self.steps.insert(launch.key.step, Step::new(launch));
+        self.cores = launch.cores.clone();
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -146,6 +160,9 @@ impl NodeMachine {
             return out.acts.push(NodeAct::Forget { key });
         }
         let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&launch.facts));
+        if key.step == StepNo::BATCH {
+            job.cores = launch.cores.clone();
+        }
         let step = job.steps.entry(key.step).or_insert_with(|| Step::new(launch));
         match state {
             FoundStep::Alive | FoundStep::Unstarted => {}
@@ -184,13 +201,13 @@ impl NodeMachine {
             && job.phase == JobPhase::Open
             && !job.steps.contains_key(&launch.key.step)
         {
-            job.steps.insert(launch.key.step, Step::new(&launch));
+            job.spawns(&launch);
             out.acts.push(NodeAct::Spawn(launch));
         }
     }
 
     /// Other attempts of the same job that are not gone.
-    fn others(&self, attempt: JobAttempt) -> impl Iterator<Item = JobAttempt> + '_ {
+    pub(super) fn others(&self, attempt: JobAttempt) -> impl Iterator<Item = JobAttempt> + '_ {
         let first = JobAttempt { job: attempt.job, attempt: Attempt(0) };
         let last = JobAttempt { job: attempt.job, attempt: Attempt(u32::MAX) };
         let attempts = self.jobs.range(first..=last).filter(move |(other, job)| **other != attempt && !job.is_gone());
@@ -279,9 +296,8 @@ impl NodeMachine {
         out: &mut NodeOut,
     ) {
         let Some(job) = self.jobs.get_mut(&attempt) else {
-            let unknown =
-                Job { alone: false, steps: BTreeMap::new(), phase: JobPhase::Sweeping, held: None, turn: None };
-            self.jobs.insert(attempt, unknown);
+            self.forget_lease(attempt);
+            self.jobs.insert(attempt, Job::unknown());
             return out.acts.push(NodeAct::Sweep { job: attempt });
         };
         if matches!(job.phase, JobPhase::Sweeping | JobPhase::Gone) {
@@ -302,6 +318,7 @@ impl NodeMachine {
 
     /// At a shutdown that keeps nothing.
     pub(super) fn end_all(&mut self, now: Time, out: &mut NodeOut) {
+        self.leases.clear();
         let jobs: Vec<JobAttempt> = self.jobs.keys().copied().collect();
         for attempt in jobs {
             self.end_job(now, attempt, 0, true, EndReason::None, out);
@@ -407,6 +424,7 @@ impl NodeMachine {
         }
         reports.push(Report::JobGone { job: attempt });
         self.push_reports(reports);
+        self.next_in_line(now, out);
         if self.leaving.is_some() {
             out.acts.push(NodeAct::Say(format!("job {} was ended by the shutdown", attempt.job)));
         }

@@ -269,6 +269,8 @@ impl Book {
             | Event::Forgotten { .. }
             | Event::PolicyChanged { .. }
             | Event::JobPreempted { .. }
+            | Event::JobLeased { .. }
+            | Event::LeaseReturned { .. }
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
             | Event::ReservationSet { .. }

@@ -58,7 +58,9 @@ fn whose(event: &Event) -> Whose {
         Event::JobSubmitted { .. }
         | Event::GresGranted { .. }
         | Event::JobPreempted { .. }
-        | Event::HetFormed { .. } => Whose::Nobodys,
+        | Event::HetFormed { .. }
+        | Event::JobLeased { .. }
+        | Event::LeaseReturned { .. } => Whose::Nobodys,
         Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             Whose::Of(*job)

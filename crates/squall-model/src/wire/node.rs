@@ -118,6 +118,11 @@ pub enum Down {
     Strobe(Strobe),
     /// When these jobs run; those that are not here are no concern of this node.
     Turns(Turns),
+    /// Give a leased job back, unless it has begun: that nothing of it is here is reported as at any end.
+    Recall {
+        /// The job.
+        job: JobAttempt,
+    },
 }
 
 /// A file to be laid down.

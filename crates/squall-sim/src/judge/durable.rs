@@ -158,6 +158,8 @@ impl Judge {
                     }
                 }
             }
+            Event::JobLeased { id, attempt, behind } => self.leased_event(decided, *id, attempt.0, *behind, clients),
+            Event::LeaseReturned { id, attempt } => self.returned_event(*id, attempt.0),
             Event::HetFormed { leader, size } => self.het_formed_event(*leader, *size, clients),
             Event::JobRequeued { id, .. } => {
                 self.move_to(*id, Phase::Pending);
@@ -213,6 +215,14 @@ impl Judge {
     }
 
     fn started_event(&mut self, decided: Time, id: JobId, attempt: u32, alloc: &Alloc, clients: &Clients) {
+        if !self.has_begun_event(id, attempt) {
+            self.leave_place(id);
+            self.granted_event(decided, id, attempt, alloc.nodes(), clients);
+        }
+    }
+
+    /// A job got its place, where it starts at once or when those before it have gone.
+    pub(super) fn granted_event(&mut self, decided: Time, id: JobId, attempt: u32, nodes: NodeSet, clients: &Clients) {
         let Some((_, order)) = self.submission_of(id) else {
             return self.violate("only what was submitted starts", format!("job {id}"));
         };
@@ -220,8 +230,8 @@ impl Judge {
         let Some(file) = self.file(id, array.as_ref()) else { return };
         let (was, before) = (file.phase, file.attempt);
         file.attempt = attempt;
-        file.nodes = alloc.nodes();
-        file.left = alloc.nodes();
+        file.left = nodes.clone();
+        file.nodes = nodes;
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
         (file.truth, file.unseen, file.was_suspended) = (None, false, false);
@@ -269,6 +279,7 @@ impl Judge {
         self.waiting.values_mut().for_each(|w| {
             w.remove(&id);
         });
+        self.leave_line(id);
         let Some(file) = self.file(id, None) else { return };
         file.ended = Some(decided);
         file.outcome = Some(outcome.clone());
@@ -412,6 +423,7 @@ impl JobFile {
             suspended: None,
             was_suspended: false,
             shares: false,
+            line: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod durable;
 mod fabric;
+mod lease;
 mod limits;
 pub(crate) mod process;
 mod told;
@@ -79,6 +80,8 @@ pub(crate) struct JobFile {
     was_suspended: bool,
     /// It shares its cores.
     shares: bool,
+    /// Whose place it was leased after, if its process has not been seen since.
+    line: Option<lease::Line>,
     /// Its user was told that it is suspended.
     pub(crate) suspended: Option<Time>,
 }
@@ -146,6 +149,7 @@ pub(crate) struct Judge {
     wires: wires::Wires,
     /// Nodes that let go of an attempt since the controller started.
     released: u64,
+    leases: lease::Leases,
 }
 
 /// Jobs that ask for the same: among them the first to come is the first to start.
@@ -189,6 +193,7 @@ impl Judge {
             // That it can be read was found out when the story named it.
             wires: wires::Wires::new(setup.network().unwrap_or_default()),
             released: 0,
+            leases: lease::Leases::new(&setup.config),
         }
     }
 

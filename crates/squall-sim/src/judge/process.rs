@@ -41,6 +41,7 @@ impl Judge {
             return self.violate("a job runs only after its start is durable", format!("step {key}"));
         }
         self.check_right_to_run(key, node, clients);
+        self.begins_in_line(key);
         let (main, counts) = (is_main(launch), self.counts(key, node));
         let Some(file) = self.files.get_mut(&key.job) else { return };
         if counts {

@@ -165,6 +165,11 @@ impl Teller {
                 config.partitions = vec![PartitionConfig { oversubscribe: rows, ..PartitionConfig::default() }];
                 config.coscheduling = Some(Coscheduling::Gang);
             }
+            "leases" => {
+                let lease_jobs = u32::try_from(value).unwrap_or(u32::MAX);
+                let default_time_s = Some(3600);
+                config.partitions = vec![PartitionConfig { lease_jobs, default_time_s, ..PartitionConfig::default() }];
+            }
             "slice_ms" => config.scheduler_time_slice = TimeSlice(Span::from_millis(value)),
             "preempt_cancel" => {
                 config.preempt_type = PreemptType::Qos;

@@ -22,7 +22,7 @@ pub(super) fn run(options: &Options, nodes: u32) -> Result<Finding, String> {
     let clients = options.clients.map_or(CLIENTS, |clients| clients.max(1) as u64);
     let ladder = options.ladder.then(|| {
         ladder::climb(false, |rung| {
-            let cluster = Cluster::of_cells(rung.cells, Scale::Rack(nodes), rung.config, rung.durable)?;
+            let cluster = Cluster::of_cells(rung.cells, Scale::Rack(nodes), &rung.config(), rung.durable)?;
             Ok(measure(&cluster, (nodes, rung.cells), jobs, clients)?.figure)
         })
     });

@@ -11,8 +11,8 @@ pub(super) struct Rung {
     name: &'static str,
     /// Slots for each core of a real node.
     pub(super) slots: u32,
-    /// The configuration.
-    pub(super) config: &'static str,
+    /// Parts of the configuration.
+    config: &'static [&'static str],
     /// The journal is flushed.
     pub(super) durable: bool,
     /// It concerns real processes only.
@@ -22,18 +22,29 @@ pub(super) struct Rung {
     pub(super) cells: u32,
 }
 
-const fn rung(name: &'static str, slots: u32, config: &'static str) -> Rung {
+const fn rung(name: &'static str, slots: u32, config: &'static [&'static str]) -> Rung {
     Rung { name, slots, config, durable: true, real: false, cells: 1 }
 }
 
-const LADDER: [Rung; 6] = [
-    Rung { real: true, ..rung("baseline: a step daemon for each job", FEW_SLOTS, "own_step_daemons = true") },
-    rung("one parent for all scripts of a node", FEW_SLOTS, ""),
-    Rung { real: true, ..rung("several ends to a flush", SLOTS_PER_CORE, "") },
-    Rung { cells: 2, ..rung("aside: two cells behind a front", SLOTS_PER_CORE, "") },
-    rung("first in, first out", SLOTS_PER_CORE, "SchedulerType = \"sched/builtin\""),
-    Rung { durable: false, ..rung("no durability", SLOTS_PER_CORE, "SchedulerType = \"sched/builtin\"") },
+const FIFO: &str = "SchedulerType = \"sched/builtin\"";
+const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
+
+const LADDER: [Rung; 7] = [
+    Rung { real: true, ..rung("baseline: a step daemon for each job", FEW_SLOTS, &["own_step_daemons = true"]) },
+    rung("one parent for all scripts of a node", FEW_SLOTS, &[]),
+    Rung { real: true, ..rung("several ends to a flush", SLOTS_PER_CORE, &[]) },
+    Rung { cells: 2, ..rung("aside: two cells behind a front", SLOTS_PER_CORE, &[]) },
+    rung("eight jobs in hand behind each", SLOTS_PER_CORE, &[LEASES]),
+    rung("first in, first out", SLOTS_PER_CORE, &[FIFO, LEASES]),
+    Rung { durable: false, ..rung("no durability", SLOTS_PER_CORE, &[FIFO, LEASES]) },
 ];
+
+impl Rung {
+    /// The configuration.
+    pub(super) fn config(&self) -> String {
+        self.config.join("\n")
+    }
+}
 
 /// Measures the rungs, of real or emulated nodes, in jobs per second: a row for each, with what it brings over the one
 /// before.

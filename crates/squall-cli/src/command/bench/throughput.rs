@@ -32,7 +32,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let rungs = options.ladder.then(|| {
         let slots = |rung: &Rung| options.slots.unwrap_or(rung.slots * spawn::cores() as u32);
         ladder::climb(true, |rung| {
-            let cluster = Cluster::of_cells(rung.cells, Scale::Slots(slots(rung)), rung.config, rung.durable)?;
+            let cluster = Cluster::of_cells(rung.cells, Scale::Slots(slots(rung)), &rung.config(), rung.durable)?;
             Ok(measure(jobs, clients, &cluster)?.jobs_per_s)
         })
     });

@@ -30,7 +30,7 @@ impl State {
                 self.index.pending -= 1;
                 self.job_ended(id);
             }
-            Phase::Running(mut run) => {
+            Phase::Running(mut run) | Phase::Leased(mut run) => {
                 if let Some(since) = run.suspended.take() {
                     run.suspended_total.0 += time.since(since).0;
                 }
@@ -50,29 +50,21 @@ impl State {
     }
 
     pub(super) fn nodes_released(&mut self, id: JobId, attempt: Attempt, nodes: &NodeSet) {
-        let (shared, mut freed) = (self.gang.contains_key(&id), Vec::new());
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.attempt == attempt) else { return };
         let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return };
-        let mut released = Vec::new();
-        for node_id in nodes.iter() {
-            if !run.left.remove(node_id) {
-                continue;
-            }
-            released.push(node_id);
-            let (Some(node), Some(group)) = (self.nodes.get_mut(node_id.index()), run.alloc.on(node_id)) else {
-                continue;
-            };
-            node.cores.subtract(&group.cores);
-            node.memory_mb -= group.memory_mb;
-            node.jobs.remove(&id);
+        let released = nodes.intersection(&run.left);
+        run.left.subtract(&released);
+        let alloc = std::mem::take(&mut run.alloc);
+        self.let_go(id, &released, &alloc);
+        if let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get_mut(&id).map(|job| &mut job.phase)
+        {
+            run.alloc = alloc;
+        }
+        let shared = self.gang.contains_key(&id);
+        for node in released.iter() {
             if shared {
-                freed.push(node_id);
+                self.hold_again(node);
             }
-        }
-        for node in freed {
-            self.hold_again(node);
-        }
-        for node in released {
             self.gres_released(id, node);
         }
         self.complete_if_released(id);
@@ -94,6 +86,7 @@ impl State {
         }
         self.count_job(id, Sign::Minus);
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let began = !job.has_not_begun();
         let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
         self.index.active -= 1;
         self.index.return_licenses(&job.spec);
@@ -102,7 +95,10 @@ impl State {
         if let Some(requeue) = ending.requeue {
             let failed = ending.outcome.state == EndState::BootFail;
             job.launch_failures = if failed { job.launch_failures + 1 } else { 0 };
+            // Whether it ran on a node that is lost nobody knows.
+            let restarted = began || ending.outcome.state == EndState::NodeFail;
             back_to_queue(job, requeue, ending.outcome);
+            job.restarts -= u32::from(!restarted);
             self.index.pending += 1;
             if let Some(array) = array {
                 array.tally.active -= 1;
@@ -110,7 +106,8 @@ impl State {
             }
             return;
         }
-        job.phase = Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: Some(run) }));
+        job.phase =
+            Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: began.then_some(run) }));
         if let Some(array) = array {
             array.tally.active -= 1;
         }

@@ -4,6 +4,7 @@ mod cluster;
 mod end;
 mod forget;
 mod hold;
+mod lease;
 mod policy;
 mod queue;
 mod reserve;
@@ -62,6 +63,8 @@ impl State {
             Event::Forgotten { ended_before } => self.forget(*ended_before),
             Event::PolicyChanged { changes, .. } => self.policy_changed(time, changes),
             Event::JobPreempted { id, attempt, until } => self.job_preempted(*id, *attempt, *until),
+            Event::JobLeased { id, attempt, behind } => self.job_leased(time, *id, *attempt, *behind),
+            Event::LeaseReturned { id, attempt } => self.lease_returned(*id, *attempt),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }

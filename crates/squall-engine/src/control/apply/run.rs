@@ -22,6 +22,9 @@ impl State {
         if !self.touch(id) {
             return;
         }
+        if self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.has_not_begun()) {
+            return self.lease_begun(time, id);
+        }
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending()) else { return };
         job.attempt = attempt;
         let mut steps = BTreeMap::new();
@@ -183,7 +186,7 @@ fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
 }
 
 /// The batch script as a step: all of the job's share of its first node; its layout is left empty.
-fn batch_step(time: Time, alloc: &Alloc) -> Step {
+pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let first = alloc.nodes().first();
     let group = first.and_then(|node| alloc.on(node).map(|group| (node, group)));
     let groups = group.map(|(node, group)| AllocGroup { nodes: NodeSet::one(node), ..group.clone() });

@@ -133,7 +133,7 @@ const FORGOTTEN: Target = Target { started: None, ended: Some(true) };
 fn of_job(job: &Job) -> Target {
     let started = job.last_run().map(|run| run.start);
     let ended = job.outcome().filter(|_| job.is_ended()).map(|outcome| outcome.state == EndState::Completed);
-    Target { started: started.or((job.attempt.0 > 0).then_some(job.submit)), ended }
+    Target { started: started.or((job.restarts > 0).then_some(job.submit)), ended }
 }
 
 fn of_array(array: &Array) -> Target {

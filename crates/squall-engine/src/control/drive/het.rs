@@ -97,7 +97,7 @@ fn fate(state: &State, id: JobId) -> Option<Fate> {
             let requeue = Requeue { hold: job.queue.hold == Hold::Requeue, not_before: job.queue.not_before };
             Fate::Waits(job.last.clone(), requeue)
         }
-        Phase::Running(_) => Fate::Runs,
+        Phase::Running(_) | Phase::Leased(_) => Fate::Runs,
         Phase::Completing(_, ending) => match ending.requeue {
             Some(requeue) => Fate::Back(ending.outcome.clone(), requeue),
             None => Fate::Over(ending.outcome.clone()),

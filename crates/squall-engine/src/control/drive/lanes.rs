@@ -233,6 +233,10 @@ impl Line {
         }
         true
     }
+    /// The first of all.
+    pub(crate) fn first(&self) -> Option<(Place, Shape)> {
+        self.firsts.first_key_value().map(|(place, shape)| (*place, *shape))
+    }
     /// Whether a place is in a lane.
     pub(crate) fn contains(&self, shape: Shape, place: Place) -> bool {
         self.lanes.get(&shape).is_some_and(|lane| lane.places.contains(&place))

@@ -5,6 +5,7 @@ pub(crate) mod forecast;
 pub(crate) mod gang;
 pub(crate) mod het;
 pub(crate) mod lanes;
+pub(crate) mod lease;
 pub(crate) mod network;
 pub(crate) mod nodes;
 pub(crate) mod notice;
@@ -86,6 +87,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
             c.timers.set(Timer::Owner(id), now + Span::from_secs(OWNER_GRACE_S));
         }
     }
+    c.leases.rebuild(&c.state);
     reserve::arm(c, now);
     preempt::again(c);
     nodes::watch_all(c, now);
@@ -118,6 +120,10 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         }
         if !c.disk_full && std::mem::take(&mut c.queue.kick) && c.leaving.is_none() {
             work::schedule(c, now, out);
+            continue;
+        }
+        lease::grant(c, now, out);
+        if c.queue.kick && !c.disk_full && c.leaving.is_none() {
             continue;
         }
         gang::pack(c, now, out);

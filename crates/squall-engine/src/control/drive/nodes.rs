@@ -121,7 +121,7 @@ pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, w
 /// Decides the end of a running job of which a node is lost.
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
-    let Phase::Running(run) = &job.phase else { return };
+    let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
     if job.spec.no_kill && run.left.len() > 1 && run.batch_node() != Some(node) {
         return;
     }

@@ -15,6 +15,7 @@ use super::timers::Timer;
 use crate::control::Controller;
 use crate::control::facts;
 use crate::control::limits::first_partition;
+use crate::control::state::LineId;
 use crate::control::state::job::Phase;
 
 /// SIGCONT on Linux.
@@ -25,7 +26,9 @@ pub(super) const STOP: i32 = 19;
 /// While state is still as it was: what the event moves leaves its place in the queue.
 pub(crate) fn before(c: &mut Controller, event: &Event) {
     match event {
-        Event::JobStarted { id, .. } | Event::JobEnding { id, .. } => withdraw(c, *id, false),
+        Event::JobStarted { id, .. } | Event::JobLeased { id, .. } | Event::JobEnding { id, .. } => {
+            withdraw(c, *id, false);
+        }
         Event::JobHeld { id, whole, .. } | Event::JobReleased { id, whole } => withdraw(c, *id, *whole),
         Event::JobUpdated { id, whole, .. } => {
             withdraw(c, *id, *whole);
@@ -79,6 +82,11 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         }
         Event::JobSubmitted { id, .. } => submitted(c, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
+        Event::JobLeased { id, .. } => leased(c, *id),
+        Event::LeaseReturned { id, .. } => {
+            c.queue.kick = true;
+            released(c, *id);
+        }
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             c.todo.touched.insert(*job);
         }
@@ -134,6 +142,8 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     c.todo.starting.push(id);
     c.todo.touched.insert(id);
     c.queue.note_end(&c.state, id);
+    let line = LineId::of(alloc).and_then(|line| c.state.lines.get(&line));
+    line.into_iter().flatten().for_each(|next| c.queue.note_end(&c.state, *next));
     arm_limit(c, now, id);
     if let Some(time) = preempt::exempt_until(&c.state, id) {
         c.timers.set(Timer::Exempt(id), time);
@@ -141,6 +151,15 @@ fn started(c: &mut Controller, now: Time, id: JobId, alloc: &Alloc) {
     let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
     c.queue.names.note(&c.state, whole);
     c.queue.wake_watchers(&c.state, id);
+}
+
+/// A node is to have it in hand. It counts for others as if it ran, but nobody hears that it does.
+fn leased(c: &mut Controller, id: JobId) {
+    c.todo.starting.push(id);
+    c.todo.touched.insert(id);
+    c.queue.note_end(&c.state, id);
+    let whole = c.state.jobs.get(&id).and_then(|job| job.task).map_or(id, |task| task.array);
+    c.queue.names.note(&c.state, whole);
 }
 
 fn ending(c: &mut Controller, id: JobId) {
@@ -167,7 +186,7 @@ fn released(c: &mut Controller, id: JobId) {
         c.queue.wake_limited(&c.state, &job.owner, &job.spec, partition);
     }
     match &job.phase {
-        Phase::Running(_) | Phase::Completing(..) => {}
+        Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => {}
         Phase::Ended(_) => ended(c, id),
         Phase::Pending => {
             let whole = job.task.map_or(id, |task| task.array);

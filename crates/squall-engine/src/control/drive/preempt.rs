@@ -80,7 +80,7 @@ pub(crate) fn victims(state: &State, now: Time, item: Item, partition: usize) ->
     ids.dedup();
     let victim = |id: JobId| {
         let job = state.jobs.get(&id)?;
-        let run = job.run()?;
+        let run = job.run().filter(|_| !job.is_leased())?;
         let goes = state.graces.contains_key(&id) || matches!(job.phase, Phase::Completing(..));
         let gres = state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
         // The younger goes first: less is lost.

@@ -19,9 +19,9 @@ use super::lanes::{KindId, Kinds, Line, Place, Shape, Want};
 use super::reckon::{self, Reckoning, Standee};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
-use crate::control::state::State;
 use crate::control::state::array::Array;
-use crate::control::state::job::{Hold, Job, Queue as Standing};
+use crate::control::state::job::{Hold, Job, Queue as Standing, Run};
+use crate::control::state::{LineId, State};
 use crate::control::{facts, limits};
 
 /// Priority of the first job ever submitted; each later one has one less, as with Slurm's basic priorities.
@@ -224,6 +224,10 @@ impl<'a> Pending<'a> {
         let gates = names.flat_map(|partition| limits::gates(state, self.owner, self.spec, partition));
         gates.filter(|gate| limits::is_limited(state, *gate)).collect()
     }
+    /// Whether something limits how much of it runs.
+    pub(crate) fn is_limited(&self, state: &State) -> bool {
+        !state.policy.is_empty() && !self.limiting_gates(state).is_empty()
+    }
     /// How many of it may start, but for the array's limit.
     pub(crate) fn copies(&self, state: &State) -> u32 {
         let Some(array) = self.array else { return 1 };
@@ -313,7 +317,8 @@ impl Queue {
         let job = state.jobs.get(&id);
         let end = job.and_then(|job| {
             let run = job.run()?;
-            Some(facts::end_time(state, id, job, run).unwrap_or(run.start + UNLIMITED))
+            let end = facts::end_time(state, id, job, run).unwrap_or(run.start + UNLIMITED);
+            Some(if job.is_leased() { end + self.wait_in_line(state, id, run) } else { end })
         });
         let before = match end {
             Some(end) => self.end_of.insert(id, end),
@@ -323,6 +328,14 @@ impl Queue {
             before.map(|before| self.ends.remove(&(before, id)));
             self.ends.extend(end.map(|end| (end, id)));
         }
+    }
+
+    /// How long it will be at most until a leased job begins, from when it was leased.
+    fn wait_in_line(&self, state: &State, id: JobId, run: &Run) -> Span {
+        let members = LineId::of(&run.alloc).and_then(|line| state.lines.get(&line));
+        let before = members.and_then(|members| members.iter().take_while(|member| **member != id).last());
+        let end = before.and_then(|before| self.end_of.get(before));
+        end.map_or(Span(0), |end| end.since(run.start))
     }
 
     /// Takes an item out of wherever it stands. To be called while state still says what put it there.
@@ -479,6 +492,21 @@ impl Queue {
                 *slot = Some(place);
             }
         }
+    }
+    /// The first that waits for resources in a partition.
+    pub(crate) fn head(&self, partition: usize) -> Option<Item> {
+        self.heads.get(partition).copied().flatten().map(|place| place.item)
+    }
+    /// The first of a partition has gone, and nothing has come free: if who comes next asks for the same as `gone` did it
+    /// is the first that waits now, which no pass has to find out.
+    pub(crate) fn next_is_alike(&mut self, state: &State, partition: usize, gone: JobId) -> bool {
+        let Some((place, shape)) = self.ready.get(partition).and_then(Line::first) else { return true };
+        let spec = state.jobs.get(&gone).map(|job| &job.spec);
+        let alike = spec.and_then(|spec| self.kinds.find(spec)) == Some(shape.want.kind);
+        if alike {
+            self.heads[partition] = Some(place);
+        }
+        alike
     }
     /// Takes a job that can't start in a partition out of its queue.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {

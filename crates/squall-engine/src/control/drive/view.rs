@@ -18,9 +18,9 @@ use super::preempt;
 use super::queue::{Queue, pending};
 use super::reserve;
 use crate::control::limits;
-use crate::control::state::State;
 use crate::control::state::job::Run;
 use crate::control::state::node::Partition;
+use crate::control::state::{LineId, State};
 
 /// State and queue, borrowed.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,11 @@ impl View for Sight<'_> {
         let held = self.queue.ends.iter().filter(|(_, id)| !self.state.is_covered(*id));
         held.filter_map(|&(time, id)| {
             let run = self.state.jobs.get(&id)?.run()?;
+            // Cores of a line are free when its last has ended.
+            let line = if self.state.lines.is_empty() { None } else { LineId::of(&run.alloc) };
+            if line.and_then(|line| self.state.lines.get(&line)).is_some_and(|line| line.last() != Some(&id)) {
+                return None;
+            }
             let gres = self.state.grants.get(&id).map_or(&[][..], |granted| &granted.job);
             Some(End { time, alloc: &run.alloc, gres, left: &run.left })
         })

@@ -62,7 +62,7 @@ pub(crate) fn abandon(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
         // `salloc --no-shell` leaves on purpose: the allocation stays until it is cancelled or its time is up.
         Phase::Running(_) if job.spec.others.iter().any(|(option, _)| option == "no-shell") => {}
         Phase::Running(_) => end_running(c, now, id, state, None, out),
-        Phase::Completing(..) | Phase::Ended(_) => {}
+        Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => {}
     }
 }
 
@@ -187,7 +187,7 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
 /// Tells the nodes of jobs that started in this turn.
 pub(super) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
-        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running()) else { continue };
+        let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
         let Some(run) = job.run() else { continue };
         let mut nodes = run.left.clone();
         let Some(facts) = facts::facts(&c.state, id).map(Arc::new) else { continue };
@@ -214,7 +214,8 @@ pub(crate) fn start_message(c: &Controller, facts: Arc<JobFacts>, id: JobId, nod
     let run = job.run()?;
     let share = run.alloc.on(node).filter(|_| batch_node(job) == Some(node));
     let kill_wait_s = c.state.config.kill_wait_s;
-    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s });
+    let leased = job.is_leased();
+    let batch = share.map(|share| BatchStart { node, cores: share.cores.clone(), kill_wait_s, leased });
     Some(Down::StartJob { facts, batch })
 }
 
@@ -307,7 +308,7 @@ fn tell_owner(c: &mut Controller, id: JobId, out: &mut Out) {
             let answer = if told { Answer::JobDone { job: id, outcome } } else { Answer::Refused(Refusal::Revoked) };
             out.answers.push((caller, answer));
         }
-        Phase::Running(_) | Phase::Pending => {}
+        Phase::Running(_) | Phase::Pending | Phase::Leased(_) => {}
     }
 }
 

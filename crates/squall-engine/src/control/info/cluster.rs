@@ -2,7 +2,7 @@
 
 use squall_model::gres::NodeGres;
 use squall_model::hostlist::compress;
-use squall_model::id::NodeId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -27,6 +27,8 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
     let link = c.links.get(id);
     let completing = |job| state.jobs.get(job).is_some_and(|job| matches!(job.phase, Phase::Completing(..)));
     let jobs_completing = node.jobs.iter().filter(|job| completing(job)).count() as u32;
+    let leased = |job: &&JobId| state.jobs.get(job).is_some_and(|job| job.is_leased());
+    let leased = node.jobs.iter().filter(leased).count() as u32;
     let here = state.reservations.values().filter(|one| one.active(now) && one.nodes.contains(id));
     let on = here.max_by_key(|one| one.is(Flag::Maint));
     let partitions = state.partitions.iter().filter(|partition| partition.nodes.contains(id));
@@ -40,7 +42,7 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         hardware: node.hardware.clone(),
         cpus_used: node.cores.len() as u32,
         memory_used_mb: node.memory_mb,
-        jobs_running: node.jobs.len() as u32 - jobs_completing,
+        jobs_running: node.jobs.len() as u32 - jobs_completing - leased,
         jobs_completing,
         load_centi: link.map_or(0, |link| link.load_centi),
         free_mb: link.map_or(0, |link| link.free_mb),

@@ -28,6 +28,10 @@ pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now
     info.state = job.state();
     info.outcome = job.outcome().cloned();
     info.attempt = job.attempt;
+    if job.is_leased() {
+        // For those who run in its place, on its node.
+        info.reason = PendingReason::Resources;
+    }
     if let Some(run) = job.last_run() {
         show_run(state, &mut info, run, job);
         if with_steps {
@@ -36,7 +40,7 @@ pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now
     }
     share_time(state, &mut info, id, job, now);
     info.end = match &job.phase {
-        Phase::Pending => None,
+        Phase::Pending | Phase::Leased(_) => None,
         Phase::Running(run) => facts::end_time(state, id, job, run),
         Phase::Completing(_, ending) => Some(ending.time),
         Phase::Ended(ended) => Some(ended.time),

@@ -68,7 +68,7 @@ pub(crate) fn finish(c: &mut Controller, ask: &Ask<'_>, id: JobId, exit: ExitCod
         Phase::Pending => EndState::Cancelled { by: ask.who.owner.uid },
         Phase::Running(_) if exit.is_ok() => EndState::Completed,
         Phase::Running(_) => EndState::Failed,
-        Phase::Completing(..) | Phase::Ended(_) => return Ok(Some(Answer::Done)),
+        Phase::Completing(..) | Phase::Ended(_) | Phase::Leased(_) => return Ok(Some(Answer::Done)),
     };
     c.waits.disown(id);
     let outcome = Outcome { state, exit, reason: None };

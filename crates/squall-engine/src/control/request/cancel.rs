@@ -89,7 +89,7 @@ fn end(c: &mut Controller, now: Time, id: JobId, by: u32, out: &mut Out) -> Resu
         None => Err(Refusal::InvalidJobId),
         Some(Phase::Ended(_)) => Err(Refusal::AlreadyDone),
         Some(Phase::Completing(_, ending)) if ending.requeue.is_none() => Err(Refusal::AlreadyDone),
-        Some(Phase::Pending | Phase::Running(_) | Phase::Completing(..)) => {
+        Some(Phase::Pending | Phase::Running(_) | Phase::Leased(_) | Phase::Completing(..)) => {
             c.commit(now, Event::JobEnding { id, outcome: cancelled(by), requeue: None }, out);
             Ok(())
         }
@@ -100,7 +100,7 @@ fn signal_job(c: &mut Controller, id: JobId, signal: i32, target: SignalTarget) 
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     let run = match &job.phase {
         Phase::Running(run) => run,
-        Phase::Pending => return Err(Refusal::NotRunning),
+        Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
         Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
     };
     let of_step = match target {
@@ -124,7 +124,7 @@ fn end_step(c: &mut Controller, id: JobId, no: StepNo) -> Result<(), Refusal> {
     let key = StepKey { job: id, attempt: job.attempt, step: no };
     let run = match &job.phase {
         Phase::Running(run) => run,
-        Phase::Pending => return Err(Refusal::NotRunning),
+        Phase::Pending | Phase::Leased(_) => return Err(Refusal::NotRunning),
         Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
     };
     let step = run.steps.get(&no).ok_or(Refusal::InvalidStepId)?;

@@ -68,7 +68,7 @@ fn over_pending(
             let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
             match &job.phase {
                 Phase::Pending => {}
-                Phase::Running(_) | Phase::Completing(..) => return Err(Refusal::NotPending),
+                Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => return Err(Refusal::NotPending),
                 Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             }
             check(job.queue.hold)?;

@@ -76,7 +76,8 @@ pub(crate) fn facts_of(c: &Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let (owner, refusal) = match c.state.find(id) {
         None => return Err(Refusal::InvalidJobId),
         Some(Found::Untouched(array, _)) => (&array.owner, Some(Refusal::NotRunning)),
-        Some(Found::Job(job)) if job.is_running() => (&job.owner, None),
+        // A leased one may have begun, and ask before its node has said so.
+        Some(Found::Job(job)) if job.is_running() || job.is_leased() => (&job.owner, None),
         Some(Found::Job(job)) if job.is_pending() => (&job.owner, Some(Refusal::NotRunning)),
         Some(Found::Job(job)) => (&job.owner, Some(Refusal::AlreadyDone)),
     };

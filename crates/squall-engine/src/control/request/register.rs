@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use squall_model::event::Event;
 use squall_model::hostlist::is_name;
-use squall_model::id::{NodeId, StepKey, StepNo};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
-use crate::control::drive::{gang, nodes, notice, work};
+use crate::control::drive::{gang, lease, nodes, notice, work};
 use crate::control::state::State;
 use crate::control::state::job::Phase;
 use crate::control::{Controller, Out, facts, queries, steps};
@@ -38,6 +38,9 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     queries::felt(c, id, said.health);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
+    for key in &said.steps {
+        lease::begun(c, now, *key, out);
+    }
     reconcile(c, id, said);
     steps::registered(c, id, &said.steps);
     gang::registered(c, now, id);
@@ -75,11 +78,22 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
     c.strays.remove(&id);
 }
 
+/// The jobs of a node, who is leased after all others and in the order of its line: so the node puts them in line again.
+fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
+    let mut jobs = work::jobs_on(c, node);
+    let lines = c.state.lines_of(node).flat_map(|(_, members)| members.iter().copied());
+    let leased: Vec<JobId> = lines.filter(|id| c.state.jobs.get(id).is_some_and(|job| job.is_leased())).collect();
+    for id in &leased {
+        jobs.remove(id);
+    }
+    jobs.into_iter().chain(leased).collect()
+}
+
 /// Tells the node what it should have and has not, and what it has and should not.
 fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
     let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
     let mut strays = known.clone();
-    for job in work::jobs_on(c, id) {
+    for job in in_line(c, id) {
         let Some(found) = c.state.jobs.get(&job) else { continue };
         let attempt = JobAttempt { job, attempt: found.attempt };
         strays.remove(&attempt);
@@ -102,6 +116,15 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
             Phase::Completing(..) => {
                 let message = work::end_message(c, job);
                 c.links.extend(id, message);
+            }
+            // It may have begun here, and even ended: only the node knows.
+            Phase::Leased(_) if lease::is_unwanted(&c.state, job) => c.links.push(id, Down::Recall { job: attempt }),
+            Phase::Leased(_) if known.contains(&attempt) => {}
+            Phase::Leased(_) => {
+                let facts = facts::facts(&c.state, job);
+                let message = facts.and_then(|facts| work::start_message(c, Arc::new(facts), job, id));
+                c.links.extend(id, message);
+                c.todo.starting.retain(|starting| *starting != job);
             }
             Phase::Pending | Phase::Ended(_) => {}
         }

@@ -9,7 +9,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use super::register::register;
-use crate::control::drive::{may_requeue, nodes, notice, preempt};
+use crate::control::drive::{lease, may_requeue, nodes, notice, preempt};
 use crate::control::state::job::{Phase, Run};
 use crate::control::{Controller, LinkId, Out, queries, scope};
 
@@ -96,6 +96,7 @@ fn running(c: &Controller, nodes: &NodeSet, key: StepKey) -> Option<NodeSet> {
 }
 
 fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end: &StepEnd, out: &mut Out) {
+    lease::begun(c, now, key, out);
     let fresh = running(c, nodes, key);
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
@@ -127,11 +128,18 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
     let fresh = held(c, nodes, job).map(|(nodes, _)| nodes);
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
-    // Gone though nobody ended it: the nodes have lost it.
-    if let Some(node) = nodes.first() {
-        nodes::fail(c, now, job.job, node, "the job vanished from node", out);
+    let line = lease::line_of(&c.state, job.job);
+    if c.state.jobs.get(&job.job).is_some_and(|job| job.is_leased()) {
+        // Of who has begun the end of the script is told before, or with this.
+        c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
+    } else {
+        // Gone though nobody ended it: the nodes have lost it.
+        if let Some(node) = nodes.first() {
+            nodes::fail(c, now, job.job, node, "the job vanished from node", out);
+        }
+        c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
     }
-    c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);
+    lease::advance(c, now, line, out);
 }
 
 /// Counts what some nodes reported though it was known already.
@@ -153,6 +161,7 @@ fn rid_of_strays(c: &mut Controller, nodes: &NodeSet, job: JobAttempt) {
 fn launch_failed(c: &mut Controller, now: Time, node: NodeId, failure: &LaunchFailure, out: &mut Out) {
     let &LaunchFailure { key, ref error, node_fault } = failure;
     let StepKey { job: id, attempt, step } = key;
+    lease::begun(c, now, key, out);
     let Some(nodes) = running(c, &NodeSet::one(node), key) else { return };
     let exit = ExitCode { code: 1, signal: 0 };
     let note = Some(error.clone());

@@ -36,7 +36,7 @@ fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
     }
     let requeue = Requeue { hold, not_before: None };
     match &job.phase {
-        Phase::Running(_) => {
+        Phase::Running(_) | Phase::Leased(_) => {
             let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }

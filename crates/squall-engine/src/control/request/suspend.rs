@@ -46,7 +46,7 @@ fn decide(c: &Controller, id: JobId, suspend: bool) -> Result<(), Refusal> {
             Err(Refusal::WrongState(if suspend { "suspended" } else { "running" }.into()))
         }
         Phase::Running(_) => Ok(()),
-        Phase::Pending => Err(Refusal::NotRunning),
+        Phase::Pending | Phase::Leased(_) => Err(Refusal::NotRunning),
         Phase::Completing(..) | Phase::Ended(_) => Err(Refusal::AlreadyDone),
     }
 }

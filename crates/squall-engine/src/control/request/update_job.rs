@@ -63,6 +63,7 @@ pub(crate) fn update_job(
             let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
             let stage = match &job.phase {
                 Phase::Pending => Stage::Waits,
+                Phase::Leased(_) => return Err(Refusal::NotPending),
                 Phase::Running(run) => Stage::Runs(facts::time_limit_s(&c.state, job, &run.partition)),
                 Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             };

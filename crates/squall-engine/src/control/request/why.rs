@@ -33,6 +33,9 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let mut told = Why { job: c.state.name_of(id), state: state_of(&c.state, id), ..Why::default() };
     let item = queue::item_of(&c.state, id);
     let Some(pending) = item.and_then(|item| queue::pending(&c.state, item)) else {
+        // It waits at its node for those who run in its place.
+        let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
+        told.reasons.extend(leased.then_some(PendingReason::Resources));
         return Ok(Some(Answer::Why(Box::new(told))));
     };
     told.state = JobState::Pending;

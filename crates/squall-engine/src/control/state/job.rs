@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, ClientKey, StepNo};
-use squall_model::job::{ArrayTask, EndState, ExitCode, JobSpec, JobState, Outcome, Owner};
+use squall_model::job::{ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome, Owner};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::NodeSet;
@@ -71,7 +71,7 @@ pub enum Hold {
     Requeue,
 }
 
-/// Where a job is in its life. Running and completing jobs hold resources, others never do.
+/// Where a job is in its life. Running and completing jobs hold resources, leased ones those of their line, others never.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Waits in the queue.
@@ -82,6 +82,8 @@ pub enum Phase {
     Completing(Box<Run>, Box<Ending>),
     /// Nothing is left of it.
     Ended(Box<Ended>),
+    /// A node has it in hand and starts it by itself, in the place of those that are before it in its line.
+    Leased(Box<Run>),
 }
 
 /// An attempt that holds resources.
@@ -152,30 +154,39 @@ impl Job {
     /// The state that users see.
     pub fn state(&self) -> JobState {
         match &self.phase {
-            Phase::Pending => JobState::Pending,
+            Phase::Pending | Phase::Leased(_) => JobState::Pending,
             Phase::Running(run) if run.suspended.is_some() => JobState::Suspended,
             Phase::Running(_) => JobState::Running,
             Phase::Completing(_, ending) => JobState::Completing(ending.outcome.state),
             Phase::Ended(ended) => JobState::Ended(ended.outcome.state),
         }
     }
-    /// The attempt that holds resources: running or completing.
+    /// The attempt that holds resources: running, completing, or leased.
     pub fn run(&self) -> Option<&Run> {
         match &self.phase {
-            Phase::Running(run) | Phase::Completing(run, _) => Some(run),
+            Phase::Running(run) | Phase::Completing(run, _) | Phase::Leased(run) => Some(run),
             Phase::Pending | Phase::Ended(_) => None,
         }
     }
-    /// The last attempt, also of an ended job.
+    /// The last attempt that began, also of an ended job.
     pub fn last_run(&self) -> Option<&Run> {
         match &self.phase {
             Phase::Ended(ended) => ended.run.as_deref(),
-            _ => self.run(),
+            _ => self.run().filter(|_| !self.has_not_begun()),
         }
     }
     /// Whether it waits in the queue.
     pub(crate) fn is_pending(&self) -> bool {
         matches!(self.phase, Phase::Pending)
+    }
+    /// Whether a node has it in hand.
+    pub(crate) fn is_leased(&self) -> bool {
+        matches!(self.phase, Phase::Leased(_))
+    }
+    /// Whether it was leased and nobody has seen it begin, even if its end is decided.
+    pub(crate) fn has_not_begun(&self) -> bool {
+        let batch = self.spec.kind == JobKind::Batch;
+        matches!(&self.phase, Phase::Leased(run) | Phase::Completing(run, _) if batch && run.steps.is_empty())
     }
     /// Whether it runs and its end is not decided (suspended or not).
     pub(crate) fn is_running(&self) -> bool {
@@ -190,7 +201,7 @@ impl Job {
         match &self.phase {
             Phase::Completing(_, ending) => Some(&ending.outcome),
             Phase::Ended(ended) => Some(&ended.outcome),
-            Phase::Pending | Phase::Running(_) => None,
+            Phase::Pending | Phase::Leased(_) | Phase::Running(_) => None,
         }
     }
     /// Who ended what still ran when the job's end was decided: who cancelled it, else its owner.

@@ -18,6 +18,7 @@ use squall_model::job::{ArrayTask, Het, JobSpec, Owner};
 use squall_model::license;
 use squall_model::policy::Policy;
 use squall_model::reservation::Reservation;
+use squall_model::resource::Alloc;
 use squall_model::time::Time;
 use squall_model::wire::client::JobName;
 use squall_sched::topology::{Source, Topology};
@@ -57,6 +58,8 @@ pub struct State {
     pub hets: BTreeMap<JobId, u32>,
     /// Jobs that share cores with others: the matrix.
     pub gang: BTreeMap<JobId, gang::InTurn>,
+    /// Where jobs are leased: who runs in a place, or goes from it, and who comes next, in order.
+    pub lines: BTreeMap<LineId, Vec<JobId>>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
     /// Reservations that have not ended, by name.
@@ -65,6 +68,19 @@ pub struct State {
     pub grants: BTreeMap<JobId, Granted>,
     /// Follows from the rest.
     pub index: Index,
+}
+
+/// A place on a node that jobs have one after the other: the node, and the first of the cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LineId(pub NodeId, pub u32);
+
+impl LineId {
+    /// The place of an allocation on one node. None: there are more, or no cores.
+    pub fn of(alloc: &Alloc) -> Option<Self> {
+        let [group] = &alloc.groups[..] else { return None };
+        let node = group.nodes.first().filter(|_| group.nodes.len() == 1)?;
+        Some(Self(node, group.cores.iter().next()? as u32))
+    }
 }
 
 /// Generic resources of a job's latest attempt.

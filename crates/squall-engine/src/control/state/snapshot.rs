@@ -17,7 +17,7 @@ use super::gang::InTurn;
 use super::job::{Job, Phase, Queue};
 use super::ledger::Ledger;
 use super::node::{Node, Partition};
-use super::{Granted, Index, State};
+use super::{Granted, Index, LineId, State};
 
 /// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
 const JOBS_PER_PART: usize = 1024;
@@ -39,6 +39,8 @@ pub enum Part {
     Gang(Vec<(JobId, InTurn)>),
     /// Heterogeneous jobs, if there are any.
     Hets(BTreeMap<JobId, u32>),
+    /// Where jobs are leased, if any are.
+    Lines(BTreeMap<LineId, Vec<JobId>>),
 }
 
 /// Accounts and what they used.
@@ -134,6 +136,7 @@ pub struct Restored {
     ended_arrays: Vec<(Time, JobId)>,
     gang: Vec<(JobId, InTurn)>,
     hets: BTreeMap<JobId, u32>,
+    lines: BTreeMap<LineId, Vec<JobId>>,
     wanting: Vec<Arc<JobSpec>>,
     holding: Vec<Arc<JobSpec>>,
     grants: BTreeMap<JobId, Granted>,
@@ -171,7 +174,8 @@ impl State {
         let gang: Vec<(JobId, InTurn)> = self.gang.iter().map(|(&id, &turn)| (id, turn)).collect();
         let gang = (!gang.is_empty()).then_some(Part::Gang(gang));
         let hets = (!self.hets.is_empty()).then(|| Part::Hets(self.hets.clone()));
-        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets);
+        let lines = (!self.lines.is_empty()).then(|| Part::Lines(self.lines.clone()));
+        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -208,6 +212,7 @@ impl State {
             arrays: all.arrays.into_iter().collect(),
             gang: all.gang.into_iter().collect(),
             hets: all.hets,
+            lines: all.lines,
             forgotten_before: cluster.forgotten_before,
             grants: all.grants,
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -309,6 +314,7 @@ impl Part {
             Self::Grants(grants) => Some(Restored { grants, ..Restored::default() }),
             Self::Gang(gang) => Some(Restored { gang, ..Restored::default() }),
             Self::Hets(hets) => Some(Restored { hets, ..Restored::default() }),
+            Self::Lines(lines) => Some(Restored { lines, ..Restored::default() }),
         }
     }
 }
@@ -318,7 +324,7 @@ impl Restored {
         self.keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
         match &job.phase {
             Phase::Pending => self.pending += 1,
-            Phase::Running(_) | Phase::Completing(..) => {
+            Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => {
                 self.active += 1;
                 self.holding.extend(job.spec.need.licenses.is_some().then(|| Arc::clone(&job.spec)));
             }
@@ -352,6 +358,7 @@ impl Restored {
         self.arrays.append(&mut next.arrays);
         self.gang.append(&mut next.gang);
         self.hets.append(&mut next.hets);
+        self.lines.append(&mut next.lines);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

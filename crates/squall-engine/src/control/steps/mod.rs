@@ -92,6 +92,8 @@ pub(crate) fn ask(c: &mut Controller, now: Time, job: JobId, request: Waiting, o
     }
     let suspended = match c.state.jobs.get(&job).map(|job| &job.phase) {
         Some(Phase::Running(run)) => run.suspended.is_some(),
+        // It may have begun on its node, which has yet to say so.
+        Some(Phase::Leased(_)) => true,
         Some(Phase::Pending) => return Err(Refusal::NotRunning),
         _ => return Err(Refusal::AlreadyDone),
     };
@@ -239,6 +241,7 @@ fn settle_waiting(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
     }
     let refusal = match c.state.jobs.get(&job).map(|job| &job.phase) {
         Some(Phase::Running(run)) if run.suspended.is_some() => return,
+        Some(Phase::Leased(_)) => return,
         Some(Phase::Running(_)) => None,
         _ => Some(Refusal::Revoked),
     };

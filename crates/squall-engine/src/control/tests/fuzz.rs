@@ -364,7 +364,7 @@ impl World {
                 node.jobs.entry(attempt_of(key)).or_default().remove(&key.step);
                 node.reports.push(Report::StepEnded { key, end });
             }
-            Down::EndJob { job, .. } => {
+            Down::EndJob { job, .. } | Down::Recall { job } => {
                 for step in node.jobs.remove(&job).unwrap_or_default() {
                     let key = StepKey { job: job.job, attempt: job.attempt, step };
                     node.reports.push(Report::StepEnded { key, end: end.clone() });

@@ -10,6 +10,7 @@ mod fuzz;
 mod gang;
 mod gres;
 mod het;
+mod lease;
 mod licenses;
 mod life;
 mod limits;

@@ -1,0 +1,80 @@
+//! Leases: jobs in hand, each of which begins when nothing is left of those that came before it and have its cores.
+//!
+//! Nothing of a lease is on the disk. That it has begun is: by the folder of its script, as with every job.
+
+use std::sync::Arc;
+
+use squall_model::job::{Blob, JobAttempt};
+use squall_model::set::CoreSet;
+use squall_model::step::StepLaunch;
+use squall_model::time::Time;
+use squall_model::wire::node::EndReason;
+
+use crate::node::{NodeMachine, NodeOut, attempt_of};
+
+/// A job that waits here for its turn.
+#[derive(Debug)]
+pub(super) struct Lease {
+    launch: Box<StepLaunch>,
+    /// Its script and environment.
+    blobs: Vec<Blob>,
+}
+
+impl NodeMachine {
+    /// A leased job comes. Again: nothing.
+    pub(super) fn lease(&mut self, now: Time, launch: Box<StepLaunch>, out: &mut NodeOut) {
+        let attempt = attempt_of(launch.key);
+        let known = self.jobs.contains_key(&attempt)
+            || self.outbox.tells_of(launch.key)
+            || self.leased().any(|job| job == attempt);
+        if known || self.leaving.is_some() {
+            return;
+        }
+        let wanted =
+            |blob: &&Blob| [launch.facts.spec.script, Some(launch.facts.spec.env)].contains(&Some(blob.digest));
+        let blobs = out.blobs.iter().filter(wanted).cloned().collect();
+        self.leases.push((attempt, Lease { launch, blobs }));
+        self.next_in_line(now, out);
+    }
+
+    /// The controller wants a job back that may not have begun. Who was never here is cleared like one that was.
+    pub(super) fn recall(&mut self, now: Time, job: JobAttempt, out: &mut NodeOut) {
+        if !self.jobs.contains_key(&job) {
+            self.end_job(now, job, 0, false, EndReason::None, out);
+        }
+    }
+
+    /// Jobs that wait here.
+    pub(super) fn leased(&self) -> impl Iterator<Item = JobAttempt> + '_ {
+        self.leases.iter().map(|(job, _)| *job)
+    }
+
+    /// A job will not begin here.
+    pub(super) fn forget_lease(&mut self, job: JobAttempt) {
+        self.leases.retain(|(leased, _)| *leased != job);
+    }
+
+    /// Begins what nobody is before any more.
+    pub(super) fn next_in_line(&mut self, now: Time, out: &mut NodeOut) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let mut held = CoreSet::new();
+        self.jobs.values().filter(|job| !job.is_gone()).for_each(|job| held.union_with(&job.cores));
+        let mut ready = Vec::new();
+        for (at, (_, lease)) in self.leases.iter().enumerate() {
+            if held.is_disjoint(&lease.launch.cores) {
+                ready.push(at);
+            }
+            held.union_with(&lease.launch.cores);
+        }
+        for at in ready.into_iter().rev() {
+            let (_, Lease { mut launch, blobs }) = self.leases.remove(at);
+            let facts = &mut launch.facts;
+            facts.end = facts.end.map(|end| now + end.since(facts.start));
+            facts.start = now;
+            out.blobs.extend(blobs);
+            self.start_job(Arc::new(launch.facts.clone()), Some(launch), out);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Leased jobs: one after the other, in the order of their line, and never where a lease was given back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use squall_model::config::Config;
+use squall_model::id::{JobId, StepKey};
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+
+use super::Judge;
+use crate::client::Clients;
+use crate::coverage::Phase;
+
+/// A line: the attempt after which its first was leased.
+pub(super) type Line = (JobId, u32);
+
+/// What is known of leases.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    /// Most of a line.
+    most: usize,
+    /// Who is leased and has not begun, in order.
+    lines: BTreeMap<Line, Vec<JobId>>,
+    /// To which line a job belongs or belonged.
+    line_of: BTreeMap<JobId, Line>,
+    /// Attempts that nodes gave back.
+    returned: BTreeSet<(JobId, u32)>,
+    /// Attempts that were leased and of which it is not durable that they began.
+    open: BTreeSet<(JobId, u32)>,
+}
+
+impl Leases {
+    pub(super) fn new(config: &Config) -> Self {
+        let most = config.partitions.iter().map(|partition| partition.lease_jobs).max().unwrap_or_default();
+        Self { most: most as usize, ..Self::default() }
+    }
+}
+
+impl Judge {
+    pub(super) fn leased_event(&mut self, decided: Time, id: JobId, attempt: u32, behind: JobId, clients: &Clients) {
+        let Some((nodes, founder)) = self.files.get(&behind).map(|file| (file.nodes.clone(), file.attempt)) else {
+            return self.violate("jobs are leased after running ones", format!("job {id} after job {behind}"));
+        };
+        self.granted_event(decided, id, attempt, nodes, clients);
+        let line = self.leases.line_of.get(&behind).copied().unwrap_or((behind, founder));
+        self.leases.line_of.insert(id, line);
+        self.leases.open.insert((id, attempt));
+        self.leases.lines.entry(line).or_default().push(id);
+        let unbegun = |id: &&JobId| self.files.get(id).is_some_and(|f| self.leases.open.contains(&(**id, f.attempt)));
+        let waiting = self.leases.lines[&line].iter().filter(unbegun).count();
+        if waiting > self.leases.most {
+            let text = format!("{waiting} wait for the place of job {}", line.0);
+            self.violate("no more jobs are leased than may be", text);
+        }
+        if let Some(file) = self.files.get_mut(&id) {
+            file.line = Some(line);
+        }
+    }
+
+    /// A start became durable. True: it is that of a leased job.
+    pub(super) fn has_begun_event(&mut self, id: JobId, attempt: u32) -> bool {
+        self.leases.open.remove(&(id, attempt))
+    }
+
+    /// A job gets a place in which nobody was in line before.
+    pub(super) fn leave_place(&mut self, id: JobId) {
+        self.leases.line_of.remove(&id);
+    }
+
+    pub(super) fn returned_event(&mut self, id: JobId, attempt: u32) {
+        self.leave_line(id);
+        self.leases.returned.insert((id, attempt));
+        let ran = self.launched.iter().any(|(key, _)| key.job == id && key.attempt.0 == attempt);
+        if ran || !self.leases.open.remove(&(id, attempt)) {
+            self.violate("a lease that is given back never ran", format!("job {id} attempt {attempt}"));
+        }
+        self.move_to(id, Phase::Pending);
+        if let Some(file) = self.files.get_mut(&id) {
+            file.touched = true;
+            file.left = NodeSet::new();
+        }
+    }
+
+    /// The first process of an attempt starts.
+    pub(super) fn begins_in_line(&mut self, key: StepKey) {
+        if self.leases.returned.contains(&(key.job, key.attempt.0)) {
+            let text = format!("job {} attempt {}", key.job, key.attempt);
+            self.violate("a lease that is given back never ran", text);
+        }
+        let file = self.files.get(&key.job).filter(|file| file.attempt == key.attempt.0);
+        let Some(line) = file.and_then(|file| file.line) else { return };
+        let first = self.leases.lines.get(&line).and_then(|line| line.first()).copied();
+        if let Some(first) = first.filter(|first| *first != key.job) {
+            self.violate("leased jobs begin in the order of their line", format!("job {} before {first}", key.job));
+        }
+        self.leave_line(key.job);
+    }
+
+    /// A job does not wait in a line any more.
+    pub(super) fn leave_line(&mut self, id: JobId) {
+        let Some(line) = self.files.get_mut(&id).and_then(|file| file.line.take()) else { return };
+        if let Some(waiting) = self.leases.lines.get_mut(&line) {
+            waiting.retain(|other| *other != id);
+        }
+    }
+
+    /// Somebody who is leased to a node and has not begun.
+    pub(crate) fn some_lease(&self, host: usize) -> Option<(JobId, u32)> {
+        let here = |id: &&JobId| {
+            let nodes = self.files.get(id).map(|file| &file.left);
+            nodes.and_then(NodeSet::first).and_then(|node| self.host(node)) == Some(host)
+        };
+        let id = *self.leases.lines.values().flatten().find(here)?;
+        Some((id, self.files.get(&id)?.attempt))
+    }
+}
