@@ -5,13 +5,24 @@ use super::frame::{AXES_MAX, Coords, Frame};
 
 /// Searches one set of open cells for many shapes. What shapes have in common is worked out once if they come sorted
 /// by their last extent, then the one before, and so on.
+///
+/// Erosions may be done in any order. That along the first axis comes in two parts: by the power of two in its extent,
+/// before the axes between, and by the rest, at the end. Shapes of about the same volume have first extents that differ
+/// from one to the next; so all but the last of that work is shared, too.
 #[derive(Debug, Default)]
 pub struct Fits {
-    /// Result of eroding the last axis, then the one before, …
-    levels: Vec<Level>,
+    last: Level,
+    /// The first axis by 2, from that by 4, …
+    powers: Vec<Level>,
+    /// The power of which the axes between are made.
+    power: usize,
+    /// The axes between, from the last on.
+    between: Vec<Level>,
+    first: Level,
     spare: Vec<u64>,
 }
 
+/// What is left after an erosion.
 #[derive(Debug, Default)]
 struct Level {
     /// Extent for which `bits` hold; 0: none.
@@ -24,114 +35,129 @@ struct Level {
 impl Fits {
     /// Other cells are open now.
     pub fn renew(&mut self) {
-        self.levels.iter_mut().for_each(|level| level.extent = 0);
+        self.last.extent = 0;
     }
 
     /// The lowest corners of free prisms of that size among `open` cells, a bit for each cell. Along an axis that is
     /// filled all corners are the same, and only place 0 is named.
     pub fn anchors(&mut self, frame: &Frame, open: &[u64], size: &Coords) -> &[u64] {
         let axes = frame.axes().len();
-        self.levels.resize_with(axes, Level::default);
-        let mut valid = true;
-        let mut last = axes - 1;
-        for (depth, axis) in (0..axes).rev().enumerate() {
-            valid &= self.levels[depth].extent == size[axis];
-            if !valid {
-                let (before, rest) = self.levels.split_at_mut(depth);
-                let source = before.last().map_or(open, |level| &level.bits);
-                let level = &mut rest[0];
-                level.extent = size[axis];
-                if depth == 0 {
-                    erode_bits(source, &mut level.bits, frame, size[axis]);
-                } else {
-                    erode_axis(source, &mut level.bits, &mut self.spare, (frame, axis), size[axis]);
-                }
-                level.none = level.bits.iter().all(|word| *word == 0);
-                rest[1..].iter_mut().for_each(|level| level.extent = 0);
-            }
-            if self.levels[depth].none {
-                last = depth;
-                break;
+        let size = size.map(|extent| extent.max(1));
+        self.powers.resize_with(u32::BITS as usize, Level::default);
+        self.between.resize_with(axes.saturating_sub(2), Level::default);
+        let Self { last, powers, power, between, first, spare } = self;
+        let mut stale = last.erode(open, spare, (frame, axes - 1), (1, size[axes - 1]));
+        if stale {
+            for level in powers.iter_mut() {
+                level.extent = 0;
             }
         }
-        &self.levels[last].bits
+        if last.none || axes == 1 {
+            return &last.bits;
+        }
+        let log = size[0].ilog2() as usize;
+        stale |= std::mem::replace(power, log) != log;
+        for at in 0..log {
+            let (before, rest) = powers.split_at_mut(at);
+            let source = before.last().unwrap_or(last);
+            rest[0].erode(&source.bits, spare, (frame, 0), (1 << at, 2 << at));
+        }
+        let mut source = powers[..log].last().unwrap_or(last);
+        for (level, axis) in between.iter_mut().zip((1..axes - 1).rev()) {
+            if stale {
+                level.extent = 0;
+            }
+            stale |= !source.none && level.erode(&source.bits, spare, (frame, axis), (1, size[axis]));
+            if !source.none {
+                source = level;
+            }
+        }
+        if stale {
+            first.extent = 0;
+        }
+        if !source.none {
+            first.erode(&source.bits, spare, (frame, 0), (1 << log, size[0]));
+            source = first;
+        }
+        &source.bits
     }
 }
 
-/// Each bit stays if it and the following ones, as many as `extent` says, are set.
-fn erode_bits(source: &[u64], bits: &mut Vec<u64>, frame: &Frame, extent: u32) {
-    let axis = frame.axes()[frame.axes().len() - 1];
-    let n = axis.extent;
-    let mask = if n == 64 { u64::MAX } else { (1 << n) - 1 };
-    bits.clear();
-    bits.extend_from_slice(source);
-    let mut shift = |l: u32| {
-        if axis.wrap && l < n {
-            for m in bits.iter_mut() {
-                *m &= (*m >> l | *m << (n - l)) & mask;
-            }
+impl Level {
+    /// Each bit stays if it and the following ones along an axis, as many as `extent` says, are set. `source` is eroded
+    /// by `eroded` of these already. True: this is not what was asked for last.
+    fn erode(
+        &mut self,
+        source: &[u64],
+        spare: &mut Vec<u64>,
+        (frame, axis): (&Frame, usize),
+        (eroded, extent): (u32, u32),
+    ) -> bool {
+        if self.extent == extent {
+            return false;
+        }
+        let mut again = self.extent == 0 || extent < self.extent;
+        let mut done = if again { eroded } else { self.extent };
+        self.extent = extent;
+        if self.none && !again {
+            return true;
+        }
+        if again && done == extent {
+            self.bits.clear();
+            self.bits.extend_from_slice(source);
+        }
+        while done < extent {
+            let by = done.min(extent - done);
+            shift(if again { source } else { &self.bits }, spare, (frame, axis), by);
+            std::mem::swap(&mut self.bits, spare);
+            (done, again) = (done + by, false);
+        }
+        let n = frame.axes()[axis].extent;
+        if extent == n {
+            only_first(&mut self.bits, frame, axis);
+        }
+        self.none = self.bits.iter().all(|word| *word == 0);
+        true
+    }
+}
+
+/// Each bit stays if that so many places further along an axis is set, too.
+fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32) {
+    let axis = frame.axes()[at];
+    to.resize(from.len(), 0);
+    if at + 1 == frame.axes().len() {
+        let n = axis.extent;
+        let mask = if n == 64 { u64::MAX } else { (1 << n) - 1 };
+        let over = |m: u64| if axis.wrap && by < n { m << (n - by) & mask } else { 0 };
+        return to.iter_mut().zip(from).for_each(|(to, m)| *to = m & (m >> by | over(*m)));
+    }
+    let (stride, block) = blocks(frame, at);
+    let by = by as usize * stride;
+    for (from, to) in from.chunks_exact(block).zip(to.chunks_exact_mut(block)) {
+        let (inner, over) = to.split_at_mut(block - by);
+        inner.iter_mut().zip(from).zip(&from[by..]).for_each(|((to, a), b)| *to = a & b);
+        if axis.wrap {
+            over.iter_mut().zip(&from[block - by..]).zip(from).for_each(|((to, a), b)| *to = a & b);
         } else {
-            for m in bits.iter_mut() {
-                *m &= *m >> l;
-            }
-        }
-    };
-    doubling(extent, &mut shift);
-    if extent == n {
-        for m in bits.iter_mut() {
-            *m &= 1;
+            over.fill(0);
         }
     }
 }
 
-/// The same along another axis, whose neighbours are whole words away.
-fn erode_axis(source: &[u64], bits: &mut Vec<u64>, spare: &mut Vec<u64>, (frame, at): (&Frame, usize), extent: u32) {
+/// Along an axis that is filled only place 0 is named.
+fn only_first(bits: &mut [u64], frame: &Frame, at: usize) {
+    if at + 1 == frame.axes().len() {
+        return bits.iter_mut().for_each(|m| *m &= 1);
+    }
+    let (stride, block) = blocks(frame, at);
+    bits.chunks_exact_mut(block).for_each(|block| block[stride..].fill(0));
+}
+
+/// How many words further the next place along an axis is that is not the last, and how many words all its places take.
+fn blocks(frame: &Frame, at: usize) -> (usize, usize) {
     let axes = frame.axes();
-    let axis = axes[at];
-    let n = axis.extent as usize;
     let stride: usize = axes[at + 1..axes.len() - 1].iter().map(|axis| axis.extent as usize).product();
-    bits.resize(source.len(), 0);
-    spare.resize(source.len(), 0);
-    if extent == 1 {
-        bits.copy_from_slice(source);
-    }
-    let mut first = true;
-    let mut shift = |l: u32| {
-        let from = if std::mem::take(&mut first) {
-            source
-        } else {
-            std::mem::swap(bits, spare);
-            &spare[..]
-        };
-        let (l, block) = (l as usize * stride, n * stride);
-        for (from, to) in from.chunks_exact(block).zip(bits.chunks_exact_mut(block)) {
-            let (inner, over) = to.split_at_mut(block - l);
-            inner.iter_mut().zip(from).zip(&from[l..]).for_each(|((to, a), b)| *to = a & b);
-            if axis.wrap {
-                over.iter_mut().zip(&from[block - l..]).zip(from).for_each(|((to, a), b)| *to = a & b);
-            } else {
-                over.fill(0);
-            }
-        }
-    };
-    doubling(extent, &mut shift);
-    if extent as usize == n {
-        for block in bits.chunks_exact_mut(n * stride) {
-            block[stride..].fill(0);
-        }
-    }
-}
-
-/// Shifts by 1, 2, 4, … and the rest, so that all of 0 .. extent are met.
-fn doubling(extent: u32, shift: &mut impl FnMut(u32)) {
-    let mut l = 1;
-    while 2 * l <= extent {
-        shift(l);
-        l *= 2;
-    }
-    if l < extent {
-        shift(extent - l);
-    }
+    (stride, stride * axes[at].extent as usize)
 }
 
 /// The corners named by bits, in the order of cells.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::{Strategy, prop, proptest};
+use proptest::prelude::{Strategy, any, prop, proptest};
 use proptest::{prop_assert, prop_assert_eq};
 
 use super::{
@@ -127,7 +127,7 @@ fn a_hull_goes_over_the_edge() {
 
 fn frame() -> impl Strategy<Value = Frame> {
     let axis = (1..9_u32, proptest::bool::weighted(0.7), 1..3_u32);
-    prop::collection::vec(axis, 1..4).prop_map(|axes| {
+    prop::collection::vec(axis, 1..5).prop_map(|axes| {
         let axes = axes.into_iter().map(|(extent, wrap, weight)| Axis { extent, wrap, weight });
         Frame::new(axes.collect(), 2, false).unwrap()
     })
@@ -135,7 +135,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn all_free_prisms_are_found_and_no_others(frame in frame(), seed in 0..u64::MAX) {
+    fn all_free_prisms_are_found_and_no_others(frame in frame(), seed in 0..u64::MAX, jumps in any::<bool>()) {
         let mut board = Board::new(frame.clone());
         let mut random = seed | 1;
         for cell in 0..frame.cells() {
@@ -146,7 +146,12 @@ proptest! {
         }
         let mut fits = Fits::default();
         let last = frame.axes()[frame.axes().len() - 1].extent as usize;
-        for shape in Shapes::new(&frame).between(1, 64) {
+        let mut shapes = Shapes::new(&frame).between(1, 64);
+        if jumps {
+            // In an order in which hardly anything can be used again.
+            shapes.sort_by_key(|shape| shape.size.map(|n| n.wrapping_mul(seed as u32 | 1) >> 4));
+        }
+        for shape in shapes.into_iter().take(150) {
             let anchors = fits.anchors(&frame, board.open(), &shape.size).to_vec();
             for cell in 0..frame.cells() {
                 let prism = Prism { at: frame.coords(cell), size: shape.size };
