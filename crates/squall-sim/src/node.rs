@@ -304,6 +304,9 @@ impl World {
     /// Tells the node's machine something and carries out what it wants. What comes of carrying it out waits
     /// until all of it is carried out.
     pub(crate) fn tell_node(&mut self, node: usize, input: NodeInput) {
+        if let NodeInput::Failed { key, .. } = &input {
+            self.judge.could_not_begin(*key);
+        }
         self.nodes[node].queue.push_back(input);
         if self.nodes[node].busy {
             return;

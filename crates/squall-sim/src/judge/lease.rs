@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::config::Config;
-use squall_model::id::{JobId, StepKey};
+use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 
@@ -94,6 +94,13 @@ impl Judge {
             self.violate("leased jobs begin in the order of their line", format!("job {} before {first}", key.job));
         }
         self.leave_line(key.job);
+    }
+
+    /// A node has tried to start a job and could not: its turn was.
+    pub(crate) fn could_not_begin(&mut self, key: StepKey) {
+        if key.step == StepNo::BATCH && self.files.get(&key.job).is_some_and(|file| file.attempt == key.attempt.0) {
+            self.leave_line(key.job);
+        }
     }
 
     /// A job does not wait in a line any more.
