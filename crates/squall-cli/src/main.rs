@@ -1,5 +1,15 @@
 //! Squall's one binary: answers to Slurm's command names by the name it is called by, else by its first word.
 
+/// Text for stderr. Who has closed it hears nothing, and that is nobody's error; `std`'s own would panic.
+macro_rules! eprint {
+    ($($text:tt)*) => { $crate::complain(&format!($($text)*)) };
+}
+
+/// The same, a line.
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::complain(&(format!($($text)*) + "\n")) };
+}
+
 mod broadcast;
 mod capture;
 mod command;
@@ -121,4 +131,10 @@ fn help() {
 pub(crate) fn print(text: &str) {
     use std::io::Write;
     drop(std::io::stdout().write_all(text.as_bytes()));
+}
+
+/// Writes to stderr at once; a closed pipe is nobody's error.
+pub(crate) fn complain(text: &str) {
+    use std::io::Write;
+    drop(std::io::stderr().write_all(text.as_bytes()));
 }

@@ -267,3 +267,11 @@ fn a_node_that_falls_silent_is_named_and_holds_up_nobody_else() {
     assert!(c.ok(&["scontrol", "show", "node", "n3"]).contains("State=IDLE+NOT_RESPONDING"));
     c.signal("node-n3", "-CONT");
 }
+
+#[test]
+fn who_has_closed_stderr_gets_the_exit_code_all_the_same() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_squall")).args(["bench", "nonsense"]).stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(2));
+}

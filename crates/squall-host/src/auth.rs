@@ -48,6 +48,50 @@ pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
+/// How many connections each user has, of a daemon that all users may call.
+#[derive(Clone, Debug)]
+pub(crate) struct Users {
+    counts: Arc<Mutex<HashMap<u32, usize>>>,
+    most: usize,
+}
+
+impl Users {
+    /// Nobody is there yet, and nobody but operators may have more than so many.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { counts: Arc::default(), most }
+    }
+
+    /// Counts a connection until the result is dropped. None: the user has too many.
+    pub(crate) fn enter(&self, uid: u32) -> Option<Entered> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(uid).or_default();
+        if *count >= self.most && !is_operator(uid) {
+            return None;
+        }
+        *count += 1;
+        Some(Entered { users: self.clone(), uid })
+    }
+}
+
+/// A counted connection.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    users: Users,
+    uid: u32,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut counts = self.users.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.uid);
+            }
+        }
+    }
+}
+
 fn who(owner: &Arc<Owner>) -> Who {
     Who { owner: Arc::clone(owner), operator: is_operator(owner.uid) }
 }
@@ -61,5 +105,21 @@ fn owner(uid: u32, gid: u32) -> Owner {
         groups,
         user: user.map_or_else(|| uid.to_string(), |u| u.name),
         group: users::group_name(gid).unwrap_or_else(|| gid.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Users;
+
+    #[test]
+    fn nobody_takes_the_places_of_others() {
+        let users = Users::new(2);
+        let first: Vec<_> = (0..2).map(|_| users.enter(4321).unwrap()).collect();
+        assert!(users.enter(4321).is_none() && users.enter(4322).is_some());
+        let operators = (0..5).map(|_| users.enter(0)).collect::<Option<Vec<_>>>();
+        assert!(operators.is_some_and(|all| all.len() == 5));
+        drop(first);
+        assert!(users.enter(4321).is_some());
     }
 }

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tokio::time::timeout;
 
-use crate::auth::is_operator;
+use crate::auth::{Users, is_operator};
 use crate::controld::{self, ControllerError};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
@@ -35,6 +35,8 @@ use crate::sys::clock;
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 4096;
+/// Clients of one user at once: nobody keeps the others out.
+const CLIENTS_OF_USER_MAX: usize = CLIENTS_MAX / 8;
 /// A client must greet within this time.
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// A cell must greet within this time.
@@ -50,6 +52,7 @@ struct Front {
     cells: Arc<Cells>,
     /// Where each cell listens.
     sockets: BTreeMap<u32, PathBuf>,
+    users: Users,
 }
 
 /// The cells of a place: those whose state is in its folder `cells`, each in one called by its number.
@@ -88,7 +91,12 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
         Cells::new(&configs).map_err(|problem| ControllerError::Config { path: place.cells_folder(), problem })?;
     let sockets =
         configs.iter().zip(&found).filter_map(|(config, (cell, _))| Some((config.cell?, cell.controller_socket())));
-    let front = Front { cluster: configs[0].cluster.clone(), cells: Arc::new(cells), sockets: sockets.collect() };
+    let front = Front {
+        cluster: configs[0].cluster.clone(),
+        cells: Arc::new(cells),
+        sockets: sockets.collect(),
+        users: Users::new(CLIENTS_OF_USER_MAX),
+    };
     let mut terminate =
         signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let mut interrupt =
@@ -134,6 +142,7 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() && !is_operator(peer.uid()) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    let Some(_entered) = front.users.enter(peer.uid()) else { return Ok(()) };
     let (mut reader, mut writer) = hop::local(stream)?;
     let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
     let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };

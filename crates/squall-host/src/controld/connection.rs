@@ -3,10 +3,9 @@
 
 mod remote;
 
-use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use squall_engine::control::Who;
@@ -19,7 +18,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::auth::{Authority, is_operator};
+use crate::auth::{Authority, Users, is_operator};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging::say;
@@ -89,46 +88,11 @@ pub(super) struct Door {
     users: Users,
 }
 
-/// How many connections each user has.
-#[derive(Clone, Debug, Default)]
-struct Users(Arc<Mutex<HashMap<u32, usize>>>);
-
-impl Users {
-    /// Counts a connection until the result is dropped. None: the user has too many.
-    fn enter(&self, uid: u32) -> Option<Entered> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(uid).or_default();
-        if *count >= CONNECTIONS_OF_USER_MAX && !is_operator(uid) {
-            return None;
-        }
-        *count += 1;
-        Some(Entered { users: self.clone(), uid })
-    }
-}
-
-/// A counted connection.
-struct Entered {
-    users: Users,
-    uid: u32,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let mut counts = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.uid);
-            }
-        }
-    }
-}
-
 impl Door {
     pub(super) fn new(cluster: String) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
         let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let (authority, users, last) = (Arc::default(), Users::default(), AtomicU64::new(0));
+        let (authority, users, last) = (Arc::default(), Users::new(CONNECTIONS_OF_USER_MAX), AtomicU64::new(0));
         (Arc::new(Self { cluster: cluster.into(), last, arrivals, authority, seats, users }), inbox)
     }
 
