@@ -215,8 +215,9 @@ pub enum GangSwitch {
 }
 
 impl GangSwitch {
-    /// Slots in which nobody minds what it costs to freeze.
-    pub const LONG: Span = Span::from_millis(50);
+    /// Slots in which it matters more that all ranks stop at once than what it costs to freeze: who steps back may go on
+    /// until the kernel's next tick.
+    pub const LONG: Span = Span::from_millis(10);
 
     /// Whether jobs step back in slots of that length.
     pub fn steps_back(self, slice: Span) -> bool {

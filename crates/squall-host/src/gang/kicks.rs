@@ -1,45 +1,165 @@
-//! Makes the CPUs of this machine look anew who is to run: the kernel takes notice of `cpu.idle` when it looks, which may
-//! be as late as its next tick, and a slot may be shorter. A thread for each CPU, before all ordinary ones, sleeps until
-//! it is woken and then sleeps again.
+//! Holds the CPUs of this machine for the few microseconds in which jobs step back and forth. A thread for each CPU,
+//! before all ordinary ones, sleeps until the next slot or until it is woken, stays while the switches are thrown, and
+//! sleeps again.
+//!
+//! Two things need that. The kernel takes notice of `cpu.idle` when it looks who is to run, which may be as late as its
+//! next tick, and a slot may be shorter: who gives a CPU back makes it look. And a group whose weight changes while
+//! something in it runs is put at a wrong place of that CPU's queue (seen with Linux 6.18: a job on two CPUs had nothing
+//! of one of them for seconds); while we hold the CPU, nothing of any job runs there.
 
-use std::thread::{Builder, Thread};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::{Builder, Thread, park, park_timeout, sleep};
+use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+use crate::sys::clock::monotonic_ns;
 use crate::sys::realtime::prefer_me;
 
 /// All of it may be locked into memory.
 const STACK_BYTES: usize = 64 << 10;
 
-/// One thread for each CPU that this process may use. They last as long as the process.
-pub(super) struct Kicks(Vec<(usize, Thread)>);
+/// Longest wait for CPUs that do not come: something of a higher priority has them.
+const PATIENCE_NS: u64 = 200_000;
+
+/// From the beginning of a slot until the switcher is awake and knows what to do.
+const ASTIR_NS: u64 = 5_000;
+
+/// For so long those wait for each other who have been told when to come.
+const MEETING_NS: u64 = 60_000;
+
+/// Emulated nodes of one machine have a switcher each, and only one can hold the CPUs: from one look for them to the next.
+const LOOK: Duration = Duration::from_micros(10);
+
+/// What the threads share.
+#[derive(Default)]
+struct Gate {
+    /// Odd while CPUs are held; each hold has a number of its own.
+    round: AtomicU64,
+    /// CPUs that are held.
+    here: AtomicUsize,
+    /// When the next hold is, by the monotonic clock; if that is over, nobody knows.
+    next_ns: AtomicU64,
+}
+
+/// One thread for each CPU that this process may use, which last as long as the process; or none.
+pub(super) struct Kicks {
+    threads: Vec<(usize, Thread)>,
+    gate: Arc<Gate>,
+    lock: Option<File>,
+}
 
 impl Kicks {
-    /// Starts them. A CPU for which there is none looks at its own time.
-    pub(super) fn start(priority: i32) -> Self {
+    /// Starts them. `priority`: below the caller's. `common`: a folder that all switchers of this machine know, to lock.
+    pub(super) fn start(priority: i32, common: &Path) -> Self {
+        let lock = File::open(common).ok();
         let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        let cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
-        let start = |cpu| {
+        let gate = Arc::<Gate>::default();
+        let (ready, readied) = mpsc::channel();
+        let mut threads = Vec::new();
+        for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)) {
+            let (gate, ready) = (Arc::clone(&gate), ready.clone());
             let wait = move || {
                 let mut own = CpuSet::new();
                 own.set(cpu);
-                if sched_setaffinity(None, &own).is_ok() {
-                    // Without it whoever steps back gives way all the same.
-                    let _ = prefer_me(priority);
+                let able = sched_setaffinity(None, &own).is_ok() && prefer_me(priority).is_ok();
+                let _ = ready.send(able);
+                if able {
                     loop {
-                        std::thread::park();
+                        gate.rest();
+                        gate.stay();
                     }
                 }
             };
             let thread = Builder::new().name(format!("kick-{cpu}")).stack_size(STACK_BYTES).spawn(wait);
-            thread.ok().map(|handle| (cpu, handle.thread().clone()))
-        };
-        Self(cpus.filter_map(start).collect())
+            threads.push(thread.map(|handle| (cpu, handle.thread().clone())));
+        }
+        // Every one of them, or a CPU would be missing.
+        let threads: Result<Vec<_>, _> = threads.into_iter().collect();
+        let able = |threads: &Vec<_>| threads.iter().all(|_| readied.recv().unwrap_or(false));
+        Self { threads: threads.ok().filter(able).unwrap_or_default(), gate, lock }
     }
 
-    /// Has all of them look but the caller's, which looks when the caller sleeps.
-    pub(super) fn kick(&self) {
-        let own = sched_getcpu();
-        self.0.iter().filter(|(cpu, _)| *cpu != own).for_each(|(_, thread)| thread.unpark());
+    /// Whether CPUs can be held: all threads may go before ordinary processes.
+    pub(super) fn can_hold(&self) -> bool {
+        !self.threads.is_empty()
     }
+
+    /// Holds all CPUs, the caller's by its being there, while something is done. `next_ns`: when that will be again.
+    pub(super) fn hold<T>(&self, next_ns: u64, what: impl FnOnce() -> T) -> T {
+        let locked = self.lock.as_ref().filter(|lock| await_lock(lock));
+        let (own, begun) = (sched_getcpu(), monotonic_ns());
+        let others = || self.threads.iter().filter(|(cpu, _)| *cpu != own);
+        let expected = others().count();
+        let told = self.gate.next_ns.swap(next_ns, Ordering::Relaxed).abs_diff(begun) < MEETING_NS;
+        self.gate.here.store(0, Ordering::Relaxed);
+        self.gate.round.fetch_add(1, Ordering::Release);
+        if !(told && self.gate.meet(expected, MEETING_NS)) {
+            others().for_each(|(_, thread)| thread.unpark());
+            self.gate.meet(expected, PATIENCE_NS);
+        }
+        let done = what();
+        self.gate.round.fetch_add(1, Ordering::Release);
+        if let Some(lock) = locked {
+            let _ = flock(lock, FlockOperation::Unlock);
+        }
+        done
+    }
+}
+
+/// False: somebody else has had it for too long.
+fn await_lock(lock: &File) -> bool {
+    let begun = monotonic_ns();
+    while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if monotonic_ns() - begun >= PATIENCE_NS {
+            return false;
+        }
+        sleep(LOOK);
+    }
+    true
+}
+
+impl Gate {
+    /// Waits until so many CPUs are held.
+    fn meet(&self, expected: usize, patience_ns: u64) -> bool {
+        spin_until(patience_ns, || self.here.load(Ordering::Acquire) >= expected)
+    }
+
+    /// Sleeps until the next hold.
+    fn rest(&self) {
+        match (self.next_ns.load(Ordering::Relaxed) + ASTIR_NS).checked_sub(monotonic_ns()) {
+            Some(rest) => park_timeout(Duration::from_nanos(rest)),
+            None => park(),
+        }
+    }
+
+    /// Stays until the hold ends that is on, or about to begin.
+    fn stay(&self) {
+        let round = || self.round.load(Ordering::Acquire);
+        if self.next_ns.load(Ordering::Relaxed).abs_diff(monotonic_ns()) < MEETING_NS {
+            spin_until(MEETING_NS, || round() % 2 == 1);
+        }
+        let held = round();
+        if held % 2 == 1 {
+            self.here.fetch_add(1, Ordering::Release);
+            spin_until(2 * PATIENCE_NS, || round() != held);
+        }
+    }
+}
+
+/// False: it does not hold after that time.
+fn spin_until(patience_ns: u64, holds: impl Fn() -> bool) -> bool {
+    let begun = monotonic_ns();
+    while !holds() {
+        if monotonic_ns() - begun >= patience_ns {
+            return false;
+        }
+        std::hint::spin_loop();
+    }
+    true
 }

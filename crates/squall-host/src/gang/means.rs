@@ -29,6 +29,9 @@ pub(crate) const FREEZE: &str = "cgroup.freeze";
 /// The switch of a group of the CPU controller (v1, v2) by which all in it step back.
 pub(crate) const IDLE: &str = "cpu.idle";
 
+/// So many levels above a job's group: its node's, its cluster's, and the one of all clusters.
+const COMMON: usize = 3;
+
 /// Field of /proc/PID/stat: the process group.
 const GROUP_FIELD: usize = 5;
 
@@ -86,6 +89,11 @@ impl Hold {
             idle.populated = idle.populated || is_populated(&idle.dir);
             idle.populated
         })
+    }
+
+    /// The folder above those of all nodes of this machine, if there is a group by which the job can step back.
+    pub(super) fn common_folder(&self) -> Option<&Path> {
+        self.idle.as_ref().and_then(|idle| idle.dir.ancestors().nth(COMMON))
     }
 
     /// What leave it has.

@@ -67,7 +67,7 @@ struct Switch {
     reported_ns: u64,
     /// The slot that was seen last, counted from the beginning of time.
     slot: u64,
-    /// Once somebody has stepped back.
+    /// Once somebody was to step back.
     kicks: Option<Kicks>,
 }
 
@@ -84,7 +84,9 @@ pub fn serve() -> i32 {
     let _ = (prefer_me(PRIORITY), stay_in_memory());
     let mut switch = Switch::default();
     let mut inbox = Vec::new();
-    while switch.wait(&link, &signals) && take_in(&link, &mut inbox) && switch.obey(&mut inbox) {
+    while let Some(heard) = switch.wait(&link, &signals)
+        && (!heard || take_in(&link, &mut inbox) && switch.obey(&mut inbox))
+    {
         switch.turn(&link);
     }
     switch.members.values_mut().for_each(|member| member.hold.let_go());
@@ -106,8 +108,8 @@ fn take_in(mut link: &UnixStream, inbox: &mut Vec<u8>) -> bool {
 }
 
 impl Switch {
-    /// Sleeps until something is to be done. False: a signal ends it.
-    fn wait(&self, link: &UnixStream, signals: &SignalFd) -> bool {
+    /// Sleeps until something is to be done; whether there is something to read. None: a signal ends it.
+    fn wait(&self, link: &UnixStream, signals: &SignalFd) -> Option<bool> {
         let now = monotonic_ns();
         let slot = self.beat.filter(|_| self.rotates());
         let slot = slot.map(|beat| beat.slice_ns() - beat.time_ns(now) % beat.slice_ns());
@@ -118,7 +120,7 @@ impl Switch {
         let mut fds = [PollFd::new(link, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         // An interruption is a reason to look, too.
         let _ = poll(&mut fds, timeout.as_ref());
-        fds[1].revents().is_empty()
+        fds[1].revents().is_empty().then(|| !fds[0].revents().is_empty())
     }
 
     /// Whether anything changes from slot to slot.
@@ -182,24 +184,31 @@ impl Switch {
                 || !turns
                 || member.turn.runs_in(slot_at(Time(slot * beat.slice.0), beat.slice, member.turn.of))
         };
+        if beat.steps_back && self.kicks.is_none() {
+            let common = self.members.values().find_map(|member| member.hold.common_folder());
+            self.kicks = common.map(|common| Kicks::start(PRIORITY - 1, common));
+        }
+        let kicks = self.kicks.as_ref().filter(|kicks| beat.steps_back && kicks.can_hold());
         // Who never has a turn is out of the way, however short the slots are.
         let leave = |member: &mut Member| match runs(member) {
             true => Leave::Runs,
-            false if beat.steps_back && member.turn.mask != 0 && member.hold.can_step_back() => Leave::StepsBack,
+            false if kicks.is_some() && member.turn.mask != 0 && member.hold.can_step_back() => Leave::StepsBack,
             false => Leave::Stops,
         };
-        let (mut changed, mut stepped) = (false, false);
-        for waking in [false, true] {
-            for member in self.members.values_mut() {
-                let (old, new) = (member.hold.leave(), leave(member));
-                if old != new && (new == Leave::Runs) == waking {
-                    member.hold.give(new);
-                    (changed, stepped) = (true, stepped || [old, new].contains(&Leave::StepsBack));
-                }
+        let mut changes: Vec<(&mut Hold, Leave)> = Vec::new();
+        for member in self.members.values_mut() {
+            let new = leave(member);
+            if new != member.hold.leave() {
+                changes.push((&mut member.hold, new));
             }
         }
-        if stepped {
-            self.kicks.get_or_insert_with(|| Kicks::start(PRIORITY)).kick();
+        changes.sort_by_key(|(_, new)| *new == Leave::Runs);
+        let changed = !changes.is_empty();
+        let steps = changes.iter().any(|(hold, new)| [hold.leave(), *new].contains(&Leave::StepsBack));
+        let give = || changes.into_iter().for_each(|(hold, new)| hold.give(new));
+        match kicks.filter(|_| steps) {
+            Some(kicks) => kicks.hold(woken + (slice_ns - into), give),
+            None => give(),
         }
         let done = monotonic_ns();
         if changed && std::mem::replace(&mut self.slot, slot) + 1 == slot {

@@ -1,4 +1,5 @@
-//! Two jobs of two ranks each on two emulated nodes with a core each: together, or one after the other.
+//! Two jobs of two ranks each on a node with two cores: together, or one after the other. One node, because emulated ones
+//! would each switch for themselves, on one kernel: what a node is to pay once would be paid by all of them on all cores.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ const COMPILER: &str = "mpicc.openmpi";
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(2);
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Iterations by which the machine's speed is learnt.
 const TRIAL: u64 = 200_000_000;
@@ -37,8 +38,10 @@ pub(super) enum Kind {
 pub(super) struct Together {
     /// From the first start to the last end, seconds.
     pub(super) makespan: f64,
-    /// Which part of the time the one that ended first had the cores.
+    /// The part of the one that ended first in what both had of the cores while both ran.
     share: f64,
+    /// Which part of that time it had the cores.
+    cores: f64,
 }
 
 /// One job's ranks: start, end, CPU time, seconds.
@@ -58,7 +61,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub(super) fn start() -> Result<Self, String> {
-        let cluster = Cluster::with(&text("gang", 10_000), &["--nodes", "2"])?;
+        let cluster = Cluster::with(&text("gang", 10_000), &["--nodes", "1"])?;
         let folder = cluster.place().dir().join("gang");
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let (source, program) = (folder.join("work.c"), folder.join("work"));
@@ -85,7 +88,7 @@ impl Pairs {
     /// The slowdown at a slot, over so many paired runs.
     pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
         self.configure("gang", slot_us)?;
-        let (mut slowdowns, mut shares) = (Vec::new(), Vec::new());
+        let (mut slowdowns, mut shares, mut cores) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs.max(1) {
             // Which comes first alternates: what drifts, drifts against both.
             let iterations = self.iterations(work);
@@ -107,14 +110,16 @@ impl Pairs {
             };
             slowdowns.push((together.makespan / after - 1.0) * 100.0);
             shares.push(together.share * 100.0);
+            cores.push(together.cores * 100.0);
         }
-        let (middle, share) = (median(&mut slowdowns), median(&mut shares));
+        let (middle, share, cores) = (median(&mut slowdowns), median(&mut shares), median(&mut cores));
         Ok(json!({
             "quantum_ms": slot_us as f64 / 1000.0,
             "slowdown_percent": round(middle),
             "least": round(slowdowns[0]),
             "most": round(slowdowns[slowdowns.len() - 1]),
             "share_percent": round(share),
+            "of_the_cores_percent": round(cores),
             "pairs": pairs,
         }))
     }
@@ -126,8 +131,10 @@ impl Pairs {
         self.submit("b", kind, iterations)?;
         let times = self.go(&["a", "b"])?;
         let (start, end) = (times[0].start.min(times[1].start), times[0].end.max(times[1].end));
-        let first = if times[0].end < times[1].end { &times[0] } else { &times[1] };
-        Ok(Together { makespan: end - start, share: first.cpu / (first.end - first.start) })
+        let (first, last) = if times[0].end < times[1].end { (&times[0], &times[1]) } else { (&times[1], &times[0]) };
+        let beside = last.cpu - (last.end - first.end);
+        let (share, cores) = (first.cpu / (first.cpu + beside), first.cpu / (first.end - first.start));
+        Ok(Together { makespan: end - start, share, cores })
     }
 
     fn alone(&self, kind: Kind, iterations: u64) -> Result<Times, String> {
@@ -147,7 +154,7 @@ impl Pairs {
         let (program, folder) = (self.program.display(), self.folder.display());
         let step = format!("exec squall srun {program} {iterations} {grain} {folder} {name}");
         let output = format!("{folder}/{name}.out");
-        self.squall(&["sbatch", "-N2", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
+        self.squall(&["sbatch", "-N1", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
     }
 
     /// Lets the jobs begin when all their ranks are there, and waits for their ends.
@@ -193,14 +200,14 @@ impl Pairs {
     pub(super) fn short_job(&self, slot: Duration) -> Result<Value, String> {
         self.configure("gang", slot.as_micros() as u64)?;
         let spin = "exec squall srun sh -c 'while :; do :; done'";
-        let long = self.squall(&["sbatch", "--parsable", "-N2", "-n2", "-o", "/dev/null", "--wrap", spin])?;
+        let long = self.squall(&["sbatch", "--parsable", "-N1", "-n2", "-o", "/dev/null", "--wrap", spin])?;
         let mut waits = Vec::new();
         for _ in 0..SHORT_JOBS {
             let stamp = self.folder.join("short");
             let script = format!("date +%s%N > {0}.new; mv {0}.new {0}; sleep 1", stamp.display());
             let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
             let asked = now();
-            self.squall(&["sbatch", "-N2", "-n2", "-o", "/dev/null", "--wrap", &script])?;
+            self.squall(&["sbatch", "-N1", "-n2", "-o", "/dev/null", "--wrap", &script])?;
             until("the short job", || stamp.exists())?;
             let text = fs::read_to_string(&stamp).map_err(|e| format!("{}: {e}", stamp.display()))?;
             let started = text.trim().parse::<f64>().map_err(|e| format!("`{text}`: {e}"))? / 1e9;
@@ -230,11 +237,11 @@ impl Pairs {
     }
 }
 
-/// Two nodes with a core each, which two jobs may hold.
+/// A node with two cores, which two jobs may hold.
 fn text(policy: &str, slot_us: u64) -> String {
     format!(
         "coscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
-         [[nodes]]\nname = \"n[1-2]\"\ncpus = 1\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
+         [[nodes]]\nname = \"n1\"\ncpus = 2\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
     )
 }
 
