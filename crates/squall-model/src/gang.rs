@@ -205,7 +205,7 @@ pub enum Coscheduling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GangSwitch {
-    /// In slots shorter than [`GangSwitch::LONG`] they step back, in longer ones they are frozen.
+    /// In slots of at most [`GangSwitch::SHORT`] they step back, in longer ones they are frozen.
     #[default]
     Auto,
     /// They are frozen: nothing of them runs.
@@ -215,14 +215,14 @@ pub enum GangSwitch {
 }
 
 impl GangSwitch {
-    /// Slots in which it matters more that all ranks stop at once than what it costs to freeze: who steps back may go on
-    /// until the kernel's next tick.
-    pub const LONG: Span = Span::from_millis(10);
+    /// Slots in which it matters more what a switch costs than that all ranks stop at once: who steps back may go on until
+    /// the kernel's next tick.
+    pub const SHORT: Span = Span::from_millis(10);
 
     /// Whether jobs step back in slots of that length.
     pub fn steps_back(self, slice: Span) -> bool {
         match self {
-            Self::Auto => slice < Self::LONG,
+            Self::Auto => slice <= Self::SHORT,
             Self::Freeze => false,
             Self::Idle => true,
         }

@@ -25,6 +25,9 @@ const SWEEP_PAIRS: u64 = 1;
 /// Grains of jobs that synchronise, microseconds.
 const GRAINS_US: [u64; 3] = [200, 1000, 5000];
 
+/// How jobs that synchronise are compared: policy, and how it switches.
+const WAYS: [(&str, &str); 3] = [("gang", "auto"), ("gang", "freeze"), ("implicit", "auto")];
+
 /// What the talk has: name, quantum in ms, nodes, slowdown in percent.
 const TALK: [(&str, f64, u32, f64); 3] =
     [("RMS", 30_000.0, 15, 1.8), ("SCore-D", 100.0, 64, 2.0), ("STORM", 2.0, 64, 0.0)];
@@ -109,26 +112,28 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
     Ok(rows)
 }
 
-/// Jobs that synchronise, in turns and without.
+/// Jobs that synchronise, in turns (in which they step back, or are frozen) and without.
 fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
     let work = Duration::from_millis(400);
     let mut rows = Vec::new();
     let times = options.jobs.unwrap_or(3).max(1);
     for grain_us in GRAINS_US {
-        let (mut ganged, mut free) = (Vec::new(), Vec::new());
+        let mut found = [Vec::new(), Vec::new(), Vec::new()];
         let kind = Kind::Meets { grain_us };
         for _ in 0..times {
-            pairs.configure("gang", 10_000)?;
-            ganged.push(pairs.together(kind, work)?.makespan);
-            pairs.configure("implicit", 10_000)?;
-            free.push(pairs.together(kind, work)?.makespan);
+            for ((policy, switch), found) in WAYS.into_iter().zip(&mut found) {
+                pairs.configure(policy, switch, 10_000)?;
+                found.push(pairs.together(kind, work)?.makespan);
+            }
         }
-        let (ganged, free) = (median(&mut ganged), median(&mut free));
+        let [ganged, frozen, free] = found.map(|mut all| median(&mut all));
         rows.push(json!({
             "barrier_every_us": grain_us,
             "ganged_ms": round(ganged * 1e3),
+            "frozen_ms": round(frozen * 1e3),
             "unganged_ms": round(free * 1e3),
             "gain": round(free / ganged),
+            "gain_frozen": round(free / frozen),
         }));
     }
     Ok(Value::Array(rows))

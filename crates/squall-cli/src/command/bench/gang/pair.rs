@@ -61,7 +61,7 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub(super) fn start() -> Result<Self, String> {
-        let cluster = Cluster::with(&text("gang", 10_000), &["--nodes", "1"])?;
+        let cluster = Cluster::with(&text("gang", "auto", 10_000), &["--nodes", "1"])?;
         let folder = cluster.place().dir().join("gang");
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let (source, program) = (folder.join("work.c"), folder.join("work"));
@@ -78,16 +78,16 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// From now on by that policy, with slots of so many microseconds.
-    pub(super) fn configure(&self, policy: &str, slot_us: u64) -> Result<(), String> {
+    /// From now on by that policy and that way to switch, with slots of so many microseconds.
+    pub(super) fn configure(&self, policy: &str, switch: &str, slot_us: u64) -> Result<(), String> {
         let path = self.cluster.place().config();
-        fs::write(&path, text(policy, slot_us)).map_err(|e| format!("{}: {e}", path.display()))?;
+        fs::write(&path, text(policy, switch, slot_us)).map_err(|e| format!("{}: {e}", path.display()))?;
         self.squall(&["scontrol", "reconfigure"]).map(drop)
     }
 
     /// The slowdown at a slot, over so many paired runs.
     pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
-        self.configure("gang", slot_us)?;
+        self.configure("gang", "auto", slot_us)?;
         let (mut slowdowns, mut shares, mut cores) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs.max(1) {
             // Which comes first alternates: what drifts, drifts against both.
@@ -198,7 +198,7 @@ impl Pairs {
 
     /// How long a short job waits for its first turn beside a long one that has the whole machine.
     pub(super) fn short_job(&self, slot: Duration) -> Result<Value, String> {
-        self.configure("gang", slot.as_micros() as u64)?;
+        self.configure("gang", "auto", slot.as_micros() as u64)?;
         let spin = "exec squall srun sh -c 'while :; do :; done'";
         let long = self.squall(&["sbatch", "--parsable", "-N1", "-n2", "-o", "/dev/null", "--wrap", spin])?;
         let mut waits = Vec::new();
@@ -238,9 +238,9 @@ impl Pairs {
 }
 
 /// A node with two cores, which two jobs may hold.
-fn text(policy: &str, slot_us: u64) -> String {
+fn text(policy: &str, switch: &str, slot_us: u64) -> String {
     format!(
-        "coscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
+        "gang_switch = \"{switch}\"\ncoscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
          [[nodes]]\nname = \"n1\"\ncpus = 2\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
     )
 }
