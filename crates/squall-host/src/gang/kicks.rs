@@ -52,6 +52,8 @@ pub(super) struct Kicks {
     threads: Vec<(usize, Thread)>,
     gate: Arc<Gate>,
     lock: Option<File>,
+    /// No other switcher has been met.
+    alone: bool,
 }
 
 impl Kicks {
@@ -82,7 +84,7 @@ impl Kicks {
         // Every one of them, or a CPU would be missing.
         let threads: Result<Vec<_>, _> = threads.into_iter().collect();
         let able = |threads: &Vec<_>| threads.iter().all(|_| readied.recv().unwrap_or(false));
-        Self { threads: threads.ok().filter(able).unwrap_or_default(), gate, lock }
+        Self { threads: threads.ok().filter(able).unwrap_or_default(), gate, lock, alone: true }
     }
 
     /// Whether CPUs can be held: all threads may go before ordinary processes.
@@ -91,8 +93,13 @@ impl Kicks {
     }
 
     /// Holds all CPUs, the caller's by its being there, while something is done. `next_ns`: when that will be again.
-    pub(super) fn hold<T>(&self, next_ns: u64, what: impl FnOnce() -> T) -> T {
-        let locked = self.lock.as_ref().filter(|lock| await_lock(lock));
+    pub(super) fn hold<T>(&mut self, next_ns: u64, what: impl FnOnce() -> T) -> T {
+        let at_once =
+            self.lock.as_ref().is_none_or(|lock| flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok());
+        let locked = self.lock.as_ref().filter(|lock| at_once || await_lock(lock));
+        // Threads that come by themselves would keep those of another switcher from their CPUs.
+        self.alone &= at_once;
+        let next_ns = if self.alone { next_ns } else { 0 };
         let (own, begun) = (sched_getcpu(), monotonic_ns());
         let others = || self.threads.iter().filter(|(cpu, _)| *cpu != own);
         let expected = others().count();

@@ -188,7 +188,7 @@ impl Switch {
             let common = self.members.values().find_map(|member| member.hold.common_folder());
             self.kicks = common.map(|common| Kicks::start(PRIORITY - 1, common));
         }
-        let kicks = self.kicks.as_ref().filter(|kicks| beat.steps_back && kicks.can_hold());
+        let kicks = self.kicks.as_mut().filter(|kicks| beat.steps_back && kicks.can_hold());
         // Who never has a turn is out of the way, however short the slots are.
         let leave = |member: &mut Member| match runs(member) {
             true => Leave::Runs,
