@@ -136,6 +136,7 @@ fn lists_and_changes(cluster: &Cluster) {
     assert_eq!(cluster.ok(&["squeue", "-h", "-o", "%j", "-j", &b.to_string()]), "other");
     cluster.ok(&["scontrol", "release", &both]);
     assert_eq!((cluster.end_of(a), cluster.end_of(b)), ("COMPLETED|0:0".to_owned(), "COMPLETED|0:0".to_owned()));
+    accounting(cluster, (a, b));
     one_of_each(cluster, &["--hold", "--wrap", "true"]);
     cluster.ok(&["scancel", "--state=PENDING"]);
     cluster.until("nothing waits", || cluster.queue().is_empty());
@@ -152,6 +153,22 @@ fn lists_and_changes(cluster: &Cluster) {
     let ids = cluster.ok(&["sacct", "-n", "-X", "-P", "-o", "JobID"]);
     let ids: Vec<u32> = ids.lines().map(|id| id.parse().unwrap()).collect();
     assert!(ids.is_sorted() && ids.iter().any(|id| *id >= CELL_1), "{ids:?}");
+}
+
+/// Accounting is whole whatever is asked, of two jobs the second of which was renamed to `other`.
+fn accounting(cluster: &Cluster, (a, b): (u32, u32)) {
+    let told = |args: &[&str]| cluster.ok(&[&["sacct", "-n", "-X", "-P", "-o", "JobID"], args].concat());
+    let both = format!("{a}\n{b}");
+    assert_eq!(told(&["-j", &format!("{b},{a}")]), both);
+    assert_eq!(told(&["--name=other"]), b.to_string());
+    assert_eq!(
+        told(&["-j", &format!("{a},{b}"), "-s", "CD", "-N", "n[1-4]", "-S", "now-1hour", "-E", "now+1hour"]),
+        both
+    );
+    assert_eq!(told(&["-j", &format!("{a},{b}"), "-s", "F", "-S", "now-1hour", "-E", "now+1hour"]), "");
+    let failed = told(&["-s", "F", "-S", "now-1hour", "-E", "now+1hour"]);
+    let failed: Vec<u32> = failed.lines().map(|id| id.parse().unwrap()).collect();
+    assert!(failed.iter().any(|job| *job < CELL_1) && failed.iter().any(|job| *job >= CELL_1), "{failed:?}");
 }
 
 fn allocations_and_steps(cluster: &Cluster) {
@@ -175,6 +192,52 @@ fn dependencies(cluster: &Cluster) {
         cluster.ok(&["scontrol", "release", &job.to_string()]);
         assert_eq!(cluster.end_of(after), "COMPLETED|0:0");
     }
+    across_cells(cluster);
+    singletons(cluster);
+}
+
+/// Jobs that depend on jobs of both cells; controllers and front are killed while they wait.
+fn across_cells(cluster: &Cluster) {
+    let (a, b) = one_of_each(cluster, &["--hold", "--wrap", "exit 1"]);
+    let both = format!("afterany:{a}:{b}");
+    let (first, second) = one_of_each(cluster, &["-d", &both, "--wrap", "true"]);
+    let never = cluster.submit(&["-d", &format!("afterok:{a}:{b}"), "--wrap", "true"]);
+    let failed = cluster.submit(&["-d", &format!("afternotok:{b},after:{a}"), "--wrap", "true"]);
+    let reason = |job: u32| cluster.ok(&["squeue", "-h", "-o", "%r", "-j", &job.to_string()]);
+    let waiting = [first, second, never, failed];
+    assert!(waiting.iter().all(|job| reason(*job) == "Dependency"));
+    let shown = cluster.ok(&["scontrol", "show", "job", &second.to_string()]);
+    assert!(shown.contains(&format!("Dependency=afterany:{a}(unfulfilled),afterany:{b}(unfulfilled)")), "{shown}");
+    for pid in ["cells/0/run/controller.pid", "cells/1/run/controller.pid", "run/front.pid"] {
+        cluster.kill(pid);
+    }
+    cluster.ok(&["up"]);
+    cluster.ok(&["scontrol", "release", &b.to_string()]);
+    assert_eq!(cluster.end_of(b), "FAILED|1:0");
+    cluster
+        .until("who waits for b only to be ended well never can start", || reason(never) == "DependencyNeverSatisfied");
+    assert_eq!([first, second, failed].map(reason), ["Dependency"; 3]);
+    cluster.kill("run/front.pid");
+    cluster.ok(&["up"]);
+    cluster.ok(&["scontrol", "release", &a.to_string()]);
+    for job in [first, second, failed] {
+        assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
+    }
+    cluster.ok(&["scancel", &never.to_string()]);
+    let matched = cluster.run(&["sbatch", "-d", &format!("aftercorr:{a}:{b}"), "--wrap", "true"]);
+    assert!(!matched.status.success() && err(&matched).contains("arrays in several cells"), "{}", err(&matched));
+}
+
+/// Wherever they are, one runs after the other.
+fn singletons(cluster: &Cluster) {
+    let script = "mkdir only || touch twice; sleep 0.05; rmdir only";
+    let args = ["-J", "only", "-d", "singleton", "--wrap", script];
+    let jobs: Vec<u32> = (0..8).map(|_| cluster.submit(&args)).collect();
+    assert!(jobs.iter().any(|job| *job < CELL_1) && jobs.iter().any(|job| *job >= CELL_1), "{jobs:?}");
+    for job in jobs {
+        assert_eq!(cluster.end_of(job), "COMPLETED|0:0");
+    }
+    assert!(!cluster.dir.join("twice").exists(), "two ran at once");
 }
 
 fn what_dies(cluster: &Cluster) {

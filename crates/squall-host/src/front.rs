@@ -3,6 +3,8 @@
 //! Each client's connection has a [`Desk`] and connections of its own to the cells that it needs, over which the front
 //! says who the client is. What a cell knows of a client it knows from there: when the client goes, they go.
 
+mod errands;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -103,12 +105,15 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
         signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let listener = controld::listen(place)?;
     say(&format!("front of {} cells of cluster `{}`: ready", front.sockets.len(), front.cluster));
-    let accepting = spawn_local(accept(listener, Rc::new(front)));
+    let front = Rc::new(front);
+    let accepting = spawn_local(accept(listener, Rc::clone(&front)));
+    let carrying = spawn_local(errands::carry(front));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     accepting.abort();
+    carrying.abort();
     // Nobody finds a socket of a front that is gone; a missing file is as good.
     drop(std::fs::remove_file(place.controller_socket()));
     Ok(())

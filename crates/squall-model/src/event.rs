@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
 use crate::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
@@ -279,6 +280,11 @@ pub enum Event {
         id: JobId,
         /// The attempt.
         attempt: Attempt,
+    },
+    /// What jobs of this cell depend on in other cells has come about, or never can.
+    ForeignResolved {
+        /// What was asked, and the answer.
+        replies: Vec<(Question, Reply)>,
     },
 }
 

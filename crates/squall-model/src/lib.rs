@@ -5,6 +5,7 @@ pub mod codec;
 pub mod config;
 pub mod duration;
 pub mod event;
+pub mod foreign;
 pub mod gang;
 pub mod gres;
 pub mod hostlist;

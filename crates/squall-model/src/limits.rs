@@ -18,6 +18,8 @@ pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
 pub const CELLS_MAX: u32 = 1 << 6;
 /// Job ids of a cell: those of cell N begin at N times this.
 pub const CELL_IDS: u32 = 1 << 26;
+/// Questions between cells in one message: each may hold a name of [`STRING_BYTES_MAX`].
+pub const QUESTIONS_MAX: usize = 128;
 /// Most nodes of a cluster: ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use squall_model::config::Config;
 use squall_model::event::{Event, JobChange, NodeAdmin, Record, Requeue};
+use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
 use squall_model::id::{Attempt, ClientKey, Epoch, Incarnation, JobId, NodeId, StepNo};
@@ -154,6 +155,14 @@ fn samples() -> Vec<Event> {
         Event::HetFormed { leader: id, size: 2 },
         Event::JobLeased { id, attempt: Attempt(2), behind: JobId(3) },
         Event::LeaseReturned { id, attempt: Attempt(2) },
+        Event::ForeignResolved {
+            replies: vec![
+                (Question::Started(Named { id, index: None }), Reply::Started(Time(5))),
+                (Question::Ended(Named { id, index: Some(4) }), Reply::Ended { well: true }),
+                (Question::Alone { job: id, uid: 7, name: "golden".into(), submit: Time(6) }, Reply::Alone),
+                (Question::Ended(Named { id: JobId(3), index: None }), Reply::Unknown),
+            ],
+        },
     ]
 }
 

@@ -110,6 +110,16 @@ mutations! {
     AbsenceUnsaid = "absence-unsaid",
     /// The front takes a cell that it lost for one that heard nothing.
     LostTakenForAway = "lost-taken-for-away",
+    /// A job of another cell is said to have ended as soon as somebody asks.
+    ForeignEndInvented = "foreign-end-invented",
+    /// Answers of other cells are lost, and nobody asks again.
+    ForeignEndLost = "foreign-end-lost",
+    /// A cell that comes back is not asked what it was asked before.
+    ForeignUnasked = "foreign-unasked",
+    /// How a forgotten job of another cell ended is not looked up.
+    ForeignForgotten = "foreign-forgotten",
+    /// The other cells are not asked whether a job is the only one of its name.
+    SingleInItsCell = "single-in-its-cell",
     /// A node starts leased jobs at once.
     LeaseBegunEarly = "lease-begun-early",
     /// Leased jobs come to their node in the wrong order.
@@ -123,7 +133,18 @@ mutations! {
 impl Mutation {
     /// Whether it is a bug of cells and their front.
     pub(crate) fn is_of_cells(self) -> bool {
-        matches!(self, Self::RoutedByLoad | Self::CellIdsShared | Self::AbsenceUnsaid | Self::LostTakenForAway)
+        matches!(
+            self,
+            Self::RoutedByLoad
+                | Self::CellIdsShared
+                | Self::AbsenceUnsaid
+                | Self::LostTakenForAway
+                | Self::ForeignEndInvented
+                | Self::ForeignEndLost
+                | Self::ForeignUnasked
+                | Self::ForeignForgotten
+                | Self::SingleInItsCell
+        )
     }
 
     /// Whether it can only show where jobs are leased.

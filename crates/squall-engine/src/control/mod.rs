@@ -10,6 +10,7 @@ pub mod cast;
 pub(crate) mod drive;
 pub(crate) mod facts;
 pub(crate) mod fair;
+pub(crate) mod foreign;
 pub(crate) mod info;
 mod layout;
 pub mod limits;
@@ -187,6 +188,8 @@ pub struct Controller {
     pub(crate) queries: Queries,
     /// Callers to whom an answer is owed.
     pub(crate) waits: Waits,
+    /// What is open between this cell and others.
+    pub(crate) foreign: foreign::Foreign,
     /// Steps that wait or run.
     pub(crate) steps: steps::Desk,
     /// What waits to start.
@@ -276,6 +279,7 @@ impl Controller {
                 }
                 steps::hangup(self, now, caller);
                 queries::hangup(self, caller);
+                self.foreign.hangup(caller);
                 broadcasts::give_up(self, caller);
             }
             Input::Frame { link, frame } => request::reports::frame(self, now, link, *frame, out),

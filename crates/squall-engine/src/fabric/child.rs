@@ -1,21 +1,22 @@
-//! A child of the controller that tests play: numbers what it says, and remembers what it was told of itself.
+//! A child of the controller that tests and simulated worlds play: numbers what it says, and remembers what it was told
+//! of itself.
 
 use squall_model::id::{NodeId, Session};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
-use squall_model::wire::fabric::{Composite, DownFrame, Downward, LaunchFailure, Query, Tally, UpFrame, Upward};
+use squall_model::wire::fabric::{Composite, DownFrame, Downward, LaunchFailure, Put, Query, Tally, UpFrame, Upward};
 use squall_model::wire::node::{Down, Registration};
 
 /// The child's end of a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Child {
+pub struct Child {
     heard_hops: u64,
     said_hops: u64,
     batch: u64,
     /// The session that it was offered last.
-    pub(crate) offered: Session,
+    pub offered: Session,
     /// Its id, once it was welcomed.
-    pub(crate) node: Option<NodeId>,
+    pub node: Option<NodeId>,
     /// Composites that the controller has taken.
     taken: u64,
     /// Queries that were not answered yet.
@@ -24,42 +25,42 @@ pub(crate) struct Child {
 
 impl Child {
     /// On a new connection; `node`: what it is called, from an earlier one.
-    pub(crate) fn new(node: Option<NodeId>) -> Self {
+    pub fn new(node: Option<NodeId>) -> Self {
         Self { node, ..Self::default() }
     }
 
     /// The next frame.
-    pub(crate) fn say(&mut self, says: Vec<Upward>) -> UpFrame {
+    pub fn say(&mut self, says: Vec<Upward>) -> UpFrame {
         let hop = self.said_hops + 1;
         self.said_hops += says.len() as u64;
         UpFrame { hop, says }
     }
 
     /// The next frame, with one composite.
-    pub(crate) fn composite(&mut self, composite: Composite) -> UpFrame {
+    pub fn composite(&mut self, composite: Composite) -> UpFrame {
         self.batch += 1;
         self.say(vec![Upward::Composite { batch: self.batch, composite: Box::new(composite) }])
     }
 
     /// It wants to register.
-    pub(crate) fn knock(&mut self, name: &str) -> UpFrame {
+    pub fn knock(&mut self, name: &str) -> UpFrame {
         let knocks = vec![(Vec::new(), name.to_owned())];
         self.composite(Composite { knocks, reports: 1, ..Composite::default() })
     }
 
     /// It registers.
-    pub(crate) fn register(&mut self, registration: Registration) -> UpFrame {
+    pub fn register(&mut self, registration: Registration) -> UpFrame {
         self.composite(Composite { registrations: vec![registration], reports: 1, ..Composite::default() })
     }
 
     /// It reports for itself.
-    pub(crate) fn report(&mut self, reports: &[Report]) -> UpFrame {
+    pub fn report(&mut self, reports: &[Report]) -> UpFrame {
         let node = self.node.expect("only a node that was welcomed reports");
         self.composite(composite_of(node, reports))
     }
 
     /// Answers the queries that have come: it is there, and whatever is asked holds.
-    pub(crate) fn answer(&mut self) -> Option<UpFrame> {
+    pub fn answer(&mut self) -> Option<UpFrame> {
         let yes: NodeSet = self.node.into_iter().collect();
         let tally = Tally { yes, ..Tally::default() };
         let asked = std::mem::take(&mut self.asked).into_iter();
@@ -69,12 +70,12 @@ impl Child {
     }
 
     /// How many of its composites are not taken.
-    pub(crate) fn unconfirmed(&self) -> u64 {
+    pub fn unconfirmed(&self) -> u64 {
         self.batch - self.taken
     }
 
     /// Takes a frame; returns the messages for this node in it.
-    pub(crate) fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
+    pub fn hear(&mut self, frame: DownFrame) -> Vec<Down> {
         assert_eq!(frame.hop, self.heard_hops + 1, "a gap");
         self.heard_hops += frame.says.len() as u64;
         let mut messages = Vec::new();
@@ -83,10 +84,10 @@ impl Child {
                 Downward::Path(_) | Downward::Chunk(_) | Downward::Letter(_) => {}
                 Downward::Taken { batch } => self.taken = batch,
                 Downward::Query(query) => self.asked.push(query),
-                Downward::Put(put) => messages.extend(put.parcel.open().unwrap().messages.clone()),
+                Downward::Put(put) => messages.extend(messages_of(&put)),
                 Downward::Reply { node, put, .. } => {
                     self.node = node.or(self.node);
-                    for message in put.parcel.open().unwrap().messages.clone() {
+                    for message in messages_of(&put) {
                         match message {
                             Down::Identify => self.offered = Session { epoch: put.epoch, number: put.seq },
                             message => messages.push(message),
@@ -99,8 +100,12 @@ impl Child {
     }
 }
 
+fn messages_of(put: &Put) -> Vec<Down> {
+    put.parcel.open().expect("the controller makes no parcel that can't be opened").messages.clone()
+}
+
 /// What a node reports, as it leaves that node.
-pub(crate) fn composite_of(node: NodeId, reports: &[Report]) -> Composite {
+pub fn composite_of(node: NodeId, reports: &[Report]) -> Composite {
     let (here, mut composite) = (NodeSet::one(node), Composite::default());
     for report in reports {
         match report {

@@ -12,8 +12,7 @@
 //! nodes that reported it still have, and report again.
 
 mod asked;
-#[cfg(test)]
-pub(crate) mod child;
+pub mod child;
 pub mod cost;
 mod gather;
 mod parent;

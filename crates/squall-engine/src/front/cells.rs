@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::config::Config;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::job::JobSpec;
+use squall_model::job::{DependencyKind, JobSpec};
 use squall_model::limits::CELLS_MAX;
 use squall_model::wire::client::Refusal;
 use squall_model::{gres, hostlist, license};
@@ -87,17 +87,21 @@ impl Cells {
         Some(hostlist::compress(names))
     }
 
-    /// The cell for a submission: that of the jobs on which it depends; otherwise one of those that have what it asks for,
-    /// as its key says, each as often as it has nodes. Nothing else counts, above all not how the cells are at present: so
-    /// the same submission always goes to the same cell.
+    /// The cell for a submission: one of those that have what it asks for; that of the jobs on which it depends, if it is
+    /// one, otherwise as its key says, each as often as it has nodes. Nothing else counts, above all not how the cells are
+    /// at present: so the same submission always goes to the same cell.
     pub(super) fn choose(&self, specs: &[JobSpec], key: ClientKey) -> Result<u32, Refusal> {
         if self.0.len() > 1 {
             specs.iter().try_for_each(possible)?;
         }
-        if let Some(cell) = self.of_dependencies(specs)? {
+        if let Some(cell) = self.of_tasks(specs)? {
             return Ok(cell);
         }
         let suited = self.suited(specs)?;
+        let near = self.of_dependencies(specs, |_| true);
+        if let Some(cell) = near.first().filter(|cell| near.len() == 1 && suited.iter().any(|(one, _)| one == *cell)) {
+            return Ok(*cell);
+        }
         let first = |a: f64, b: f64| a.total_cmp(&b);
         let best = suited.into_iter().min_by(|a, b| first(turn(key, a), turn(key, b)));
         Ok(best.map_or(self.0[0].number, |(number, _)| number))
@@ -123,27 +127,30 @@ impl Cells {
         Ok(all.into_iter().find(|cells| !cells.is_empty()).unwrap_or_default())
     }
 
-    fn of_dependencies(&self, specs: &[JobSpec]) -> Result<Option<u32>, Refusal> {
-        let terms = specs.iter().filter_map(|spec| spec.dependency.as_ref()).flat_map(|d| &d.terms);
-        let cells: BTreeSet<u32> = terms.filter_map(|term| term.job).map(|job| self.of(job.id)).collect();
+    /// The cell of the arrays whose tasks its own are matched with.
+    fn of_tasks(&self, specs: &[JobSpec]) -> Result<Option<u32>, Refusal> {
+        let cells = self.of_dependencies(specs, |when| when == DependencyKind::AfterCorr);
         if cells.len() > 1 {
-            let what = "--dependency: jobs of several cells can't be waited for yet";
+            let what = "--dependency=aftercorr: tasks can't be matched with those of arrays in several cells";
             return Err(Refusal::NotSupported(what.to_owned()));
         }
         Ok(cells.into_iter().next())
+    }
+
+    /// The cells of the jobs that are named in dependencies of such kinds.
+    fn of_dependencies(&self, specs: &[JobSpec], kind: impl Fn(DependencyKind) -> bool) -> BTreeSet<u32> {
+        let terms = specs.iter().filter_map(|spec| spec.dependency.as_ref()).flat_map(|d| &d.terms);
+        let jobs = terms.filter(|term| kind(term.when)).filter_map(|term| term.job);
+        jobs.map(|job| self.of(job.id)).collect()
     }
 }
 
 /// What can't be asked of several cells.
 fn possible(spec: &JobSpec) -> Result<(), Refusal> {
-    let singleton = spec.dependency.iter().flat_map(|d| &d.terms).any(|term| term.job.is_none());
-    let what = match () {
-        () if singleton => "--dependency=singleton: the jobs of a name are in several cells",
-        () if spec.reservation.is_some() => {
-            "--reservation: a reservation is of one cell; submit there, by the cell's folder in SQUALL_STATE"
-        }
-        () => return Ok(()),
-    };
+    if spec.reservation.is_none() {
+        return Ok(());
+    }
+    let what = "--reservation: a reservation is of one cell; submit there, by the cell's folder in SQUALL_STATE";
     Err(Refusal::NotSupported(what.to_owned()))
 }
 

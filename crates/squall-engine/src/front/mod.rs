@@ -6,6 +6,7 @@
 //! which knows the key.
 
 mod cells;
+mod courier;
 mod join;
 mod route;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use join::{Closing, closing};
 use route::{How, Route};
 
 pub use cells::Cells;
+pub use courier::{Courier, Errands, News};
 
 /// How long a cell may keep a list waiting: less than a client waits for a controller.
 const LIST_TIME: Span = Span::from_secs(5);

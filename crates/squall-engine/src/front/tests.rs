@@ -135,7 +135,19 @@ fn a_submission_goes_where_what_it_names_is() {
     assert!(need(|spec| spec.need.nodes_min = Some(3)).iter().eq(&[1]));
     assert_eq!(cell_for(after(&[CELL_IDS + 5, CELL_IDS + 6]), 1), Ok(1));
     assert_eq!(cell_for(after(&[2 * CELL_IDS + 5]), 1), Ok(2));
-    assert!(matches!(cell_for(after(&[5, CELL_IDS + 5]), 1), Err(Refusal::NotSupported(_))));
+    // Of several cells any will do, and of one that has not what is asked for none.
+    let cells: std::collections::BTreeSet<_> =
+        (0..50).map(|key| cell_for(after(&[5, CELL_IDS + 5]), key).unwrap()).collect();
+    assert!(cells.iter().eq(&[0, 1, 2]));
+    let wide = JobSpec { partition: Some("wide".into()), ..after(&[5]) };
+    assert_eq!(cell_for(wide, 1), Ok(1));
+    let matched = |ids: &[u32]| {
+        let mut spec = after(ids);
+        spec.dependency.iter_mut().flat_map(|d| &mut d.terms).for_each(|term| term.when = DependencyKind::AfterCorr);
+        spec
+    };
+    assert_eq!(cell_for(matched(&[2 * CELL_IDS + 5]), 1), Ok(2));
+    assert!(matches!(cell_for(matched(&[5, CELL_IDS + 5]), 1), Err(Refusal::NotSupported(_))));
     let apart = JobSpec {
         need: squall_model::job::Need { nodelist: Some("n[2-3]".into()), ..Default::default() },
         ..JobSpec::default()

@@ -271,6 +271,7 @@ impl Book {
             | Event::JobPreempted { .. }
             | Event::JobLeased { .. }
             | Event::LeaseReturned { .. }
+            | Event::ForeignResolved { .. }
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
             | Event::ReservationSet { .. }

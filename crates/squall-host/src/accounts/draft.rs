@@ -60,7 +60,8 @@ fn whose(event: &Event) -> Whose {
         | Event::JobPreempted { .. }
         | Event::HetFormed { .. }
         | Event::JobLeased { .. }
-        | Event::LeaseReturned { .. } => Whose::Nobodys,
+        | Event::LeaseReturned { .. }
+        | Event::ForeignResolved { .. } => Whose::Nobodys,
         Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {
             Whose::Of(*job)

@@ -144,6 +144,9 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
         Request::ShutDown { .. } => "REQUEST_SHUTDOWN",
+        Request::Unresolved => "REQUEST_CELL_DEPENDENCIES",
+        Request::Resolve { .. } => "REQUEST_TEST_DEPENDENCIES",
+        Request::Resolved { .. } => "REQUEST_UPDATE_DEPENDENCIES",
     }
 }
 

@@ -5,6 +5,7 @@ use serde_bytes::ByteBuf;
 
 use crate::config::{Config, PartitionState};
 use crate::event::NodeAdmin;
+use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome};
 use crate::policy::{Limit, Policy, PolicyChange, Whose};
@@ -260,6 +261,19 @@ pub enum Request {
         key: ClientKey,
         /// Refuse instead of waiting longer than so many seconds (`--immediate`).
         immediate_s: Option<u32>,
+    },
+    /// A front carries questions between cells: what jobs of this one depend on in others. Answers: `Unresolved`, now and
+    /// as long as the connection lasts. For operators, as are the next two.
+    Unresolved,
+    /// What another cell wants to know. Answers: `Resolved`, each question once, when it has come about.
+    Resolve {
+        /// The questions.
+        questions: Vec<Question>,
+    },
+    /// What other cells have answered. Answer: `Done`.
+    Resolved {
+        /// Questions and answers.
+        replies: Vec<(Question, Reply)>,
     },
 }
 
@@ -654,6 +668,10 @@ pub enum Answer {
     Why(Box<Why>),
     /// What comes next is without what these cells have, which don't answer.
     Without(Vec<u32>),
+    /// Questions for other cells that were not told on this connection.
+    Unresolved(Vec<Question>),
+    /// Answers for another cell.
+    Resolved(Vec<(Question, Reply)>),
 }
 
 /// A job as users name it: `123` or `123_4`.

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::event::{Event, Record};
+use squall_model::foreign::{Question, Reply};
 use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{Dependency, DependencyKind, EndState, PendingReason};
+use squall_model::time::Time;
 
 use crate::judge::Violation;
 
@@ -24,7 +27,34 @@ pub(super) struct Judge {
     accepted: BTreeMap<u32, (u32, JobId)>,
     /// Which wish each id was given for.
     ids: BTreeMap<JobId, u32>,
+    /// What is known of each job.
+    jobs: BTreeMap<JobId, File>,
+    /// Jobs that ended before are forgotten, by cell.
+    forgotten: BTreeMap<u32, Time>,
+    /// What cells wrote down of others.
+    told: BTreeMap<(u32, Question), Reply>,
     pub(super) violation: Option<Box<Violation>>,
+}
+
+/// One job, as the disks have it.
+#[derive(Debug)]
+struct File {
+    cell: u32,
+    name: String,
+    submit: Time,
+    after: Option<Dependency>,
+    started: bool,
+    /// Whether it is about to end well.
+    ending: Option<bool>,
+    ended: Option<(Time, bool)>,
+}
+
+/// How a dependency stands, whoever knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stands {
+    Never,
+    Waits,
+    Holds,
 }
 
 impl Judge {
@@ -41,10 +71,119 @@ impl Judge {
     pub(super) fn survey(&mut self, disks: &[(u32, &[Record])]) {
         for (cell, disk) in disks {
             let from = self.read.insert(*cell, disk.len()).unwrap_or(0);
-            for event in disk[from..].iter().flat_map(|record| &record.events) {
-                if let Event::JobSubmitted { id, key, .. } = event {
-                    self.accepted(*cell, *id, *key);
+            for record in &disk[from..] {
+                record.events.iter().for_each(|event| self.happened(*cell, record.time, event));
+            }
+        }
+    }
+
+    fn happened(&mut self, cell: u32, time: Time, event: &Event) {
+        match event {
+            Event::JobSubmitted { id, key, spec, .. } => {
+                self.accepted(cell, *id, *key);
+                let (name, after) = (spec.name.clone(), spec.dependency.clone());
+                let file = File { cell, name, submit: time, after, started: false, ending: None, ended: None };
+                self.jobs.insert(*id, file);
+            }
+            Event::JobStarted { id, .. } => {
+                if self.stands(*id) != Stands::Holds {
+                    let text = format!("job {id} of cell {cell}: {:?}", self.jobs.get(id));
+                    self.violate("nobody starts before those it waits for have ended as asked, in whatever cell", text);
                 }
+                self.change(*id, |file| file.started = true);
+            }
+            Event::JobEnding { id, outcome, .. } => self.change(*id, |file| {
+                let well = outcome.state == EndState::Completed;
+                if file.started {
+                    file.ending = Some(well);
+                } else {
+                    file.ended = Some((time, well));
+                }
+            }),
+            Event::NodesReleased { id, .. } => {
+                self.change(*id, |file| file.ended = file.ending.map(|well| (time, well)));
+            }
+            Event::Forgotten { ended_before } => {
+                let before = self.forgotten.entry(cell).or_default();
+                *before = (*before).max(*ended_before);
+            }
+            Event::ForeignResolved { replies } => {
+                for (question, reply) in replies {
+                    let first = *self.told.entry((cell, question.clone())).or_insert(*reply);
+                    if first != *reply {
+                        let text = format!("{question:?} of cell {cell}: {first:?}, and {reply:?}");
+                        self.violate("a question has one answer", text);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, id: JobId, change: impl FnOnce(&mut File)) {
+        if let Some(file) = self.jobs.get_mut(&id) {
+            change(file);
+        }
+    }
+
+    /// How a job's dependency stands, by what all disks hold.
+    fn stands(&self, id: JobId) -> Stands {
+        let Some(file) = self.jobs.get(&id) else { return Stands::Never };
+        let Some(Dependency { terms, any }) = &file.after else { return Stands::Holds };
+        let terms = terms.iter().map(|term| match term.job {
+            Some(job) => self.term(term.when, job.id),
+            None => self.alone(id, file),
+        });
+        let found = if *any { terms.max() } else { terms.min() };
+        found.unwrap_or(Stands::Holds)
+    }
+
+    fn term(&self, when: DependencyKind, id: JobId) -> Stands {
+        let Some(file) = self.jobs.get(&id) else { return Stands::Never };
+        match (when, file.ended) {
+            (DependencyKind::After, None) if file.started => Stands::Holds,
+            (_, None) => Stands::Waits,
+            (DependencyKind::AfterOk, Some((_, well))) if !well => Stands::Never,
+            (DependencyKind::AfterNotOk, Some((_, well))) if well => Stands::Never,
+            _ => Stands::Holds,
+        }
+    }
+
+    /// Whether all have ended that had its name before.
+    fn alone(&self, id: JobId, file: &File) -> Stands {
+        let before = |(other, it): (&JobId, &File)| (it.submit, *other) < (file.submit, id);
+        let mut waits = self.jobs.iter().filter(|(_, other)| other.name == file.name && other.ended.is_none());
+        if waits.any(before) { Stands::Waits } else { Stands::Holds }
+    }
+
+    /// How many have ended.
+    pub(super) fn ended(&self) -> usize {
+        self.jobs.values().filter(|file| file.ended.is_some()).count()
+    }
+
+    pub(super) fn is_forgotten(&self, id: JobId) -> bool {
+        let Some(file) = self.jobs.get(&id) else { return false };
+        let before = self.forgotten.get(&file.cell).copied().unwrap_or_default();
+        file.ended.is_some_and(|(time, _)| time < before)
+    }
+
+    pub(super) fn names_forgotten(&self, after: &Dependency) -> bool {
+        after.terms.iter().filter_map(|term| term.job).any(|job| self.is_forgotten(job.id))
+    }
+
+    /// After a long time without faults: nobody waits but for those who wait, and who waits in vain is told so.
+    pub(super) fn close(&mut self, reasons: &BTreeMap<JobId, PendingReason>) {
+        let open: Vec<JobId> = self.jobs.iter().filter(|(_, file)| file.ended.is_none()).map(|(id, _)| *id).collect();
+        for id in open {
+            let (stands, reason) = (self.stands(id), reasons.get(&id));
+            let right = match stands {
+                Stands::Holds => false,
+                Stands::Waits => reason == Some(&PendingReason::Dependency),
+                Stands::Never => reason == Some(&PendingReason::DependencyNeverSatisfied),
+            };
+            if !right {
+                let text = format!("job {id}: {stands:?}, told {reason:?}: {:?}", self.jobs.get(&id));
+                self.violate("who may start does, and who never can is told so", text);
             }
         }
     }
@@ -74,7 +213,8 @@ impl Judge {
 
     /// A list came to its end.
     pub(super) fn listed(&mut self, promised: &BTreeSet<JobId>, seen: &BTreeSet<JobId>, absent: &BTreeSet<u32>) {
-        let missing = promised.difference(seen).find(|job| !absent.contains(&self.cell_of(**job)));
+        let excused = |job: &JobId| absent.contains(&self.cell_of(*job)) || self.is_forgotten(*job);
+        let missing = promised.difference(seen).find(|job| !excused(job));
         if let Some(job) = missing {
             let cell = self.cell_of(*job);
             self.violate("a list shows all jobs or says what it is without", format!("job {job} of cell {cell}"));

@@ -1,9 +1,11 @@
 //! A world of cells and their front: production controllers, the production front's desks, clients that pipeline and
-//! retry, and faults: cells and front killed, cells stopped, connections broken. There are no nodes: what is looked at is
-//! what is accepted where, and what is found again.
+//! retry, and faults: cells and front killed, cells stopped, connections broken. Nodes are pretended: what is looked at is
+//! what is accepted where, what is found again, and who waits for whom across cells.
 
+mod carrier;
 mod client;
 mod judge;
+mod nodes;
 mod play;
 pub(crate) mod story;
 #[cfg(test)]
@@ -13,23 +15,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_engine::control::state::State;
-use squall_engine::control::{CallerId, Controller, Input, Out, Who};
-use squall_engine::front::{self, Cells, Desk};
+use squall_engine::control::{CallerId, Controller, Input, LinkId, Out, Who};
+use squall_engine::front::{self, Cells, Courier, Desk};
 use squall_engine::machine::Machine;
 use squall_model::config::{Config, NodeConfig};
 use squall_model::event::Record;
-use squall_model::job::Owner;
+use squall_model::job::{JobAttempt, Owner};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::fabric::{DownFrame, UpFrame};
 
 use crate::agenda::Agenda;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
 use crate::world::BEGIN;
+use carrier::COURIER;
 use client::Client;
 use judge::Judge;
+use nodes::{Node, NodeKey};
 
 pub(crate) use play::run;
+
+/// Ended jobs are forgotten after so many seconds: later than any client asks again, and soon enough that jobs of other
+/// cells depend on some that are.
+const KEPT_S: u64 = 60;
 
 /// The user of all clients.
 const USER: u32 = 1001;
@@ -91,6 +100,37 @@ enum Happening {
     },
     FrontStarts,
     FaultStrikes,
+    /// A cell has something to do at this time.
+    CellTick {
+        cell: u32,
+        life: u64,
+    },
+    CourierCalls {
+        cell: u32,
+    },
+    NodeCalls {
+        key: NodeKey,
+    },
+    NodeOpens {
+        cell: u32,
+        life: u64,
+        link: u64,
+    },
+    FromNode {
+        cell: u32,
+        life: u64,
+        link: u64,
+        frame: Box<UpFrame>,
+    },
+    ToNode {
+        key: NodeKey,
+        link: u64,
+        frame: Box<DownFrame>,
+    },
+    ScriptEnds {
+        key: NodeKey,
+        job: JobAttempt,
+    },
 }
 
 /// A controller, and its disk.
@@ -103,6 +143,8 @@ struct Cell {
     /// A flush is under way.
     flushing: Option<Flushing>,
     inbox: Vec<Input>,
+    /// When it is called next, if nothing comes before.
+    due: Option<Time>,
     /// It does nothing, as after SIGSTOP.
     stopped: bool,
 }
@@ -112,6 +154,8 @@ struct Cell {
 struct Flushing {
     records: Vec<Record>,
     answers: Vec<(CallerId, Answer)>,
+    sends: Vec<(LinkId, DownFrame)>,
+    drops: Vec<LinkId>,
 }
 
 /// A client's connection to the front.
@@ -141,7 +185,13 @@ struct World {
     mutation: Option<Mutation>,
     configs: Vec<Config>,
     cells: BTreeMap<u32, Cell>,
+    nodes: BTreeMap<NodeKey, Node>,
     front_up: bool,
+    /// The front's, and its connections by cell.
+    courier: Option<Courier>,
+    courier_links: BTreeMap<u32, u64>,
+    /// What it knows of the cells.
+    fixed: Arc<Cells>,
     sessions: BTreeMap<u64, Session>,
     links: BTreeMap<u64, Link>,
     clients: Vec<Client>,
@@ -165,7 +215,11 @@ impl World {
             seed,
             mutation,
             cells: BTreeMap::new(),
-            front_up: true,
+            nodes: BTreeMap::new(),
+            front_up: false,
+            courier: None,
+            courier_links: BTreeMap::new(),
+            fixed: Arc::new(Cells::new(&configs).expect("cells of a world can stand beside each other")),
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             clients: Vec::new(),
@@ -189,11 +243,15 @@ impl World {
                 disk: Vec::new(),
                 flushing: None,
                 inbox: Vec::new(),
+                due: None,
                 stopped: false,
             };
+            let names = squall_model::hostlist::expand(&cell.config.nodes[0].name).unwrap_or_default();
+            world.nodes.extend((0..).zip(names).map(|(at, name)| ((number, at), Node::new(name))));
             world.cells.insert(number, cell);
             world.cell_starts(number);
         }
+        world.front_starts();
         world
     }
 
@@ -244,8 +302,15 @@ impl World {
             Happening::Flushed { cell, life } => self.flushed(cell, life),
             Happening::CellStarts { cell } => self.cell_starts(cell),
             Happening::CellGoesOn { cell } => self.cell_goes_on(cell),
-            Happening::FrontStarts => self.front_up = true,
+            Happening::FrontStarts => self.front_starts(),
             Happening::FaultStrikes => self.fault_strikes(),
+            Happening::CellTick { cell, life } => self.cell_ticks(cell, life),
+            Happening::CourierCalls { cell } => self.courier_calls(cell),
+            Happening::NodeCalls { key } => self.node_calls(key),
+            Happening::NodeOpens { cell, life, link } => self.cell_hears_node(cell, life, link, None),
+            Happening::FromNode { cell, life, link, frame } => self.cell_hears_node(cell, life, link, Some(frame)),
+            Happening::ToNode { key, link, frame } => self.node_hears(key, link, *frame),
+            Happening::ScriptEnds { key, job } => self.script_ends(key, job),
         }
     }
 
@@ -309,6 +374,11 @@ impl World {
             self.under_way(link, true, Happening::LinkMeets { link });
             link
         });
+        self.send_over(number, request);
+    }
+
+    /// Over a connection to a cell, when that has greeted.
+    fn send_over(&mut self, number: u64, request: Request) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.met.is_some() {
             self.under_way(number, true, Happening::ToCell { link: number, request: Box::new(request) });
@@ -332,10 +402,16 @@ impl World {
     fn desk_hears(&mut self, number: u64, answer: Box<Answer>) {
         let Some(link) = self.links.get(&number) else { return };
         let (session, cell) = (link.session, link.cell);
+        if session == COURIER {
+            return self.courier_told(cell, *answer);
+        }
         self.desk(session, front::Input::Answered { cell, answer });
     }
 
     fn link_ends(&mut self, number: u64, cell: u32, link: u64, met: bool) {
+        if number == COURIER {
+            return self.courier_loses(cell, link);
+        }
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if session.links.get(&cell) != Some(&link) {
             return;
@@ -370,7 +446,10 @@ impl World {
 
     fn crash_front(&mut self) {
         self.say("FAULT front killed");
-        self.front_up = false;
+        (self.front_up, self.courier) = (false, None);
+        for link in std::mem::take(&mut self.courier_links).into_values() {
+            self.end_link(Some(link), false);
+        }
         for number in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.end_session(number);
         }
@@ -392,12 +471,15 @@ impl World {
         let config = Box::new(cell.config.clone());
         cell.inbox.push(Input::Start { config, version: "sim".into(), host: "sim".into() });
         self.turn(number);
+        for key in self.nodes.keys().copied().filter(|key| key.0 == number).collect::<Vec<_>>() {
+            self.after(Span(1000), Happening::NodeCalls { key });
+        }
     }
 
     fn crash_cell(&mut self, number: u32) {
         self.say(format!("FAULT cell {number} killed"));
         let Some(cell) = self.cells.get_mut(&number) else { return };
-        (cell.machine, cell.stopped) = (None, false);
+        (cell.machine, cell.stopped, cell.due) = (None, false, None);
         cell.inbox.clear();
         // What was appended and not flushed may be there all the same.
         if let Some(Flushing { records, .. }) = cell.flushing.take()
@@ -422,7 +504,11 @@ impl World {
     fn cell_hears(&mut self, number: u64, request: Box<Request>) {
         let Some(link) = self.links.get(&number) else { return };
         let (cell, Some(life)) = (link.cell, link.met) else { return };
-        let who = Who { owner: Arc::new(owner()), operator: false };
+        if let Request::Accounting(query) = &*request {
+            let answer = Box::new(carrier::accounting(&self.cells[&cell].disk, query));
+            return self.under_way(number, false, Happening::ToDesk { link: number, answer });
+        }
+        let who = Who { owner: Arc::new(owner()), operator: link.session == COURIER };
         self.tell_cell(cell, life, Input::Ask { caller: CallerId(number), who, request });
     }
 
@@ -450,14 +536,15 @@ impl World {
         let record = Record { seq, time: now, events: out.events };
         let records = if record.events.is_empty() { Vec::new() } else { vec![record] };
         let wait = if records.is_empty() { Span(1) } else { self.seed.span(Span(200), Span(3000)) };
-        cell.flushing = Some(Flushing { records, answers: out.answers });
+        let Out { answers, sends, drops, .. } = out;
+        cell.flushing = Some(Flushing { records, answers, sends, drops });
         let life = cell.life;
         self.after(wait, Happening::Flushed { cell: number, life });
     }
 
     fn flushed(&mut self, number: u32, life: u64) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life) else { return };
-        let Some(Flushing { records, answers }) = cell.flushing.take() else { return };
+        let Some(Flushing { records, answers, sends, drops }) = cell.flushing.take() else { return };
         let news = !records.is_empty();
         cell.disk.extend(records);
         for (caller, answer) in answers {
@@ -468,7 +555,34 @@ impl World {
         if news {
             self.survey();
         }
+        for (link, frame) in sends {
+            self.send_to_node(number, link, frame);
+        }
+        for link in drops {
+            self.node_dropped(number, link);
+        }
         self.turn(number);
+        self.wind(number);
+    }
+
+    /// A cell is called when it asked for it.
+    fn wind(&mut self, number: u32) {
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.flushing.is_none()) else { return };
+        let due = cell.machine.as_ref().and_then(|machine| machine.deadline()).map(|due| due.max(self.now));
+        if due.is_some() && cell.due != due {
+            cell.due = due;
+            let life = cell.life;
+            self.agenda.at(due.unwrap_or_default(), Happening::CellTick { cell: number, life });
+        }
+    }
+
+    fn cell_ticks(&mut self, number: u32, life: u64) {
+        let now = self.now;
+        let due = |cell: &&mut Cell| cell.life == life && cell.due.is_some_and(|due| due <= now);
+        if let Some(cell) = self.cells.get_mut(&number).filter(due) {
+            cell.due = None;
+            self.tell_cell(number, life, Input::Tick);
+        }
     }
 
     /// Looks at what all disks hold.
@@ -489,6 +603,7 @@ fn nodes(cell: u32, count: u32) -> String {
 fn config(cell: u32, count: u32) -> Config {
     let mut config = Config { cell: Some(cell), ..Config::default() };
     config.nodes.push(NodeConfig { name: nodes(cell, count), cpus: Some(4), ..NodeConfig::default() });
+    config.min_job_age_s = KEPT_S;
     config.complete();
     config
 }

@@ -1,13 +1,18 @@
 //! One seed: cells, front, clients and faults, and what came of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use squall_engine::control::{CallerId, Input, Out, Who};
+use squall_engine::machine::Machine;
 use squall_model::id::{ClientKey, JobId};
+use squall_model::job::{Dependency, DependencyKind, PendingReason};
 use squall_model::time::Span;
+use squall_model::wire::client::{Answer, JobSelection, Request};
 
-use super::client::{Client, What, Wish};
-use super::{Happening, World};
+use super::client::{Client, What, Wish, after, single};
+use super::{Happening, World, owner};
 use crate::coverage::Coverage;
 use crate::run::{Report, Settings, panicked};
 use crate::seed::mix;
@@ -17,6 +22,10 @@ use crate::world::BEGIN;
 const PATIENCE: Span = Span::from_secs(600);
 /// Lines of a trace that is not asked for.
 const KEPT_LINES: usize = 200;
+
+/// What jobs may depend on.
+const KINDS: [DependencyKind; 4] =
+    [DependencyKind::After, DependencyKind::AfterAny, DependencyKind::AfterOk, DependencyKind::AfterNotOk];
 
 /// Cells of a world that is not told how many.
 const CELLS: u32 = 3;
@@ -75,6 +84,25 @@ impl World {
             let text = format!("client {number} waits: {:?}", client.asked.front().or(client.todo.front()));
             self.judge.violate("every request is answered", text);
         }
+        let reasons = self.reasons();
+        self.judge.close(&reasons);
+    }
+
+    /// Why those wait who wait, as their cells say.
+    fn reasons(&mut self) -> BTreeMap<JobId, PendingReason> {
+        let mut reasons = BTreeMap::new();
+        let who = Who { owner: Arc::new(owner()), operator: true };
+        for cell in self.cells.values_mut() {
+            let Some(machine) = &mut cell.machine else { continue };
+            let request = Box::new(Request::Jobs { jobs: JobSelection::default(), ended: false, steps: false });
+            let mut out = Out::default();
+            machine.step(self.now, Input::Ask { caller: CallerId(u64::MAX), who: who.clone(), request }, &mut out);
+            for (_, answer) in out.answers {
+                let Answer::Jobs(page) = answer else { continue };
+                reasons.extend(page.jobs.into_iter().map(|job| (job.id, job.reason)));
+            }
+        }
+        reasons
     }
 
     /// A client wants something.
@@ -86,16 +114,28 @@ impl World {
                 let nothing = What::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() };
                 self.ask(client, nothing);
             }
-            (number, job) => self.submit(client, job.filter(|_| number < 4)),
+            (2, _) => {
+                let name = if self.seed.chance(500_000) { "one" } else { "two" };
+                self.submit(client, name, Some(single()));
+            }
+            (3 | 4, Some(_)) => {
+                let terms = (0..self.seed.between(1, 3))
+                    .filter_map(|_| Some((*self.seed.pick(&KINDS)?, *self.seed.pick(&jobs)?)));
+                let terms: Vec<_> = terms.collect();
+                let any = self.seed.chance(300_000);
+                self.submit(client, "job", Some(after(terms, any)));
+            }
+            (5, _) => self.submit(client, "one", None),
+            _ => self.submit(client, "job", None),
         }
     }
 
-    pub(super) fn submit(&mut self, client: usize, after: Option<JobId>) {
+    pub(super) fn submit(&mut self, client: usize, name: &'static str, after: Option<Dependency>) {
         let key = ClientKey(u128::from(self.seed.next()) << 64 | u128::from(self.seed.next()));
         self.judge.wishes += 1;
         let wish = self.judge.wishes;
         self.judge.keys.insert(key, wish);
-        self.ask(client, What::Submit { wish, key, after });
+        self.ask(client, What::Submit { wish, key, name, after });
     }
 
     pub(super) fn ask(&mut self, client: usize, what: What) {
@@ -105,7 +145,7 @@ impl World {
 
     pub(super) fn heal(&mut self) {
         self.healed = true;
-        self.front_up = true;
+        self.front_starts();
         for cell in self.cells.keys().copied().collect::<Vec<_>>() {
             self.cell_goes_on(cell);
             self.cell_starts(cell);

@@ -1,11 +1,12 @@
 //! Stories of cells and their front, as text.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::JobId;
+use squall_model::job::{Dependency, DependencyKind};
 use squall_model::time::Span;
 
-use super::client::{Client, What};
+use super::client::{Client, What, after, single};
 use super::{Happening, World};
 use crate::scenario::parse::{ParseError, span};
 use crate::scenario::run::StoryFailure;
@@ -69,10 +70,16 @@ impl World {
         self.ask(client, What::List { promised: BTreeSet::new(), seen: BTreeSet::new(), absent: BTreeSet::new() });
     }
 
-    fn submit_all(&mut self, count: u32, after: Option<JobId>) {
+    fn submit_all(&mut self, count: u32, after: Option<&Dependency>) {
         for number in 0..count as usize {
-            self.submit(number % self.clients.len(), after);
+            self.submit(number % self.clients.len(), "job", after.cloned());
         }
+    }
+
+    /// The last job of each cell.
+    fn last_of_each(&self) -> Vec<JobId> {
+        let last: BTreeMap<u32, JobId> = self.judge.promised.iter().map(|job| (job.cell(), *job)).collect();
+        last.into_values().collect()
     }
 
     fn carry_out(&mut self, words: &[&str]) -> Result<(), String> {
@@ -80,12 +87,17 @@ impl World {
         match *words {
             ["submit", count] => self.submit_all(number(count)?, None),
             ["submit", count, "after", "last"] => {
-                let last = self.judge.promised.last().copied();
-                self.submit_all(number(count)?, last);
+                let last = self.judge.promised.last().map(|job| (DependencyKind::AfterAny, *job));
+                self.submit_all(number(count)?, Some(&after(last, false)));
             }
+            ["submit", count, "after", "each"] => {
+                let each = self.last_of_each().into_iter().map(|job| (DependencyKind::AfterAny, job));
+                self.submit_all(number(count)?, Some(&after(each, false)));
+            }
+            ["submit", count, "single"] => self.submit_all(number(count)?, Some(&single())),
             ["list"] => self.look(0),
             ["crash", "front"] => self.crash_front(),
-            ["restart", "front"] => self.front_up = true,
+            ["restart", "front"] => self.front_starts(),
             ["crash", "cell", which] => self.crash_cell(cell(which)?),
             ["restart", "cell", which] => {
                 let cell = cell(which)?;
@@ -97,6 +109,7 @@ impl World {
             }
             ["run", time] => self.run_until(self.now + span(time)?),
             ["expect", "accepted", count] => return expect("accepted", number(count)? as usize, self.judge.count()),
+            ["expect", "ended", count] => return expect("ended", number(count)? as usize, self.judge.ended()),
             ["expect", "acknowledged", count] => {
                 return expect("acknowledged", number(count)? as usize, self.judge.promised.len());
             }

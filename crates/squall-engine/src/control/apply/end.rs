@@ -129,7 +129,7 @@ impl State {
             self.array_ended_perhaps(task.array);
         }
         if own_wants {
-            self.unwant(&spec);
+            self.unwant(id, &spec);
         }
     }
 
@@ -154,7 +154,7 @@ impl State {
         if let Some(time) = array.tally.last_end
             && self.index.ended_arrays.insert((time, id))
         {
-            self.unwant(&spec);
+            self.unwant(id, &spec);
         }
     }
 

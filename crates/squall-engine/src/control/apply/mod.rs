@@ -2,6 +2,7 @@
 
 mod cluster;
 mod end;
+mod foreign;
 mod forget;
 mod hold;
 mod lease;
@@ -66,6 +67,7 @@ impl State {
             Event::JobLeased { id, attempt, behind } => self.job_leased(time, *id, *attempt, *behind),
             Event::LeaseReturned { id, attempt } => self.lease_returned(*id, *attempt),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
+            Event::ForeignResolved { replies } => self.foreign_resolved(replies),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }
     }

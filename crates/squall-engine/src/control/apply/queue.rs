@@ -73,7 +73,7 @@ impl State {
             job.own_spec = job.task.is_some();
             self.want(spec);
             if had_own {
-                self.unwant(&old);
+                self.unwant(id, &old);
             }
             return;
         }
@@ -86,7 +86,7 @@ impl State {
             }
         }
         self.want(spec);
-        self.unwant(&old);
+        self.unwant(id, &old);
     }
 
     /// Changes a pending job, or an array with all of its pending tasks.

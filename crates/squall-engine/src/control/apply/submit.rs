@@ -76,13 +76,19 @@ impl State {
     }
 
     /// The job does not need its dependencies any more.
-    pub(super) fn unwant(&mut self, spec: &JobSpec) {
+    pub(super) fn unwant(&mut self, id: JobId, spec: &JobSpec) {
+        if !self.foreign.is_empty() {
+            self.forget_alone(id);
+        }
         for id in self.wanted_by(spec) {
             let Some(count) = self.index.wanted.get_mut(&id) else { continue };
             *count -= 1;
             if *count == 0 {
                 self.index.wanted.remove(&id);
                 self.forget_late(id);
+                if self.is_foreign(id) {
+                    self.forget_foreign(id);
+                }
             }
         }
     }

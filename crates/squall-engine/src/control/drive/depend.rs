@@ -1,12 +1,13 @@
 //! Whether a dependency holds, will perhaps, or never can.
 
+use squall_model::foreign::{Named, Question, Reply};
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec};
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_sched::Item;
 
-use super::queue::Names;
+use super::names::Names;
 use crate::control::state::State;
 use crate::control::state::array::Array;
 use crate::control::state::job::Job;
@@ -37,6 +38,8 @@ pub(crate) struct Dependent<'a> {
     pub(crate) uid: u32,
     /// Its name.
     pub(crate) name: &'a str,
+    /// When it was submitted.
+    pub(crate) submit: Time,
 }
 
 /// How the whole dependency stands.
@@ -72,6 +75,11 @@ fn harder(a: Verdict, b: Verdict) -> Option<Verdict> {
 
 /// How one term stands for a pending item.
 pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, term: &DependencyTerm) -> Verdict {
+    if let Some(question) = question(state, who, term)
+        && state.foreign.get(&question) != Some(&Reply::Alone)
+    {
+        return elsewhere(term, state.foreign.get(&question));
+    }
     let Some(job) = term.job else {
         return if names.first_of_name(state, who) { Verdict::Holds } else { Verdict::Waits };
     };
@@ -82,6 +90,41 @@ pub(crate) fn term_verdict(state: &State, names: &Names, who: &Dependent<'_>, te
         return corresponding(who, target);
     }
     judge(term.when, &target(state, job), job.delay_min)
+}
+
+/// What other cells have to be asked for a term.
+pub(crate) fn question(state: &State, who: &Dependent<'_>, term: &DependencyTerm) -> Option<Question> {
+    match term.job {
+        Some(job) if !state.is_foreign(job.id) => None,
+        Some(DependencyJob { id, index, .. }) if term.when == DependencyKind::After => {
+            Some(Question::Started(Named { id, index }))
+        }
+        Some(DependencyJob { id, index, .. }) => Some(Question::Ended(Named { id, index })),
+        None => state.config.cell.map(|_| Question::Alone {
+            job: who.task.map_or(who.item.id, |task| task.array),
+            uid: who.uid,
+            name: who.name.to_owned(),
+            submit: who.submit,
+        }),
+    }
+}
+
+/// How a term stands that other cells have answered, or have not.
+fn elsewhere(term: &DependencyTerm, reply: Option<&Reply>) -> Verdict {
+    let target = match reply {
+        None => return Verdict::Waits,
+        Some(Reply::Started(time)) => Target { started: Some(*time), ended: None },
+        Some(Reply::Ended { well }) => Target { started: None, ended: Some(*well) },
+        Some(Reply::Alone | Reply::Unknown | Reply::Forgotten) => return Verdict::Never,
+    };
+    judge(term.when, &target, term.job.map_or(0, |job| job.delay_min))
+}
+
+/// What can be answered of a job of this cell; None: nothing yet. Who asks must know it to be there.
+pub(crate) fn reply(state: &State, job: Named, start: bool) -> Option<Reply> {
+    let Target { started, ended } = target(state, job.into());
+    let ended = ended.map(|well| Reply::Ended { well });
+    if start { started.map(Reply::Started).or(ended) } else { ended }
 }
 
 /// How the job that a term names stands.

@@ -6,6 +6,7 @@ pub(crate) mod gang;
 pub(crate) mod het;
 pub(crate) mod lanes;
 pub(crate) mod lease;
+pub(crate) mod names;
 pub(crate) mod network;
 pub(crate) mod nodes;
 pub(crate) mod notice;
@@ -29,7 +30,7 @@ use squall_model::id::{Epoch, JobId, NodeId};
 use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
 
-use super::{Controller, Out, broadcasts, queries, steps};
+use super::{Controller, Out, broadcasts, foreign, queries, steps};
 use crate::control::state::job::Job;
 use timers::Timer;
 
@@ -130,7 +131,9 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
         let Some(job) = c.todo.touched.pop_first() else { break };
         work::tell(c, job, out);
         steps::settle(c, now, job, out);
+        foreign::touched(c, now, job);
     }
+    foreign::settle(c, now, out);
     work::send_starts(c);
     work::send_ends(c);
     work::send_stops(c);
@@ -146,7 +149,9 @@ pub(crate) fn deadline(c: &Controller) -> Option<Time> {
     let old = first.map(|time| time + Span::from_secs(c.state.config.min_job_age_s));
     let forget = old.map(|time| time.max(c.forget_checked + Span::from_secs(FORGET_S)));
     let (bulk, strobe) = (broadcasts::deadline(c), gang::deadline(c));
-    let all = [c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c), bulk, strobe];
+    let foreign = foreign::deadline(c);
+    let all =
+        [foreign, c.timers.next(), forget, steps::deadline(c), c.links.deadline(), queries::deadline(c), bulk, strobe];
     all.into_iter().flatten().min()
 }
 

@@ -1,6 +1,7 @@
 //! What soft state learns of each event: before it is applied, and after.
 
 use squall_model::event::{Event, NodeAdmin};
+use squall_model::foreign::Question;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Alloc;
@@ -112,6 +113,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.queue.names.note(&c.state, *id);
             c.queue.wake_watchers(&c.state, *id);
         }
+        Event::ForeignResolved { replies } => replies.iter().for_each(|(question, _)| resolved(c, question)),
         Event::JobPreempted { id, until, .. } => c.timers.set(Timer::Grace(*id), *until),
         Event::JobSuspended { id, .. } => {
             c.queue.note_end(&c.state, *id);
@@ -123,6 +125,17 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
                 arm_limit(c, now, shift.job);
                 c.queue.note_end(&c.state, shift.job);
             }
+        }
+    }
+}
+
+/// Another cell has answered: who asked is looked at.
+fn resolved(c: &mut Controller, question: &Question) {
+    match question {
+        Question::Started(named) | Question::Ended(named) => c.queue.wake_watchers(&c.state, named.id),
+        Question::Alone { job, .. } => {
+            let single = c.queue.names.single_like(&c.state, *job);
+            c.queue.dirty.extend(single);
         }
     }
 }
@@ -233,6 +246,7 @@ fn ended(c: &mut Controller, id: JobId) {
 fn updated(c: &mut Controller, now: Time, id: JobId) {
     c.queue.note_end(&c.state, id);
     c.queue.names.note(&c.state, id);
+    c.foreign.renamed();
     c.queue.wake_throttled(&c.state, id);
     let single = c.queue.names.single_like(&c.state, id);
     c.queue.dirty.extend(single);

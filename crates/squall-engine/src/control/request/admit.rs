@@ -290,12 +290,14 @@ pub(crate) fn dependable(state: &State, dependency: &Dependency) -> Result<(), R
     }
     let fine = dependency.terms.iter().all(|term| match term.job {
         None => term.when == DependencyKind::Singleton,
+        // Its cell says whether there is such a job; tasks can't be matched with those of an array that is not here.
+        Some(job) if state.is_foreign(job.id) => term.when != DependencyKind::AfterCorr,
         Some(job) => exists(state, job) || (was(state, job.id) && only_its_end_counts(term.when)),
     });
     if fine { Ok(()) } else { Err(Refusal::DependencyProblem) }
 }
 
-fn exists(state: &State, job: DependencyJob) -> bool {
+pub(crate) fn exists(state: &State, job: DependencyJob) -> bool {
     match (job.index, state.arrays.get(&job.id)) {
         (Some(index), Some(array)) => array.tasks.indices.contains(index),
         (Some(_), None) => false,
@@ -305,7 +307,7 @@ fn exists(state: &State, job: DependencyJob) -> bool {
 }
 
 /// It was given once, and is forgotten.
-fn was(state: &State, id: JobId) -> bool {
+pub(crate) fn was(state: &State, id: JobId) -> bool {
     id.0 >= *state.config.job_ids().start() && id <= state.last_id
 }
 

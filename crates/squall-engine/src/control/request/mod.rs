@@ -30,11 +30,12 @@ mod update_job;
 mod update_nodes;
 mod why;
 
+pub(crate) use admit::{exists, was};
 pub(crate) use query::script_of;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::{CallerId, Controller, Out, Who, broadcasts, info};
+use super::{CallerId, Controller, Out, Who, broadcasts, foreign, info};
 
 /// Who asks, when, on which connection.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +121,27 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Accounting(_) => not_yet("Accounting"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
+        Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }
+}
+
+/// What a front carries between cells.
+fn between_cells(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
+    if !rights::can(ask.who, rights::Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    match request {
+        Request::Unresolved => foreign::carry(c, ask.caller, out),
+        Request::Resolve { questions } => foreign::ask(c, ask.now, ask.caller, questions),
+        // The front brings them again when there is room.
+        Request::Resolved { .. } if c.disk_full => return Err(Refusal::DiskFull),
+        Request::Resolved { replies } => {
+            foreign::resolved(c, ask.now, replies, out);
+            return Ok(Some(Answer::Done));
+        }
+        _ => {}
+    }
+    Ok(None)
 }
 
 /// `squall down`, `scontrol shutdown`. The answer comes when running jobs were dealt with.

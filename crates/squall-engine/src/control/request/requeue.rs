@@ -56,7 +56,7 @@ fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
 /// in the queue must not start because a job that it names was forgotten meanwhile.
 fn dependencies_known(c: &Controller, job: &Job) -> bool {
     let mut terms = job.spec.dependency.iter().flat_map(|d| &d.terms).filter_map(|term| term.job);
-    let known = |id| c.state.jobs.contains_key(&id) || c.state.array_of(id).is_some();
+    let known = |id| c.state.jobs.contains_key(&id) || c.state.array_of(id).is_some() || c.state.is_foreign(id);
     job.attempt.0 > 0 || terms.all(|term| known(term.id))
 }
 

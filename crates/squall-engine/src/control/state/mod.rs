@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
+use squall_model::foreign::{Question, Reply};
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
 use squall_model::job::{ArrayTask, Het, JobSpec, Owner};
@@ -66,6 +67,8 @@ pub struct State {
     pub reservations: BTreeMap<String, Reservation>,
     /// Generic resources that jobs hold, or held at last.
     pub grants: BTreeMap<JobId, Granted>,
+    /// What other cells have answered to jobs that depend on theirs.
+    pub foreign: BTreeMap<Question, Reply>,
     /// Follows from the rest.
     pub index: Index,
 }
@@ -189,6 +192,10 @@ impl State {
     /// Whether it can go on with this configuration: one with ids of another cell would be looked for there.
     pub fn keeps_cell(&self, config: &Config) -> bool {
         self.last_id == JobId(0) || self.config.cell == config.cell
+    }
+    /// Whether another cell gives this id.
+    pub fn is_foreign(&self, id: JobId) -> bool {
+        self.config.cell.is_some_and(|cell| cell != id.cell())
     }
     /// A job or an untouched array task; None: never existed, or forgotten.
     pub fn find(&self, id: JobId) -> Option<Found<'_>> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
+use squall_model::foreign::{Question, Reply};
 use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
 use squall_model::policy::Policy;
@@ -41,6 +42,8 @@ pub enum Part {
     Hets(BTreeMap<JobId, u32>),
     /// Where jobs are leased, if any are.
     Lines(BTreeMap<LineId, Vec<JobId>>),
+    /// What other cells have answered, if anything.
+    Foreign(Vec<(Question, Reply)>),
 }
 
 /// Accounts and what they used.
@@ -137,6 +140,7 @@ pub struct Restored {
     gang: Vec<(JobId, InTurn)>,
     hets: BTreeMap<JobId, u32>,
     lines: BTreeMap<LineId, Vec<JobId>>,
+    foreign: Vec<(Question, Reply)>,
     wanting: Vec<Arc<JobSpec>>,
     holding: Vec<Arc<JobSpec>>,
     grants: BTreeMap<JobId, Granted>,
@@ -175,7 +179,9 @@ impl State {
         let gang = (!gang.is_empty()).then_some(Part::Gang(gang));
         let hets = (!self.hets.is_empty()).then(|| Part::Hets(self.hets.clone()));
         let lines = (!self.lines.is_empty()).then(|| Part::Lines(self.lines.clone()));
-        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines);
+        let foreign: Vec<(Question, Reply)> = self.foreign.iter().map(|(q, reply)| (q.clone(), *reply)).collect();
+        let foreign = (!foreign.is_empty()).then_some(Part::Foreign(foreign));
+        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -213,6 +219,7 @@ impl State {
             gang: all.gang.into_iter().collect(),
             hets: all.hets,
             lines: all.lines,
+            foreign: all.foreign.into_iter().collect(),
             forgotten_before: cluster.forgotten_before,
             grants: all.grants,
             reservations: all.reservations.into_iter().map(|one| (one.name.clone(), one)).collect(),
@@ -315,6 +322,7 @@ impl Part {
             Self::Gang(gang) => Some(Restored { gang, ..Restored::default() }),
             Self::Hets(hets) => Some(Restored { hets, ..Restored::default() }),
             Self::Lines(lines) => Some(Restored { lines, ..Restored::default() }),
+            Self::Foreign(foreign) => Some(Restored { foreign, ..Restored::default() }),
         }
     }
 }
@@ -359,6 +367,7 @@ impl Restored {
         self.gang.append(&mut next.gang);
         self.hets.append(&mut next.hets);
         self.lines.append(&mut next.lines);
+        self.foreign.append(&mut next.foreign);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

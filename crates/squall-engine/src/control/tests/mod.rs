@@ -6,6 +6,7 @@ mod backfill;
 mod cover;
 mod dependencies;
 mod driver;
+mod foreign;
 mod fuzz;
 mod gang;
 mod gres;

@@ -1,0 +1,235 @@
+//! The courier: carries what cells ask of each other, and the answers, over a connection to each.
+//!
+//! It remembers what is open and nothing that could be lost: a cell that is met again says again what it asks, and is
+//! asked again. Each question has one answer, and the cell that asked writes it down; who hears it twice changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use squall_model::foreign::{Named, Question, Reply};
+use squall_model::job::{EndState, JobState};
+use squall_model::limits::QUESTIONS_MAX;
+use squall_model::set::IndexSet;
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::info::AccountingRow;
+
+use super::Cells;
+
+/// What the courier is told.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A new connection to a cell, on which requests are heard or its end is told.
+    Met {
+        /// Which.
+        cell: u32,
+    },
+    /// The connection to a cell has ended.
+    Lost {
+        /// Which.
+        cell: u32,
+    },
+    /// A cell says something.
+    Told {
+        /// Which.
+        cell: u32,
+        /// What.
+        answer: Box<Answer>,
+    },
+}
+
+/// What it wants done.
+#[derive(Debug, Default)]
+pub struct Errands {
+    /// Requests for cells.
+    pub sends: Vec<(u32, Request)>,
+    /// Connections to be ended, and made anew after a while: the cell can't answer now.
+    pub drops: Vec<u32>,
+}
+
+/// What is under way between cells.
+#[derive(Debug)]
+pub struct Courier {
+    cells: Arc<Cells>,
+    open: BTreeMap<Question, Open>,
+    /// What accounting of a cell is asked, one after the other, and what has come of the first.
+    lookups: BTreeMap<u32, (VecDeque<Question>, Vec<AccountingRow>)>,
+}
+
+/// A question that was not answered.
+#[derive(Debug, Default)]
+struct Open {
+    /// Cells that want to know.
+    from: BTreeSet<u32>,
+    /// Cells that have not answered.
+    to: BTreeSet<u32>,
+}
+
+impl Courier {
+    /// For these cells, none of which has been met.
+    pub fn new(cells: Arc<Cells>) -> Self {
+        Self { cells, open: BTreeMap::new(), lookups: BTreeMap::new() }
+    }
+
+    /// Takes news; what follows from it is added to the errands.
+    pub fn step(&mut self, news: News, errands: &mut Errands) {
+        match news {
+            News::Met { cell } => self.met(cell, errands),
+            News::Lost { cell } => self.lost(cell),
+            News::Told { cell, answer } => self.told(cell, *answer, errands),
+        }
+    }
+
+    fn met(&mut self, cell: u32, errands: &mut Errands) {
+        errands.sends.push((cell, Request::Unresolved));
+        let owed = self.open.iter().filter(|(_, open)| open.to.contains(&cell));
+        ask(cell, &owed.map(|(question, _)| question.clone()).collect::<Vec<_>>(), errands);
+    }
+
+    fn lost(&mut self, cell: u32) {
+        self.lookups.remove(&cell);
+        self.open.retain(|_, open| {
+            open.from.remove(&cell);
+            !open.from.is_empty()
+        });
+    }
+
+    fn told(&mut self, cell: u32, answer: Answer, errands: &mut Errands) {
+        match answer {
+            Answer::Unresolved(questions) => self.wanted(cell, questions, errands),
+            Answer::Resolved(replies) => {
+                let mut news = Vec::new();
+                for (question, reply) in replies {
+                    news.extend(self.answered(cell, question, reply, errands));
+                }
+                self.bring(news, errands);
+            }
+            Answer::Accounting { rows, more } => {
+                let Some((_, come)) = self.lookups.get_mut(&cell) else { return };
+                come.extend(rows);
+                if !more {
+                    let found = self.looked_up(cell, errands);
+                    self.bring(found.into_iter().collect(), errands);
+                }
+            }
+            Answer::Refused(_) => errands.drops.push(cell),
+            _ => {}
+        }
+    }
+
+    /// A cell wants to know something of others.
+    fn wanted(&mut self, cell: u32, questions: Vec<Question>, errands: &mut Errands) {
+        let (mut fresh, mut news): (BTreeMap<u32, Vec<Question>>, _) = (BTreeMap::new(), Vec::new());
+        for question in questions {
+            let known = self.open.contains_key(&question);
+            let open = self.open.entry(question.clone()).or_default();
+            open.from.insert(cell);
+            if known {
+                continue;
+            }
+            match &question {
+                Question::Started(named) | Question::Ended(named) => open.to.insert(self.cells.of(named.id)),
+                Question::Alone { .. } => {
+                    open.to.extend(self.cells.numbers().filter(|other| *other != cell));
+                    false
+                }
+            };
+            open.to.iter().for_each(|to| fresh.entry(*to).or_default().push(question.clone()));
+            if open.to.is_empty() {
+                news.push((question, Reply::Alone));
+            }
+        }
+        for (to, questions) in fresh {
+            ask(to, &questions, errands);
+        }
+        self.bring(news, errands);
+    }
+
+    /// A cell has answered: what those who asked are to hear, if that is all.
+    fn answered(
+        &mut self,
+        cell: u32,
+        question: Question,
+        reply: Reply,
+        errands: &mut Errands,
+    ) -> Option<(Question, Reply)> {
+        let open = self.open.get_mut(&question).filter(|open| open.to.contains(&cell))?;
+        if reply == Reply::Forgotten {
+            let (waiting, _) = self.lookups.entry(cell).or_default();
+            if !waiting.contains(&question) {
+                waiting.push_back(question);
+                if waiting.len() == 1 {
+                    self.look_up(cell, errands);
+                }
+            }
+            return None;
+        }
+        open.to.remove(&cell);
+        open.to.is_empty().then_some((question, reply))
+    }
+
+    /// Tells those who asked.
+    fn bring(&mut self, news: Vec<(Question, Reply)>, errands: &mut Errands) {
+        let mut by_cell: BTreeMap<u32, Vec<(Question, Reply)>> = BTreeMap::new();
+        for (question, reply) in news {
+            for cell in self.open.remove(&question).unwrap_or_default().from {
+                by_cell.entry(cell).or_default().push((question.clone(), reply));
+            }
+        }
+        for (cell, replies) in by_cell {
+            let parts = replies.chunks(QUESTIONS_MAX);
+            errands.sends.extend(parts.map(|part| (cell, Request::Resolved { replies: part.to_vec() })));
+        }
+    }
+
+    /// Asks accounting for the first that waits for it.
+    fn look_up(&self, cell: u32, errands: &mut Errands) {
+        let first = self.lookups.get(&cell).and_then(|(waiting, _)| waiting.front());
+        let Some(Question::Started(named) | Question::Ended(named)) = first else { return };
+        let job = match named.index {
+            Some(index) => JobRef::Tasks(named.id, IndexSet::range(index, index)),
+            None => JobRef::Job(named.id),
+        };
+        let query = AccountingQuery { ids: vec![job], allocations_only: true, ..AccountingQuery::default() };
+        errands.sends.push((cell, Request::Accounting(Box::new(query))));
+    }
+
+    /// Accounting has said all of the first that waited for it.
+    fn looked_up(&mut self, cell: u32, errands: &mut Errands) -> Option<(Question, Reply)> {
+        let (waiting, rows) = self.lookups.get_mut(&cell)?;
+        let question = waiting.pop_front();
+        let rows = std::mem::take(rows);
+        self.look_up(cell, errands);
+        let question = question?;
+        let reply = told_by(&rows, &question);
+        self.answered(cell, question, reply, errands)
+    }
+}
+
+fn ask(cell: u32, questions: &[Question], errands: &mut Errands) {
+    let parts = questions.chunks(QUESTIONS_MAX);
+    errands.sends.extend(parts.map(|part| (cell, Request::Resolve { questions: part.to_vec() })));
+}
+
+/// What accounting's rows say of a job that its cell has forgotten.
+fn told_by(rows: &[AccountingRow], question: &Question) -> Reply {
+    let (Question::Started(named) | Question::Ended(named)) = question else { return Reply::Unknown };
+    let rows: Vec<&AccountingRow> = rows.iter().filter(|row| row.step.is_none() && is_of(row, *named)).collect();
+    let started = rows.iter().filter_map(|row| row.start).max();
+    match (started, question) {
+        _ if rows.is_empty() => Reply::Unknown,
+        (Some(time), Question::Started(_)) => Reply::Started(time),
+        _ => Reply::Ended { well: rows.iter().all(|row| row.state == JobState::Ended(EndState::Completed)) },
+    }
+}
+
+fn is_of(row: &AccountingRow, named: Named) -> bool {
+    match (row.task, named.index) {
+        (Some(task), Some(index)) => (task.array, task.index) == (named.id, index),
+        (Some(task), None) => task.array == named.id || row.id == named.id,
+        // Tasks that ended without a start share a row.
+        (None, Some(index)) => {
+            row.id == named.id && row.pending_tasks.as_ref().is_some_and(|tasks| tasks.contains(index))
+        }
+        (None, None) => row.id == named.id,
+    }
+}

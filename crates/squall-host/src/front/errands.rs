@@ -1,0 +1,104 @@
+//! The front's own connections to the cells, over which its courier carries what they ask of each other.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use squall_engine::front::{Courier, Errands, News};
+use squall_model::codec::PROTOCOL_VERSION;
+use squall_model::wire::{Hello, Proof, Role};
+use tokio::sync::mpsc;
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::{ARRIVALS_MAX, Arrival, Front, Link, OUTGOING_BYTES_MAX, talk};
+use crate::link::Outgoing;
+use crate::logging::say;
+
+/// After the end of a connection to a cell, the next try.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Who has it, and what it needs.
+struct Carrier {
+    front: Rc<Front>,
+    courier: Courier,
+    links: BTreeMap<u32, Link>,
+    made: u64,
+    tell: mpsc::Sender<(u32, u64, Arrival)>,
+    /// Cells that are to be called again.
+    call: mpsc::UnboundedSender<u32>,
+}
+
+/// Carries for as long as the front lives.
+pub(super) async fn carry(front: Rc<Front>) {
+    let (tell, mut arrivals) = mpsc::channel(ARRIVALS_MAX);
+    let (call, mut calls) = mpsc::unbounded_channel();
+    let courier = Courier::new(Arc::clone(&front.cells));
+    let cells: Vec<u32> = front.sockets.keys().copied().collect();
+    let mut carrier = Carrier { front, courier, links: BTreeMap::new(), made: 0, tell, call };
+    for cell in cells {
+        carrier.meet(cell);
+    }
+    loop {
+        tokio::select! {
+            Some((cell, number, arrival)) = arrivals.recv() => carrier.hear(cell, number, arrival),
+            Some(cell) = calls.recv() => carrier.meet(cell),
+            else => return,
+        }
+    }
+}
+
+impl Carrier {
+    /// Calls a cell. What is said before it answers waits for that, or is lost with the connection.
+    fn meet(&mut self, cell: u32) {
+        let Some(socket) = self.front.sockets.get(&cell) else { return };
+        self.made += 1;
+        let (number, out) = (self.made, Outgoing::new(OUTGOING_BYTES_MAX));
+        let role = Role::Client("front".to_owned());
+        let cluster = self.front.cluster.clone();
+        let hello = Hello { protocol: PROTOCOL_VERSION, cluster, role, proof: Proof::Peer };
+        let talk = talk(socket.clone(), hello, out.clone(), (cell, number), self.tell.clone());
+        let task = spawn_local(talk).abort_handle();
+        self.links.insert(cell, Link { number, out, task });
+        self.step(News::Met { cell });
+    }
+
+    fn hear(&mut self, cell: u32, number: u64, arrival: Arrival) {
+        if self.links.get(&cell).is_none_or(|link| link.number != number) {
+            return;
+        }
+        match arrival {
+            Arrival::Answered(answer) => self.step(News::Told { cell, answer }),
+            Arrival::Ended(_) => self.lose(cell),
+        }
+    }
+
+    fn lose(&mut self, cell: u32) {
+        let Some(link) = self.links.remove(&cell) else { return };
+        link.task.abort();
+        self.step(News::Lost { cell });
+        let call = self.call.clone();
+        spawn_local(async move {
+            sleep(AGAIN).await;
+            // Who would call has ended if nobody hears it.
+            call.send(cell).ok();
+        });
+    }
+
+    fn step(&mut self, news: News) {
+        let mut errands = Errands::default();
+        self.courier.step(news, &mut errands);
+        for (cell, request) in errands.sends {
+            if let Some(link) = self.links.get(&cell)
+                && let Err(e) = link.out.push(&request)
+            {
+                say(&format!("a question for cell {cell} can't be sent, its connection is closed: {e}"));
+                link.out.close();
+            }
+        }
+        for cell in errands.drops {
+            self.lose(cell);
+        }
+    }
+}

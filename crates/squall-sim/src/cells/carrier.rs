@@ -1,0 +1,164 @@
+//! The front's courier in a world of cells, and what cells' accounting answers it.
+
+use std::sync::Arc;
+
+use squall_engine::front::{Courier, Errands, News};
+use squall_model::event::{Event, Record};
+use squall_model::foreign::{Question, Reply};
+use squall_model::id::{Attempt, JobId};
+use squall_model::job::{ExitCode, JobSpec, JobState, Owner, Usage};
+use squall_model::time::{Span, Time};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
+use squall_model::wire::info::AccountingRow;
+
+use super::{Happening, Link, World};
+use crate::mutation::Mutation;
+
+/// The courier's connections belong to no client.
+pub(super) const COURIER: u64 = 0;
+/// After the end of a connection, the next try.
+const AGAIN: Span = Span::from_secs(1);
+
+impl World {
+    /// A front begins: its courier calls all cells.
+    pub(super) fn front_starts(&mut self) {
+        if std::mem::replace(&mut self.front_up, true) {
+            return;
+        }
+        self.courier = Some(Courier::new(Arc::clone(&self.fixed)));
+        for cell in self.cells.keys().copied().collect::<Vec<_>>() {
+            self.courier_calls(cell);
+        }
+    }
+
+    pub(super) fn courier_calls(&mut self, cell: u32) {
+        if self.courier.is_none() || self.courier_links.contains_key(&cell) {
+            return;
+        }
+        self.numbers += 1;
+        let link = self.numbers;
+        self.links.insert(link, Link { session: COURIER, cell, met: None, waiting: Vec::new() });
+        self.courier_links.insert(cell, link);
+        self.under_way(link, true, Happening::LinkMeets { link });
+        self.courier_hears(News::Met { cell });
+    }
+
+    pub(super) fn courier_hears(&mut self, news: News) {
+        let Some(courier) = &mut self.courier else { return };
+        let met = matches!(news, News::Met { .. });
+        let mut errands = Errands::default();
+        courier.step(news, &mut errands);
+        for (cell, request) in errands.sends {
+            let unasked = self.mutation == Some(Mutation::ForeignUnasked) && met;
+            if unasked && matches!(request, Request::Resolve { .. }) {
+                continue;
+            }
+            let Some(&link) = self.courier_links.get(&cell) else { continue };
+            self.send_over(link, request);
+        }
+        for cell in errands.drops {
+            let link = self.courier_links.get(&cell).copied();
+            self.end_link(link, true);
+        }
+    }
+
+    /// What the courier is told by a cell; planted bugs are at work here.
+    pub(super) fn courier_told(&mut self, cell: u32, answer: Answer) {
+        let answer = match (self.mutation, answer) {
+            (Some(Mutation::ForeignEndLost), Answer::Resolved(_)) if self.seed.chance(300_000) => return,
+            (Some(Mutation::ForeignForgotten), Answer::Resolved(mut replies)) => {
+                replies.iter_mut().filter(|(_, reply)| *reply == Reply::Forgotten).for_each(|pair| {
+                    pair.1 = Reply::Unknown;
+                });
+                Answer::Resolved(replies)
+            }
+            (_, answer) => answer,
+        };
+        if let Answer::Unresolved(questions) = &answer {
+            let invented = |question: &Question| match (self.mutation, question) {
+                (Some(Mutation::ForeignEndInvented), Question::Ended(_)) => Some(Reply::Ended { well: true }),
+                (Some(Mutation::SingleInItsCell), Question::Alone { .. }) => Some(Reply::Alone),
+                _ => None,
+            };
+            let replies = questions.iter().filter_map(|question| Some((question.clone(), invented(question)?)));
+            let replies: Vec<(Question, Reply)> = replies.collect();
+            if let Some(&link) = self.courier_links.get(&cell).filter(|_| !replies.is_empty()) {
+                self.send_over(link, Request::Resolved { replies });
+            }
+        }
+        self.courier_hears(News::Told { cell, answer: Box::new(answer) });
+    }
+
+    /// The courier sees that a connection has ended.
+    pub(super) fn courier_loses(&mut self, cell: u32, link: u64) {
+        if self.courier_links.get(&cell) != Some(&link) {
+            return;
+        }
+        self.courier_links.remove(&cell);
+        self.courier_hears(News::Lost { cell });
+        self.after(AGAIN, Happening::CourierCalls { cell });
+    }
+}
+
+/// What accounting says of one job: what its cell's disk holds.
+pub(super) fn accounting(disk: &[Record], query: &AccountingQuery) -> Answer {
+    let ids = query.ids.iter().map(|id| match id {
+        JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _) => *id,
+    });
+    let rows = ids.filter_map(|id| row(disk, id)).collect();
+    Answer::Accounting { rows, more: false }
+}
+
+fn row(disk: &[Record], job: JobId) -> Option<AccountingRow> {
+    let mut found = None;
+    for (time, event) in disk.iter().flat_map(|record| record.events.iter().map(move |event| (record.time, event))) {
+        match (event, &mut found) {
+            (Event::JobSubmitted { id, owner, spec, .. }, _) if *id == job => {
+                found = Some(submitted(job, time, Arc::clone(owner), Arc::clone(spec)));
+            }
+            (Event::JobStarted { id, .. }, Some(row)) if *id == job => {
+                (row.start, row.state) = (Some(time), JobState::Running);
+            }
+            (Event::JobEnding { id, outcome, .. }, Some(row)) if *id == job => {
+                (row.end, row.state) = (Some(time), JobState::Ended(outcome.state));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn submitted(id: JobId, submit: Time, owner: Arc<Owner>, spec: Arc<JobSpec>) -> AccountingRow {
+    AccountingRow {
+        id,
+        task: None,
+        pending_tasks: None,
+        attempt: Attempt(1),
+        step: None,
+        name: spec.name.clone(),
+        spec,
+        owner,
+        partition: String::new(),
+        account: String::new(),
+        qos: String::new(),
+        state: JobState::Pending,
+        exit: ExitCode::OK,
+        derived_exit: ExitCode::OK,
+        reason: None,
+        submit,
+        eligible: submit,
+        start: None,
+        end: None,
+        suspended_s: 0,
+        time_limit_s: None,
+        nodes: String::new(),
+        num_nodes: 1,
+        num_cpus: 1,
+        req_cpus: 1,
+        num_tasks: 1,
+        memory_mb: 0,
+        usage: Usage::default(),
+        submit_line: String::new(),
+        het: None,
+    }
+}
