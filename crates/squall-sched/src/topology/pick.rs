@@ -32,7 +32,7 @@ pub enum Network {
     Sensitive,
     /// It talks to neighbours: a prism if there is one, else nodes close together.
     Local,
-    /// It does not care and disturbs nobody.
+    /// It does not care and disturbs nobody: a prism if there is one, else what others can't use.
     Tolerant,
 }
 
@@ -337,13 +337,17 @@ fn torus(
     }
     let nodes = wanted as u32;
     let sensitive = scene.wish.is_sensitive(nodes);
-    let tries = sensitive || scene.wish.network == Network::Local || scene.wish.geometry.is_some();
+    // Who is in a prism sends nothing through others', and leaves no holes in what larger jobs wait for. A single node
+    // sends over no link.
+    let tries = sensitive || nodes > 1 || scene.wish.geometry.is_some();
     for (at, torus) in tori.iter().enumerate().filter(|_| tries) {
         let board = board(topology, tori, at, scene, fits);
         let chooser = &mut memory.tori[at].chooser;
         let ask = Ask { nodes, geometry: scene.wish.geometry, end: 0 };
         let prism = listed(torus, chooser, &board, &ask).or_else(|| Some(chooser.prism(&board, &ask)?.prism));
-        if let Some(prism) = prism {
+        if let Some(prism) = prism
+            && (sensitive || tasks_inside(topology, (at, torus), &prism, fits) >= scene.tasks)
+        {
             keep_inside(topology, (at, torus), &prism, fits);
             return true;
         }
@@ -353,6 +357,15 @@ fn torus(
     }
     scatter(topology, tori, memory, scene, fits);
     true
+}
+
+/// How many tasks the nodes of a prism can take.
+fn tasks_inside(topology: &Topology, (at, torus): (usize, &Torus), prism: &Prism, fits: &[(NodeId, u32)]) -> u64 {
+    let inside = |node: NodeId| {
+        let place = topology.place(node).filter(|(group, _)| *group == at);
+        place.is_some_and(|(_, cell)| prism.contains(&torus.frame, &torus.frame.coords(cell)))
+    };
+    fits.iter().filter(|(node, _)| inside(*node)).map(|(_, tasks)| u64::from(*tasks)).sum()
 }
 
 /// Leaves the nodes of a prism, in its order.

@@ -133,6 +133,21 @@ fn sensitive_jobs_get_prisms_of_their_own() {
 }
 
 #[test]
+fn who_needs_no_prism_takes_one_all_the_same() {
+    let topology = read("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n").unwrap();
+    // One node of four columns each is in use: routers in broken columns would be far from each other.
+    let busy = [0, 21, 42, 63];
+    for network in [Network::Unsaid, Network::Tolerant, Network::Local] {
+        let nodes = chosen(&topology, 4, Wish { network, ..Wish::default() }, &busy, &[]).unwrap();
+        assert!(topology.closed(&nodes.iter().map(|n| NodeId(*n)).collect()), "{network:?}: {nodes:?}");
+    }
+    // A single one sends over no link, and breaks no other column.
+    let column = |node: u32| node % 16;
+    let one = chosen(&topology, 1, Wish::default(), &busy, &[]).unwrap();
+    assert!(busy.iter().any(|other| column(*other) == column(one[0])), "{one:?}");
+}
+
+#[test]
 fn neighbours_on_a_ring() {
     let ring = read("topology.conf", "RingName=r Nodes=n[1-8]\n").unwrap();
     assert_eq!(chosen(&ring, 3, Wish::default(), &[1, 4], &[]), Some(vec![5, 6, 7]));

@@ -105,6 +105,16 @@ impl Board {
             self.look(cell);
         }
     }
+    /// As it will be at a time by what is known of ends, if nobody starts before.
+    #[must_use]
+    pub fn at(&self, time: u32) -> Self {
+        let mut board = self.clone();
+        for cell in (0..self.ends.len()).filter(|cell| !self.is_open(*cell) && self.ends[*cell] <= time) {
+            (board.free[cell], board.closed[cell], board.ends[cell]) = (self.usable[cell], 0, 0);
+            board.look(cell);
+        }
+        board
+    }
     fn look(&mut self, cell: usize) {
         let last = self.frame.last() as usize;
         let (word, bit) = (cell / last, 1_u64 << (cell % last));

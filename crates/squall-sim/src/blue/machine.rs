@@ -1,6 +1,6 @@
 //! The machine: who is where, and where the next one goes.
 
-use squall_sched::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Frame, Order, Prism, Reservation, earliest};
+use squall_sched::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Frame, Order, Prism, Reservation, Shape, earliest};
 
 use super::Placement;
 use super::workload::{Job, SMALL_NODES};
@@ -81,34 +81,39 @@ impl Machine {
         }
     }
 
-    /// Whether a job gets a prism.
+    /// Whether a job gets a prism or waits.
     pub(super) fn wants_prism(&self, job: &Job) -> bool {
-        let scattered = self.placement == Placement::ExactScatter && !job.sensitive;
-        self.placement.is_prisms() && job.nodes > SMALL_NODES && !scattered
+        match self.placement {
+            Placement::Strict | Placement::Exact => job.nodes > 1,
+            Placement::ExactScatter => job.sensitive,
+            _ => self.placement.is_prisms() && job.nodes > SMALL_NODES,
+        }
     }
 
-    /// Keeps a prism for the job that waits first, from when on it is free; None: nothing is kept.
-    pub(super) fn reserve(&mut self, head: Option<&Job>) {
-        let found = head.and_then(|job| {
-            let shapes = match self.shapes(job) {
-                Some(list) => {
-                    let shape = |size: Coords| squall_sched::torus::Shape {
-                        size,
-                        volume: size.iter().product(),
-                        bisection: self.frame.bisection(&size),
-                    };
-                    list.into_iter().map(shape).collect()
-                }
-                None => self.chooser.shapes_for(&self.frame, job.nodes, 10),
-            };
-            earliest(&self.board, &shapes, job.nodes)
-        });
-        self.reservation = found;
+    /// Keeps a prism for the job that waits first, from when on it is free; None: nothing is kept. Of those that are
+    /// free then it is the one that it would get.
+    pub(super) fn reserve(&mut self, head: Option<&Job>, now: u32) {
+        self.reservation = head.and_then(|job| self.first_free(job, now));
         self.barred = self.board.clone();
-        if let Some(reservation) = found {
+        if let Some(reservation) = self.reservation {
             self.barred.close(&reservation.prism, reservation.from);
         }
         self.barred_chooser.renew();
+    }
+
+    /// The prism that is free first for a job.
+    fn first_free(&mut self, job: &Job, now: u32) -> Option<Reservation> {
+        let Some(list) = self.shapes(job) else {
+            let shapes = self.chooser.shapes_for(&self.frame, job.nodes, 10);
+            let first = earliest(&self.board, &shapes, job.nodes)?;
+            self.barred_chooser.renew();
+            let ask = Ask { nodes: job.nodes, geometry: None, end: first.from.max(now) + job.estimate_s };
+            let placed = self.barred_chooser.prism(&self.board.at(first.from), &ask);
+            return Some(placed.map_or(first, |placed| Reservation { prism: placed.prism, ..first }));
+        };
+        let shape =
+            |size: Coords| Shape { size, volume: size.iter().product(), bisection: self.frame.bisection(&size) };
+        earliest(&self.board, &list.into_iter().map(shape).collect::<Vec<_>>(), job.nodes)
     }
 
     /// The shapes that a list has for a job; None: there is no list.
@@ -135,12 +140,11 @@ impl Machine {
     /// A place for a job that would end at `end`, now. `first`: it is the one for which the reservation is.
     pub(super) fn place(&mut self, job: &Job, end: u32, first: bool) -> Option<Seat> {
         let late = !first && self.reservation.is_some_and(|reservation| end > reservation.from);
-        if !self.wants_prism(job) {
-            let small = self.placement == Placement::ExactScatter && job.nodes <= SMALL_NODES;
-            let prism = if small { self.free_prism(job, end, late) } else { None };
-            return prism.or_else(|| self.scatter(job, late));
-        }
-        self.free_prism(job, end, late)
+        // As in production: who need not have a prism takes one all the same, if there is one.
+        let needs = self.wants_prism(job);
+        let tries = needs || (self.placement == Placement::ExactScatter && job.nodes > 1);
+        let prism = if tries { self.free_prism(job, end, late) } else { None };
+        if needs { prism } else { prism.or_else(|| self.scatter(job, late)) }
     }
 
     /// A free prism for a job.
@@ -253,6 +257,21 @@ impl Machine {
             }
         }
         self.chooser.renew();
+    }
+
+    /// Nodes that nobody uses: in prisms, kept for the first that waits, and elsewhere.
+    pub(super) fn idle(&self) -> [u32; 3] {
+        let mut idle = [0; 3];
+        for cell in (0..self.frame.cells()).filter(|cell| self.board.free(*cell) > 0) {
+            let kept = |kept: Reservation| kept.prism.contains(&self.frame, &self.frame.coords(cell));
+            let kind = match self.board.is_closed(cell) {
+                true => 0,
+                false if self.reservation.is_some_and(kept) => 1,
+                false => 2,
+            };
+            idle[kind] += self.board.free(cell);
+        }
+        idle
     }
 
     fn cells_of(&self, seat: &Seat) -> Vec<usize> {

@@ -23,11 +23,11 @@ pub enum Placement {
     Nodesets,
     /// Fixed shapes at anchors that are a shape apart, as Slurm's torus3d.
     Fixed,
-    /// Any legal prism, by the talk's rule (less than half a ring).
+    /// Any legal prism for every job of more than a node, by the talk's rule (less than half a ring).
     Strict,
     /// Any legal prism, by the exact rule.
     Exact,
-    /// The same, with insensitive jobs scattered.
+    /// The same for sensitive jobs; the others are scattered where they find none.
     ExactScatter,
 }
 

@@ -3,15 +3,23 @@
 use super::Settings;
 use super::machine::{Machine, Seat};
 use super::traffic::{Share, Traffic};
-use super::workload::{self, Job};
+use super::workload::{self, APPLICATIONS, Job};
 use crate::Seed;
 
 /// Seconds from one scheduling pass to the next.
 const PASS_S: u32 = 60;
-/// Jobs that are looked at in a pass.
-const LOOK: usize = 150;
 /// Passes after which the slowdown of all jobs is worked out anew.
 const LOADS_EVERY: u32 = 5;
+
+/// The oldest that a job gets in the queue, seconds.
+const MAX_AGE_S: u32 = 7 * 24 * 3600;
+/// What the whole machine counts in a job's priority beside the greatest age: sites with machines for large jobs let
+/// these go first, and what is packed in falling sizes leaves the fewest holes.
+const SIZE_WEIGHT: f64 = 3.0;
+/// Nodes of the whole machine.
+const MACHINE_NODES: f64 = 27_648.0;
+/// What one run counts in what users have seen.
+const LATELY: f64 = 0.05;
 
 /// What came of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,6 +40,27 @@ pub struct Outcome {
     pub mean_wait_s: f64,
     /// Share of node-seconds in jobs of more than 512 nodes.
     pub large: f64,
+    /// Shares of all usable node-seconds that nobody used: in prisms, kept for the first that waited, elsewhere.
+    pub idle: [f64; 3],
+}
+
+/// How much longer than alone the runs of each application have taken of late: users ask for what they have seen, and
+/// what a placement costs in run time does not make their jobs run over their limits.
+struct Experience {
+    of: [f64; APPLICATIONS.len()],
+}
+
+impl Default for Experience {
+    fn default() -> Self {
+        Self { of: [1.0; APPLICATIONS.len()] }
+    }
+}
+
+impl Experience {
+    fn gains(&mut self, job: &Job, took_s: u32) {
+        let of = &mut self.of[job.application];
+        *of += LATELY * ((f64::from(took_s) / job.run_s).max(1.0) - *of);
+    }
 }
 
 struct Running {
@@ -56,19 +85,26 @@ pub fn run(settings: &Settings) -> Outcome {
     let mut tally = Tally::default();
     let end = settings.warm_up_s + settings.window_s;
     let mut head: Option<u32> = None;
+    let mut experience = Experience::default();
     for pass in 0..end / PASS_S {
         let now = pass * PASS_S;
         let counts = now >= settings.warm_up_s;
-        let ended = advance(&mut running, &mut machine, &mut traffic, counts, &mut tally);
+        let ended = advance(&mut running, (&mut machine, &mut traffic), &mut experience, (now, counts), &mut tally);
         while queue.len() < settings.backlog {
             number += 1;
-            queue.push((workload::job(&mut random, number, workload::NODES_MAX), now));
+            let mut job = workload::job(&mut random, number, workload::NODES_MAX);
+            job.estimate_s = (f64::from(job.estimate_s) * experience.of[job.application]) as u32;
+            queue.push((job, now));
         }
         schedule(&mut machine, &mut traffic, &mut queue, &mut running, &mut head, (now, ended), |wait_s| {
             if counts {
                 tally.waits.push(f64::from(wait_s));
             }
         });
+        if counts {
+            let idle = machine.idle();
+            tally.idle.iter_mut().zip(idle).for_each(|(sum, nodes)| *sum += f64::from(nodes) * f64::from(PASS_S));
+        }
         if pass.is_multiple_of(LOADS_EVERY) {
             for other in &mut running {
                 other.stretch = traffic.stretch(&other.job, &other.share);
@@ -81,9 +117,9 @@ pub fn run(settings: &Settings) -> Outcome {
 /// A minute passes. True: some job has ended.
 fn advance(
     running: &mut Vec<Running>,
-    machine: &mut Machine,
-    traffic: &mut Traffic,
-    counts: bool,
+    (machine, traffic): (&mut Machine, &mut Traffic),
+    experience: &mut Experience,
+    (now, counts): (u32, bool),
     tally: &mut Tally,
 ) -> bool {
     let before = running.len();
@@ -103,12 +139,18 @@ fn advance(
         if job.left_s > 0.0 {
             return true;
         }
+        experience.gains(&job.job, now - job.started);
         machine.leave(job.job.number, &job.seat);
         traffic.remove(&job.share);
         tally.jobs += usize::from(counts);
         false
     });
     running.len() < before
+}
+
+/// What a job is worth in the queue, as by `PriorityWeightAge` and `PriorityWeightJobSize`.
+fn priority(job: &Job, waited_s: u32) -> f64 {
+    f64::from(waited_s.min(MAX_AGE_S)) / f64::from(MAX_AGE_S) + SIZE_WEIGHT * f64::from(job.nodes) / MACHINE_NODES
 }
 
 /// One pass of EASY: who can start does, in order; the first who can't keeps its place; others may pass it if that
@@ -122,9 +164,10 @@ fn schedule(
     (now, ended): (u32, bool),
     mut waited: impl FnMut(u32),
 ) {
+    queue.sort_by(|(a, since), (b, other)| priority(b, now - other).total_cmp(&priority(a, now - since)));
     let mut blocked: Option<Blocked> = None;
     let mut at = 0;
-    for _ in 0..LOOK.min(queue.len()) {
+    for _ in 0..queue.len() {
         let Some(&(job, submit)) = queue.get(at) else { break };
         let end = now + job.estimate_s;
         let may = blocked.as_ref().is_none_or(|blocked| blocked.lets(machine, &job, end));
@@ -133,7 +176,7 @@ fn schedule(
             if blocked.is_none() {
                 // A prism that was kept stays, unless something has changed.
                 if ended || *head != Some(job.number) {
-                    machine.reserve(machine.wants_prism(&job).then_some(&job));
+                    machine.reserve(machine.wants_prism(&job).then_some(&job), now);
                 }
                 *head = Some(job.number);
                 blocked = Some(Blocked::new(machine, &job, running));
@@ -157,7 +200,7 @@ fn schedule(
     }
     if blocked.is_none() {
         *head = None;
-        machine.reserve(None);
+        machine.reserve(None, now);
     }
 }
 
@@ -192,6 +235,7 @@ struct Tally {
     used: f64,
     done: f64,
     large: f64,
+    idle: [f64; 3],
     jobs: usize,
     waits: Vec<f64>,
     /// Of sensitive jobs: number, slowdown, seconds of their own time.
@@ -221,6 +265,7 @@ impl Tally {
             jobs: self.jobs,
             mean_wait_s: mean(&self.waits),
             large: self.large / self.used.max(1e-9),
+            idle: self.idle.map(|sum| sum / all),
         }
     }
 }

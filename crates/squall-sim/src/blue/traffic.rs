@@ -8,6 +8,10 @@ use crate::Seed;
 /// Partners of each router where everybody talks with everybody.
 const PARTNERS: usize = 6;
 
+/// No job was seen to run longer than so many times as alone (the talk), so none does here. Without this a job of two
+/// routers would stand between prisms for half a day because a large one's traffic goes by.
+const SLOWEST: f64 = 4.0;
+
 /// Loads of links, by router, axis and direction.
 #[derive(Debug)]
 pub(super) struct Traffic {
@@ -86,7 +90,7 @@ impl Traffic {
         }
         let most = share.links.iter().map(|(link, _)| self.total[*link as usize]).fold(share.worst, f32::max);
         let fraction = job.fraction();
-        let longer = |alone: f32| 1.0 - fraction + fraction * f64::from(most / alone).max(1.0);
+        let longer = |alone: f32| (1.0 - fraction + fraction * f64::from(most / alone).max(1.0)).min(SLOWEST);
         // Within a single router nothing is sent over links.
         let ideal = if share.ideal > 0.0 { share.ideal.min(share.worst) } else { share.worst };
         (longer(ideal), longer(share.worst))

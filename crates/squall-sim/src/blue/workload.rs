@@ -10,6 +10,9 @@ pub(super) const SMALL_NODES: u32 = 8;
 const SMALL: u64 = 38;
 /// Jobs that do not care for the network, in a hundred of the others.
 const INSENSITIVE: u64 = 30;
+/// How far the sizes of the others are bent towards small ones: 86 % of the node-seconds asked for are in jobs of more
+/// than 512 nodes (the talk: more than 76 %; the bar of 0.80 was set with 86 %).
+const BENT: f64 = 3.0;
 /// What these send beside others, and what part of their time that takes.
 pub(super) const QUIET: f64 = 0.02;
 /// Shortest and longest run, seconds.
@@ -81,7 +84,7 @@ pub(super) fn job(random: &mut Seed, number: u32, nodes_max: u32) -> Job {
     } else {
         // Log-uniform, bent towards small ones.
         let (low, high) = (f64::from(SMALL_NODES + 1).ln(), f64::from(nodes_max).ln());
-        (low + (high - low) * share(random).powf(1.25)).exp() as u32
+        (low + (high - low) * share(random).powf(BENT)).exp() as u32
     };
     // About normal in the logarithm, cut off at two deviations.
     let normal = (0..12).map(|_| share(random)).sum::<f64>() - 6.0;
