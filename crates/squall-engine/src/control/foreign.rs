@@ -183,6 +183,9 @@ fn look(c: &mut Controller, now: Time, about: &About) {
 
 /// At the end of a turn: new questions and answers leave.
 pub(super) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
+    if c.foreign.again.is_none() && c.queue.questions.is_empty() && c.foreign.ready.is_empty() {
+        return;
+    }
     if c.foreign.again.is_some_and(|again| again <= now) {
         c.foreign.again = None;
         let names = c.foreign.asked.keys().filter(|about| matches!(about, About::Name(..)));
