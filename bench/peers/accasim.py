@@ -15,6 +15,9 @@ import sys
 import tempfile
 import time
 
+# This file has the name of the package, and its folder is searched first.
+sys.path.pop(0)
+
 for name in ("Mapping", "MutableMapping", "Sequence", "Iterable", "Hashable", "Callable"):
     if not hasattr(collections, name):
         setattr(collections, name, getattr(collections.abc, name))
