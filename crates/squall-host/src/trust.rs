@@ -87,7 +87,11 @@ impl Trust {
     fn key(&self, file: &str) -> io::Result<KeyPair> {
         let path = self.folder.join(file);
         if !path.exists() {
-            self.keep_new(&path, &KeyPair::generate()?.to_bytes())?;
+            match self.keep_new(&path, &KeyPair::generate()?.to_bytes()) {
+                // Somebody else needed it at the same time: theirs is the key.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                kept => kept?,
+            }
         }
         KeyPair::from_bytes(&fs::read(&path)?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{} is no key", path.display())))
@@ -193,16 +197,20 @@ impl Trust {
         self.folder.join("tokens").join(Digest::of(secret).to_string())
     }
 
-    fn withdraw_invitations(&self, which: impl Fn(&str, u64) -> bool) -> io::Result<()> {
+    /// Several may be at it at once, for a machine each: an invitation that is gone is withdrawn.
+    fn withdraw_invitations(&self, mut which: impl FnMut(&str, u64) -> bool) -> io::Result<()> {
         let entries = match fs::read_dir(self.folder.join("tokens")) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
         for entry in entries {
             let path = entry?.path();
-            let text = read(&path)?.unwrap_or_default();
+            let Some(text) = read(&path)? else { continue };
             if invitation(&text).is_none_or(|(name, until)| which(name, until)) {
-                fs::remove_file(path)?;
+                match fs::remove_file(path) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                    removed => removed?,
+                }
             }
         }
         Ok(())
@@ -326,6 +334,42 @@ mod tests {
         assert!(trust.revoke("n2").unwrap() && !trust.revoke("n2").unwrap());
         assert!(!trust.knows("n2", &[1; 32]));
         assert!(trust.enrol("n2", &[1; 32], &new.secret, 110).is_err());
+    }
+
+    #[test]
+    fn an_invitation_that_another_machine_withdraws_meanwhile_is_withdrawn() {
+        let folder = Folder::new("at-once");
+        let trust = &folder.0;
+        for name in ["n1", "n2", "n3"] {
+            trust.invite(name, 100, 60).unwrap();
+        }
+        let mut asked = 0;
+        let tokens = trust.folder.join("tokens");
+        // All of them go between the look at the first one and its removal.
+        let which = |_: &str, _| {
+            asked += 1;
+            std::fs::read_dir(&tokens).unwrap().for_each(|file| std::fs::remove_file(file.unwrap().path()).unwrap());
+            true
+        };
+        trust.withdraw_invitations(which).unwrap();
+        assert_eq!(asked, 1);
+    }
+
+    #[test]
+    fn a_key_that_several_need_at_once_is_one_key() {
+        for round in 0..20 {
+            let folder = Folder::new(&format!("one-key-{round}"));
+            let (trust, together) = (&folder.0, &std::sync::Barrier::new(8));
+            let keys: Vec<_> = std::thread::scope(|scope| {
+                let needs = || {
+                    together.wait();
+                    trust.controller_key().unwrap().to_bytes()
+                };
+                let all: Vec<_> = (0..8).map(|_| scope.spawn(needs)).collect();
+                all.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            assert!(keys.iter().all(|key| *key == keys[0]));
+        }
     }
 
     #[test]
