@@ -17,7 +17,7 @@ pub use frame::{AXES_MAX, Axis, Coords, Frame, FrameFault, Prism, hull};
 pub use order::Order;
 pub use reserve::{Reservation, earliest};
 pub use route::{Link, Loads, across, route};
-pub use search::Fits;
+pub use search::{Fits, count_corners};
 pub use shapes::{Shape, Shapes};
 pub use sums::Sums;
 

@@ -75,7 +75,9 @@ impl Fits {
         if stale {
             first.extent = 0;
         }
-        if !source.none {
+        // By the power alone: nothing is left to do, but along an axis that is filled.
+        let done = size[0] == 1 << log && size[0] != frame.axes()[0].extent;
+        if !source.none && !done {
             first.erode(&source.bits, spare, (frame, 0), (1 << log, size[0]));
             source = first;
         }
@@ -105,43 +107,57 @@ impl Level {
         if again && done == extent {
             self.bits.clear();
             self.bits.extend_from_slice(source);
+            self.none = source.iter().all(|word| *word == 0);
         }
         while done < extent {
             let by = done.min(extent - done);
-            shift(if again { source } else { &self.bits }, spare, (frame, axis), by);
+            self.none = shift(if again { source } else { &self.bits }, spare, (frame, axis), by);
             std::mem::swap(&mut self.bits, spare);
             (done, again) = (done + by, false);
         }
-        let n = frame.axes()[axis].extent;
-        if extent == n {
+        if extent == frame.axes()[axis].extent {
             only_first(&mut self.bits, frame, axis);
         }
-        self.none = self.bits.iter().all(|word| *word == 0);
         true
     }
 }
 
-/// Each bit stays if that so many places further along an axis is set, too.
-fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32) {
+/// Each bit stays if that so many places further along an axis is set, too. True: none does.
+fn shift(from: &[u64], to: &mut Vec<u64>, (frame, at): (&Frame, usize), by: u32) -> bool {
     let axis = frame.axes()[at];
     to.resize(from.len(), 0);
     if at + 1 == frame.axes().len() {
         let n = axis.extent;
         let mask = if n == 64 { u64::MAX } else { (1 << n) - 1 };
         let over = |m: u64| if axis.wrap && by < n { m << (n - by) & mask } else { 0 };
-        return to.iter_mut().zip(from).for_each(|(to, m)| *to = m & (m >> by | over(*m)));
+        return to.iter_mut().zip(from).fold(0, |any, (to, m)| {
+            *to = m & (m >> by | over(*m));
+            any | *to
+        }) == 0;
     }
     let (stride, block) = blocks(frame, at);
     let by = by as usize * stride;
+    let mut any = 0;
     for (from, to) in from.chunks_exact(block).zip(to.chunks_exact_mut(block)) {
         let (inner, over) = to.split_at_mut(block - by);
-        inner.iter_mut().zip(from).zip(&from[by..]).for_each(|((to, a), b)| *to = a & b);
+        any |= both(inner, from, &from[by..]);
         if axis.wrap {
-            over.iter_mut().zip(&from[block - by..]).zip(from).for_each(|((to, a), b)| *to = a & b);
+            any |= both(over, &from[block - by..], from);
         } else {
             over.fill(0);
         }
     }
+    any == 0
+}
+
+/// What is set in both, and all of that in one word. With the widest words that the machine has: most of a search is
+/// spent here.
+#[multiversion::multiversion(targets("x86_64+avx2"))]
+fn both(to: &mut [u64], a: &[u64], b: &[u64]) -> u64 {
+    to.iter_mut().zip(a).zip(b).fold(0, |any, ((to, a), b)| {
+        *to = a & b;
+        any | *to
+    })
 }
 
 /// Along an axis that is filled only place 0 is named.
@@ -158,6 +174,12 @@ fn blocks(frame: &Frame, at: usize) -> (usize, usize) {
     let axes = frame.axes();
     let stride: usize = axes[at + 1..axes.len() - 1].iter().map(|axis| axis.extent as usize).product();
     (stride, stride * axes[at].extent as usize)
+}
+
+/// How many corners [`Fits::anchors`] has named.
+#[multiversion::multiversion(targets("x86_64+avx2+popcnt"))]
+pub fn count_corners(anchors: &[u64]) -> u32 {
+    anchors.iter().map(|word| word.count_ones()).sum()
 }
 
 /// The corners named by bits, in the order of cells.

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use squall_sched::torus::{Ask, Axis, Board, Chooser, Fits, Frame, Link, Placed, Prism, Shape, Sums, route};
+use squall_sched::torus::{
+    Ask, Axis, Board, Chooser, Fits, Frame, Link, Placed, Prism, Shape, Sums, count_corners, route,
+};
 use squall_sim::Seed;
 
 use super::{Finding, Options, round};
@@ -119,7 +121,7 @@ fn search(fits: &mut Fits, board: &Board, shapes: &[Shape]) -> u32 {
     fits.renew();
     let mut count = 0;
     for shape in shapes {
-        count += fits.anchors(board.frame(), board.open(), &shape.size).iter().map(|w| w.count_ones()).sum::<u32>();
+        count += count_corners(fits.anchors(board.frame(), board.open(), &shape.size));
     }
     count
 }
