@@ -22,6 +22,10 @@ const FIGURES_US: [u64; 2] = [2000, 10_000];
 const PAIRS: u64 = 7;
 const SWEEP_PAIRS: u64 = 1;
 
+/// What one job of these has to do, at least.
+const FIGURE_WORK: Duration = Duration::from_millis(1500);
+const SWEEP_WORK: Duration = Duration::from_millis(800);
+
 /// Grains of jobs that synchronise, microseconds.
 const GRAINS_US: [u64; 3] = [200, 1000, 5000];
 
@@ -105,8 +109,8 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
     let swept = if options.quanta_us.is_empty() { SWEEP_US.to_vec() } else { options.quanta_us.clone() };
     let mut rows = Vec::new();
     for us in swept {
-        let usual = if FIGURES_US.contains(&us) { PAIRS } else { SWEEP_PAIRS };
-        let work = Duration::from_micros((us * 2).max(800_000));
+        let (usual, least) = if FIGURES_US.contains(&us) { (PAIRS, FIGURE_WORK) } else { (SWEEP_PAIRS, SWEEP_WORK) };
+        let work = Duration::from_micros(us * 2).max(least);
         rows.push(pairs.compare(us, options.jobs.unwrap_or(usual), work)?);
     }
     Ok(rows)
@@ -114,7 +118,7 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
 
 /// Jobs that synchronise, in turns (in which they step back, or are frozen) and without.
 fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
-    let work = Duration::from_millis(400);
+    let work = Duration::from_millis(2000);
     let mut rows = Vec::new();
     let times = options.jobs.unwrap_or(3).max(1);
     for grain_us in GRAINS_US {
@@ -123,7 +127,7 @@ fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
         for _ in 0..times {
             for ((policy, switch), found) in WAYS.into_iter().zip(&mut found) {
                 pairs.configure(policy, switch, 10_000)?;
-                found.push(pairs.together(kind, work)?.makespan);
+                found.push(pairs.together(kind, work, false)?.makespan);
             }
         }
         let [ganged, frozen, free] = found.map(|mut all| median(&mut all));

@@ -1,12 +1,14 @@
 //! Two jobs of two ranks each on a node with two cores: together, or one after the other. One node, because emulated ones
 //! would each switch for themselves, on one kernel: what a node is to pay once would be paid by all of them on all cores.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
 use serde_json::{Value, json};
+use squall_model::gang::GangSwitch;
+use squall_model::time::Span;
 
 use super::median;
 use crate::command::bench::cluster::Cluster;
@@ -88,26 +90,21 @@ impl Pairs {
     /// The slowdown at a slot, over so many paired runs.
     pub(super) fn compare(&self, slot_us: u64, pairs: u64, work: Duration) -> Result<Value, String> {
         self.configure("gang", "auto", slot_us)?;
-        let (mut slowdowns, mut shares, mut cores) = (Vec::new(), Vec::new(), Vec::new());
-        for pair in 0..pairs.max(1) {
-            // Which comes first alternates: what drifts, drifts against both.
-            let iterations = self.iterations(work);
-            let mut after = 0.0;
-            let mut one_by_one = || -> Result<(), String> {
-                for _ in 0..2 {
-                    let times = self.alone(Kind::Computes, iterations)?;
-                    after += times.end - times.start;
-                }
-                Ok(())
+        let [mut slowdowns, mut shares, mut cores, mut cores_alone] = [const { Vec::new() }; 4];
+        // Who is frozen in the turns of one that is done would wait for nothing.
+        let all_stay = Span(slot_us) <= GangSwitch::SHORT;
+        let iterations = self.iterations(work);
+        for _ in 0..pairs.max(1) {
+            let mut alone = || {
+                let times = self.alone(Kind::Computes, iterations)?;
+                let took = times.end - times.start;
+                cores_alone.push(times.cpu / took * 100.0);
+                Ok::<f64, String>(took)
             };
-            let together = if pair % 2 == 0 {
-                one_by_one()?;
-                self.together(Kind::Computes, work)?
-            } else {
-                let together = self.together(Kind::Computes, work)?;
-                one_by_one()?;
-                together
-            };
+            // The one before and the one after: what drifts, drifts against both.
+            let before = alone()?;
+            let together = self.together(Kind::Computes, work, all_stay)?;
+            let after = before + alone()?;
             slowdowns.push((together.makespan / after - 1.0) * 100.0);
             shares.push(together.share * 100.0);
             cores.push(together.cores * 100.0);
@@ -120,16 +117,17 @@ impl Pairs {
             "most": round(slowdowns[slowdowns.len() - 1]),
             "share_percent": round(share),
             "of_the_cores_percent": round(cores),
+            "of_the_cores_alone_percent": round(median(&mut cores_alone)),
             "pairs": pairs,
         }))
     }
 
-    /// Two equal jobs at once.
-    pub(super) fn together(&self, kind: Kind, work: Duration) -> Result<Together, String> {
+    /// Two equal jobs at once; for `all_stay` see [`Self::go`].
+    pub(super) fn together(&self, kind: Kind, work: Duration, all_stay: bool) -> Result<Together, String> {
         let iterations = self.iterations(work);
         self.submit("a", kind, iterations)?;
         self.submit("b", kind, iterations)?;
-        let times = self.go(&["a", "b"])?;
+        let times = self.go(&["a", "b"], all_stay)?;
         let (start, end) = (times[0].start.min(times[1].start), times[0].end.max(times[1].end));
         let (first, last) = if times[0].end < times[1].end { (&times[0], &times[1]) } else { (&times[1], &times[0]) };
         let beside = last.cpu - (last.end - first.end);
@@ -139,7 +137,7 @@ impl Pairs {
 
     fn alone(&self, kind: Kind, iterations: u64) -> Result<Times, String> {
         self.submit("a", kind, iterations)?;
-        self.go(&["a"])?.pop().ok_or_else(|| "it has no ranks".to_owned())
+        self.go(&["a"], true)?.pop().ok_or_else(|| "it has no ranks".to_owned())
     }
 
     fn iterations(&self, work: Duration) -> u64 {
@@ -157,20 +155,26 @@ impl Pairs {
         self.squall(&["sbatch", "-N1", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
     }
 
-    /// Lets the jobs begin when all their ranks are there, and waits for their ends.
-    fn go(&self, names: &[&str]) -> Result<Vec<Times>, String> {
+    /// Lets the jobs begin when all their ranks are there, and waits for their ends. `all_stay`: who is done first stays
+    /// until all are, so that its end (MPI's, its step's, the controller's work) falls into no time that is measured.
+    fn go(&self, names: &[&str], all_stay: bool) -> Result<Vec<Times>, String> {
         let rank_files = |word: &str| {
             let names = names.iter().flat_map(|name| [0, 1].map(|rank| (*name, rank)));
             names.map(|(name, rank)| self.folder.join(format!("{name}{word}.{rank}"))).collect::<Vec<PathBuf>>()
         };
         self.wait_for(&rank_files(".ready"))?;
-        let go = self.folder.join("go");
+        let (go, stay) = (self.folder.join("go"), self.folder.join("stay"));
+        if all_stay {
+            fs::write(&stay, "").map_err(|e| format!("{}: {e}", stay.display()))?;
+        }
         fs::write(&go, "").map_err(|e| format!("{}: {e}", go.display()))?;
         self.wait_for(&rank_files(""))?;
         let times = names.iter().map(|name| self.times(name)).collect::<Result<Vec<_>, _>>()?;
+        fs::remove_file(&go).map_err(|e| format!("{}: {e}", go.display()))?;
+        fs::remove_file(&stay).or_else(missing).map_err(|e| format!("{}: {e}", stay.display()))?;
         let idle = || self.squall(&["squeue", "-h"]).is_ok_and(|said| said.trim().is_empty());
         until("the jobs are gone", idle)?;
-        for file in rank_files(".ready").into_iter().chain(rank_files("")).chain([go]) {
+        for file in rank_files(".ready").into_iter().chain(rank_files("")) {
             fs::remove_file(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         }
         Ok(times)
@@ -243,6 +247,11 @@ fn text(policy: &str, switch: &str, slot_us: u64) -> String {
         "gang_switch = \"{switch}\"\ncoscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
          [[nodes]]\nname = \"n1\"\ncpus = 2\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
     )
+}
+
+/// What is not there need not be removed.
+fn missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) -> Result<(), String> {

@@ -1,5 +1,6 @@
 /* What bench gang runs: so much work on each rank, all of them meeting after each grain of it.
- * gang ITERATIONS GRAIN FOLDER NAME; GRAIN 0: they never meet. Writes FOLDER/NAME: start, end, CPU time, in ns. */
+ * gang ITERATIONS GRAIN FOLDER NAME; GRAIN 0: they never meet. Begins when there is FOLDER/go; writes FOLDER/NAME.RANK:
+ * start, end, CPU time, in ns; ends when there is no FOLDER/stay. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -17,7 +18,7 @@ static long long now(clockid_t clock) {
 
 int main(int argc, char **argv) {
   long long left = atoll(argv[1]), grain = atoll(argv[2]);
-  char path[4096], ready[4096], go[4096];
+  char path[4096], ready[4096], go[4096], stay[4096];
   int rank;
   volatile unsigned long long x = 88172645463325252ULL;
   cpu_set_t cpus;
@@ -29,6 +30,7 @@ int main(int argc, char **argv) {
   snprintf(path, sizeof path, "%s/%s", argv[3], argv[4]);
   snprintf(ready, sizeof ready, "%s.ready.%d", path, rank);
   snprintf(go, sizeof go, "%s/go", argv[3]);
+  snprintf(stay, sizeof stay, "%s/stay", argv[3]);
   MPI_Barrier(MPI_COMM_WORLD);
   fclose(fopen(ready, "w"));
   while (access(go, F_OK) != 0) usleep(500);
@@ -46,8 +48,9 @@ int main(int argc, char **argv) {
   FILE *out = fopen(ready, "w");
   fprintf(out, "%lld %lld %lld\n", start, end, cpu);
   fclose(out);
-  snprintf(go, sizeof go, "%s.%d", path, rank);
-  rename(ready, go);
+  snprintf(path, sizeof path, "%s/%s.%d", argv[3], argv[4], rank);
+  rename(ready, path);
+  while (access(stay, F_OK) == 0) usleep(5000);
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Finalize();
   return 0;
