@@ -220,12 +220,7 @@ impl Cgroups {
 
     /// Processes in the job's groups.
     pub(crate) fn members_of_job(&self, job: JobAttempt) -> BTreeSet<u32> {
-        let dirs = self.all().flat_map(|hierarchy| {
-            let dir = hierarchy.base.join(job_name(job));
-            let steps: Vec<PathBuf> = folders(&dir).into_iter().map(|step| dir.join(step)).collect();
-            steps.into_iter().chain([dir])
-        });
-        dirs.flat_map(|dir| members(&dir)).collect()
+        self.all().flat_map(|hierarchy| members_within(&hierarchy.base.join(job_name(job)))).collect()
     }
 
     /// Processes in the step's groups.
@@ -461,6 +456,12 @@ fn cpu_list(cpus: &CoreSet) -> String {
 pub(crate) fn members(dir: &Path) -> Vec<u32> {
     let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// Processes in a group and in those right within it.
+pub(crate) fn members_within(dir: &Path) -> Vec<u32> {
+    let within = folders(dir).into_iter().flat_map(|folder| members(&dir.join(folder)));
+    within.chain(members(dir)).collect()
 }
 
 fn folders(dir: &Path) -> Vec<String> {

@@ -196,9 +196,19 @@ pub enum Coscheduling {
     Batch,
     /// One row at a time, on all nodes together.
     Gang,
+    /// As gang for jobs whose processes meet often, as measured; the others run whenever none of those has its turn, and
+    /// beside them where they leave something (FCS).
+    Flexible,
     /// All rows at once: the nodes' kernels share the time, and who waits for another blocks.
     #[default]
     Implicit,
+}
+
+impl Coscheduling {
+    /// Whether jobs take turns.
+    pub fn rotates(self) -> bool {
+        matches!(self, Self::Gang | Self::Flexible)
+    }
 }
 
 /// How a node keeps jobs from running out of turn.

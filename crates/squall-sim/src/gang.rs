@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use squall_engine::control::state::job::Phase;
 use squall_engine::node::{Alignment, GangAct, attempt_of};
-use squall_model::gang::{Coscheduling, Turn};
+use squall_model::gang::Turn;
 use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
@@ -64,7 +64,7 @@ impl World {
         let Alignment { ahead_us, slice, policy } = alignment;
         let turns = switcher.turns.clone();
         let time = Time(self.node_now(node).0.wrapping_sub(ahead_us.cast_unsigned()));
-        let rotates = policy == Coscheduling::Gang;
+        let rotates = policy.rotates();
         let runs =
             |turn: Turn, lifted: bool| lifted || if rotates { turn.runs_at(time, slice) } else { turn.mask != 0 };
         for (job, (turn, lifted)) in &turns {

@@ -1,6 +1,7 @@
 //! Stories of jobs that share cores and take turns: and that nothing stays stopped, whoever dies.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Story;
@@ -12,6 +13,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("what_begins_out_of_turn_holds_up_nobody", births),
     ("nothing_stays_stopped_whoever_dies", deaths),
     ("who_is_of_a_lower_tier_stops_and_goes_on_by_itself", covered),
+    ("who_does_not_care_takes_no_turns", careless),
     ("gangs_are_there_when_the_cluster_goes_down", down),
 ];
 
@@ -86,6 +88,45 @@ fn turns(c: &Cluster) {
     assert!(suspended.starts_with("00:00:"), "{suspended}");
     c.ok(&["scancel", &b]);
     c.end_of(&b);
+}
+
+/// The switch by which what a process belongs to steps back, if it has one.
+fn switch_of(pid: u32) -> Option<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let own = groups.lines().filter_map(|line| line.rsplit_once(':'));
+    let at =
+        own.flat_map(|(_, group)| ["cpu", "cpu,cpuacct", ""].map(|m| format!("/sys/fs/cgroup/{m}/{group}/cpu.idle")));
+    at.map(PathBuf::from).find(|file| file.exists() && file.to_string_lossy().contains("/job_"))
+}
+
+fn careless(c: &Cluster) {
+    let config = c.path("state/squall.toml");
+    let before = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("coscheduling = \"flexible\"\n{before}")).unwrap();
+    c.ok(&["scontrol", "reconfigure"]);
+    let script = |name: &str| format!("exec sh -c 'while :; do :; done' {name}");
+    let jobs = ["careless.a", "careless.b"]
+        .map(|name| c.sbatch(&["-p", "gang", "-N4", "-n16", "-o", "/dev/null", "--wrap", &script(name)]));
+    let computing =
+        || c.processes().into_iter().filter(|(_, line)| line.starts_with("sh -c") && line.contains("careless."));
+    c.until("both compute", || computing().count() == 2);
+    let held: Vec<(u32, Option<PathBuf>)> = computing().map(|(pid, _)| (pid, switch_of(pid))).collect();
+    let steps_back =
+        |switch: &Option<PathBuf>| switch.as_ref().is_some_and(|s| !fs::read_to_string(s).unwrap().starts_with('0'));
+    let is_stopped = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+    // By turns one of them would be out of turn for 20 ms in 40.
+    c.until("nobody is out of turn for half a second", || {
+        (0..100).all(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            !held.iter().any(|(pid, switch)| steps_back(switch) || is_stopped(pid))
+        })
+    });
+    c.ok(&["scancel", &jobs[0], &jobs[1]]);
+    for job in &jobs {
+        c.end_of(job);
+    }
+    fs::write(&config, before).unwrap();
+    c.ok(&["scontrol", "reconfigure"]);
 }
 
 fn ends(c: &Cluster) {

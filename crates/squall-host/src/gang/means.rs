@@ -91,6 +91,11 @@ impl Hold {
         })
     }
 
+    /// The folder of the group by which the job can step back.
+    pub(super) fn idle_folder(&self) -> Option<&Path> {
+        self.idle.as_ref().map(|idle| idle.dir.as_path())
+    }
+
     /// The folder above those of all nodes of this machine, if there is a group by which the job can step back.
     pub(super) fn common_folder(&self) -> Option<&Path> {
         self.idle.as_ref().and_then(|idle| idle.dir.ancestors().nth(COMMON))

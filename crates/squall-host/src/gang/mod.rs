@@ -5,6 +5,7 @@
 //! all and is gone: nothing stays stopped, or behind, that nobody is there to wake. When the switcher itself is killed the
 //! node daemon wakes all and starts another one.
 
+mod classes;
 mod kicks;
 mod means;
 mod switcher;

@@ -14,8 +14,9 @@ use squall_model::gang::{Coscheduling, Turn, slot_at};
 use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 
+use super::classes::{Class, Classed, Classes};
 use super::kicks::Kicks;
-use super::{Hold, Leave, Order, Report};
+use super::{Hold, Leave, Order, Report, Root};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::realtime::{prefer_me, stay_in_memory};
 use crate::sys::signals::SignalFd;
@@ -55,8 +56,18 @@ struct Member {
     turn: Turn,
     lifted: bool,
     hold: Hold,
+    /// Processes by which it is known if it has no group.
+    roots: Vec<Root>,
+    /// What its processes need of each other, where that counts.
+    class: Option<Classed>,
     /// When it was heard of first.
     began_ns: u64,
+}
+
+impl Member {
+    fn class(&self) -> Class {
+        self.class.as_ref().map(Classed::class).unwrap_or_default()
+    }
 }
 
 #[derive(Default)]
@@ -69,6 +80,8 @@ struct Switch {
     slot: u64,
     /// Once somebody was to step back.
     kicks: Option<Kicks>,
+    /// Once classes counted.
+    classes: Option<Classes>,
 }
 
 /// Runs until the link, its standard input, ends. The exit status.
@@ -151,11 +164,13 @@ impl Switch {
                 let folder =
                     |bytes: &'_ [u8]| (!bytes.is_empty()).then(|| Path::new(OsStr::from_bytes(bytes)).to_owned());
                 let mut hold = Hold::choose(folder(&group).as_deref(), folder(&idle).as_deref(), &roots);
-                let began_ns = self.members.get(&job).map_or_else(monotonic_ns, |old| old.began_ns);
+                let (mut began_ns, mut class) = (monotonic_ns(), None);
                 if let Some(mut old) = self.members.remove(&job) {
+                    began_ns = old.began_ns;
+                    class = old.class.filter(|_| old.roots == roots);
                     hold.inherit(&mut old.hold);
                 }
-                self.members.insert(job, Member { turn, lifted: false, hold, began_ns });
+                self.members.insert(job, Member { turn, lifted: false, hold, roots, class, began_ns });
             }
             Order::Lift(job) => {
                 if let Some(member) = self.members.get_mut(&job) {
@@ -177,12 +192,17 @@ impl Switch {
         let woken = monotonic_ns();
         let (time_ns, slice_ns) = (beat.time_ns(woken), beat.slice_ns());
         let (slot, into) = (time_ns / slice_ns, time_ns % slice_ns);
+        let flexible = beat.policy == Coscheduling::Flexible;
+        if flexible {
+            self.classify();
+        }
+        let has_turn =
+            |member: &Member| member.turn.runs_in(slot_at(Time(slot * beat.slice.0), beat.slice, member.turn.of));
+        let gathered = self.members.values().any(|member| has_turn(member) && member.class() != Class::Careless);
         let runs = |member: &Member| {
-            let turns = beat.policy == Coscheduling::Gang || member.turn.mask == 0;
-            member.lifted
-                || woken < member.began_ns + YOUTH_NS
-                || !turns
-                || member.turn.runs_in(slot_at(Time(slot * beat.slice.0), beat.slice, member.turn.of))
+            let turns = beat.policy.rotates() || member.turn.mask == 0;
+            let fills = flexible && !gathered && member.class() != Class::Together && member.turn.mask != 0;
+            member.lifted || woken < member.began_ns + YOUTH_NS || !turns || has_turn(member) || fills
         };
         if beat.steps_back && self.kicks.is_none() {
             let common = self.members.values().find_map(|member| member.hold.common_folder());
@@ -220,6 +240,15 @@ impl Switch {
         if self.report.switches > 0 && done - self.reported_ns >= REPORT_NS {
             self.tell(link, done);
         }
+    }
+
+    /// Sees to it that jobs are looked at.
+    fn classify(&mut self) {
+        let Some(classes) = self.classes.take().or_else(Classes::start) else { return };
+        for member in self.members.values_mut().filter(|member| member.class.is_none()) {
+            member.class = Some(classes.watch(member.hold.idle_folder(), &member.roots));
+        }
+        self.classes = Some(classes);
     }
 
     fn tell(&mut self, mut link: &UnixStream, now: u64) {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use squall_engine::node::{Alignment, GangAct, NodeInput, attempt_of};
-use squall_model::gang::{GangSwitch, Turn};
+use squall_model::gang::{Coscheduling, GangSwitch, Turn};
 use squall_model::job::JobAttempt;
 use squall_model::time::Time;
 use tokio::sync::mpsc::UnboundedSender;
@@ -96,7 +96,8 @@ impl Daemon {
         let Some(Alignment { ahead_us, slice, policy }) = self.gang.alignment else { return };
         let (monotonic_ns, now) = (monotonic_ns(), self.now());
         let time = Time(now.0.wrapping_sub(ahead_us.cast_unsigned()));
-        let steps_back = self.gang.switch.steps_back(slice);
+        // Who is careless fills what others leave, however long a slot is.
+        let steps_back = policy == Coscheduling::Flexible || self.gang.switch.steps_back(slice);
         self.order(&Order::Align { monotonic_ns, time, slice, policy, steps_back });
     }
 

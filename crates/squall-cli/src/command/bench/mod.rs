@@ -62,7 +62,7 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
        squall bench schedule   [--nodes N] [--pending N] [--json]
-       squall bench gang       [--part policies|switch|strobe|sweep|mpi|start]... [--quantum US]... [--jobs PAIRS]
+       squall bench gang       [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS]
                                [--nodes EMULATED] [--pictures DIR] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
        squall bench fabric     [--pictures DIR] [--json]       (launch, put, query, hop, wide, aggregate in one table)

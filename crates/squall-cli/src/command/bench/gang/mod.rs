@@ -32,6 +32,10 @@ const GRAINS_US: [u64; 3] = [200, 1000, 5000];
 /// How jobs that synchronise are compared: policy, and how it switches.
 const WAYS: [(&str, &str); 3] = [("gang", "auto"), ("gang", "freeze"), ("implicit", "auto")];
 
+/// Policies on real jobs, and how often each.
+const MIXED_BY: [&str; 4] = ["batch", "gang", "flexible", "implicit"];
+const MIXED_TIMES: u64 = 5;
+
 /// What the talk has: name, quantum in ms, nodes, slowdown in percent.
 const TALK: [(&str, f64, u32, f64); 3] =
     [("RMS", 30_000.0, 15, 1.8), ("SCore-D", 100.0, 64, 2.0), ("STORM", 2.0, 64, 0.0)];
@@ -57,7 +61,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     if wants("strobe") {
         fields.push(("strobe", wide::strobe(options.nodes.unwrap_or(1000))?));
     }
-    if wants("sweep") || wants("mpi") || wants("start") {
+    if ["sweep", "mpi", "start", "mixed"].into_iter().any(wants) {
         let pairs = Pairs::start()?;
         if wants("sweep") {
             let rows = sweep(&pairs, options)?;
@@ -71,6 +75,9 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         }
         if wants("mpi") {
             fields.push(("synchronising", synchronising(&pairs, options)?));
+        }
+        if wants("mixed") {
+            fields.push(("policies_on_this_machine", mixed(&pairs, options)?));
         }
         if wants("start") {
             fields.push(("short_job_on_a_full_machine", pairs.short_job(Duration::from_millis(200))?));
@@ -118,7 +125,7 @@ fn sweep(pairs: &Pairs, options: &Options) -> Result<Vec<Value>, String> {
 
 /// Jobs that synchronise, in turns (in which they step back, or are frozen) and without.
 fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
-    let work = Duration::from_millis(2000);
+    let work = Duration::from_secs(2);
     let mut rows = Vec::new();
     let times = options.jobs.unwrap_or(3).max(1);
     for grain_us in GRAINS_US {
@@ -141,6 +148,22 @@ fn synchronising(pairs: &Pairs, options: &Options) -> Result<Value, String> {
         }));
     }
     Ok(Value::Array(rows))
+}
+
+/// The policies on one mixed workload of real jobs.
+fn mixed(pairs: &Pairs, options: &Options) -> Result<Value, String> {
+    let mut found = MIXED_BY.map(|policy| (policy, Vec::new()));
+    for _ in 0..options.jobs.unwrap_or(MIXED_TIMES).max(1) {
+        for (policy, responses) in &mut found {
+            responses.push(pairs.mixed(policy)?);
+        }
+    }
+    let row = |(policy, mut responses): (&str, Vec<f64>)| {
+        let middle = median(&mut responses);
+        let [least, most] = [responses.first(), responses.last()].map(|at| round(at.copied().unwrap_or(f64::NAN)));
+        json!({"policy": policy, "mean_response_s": round(middle), "least": least, "most": most})
+    };
+    Ok(Value::Array(found.map(row).to_vec()))
 }
 
 fn talk() -> Value {

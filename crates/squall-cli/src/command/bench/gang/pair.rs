@@ -24,6 +24,17 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Iterations by which the machine's speed is learnt.
 const TRIAL: u64 = 200_000_000;
 
+/// A mixed workload, in the order in which it comes: what jobs do, and for how many milliseconds each of their ranks
+/// computes.
+const MIXED: [(Kind, u64); 6] = [
+    (Kind::ComputesPlainly, 2000),
+    (Kind::Sleeps { grain_us: 5000 }, 1000),
+    (Kind::Meets { grain_us: 200 }, 500),
+    (Kind::ComputesPlainly, 500),
+    (Kind::Meets { grain_us: 200 }, 500),
+    (Kind::ComputesPlainly, 250),
+];
+
 /// Short jobs that are tried.
 const SHORT_JOBS: usize = 5;
 
@@ -34,6 +45,10 @@ pub(super) enum Kind {
     Computes,
     /// Their ranks meet after so much computing.
     Meets { grain_us: u64 },
+    /// They compute without MPI.
+    ComputesPlainly,
+    /// They sleep for 5 ms after so much computing, without MPI.
+    Sleeps { grain_us: u64 },
 }
 
 /// How two jobs fared together.
@@ -58,6 +73,8 @@ pub(super) struct Pairs {
     cluster: Cluster,
     folder: PathBuf,
     program: PathBuf,
+    /// The same without MPI.
+    plain: PathBuf,
     per_us: f64,
 }
 
@@ -66,15 +83,16 @@ impl Pairs {
         let cluster = Cluster::with(&text("gang", "auto", 10_000), &["--nodes", "1"])?;
         let folder = cluster.place().dir().join("gang");
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let (source, program) = (folder.join("work.c"), folder.join("work"));
+        let (source, program, plain) = (folder.join("work.c"), folder.join("work"), folder.join("plain"));
         fs::write(&source, SOURCE).map_err(|e| format!("{}: {e}", source.display()))?;
-        let made = Command::new(COMPILER).args(["-O1"]).arg(&source).arg("-o").arg(&program).status();
-        match made {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Err(format!("{COMPILER}: {status}")),
-            Err(e) => return Err(format!("{COMPILER}: {e}; Debian has it in openmpi-bin libopenmpi-dev")),
+        for (options, made) in [(&["-O1"][..], &program), (&["-O1", "-DPLAIN", "-Wl,--as-needed"], &plain)] {
+            match Command::new(COMPILER).args(options).arg(&source).arg("-o").arg(made).status() {
+                Ok(status) if status.success() => {}
+                Ok(status) => return Err(format!("{COMPILER}: {status}")),
+                Err(e) => return Err(format!("{COMPILER}: {e}; Debian has it in openmpi-bin libopenmpi-dev")),
+            }
         }
-        let mut pairs = Self { cluster, folder, program, per_us: 1.0 };
+        let mut pairs = Self { cluster, folder, program, plain, per_us: 1.0 };
         let times = pairs.alone(Kind::Computes, TRIAL)?;
         pairs.per_us = TRIAL as f64 / ((times.end - times.start) * 1e6);
         Ok(pairs)
@@ -145,11 +163,14 @@ impl Pairs {
     }
 
     fn submit(&self, name: &str, kind: Kind, iterations: u64) -> Result<(), String> {
-        let grain = match kind {
-            Kind::Computes => 0,
-            Kind::Meets { grain_us } => (grain_us as f64 * self.per_us) as u64,
+        let (program, grain_us) = match kind {
+            Kind::Computes => (&self.program, 0),
+            Kind::Meets { grain_us } => (&self.program, grain_us),
+            Kind::ComputesPlainly => (&self.plain, 0),
+            Kind::Sleeps { grain_us } => (&self.plain, grain_us),
         };
-        let (program, folder) = (self.program.display(), self.folder.display());
+        let grain = (grain_us as f64 * self.per_us) as u64;
+        let (program, folder) = (program.display(), self.folder.display());
         let step = format!("exec squall srun {program} {iterations} {grain} {folder} {name}");
         let output = format!("{folder}/{name}.out");
         self.squall(&["sbatch", "-N1", "-n2", "--time=10", "-o", &output, "--wrap", &step]).map(drop)
@@ -200,6 +221,33 @@ impl Pairs {
         Ok(all)
     }
 
+    /// Mean time from submission to end of the jobs of a mixed workload, seconds.
+    pub(super) fn mixed(&self, policy: &str) -> Result<f64, String> {
+        self.configure(policy, "auto", 10_000)?;
+        let go = self.folder.join("go");
+        fs::write(&go, "").map_err(|e| format!("{}: {e}", go.display()))?;
+        let mut waiting = Vec::new();
+        for (at, (kind, work_ms)) in MIXED.into_iter().enumerate() {
+            let name = format!("mixed{at}");
+            let files = ["", ".ready"].map(|word| [0, 1].map(|rank| self.folder.join(format!("{name}{word}.{rank}"))));
+            self.submit(&name, kind, self.iterations(Duration::from_millis(work_ms)))?;
+            waiting.push((Instant::now(), files, None));
+        }
+        until("the mixed jobs", || {
+            for (submitted, [ends, _], took) in &mut waiting {
+                if took.is_none() && ends.iter().all(|end| end.exists()) {
+                    *took = Some(submitted.elapsed().as_secs_f64());
+                }
+            }
+            waiting.iter().all(|(.., took)| took.is_some())
+        })?;
+        until("the jobs are gone", || self.squall(&["squeue", "-h"]).is_ok_and(|said| said.trim().is_empty()))?;
+        for file in waiting.iter().flat_map(|(_, files, _)| files.as_flattened()).chain([&go]) {
+            fs::remove_file(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        Ok(waiting.iter().filter_map(|(.., took)| *took).sum::<f64>() / MIXED.len() as f64)
+    }
+
     /// How long a short job waits for its first turn beside a long one that has the whole machine.
     pub(super) fn short_job(&self, slot: Duration) -> Result<Value, String> {
         self.configure("gang", "auto", slot.as_micros() as u64)?;
@@ -241,11 +289,11 @@ impl Pairs {
     }
 }
 
-/// A node with two cores, which two jobs may hold.
+/// A node with two cores, which jobs may hold together.
 fn text(policy: &str, switch: &str, slot_us: u64) -> String {
     format!(
         "gang_switch = \"{switch}\"\ncoscheduling = \"{policy}\"\nSchedulerTimeSlice = \"{slot_us}us\"\n\
-         [[nodes]]\nname = \"n1\"\ncpus = 2\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:2\"\n"
+         [[nodes]]\nname = \"n1\"\ncpus = 2\n[[partitions]]\nname = \"gang\"\nOverSubscribe = \"FORCE:6\"\n"
     )
 }
 
