@@ -8,6 +8,7 @@ use squall_model::hostlist::expand;
 use squall_model::id::NodeId;
 use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
 use squall_model::resource::{Alloc, Memory};
+use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::wire::client::Refusal;
@@ -58,11 +59,36 @@ pub(crate) enum Unplaced {
 /// tasks spread evenly, as Slurm does.
 pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -> Result<Placed, Unplaced> {
     let ask = Ask::new(rooms, spec, gres).map_err(Unplaced::Never)?;
+    if let Distribution::Arbitrary(places) = &spec.distribution {
+        return place_ranks(rooms, spec, gres, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
+    }
     let Some(ever) = ask.spread(rooms, spec, true) else {
         return Err(Unplaced::Never(ask.lacking(rooms, spec)));
     };
     let shares = if spec.overlap { ever } else { ask.spread(rooms, spec, false).ok_or(Unplaced::Busy)? };
     settle(rooms, spec, gres, &shares, spec.distribution.clone())
+}
+
+/// The node of each rank, by its place in the list of nodes that the step asks for.
+fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<NodeId>, Refusal> {
+    let list = spec.nodelist.as_deref().unwrap_or_default();
+    let names = expand(list).unwrap_or_default();
+    let invalid = |problem: &str| Refusal::InvalidValue {
+        option: "distribution".to_owned(),
+        value: "arbitrary".to_owned(),
+        problem: problem.to_owned(),
+    };
+    if spec.ntasks != Some(places.len() as u32) || names.len() > rooms.len() {
+        return Err(invalid("a node is needed for each task, and a list of the nodes"));
+    }
+    let node = |name: &String| {
+        let room = rooms.iter().find(|room| room.name == *name);
+        room.map(|room| room.node).ok_or_else(|| Refusal::InvalidNode(name.clone()))
+    };
+    let nodes = names.iter().map(node).collect::<Result<Vec<NodeId>, Refusal>>()?;
+    let of =
+        |place: &u32| nodes.get(*place as usize).copied().ok_or_else(|| invalid("a task's node is not in the list"));
+    places.iter().map(of).collect()
 }
 
 /// Finds a place for a step whose ranks go to these nodes.
@@ -82,6 +108,10 @@ pub(crate) fn place_ranks(
     let none = gres::Ask::default();
     let has_room =
         |share: &Share| capacity(&rooms[share.room], spec, gres.unwrap_or(&none), spec.overlap) >= share.tasks;
+    let ever = |share: &Share| capacity(&rooms[share.room], spec, gres.unwrap_or(&none), true) >= share.tasks;
+    if !shares.iter().all(ever) {
+        return Err(Unplaced::Never(Refusal::TooManyRequested("processors".into())));
+    }
     if !shares.iter().all(has_room) {
         return Err(Unplaced::Busy);
     }

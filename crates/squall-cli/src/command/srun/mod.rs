@@ -3,6 +3,7 @@
 mod bcast;
 mod exits;
 mod het;
+mod hostfile;
 mod input;
 mod link;
 mod multi_prog;
@@ -107,6 +108,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
         return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
     }
     submission::place(&mut asked, SRUN, args)?;
+    hostfile::obey(&mut asked, vars)?;
     if asked.spec.name.is_empty() {
         asked.spec.name = request::base_name(program);
     }

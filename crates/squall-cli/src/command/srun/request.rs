@@ -7,7 +7,7 @@ use serde_bytes::ByteBuf;
 use squall_model::id::StepNo;
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
-use squall_model::step::{RankSet, StepSpec, Stream, TaskProgram};
+use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram};
 
 use super::streams::Route;
 use super::{multi_prog, terminal};
@@ -109,7 +109,11 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepS
         } else {
             Memory::Unset
         },
-        nodelist: need.nodelist.clone().filter(|_| inside),
+        // Ranks that go where a list says need it in its order.
+        nodelist: need
+            .nodelist
+            .clone()
+            .filter(|_| inside || matches!(asked.run.distribution, Distribution::Arbitrary(_))),
         exclude: need.exclude.clone().filter(|_| inside),
         relative: asked.run.relative,
         exact: !asked.run.whole

@@ -1,5 +1,7 @@
 //! Options about the tasks that srun starts.
 
+use std::sync::Arc;
+
 use squall_engine::binding::CpuBind;
 use squall_model::step::Distribution;
 
@@ -227,7 +229,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
 
 /// `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`: the first part places ranks on nodes.
 fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    let remedy = "use block, cyclic or plane=SIZE, and for sockets and cores :block, :cyclic or :fcyclic";
+    let remedy = "use block, cyclic, arbitrary or plane=SIZE, and for sockets and cores :block, :cyclic or :fcyclic";
     let lower = given.text().to_ascii_lowercase();
     let first = lower.split([':', ',']).next().unwrap_or_default();
     let (word, size) = first.split_once('=').unwrap_or((first, ""));
@@ -250,7 +252,9 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
                 });
             }
         },
-        "arbitrary" if given.tool != Tool::Srun => Distribution::Block,
+        // srun has the list of nodes.
+        "arbitrary" if rest_known && given.tool == Tool::Srun => Distribution::Arbitrary(Arc::default()),
+        "arbitrary" => Distribution::Block,
         _ => return Err(given.invalid(remedy)),
     };
     keep(asked, given)

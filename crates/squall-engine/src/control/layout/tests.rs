@@ -79,6 +79,26 @@ fn distributions() {
 }
 
 #[test]
+fn ranks_go_where_a_list_says() {
+    let arbitrary = |list: &str, places: &[u32]| {
+        let distribution = Distribution::Arbitrary(std::sync::Arc::new(places.iter().copied().collect()));
+        place(&rooms(&[4; 3]), &StepSpec { nodelist: Some(list.into()), distribution, ..spec(4) })
+    };
+    let placed = arbitrary("n3,n1", &[0, 1, 1, 0]).unwrap();
+    assert_eq!(placed.layout.nodes.names(), ["n1", "n3"]);
+    assert_eq!(ranks(&placed), [vec![1, 2], vec![0, 3]]);
+    assert!(matches!(arbitrary("n3,n9", &[0, 1, 1, 0]), Err(Unplaced::Never(Refusal::InvalidNode(_)))));
+    for (list, places) in [("n3,n1", &[0, 1, 2, 0][..]), ("n3,n1", &[0, 1]), ("", &[0, 0, 0, 0])] {
+        let refused = arbitrary(list, places);
+        assert!(matches!(refused, Err(Unplaced::Never(Refusal::InvalidValue { .. }))), "{list} {refused:?}");
+    }
+    let five = StepSpec { ntasks: Some(5), nodelist: Some("n1".into()), ..spec(5) };
+    let distribution = Distribution::Arbitrary(std::sync::Arc::new([0; 5].into_iter().collect()));
+    let refused = place(&rooms(&[4; 3]), &StepSpec { distribution, ..five });
+    assert_eq!(refused, Err(Unplaced::Never(Refusal::TooManyRequested("processors".into()))));
+}
+
+#[test]
 fn uneven_nodes_take_what_they_can() {
     let placed = place(&rooms(&[1, 4, 2]), &spec(7)).unwrap();
     assert_eq!(counts(&placed), [1, 4, 2]);

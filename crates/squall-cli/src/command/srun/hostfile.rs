@@ -1,0 +1,95 @@
+//! `--distribution=arbitrary`: each rank goes to the node that a list names for it, `SLURM_HOSTFILE` or `--nodelist`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use squall_model::hostlist::expand;
+use squall_model::step::Distribution;
+
+use crate::capture::Vars;
+use crate::options::Stop;
+use crate::options::asked::Asked;
+
+/// Ranks on one node may be written as one name: `n1*4`.
+const MOST: usize = squall_model::limits::TASKS_MAX as usize;
+
+/// As Slurm's srun: a hostfile overrides whatever else was said of the distribution, unless nodes are named; without any
+/// list ranks are laid out as ever.
+pub(super) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
+    let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
+    let named = asked.spec.need.nodelist.clone();
+    let (list, origin) = match (named, file) {
+        (Some(list), _) if matches!(asked.run.distribution, Distribution::Arbitrary(_)) => {
+            (list, "--nodelist".to_owned())
+        }
+        (None, Some(path)) => {
+            let origin = format!("SLURM_HOSTFILE {}", path.display());
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Stop::bad(format!("Failure getting NodeNames from hostfile: {origin}: {e}")))?;
+            (text, origin)
+        }
+        _ => {
+            if matches!(asked.run.distribution, Distribution::Arbitrary(_)) {
+                asked.run.distribution = Distribution::Block;
+            }
+            return Ok(());
+        }
+    };
+    let mut names = names(&list).map_err(|problem| Stop::bad(format!("{origin}: {problem}")))?;
+    let tasks = asked.spec.need.ntasks.map_or(names.len(), |tasks| tasks as usize);
+    if tasks > names.len() || names.is_empty() {
+        let names = names.len();
+        return Err(Stop::bad(format!("{origin} names {names} nodes for {tasks} tasks; name one for each task")));
+    }
+    names.truncate(tasks);
+    let mut nodes: Vec<&str> = Vec::new();
+    let mut place_of: BTreeMap<&str, u32> = BTreeMap::new();
+    let places = names.iter().map(|name| {
+        *place_of.entry(name).or_insert_with(|| {
+            nodes.push(name);
+            nodes.len() as u32 - 1
+        })
+    });
+    asked.run.distribution = Distribution::Arbitrary(Arc::new(places.collect()));
+    let need = &mut asked.spec.need;
+    need.ntasks = Some(tasks as u32);
+    need.nodes_min = Some(nodes.len() as u32);
+    need.nodes_max = need.nodes_min;
+    need.nodelist = Some(nodes.join(","));
+    Ok(())
+}
+
+/// One for each rank.
+fn names(list: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for line in list.lines().map(|line| line.split('#').next().unwrap_or_default()) {
+        for word in line.split_whitespace() {
+            let (hosts, times) = match word.rsplit_once('*') {
+                Some((hosts, times)) => {
+                    (hosts, times.parse().map_err(|_| format!("`{word}`: a number comes after *"))?)
+                }
+                None => (word, 1),
+            };
+            let hosts = expand(hosts.trim_matches(',')).map_err(|e| format!("`{word}`: {e}"))?;
+            if hosts.len().saturating_mul(times).saturating_add(names.len()) > MOST {
+                return Err(format!("at most {MOST} tasks"));
+            }
+            names.extend(hosts.iter().flat_map(|host| std::iter::repeat_n(host.clone(), times)));
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_name_for_each_rank() {
+        let of = |text: &str| names(text).map(|names| names.join(" "));
+        assert_eq!(of("n2\nn1 # the second\n\nn2\n").as_deref(), Ok("n2 n1 n2"));
+        assert_eq!(of("n[1-2],n1\n").as_deref(), Ok("n1 n2 n1"));
+        assert_eq!(of("n1*2\nn3").as_deref(), Ok("n1 n1 n3"));
+        assert!(of("n1*x").is_err() && of("n[").is_err() && of("n1*99999999999").is_err());
+    }
+}
