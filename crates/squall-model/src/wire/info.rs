@@ -381,6 +381,44 @@ pub struct AccountingRow {
     pub het: Option<Het>,
 }
 
+impl AccountingRow {
+    /// Of a job of one CPU of which nothing is known but that it was submitted.
+    pub fn submitted(id: JobId, submit: Time, owner: Arc<Owner>, spec: Arc<JobSpec>) -> Self {
+        Self {
+            id,
+            task: None,
+            pending_tasks: None,
+            attempt: Attempt(1),
+            step: None,
+            name: spec.name.clone(),
+            spec,
+            owner,
+            partition: String::new(),
+            account: String::new(),
+            qos: String::new(),
+            state: JobState::Pending,
+            exit: ExitCode::OK,
+            derived_exit: ExitCode::OK,
+            reason: None,
+            submit,
+            eligible: submit,
+            start: None,
+            end: None,
+            suspended_s: 0,
+            time_limit_s: None,
+            nodes: String::new(),
+            num_nodes: 1,
+            num_cpus: 1,
+            req_cpus: 1,
+            num_tasks: 1,
+            memory_mb: 0,
+            usage: Usage::default(),
+            submit_line: String::new(),
+            het: None,
+        }
+    }
+}
+
 /// Counters of the controller since its start or the last reset: the one source of sdiag, metrics and benches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diag {

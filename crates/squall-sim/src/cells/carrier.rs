@@ -5,9 +5,9 @@ use std::sync::Arc;
 use squall_engine::front::{Courier, Errands, News};
 use squall_model::event::{Event, Record};
 use squall_model::foreign::{Question, Reply};
-use squall_model::id::{Attempt, JobId};
-use squall_model::job::{ExitCode, JobSpec, JobState, Owner, Usage};
-use squall_model::time::{Span, Time};
+use squall_model::id::JobId;
+use squall_model::job::JobState;
+use squall_model::time::Span;
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
@@ -114,7 +114,7 @@ fn row(disk: &[Record], job: JobId) -> Option<AccountingRow> {
     for (time, event) in disk.iter().flat_map(|record| record.events.iter().map(move |event| (record.time, event))) {
         match (event, &mut found) {
             (Event::JobSubmitted { id, owner, spec, .. }, _) if *id == job => {
-                found = Some(submitted(job, time, Arc::clone(owner), Arc::clone(spec)));
+                found = Some(AccountingRow::submitted(job, time, Arc::clone(owner), Arc::clone(spec)));
             }
             (Event::JobStarted { id, .. }, Some(row)) if *id == job => {
                 (row.start, row.state) = (Some(time), JobState::Running);
@@ -126,39 +126,4 @@ fn row(disk: &[Record], job: JobId) -> Option<AccountingRow> {
         }
     }
     found
-}
-
-fn submitted(id: JobId, submit: Time, owner: Arc<Owner>, spec: Arc<JobSpec>) -> AccountingRow {
-    AccountingRow {
-        id,
-        task: None,
-        pending_tasks: None,
-        attempt: Attempt(1),
-        step: None,
-        name: spec.name.clone(),
-        spec,
-        owner,
-        partition: String::new(),
-        account: String::new(),
-        qos: String::new(),
-        state: JobState::Pending,
-        exit: ExitCode::OK,
-        derived_exit: ExitCode::OK,
-        reason: None,
-        submit,
-        eligible: submit,
-        start: None,
-        end: None,
-        suspended_s: 0,
-        time_limit_s: None,
-        nodes: String::new(),
-        num_nodes: 1,
-        num_cpus: 1,
-        req_cpus: 1,
-        num_tasks: 1,
-        memory_mb: 0,
-        usage: Usage::default(),
-        submit_line: String::new(),
-        het: None,
-    }
 }

@@ -9,10 +9,12 @@ use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec, JobState, PendingReason,
 };
 use squall_model::limits::CELL_IDS;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::info::AccountingRow;
 use squall_sched::Item;
 
-use super::driver::{ADA, Driver, array, batch, these};
+use super::driver::{ADA, Driver, array, batch, these, who};
 use crate::control::CallerId;
 use crate::front::{Cells, Courier, Errands, News};
 
@@ -26,7 +28,7 @@ struct Two {
     /// Whether the front is there.
     front: bool,
     /// What accounting says of forgotten jobs.
-    accounts: Vec<squall_model::wire::info::AccountingRow>,
+    accounts: Vec<AccountingRow>,
 }
 
 fn config(cell: u32) -> Config {
@@ -340,38 +342,7 @@ fn only_operators_carry_and_nothing_is_written_that_nobody_asked() {
     assert!(two.cells[0].ask(9, ADA, Request::Release { jobs: these(job) }).len() == 1);
 }
 
-fn row(id: JobId, state: EndState, time: squall_model::time::Time) -> squall_model::wire::info::AccountingRow {
-    use squall_model::job::ExitCode;
-    squall_model::wire::info::AccountingRow {
-        id,
-        task: None,
-        pending_tasks: None,
-        attempt: squall_model::id::Attempt(1),
-        step: None,
-        spec: Arc::new(batch()),
-        owner: super::driver::who(ADA).owner,
-        name: "job".into(),
-        partition: "debug".into(),
-        account: String::new(),
-        qos: String::new(),
-        state: JobState::Ended(state),
-        exit: ExitCode::OK,
-        derived_exit: ExitCode::OK,
-        reason: None,
-        submit: time,
-        eligible: time,
-        start: Some(time),
-        end: Some(time),
-        suspended_s: 0,
-        time_limit_s: None,
-        nodes: String::new(),
-        num_nodes: 1,
-        num_cpus: 1,
-        req_cpus: 1,
-        num_tasks: 1,
-        memory_mb: 0,
-        usage: squall_model::job::Usage::default(),
-        submit_line: String::new(),
-        het: None,
-    }
+fn row(id: JobId, state: EndState, time: Time) -> AccountingRow {
+    let submitted = AccountingRow::submitted(id, time, who(ADA).owner, Arc::new(batch()));
+    AccountingRow { state: JobState::Ended(state), start: Some(time), end: Some(time), ..submitted }
 }
