@@ -1,11 +1,13 @@
 //! `squall why JOB`: every reason why a job waits, which nodes fail which test, who is ahead, what would help.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use squall_model::duration::{format_elapsed, format_memory_mb};
 use squall_model::job::{JobState, NodeTest, PendingReason};
+use squall_model::policy::{Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyPartition};
@@ -115,8 +117,9 @@ fn partition_text(partition: &WhyPartition) -> String {
 }
 
 /// What a reason means and what may be done, in a few words.
-fn meaning(reason: &PendingReason) -> &'static str {
-    match reason {
+fn meaning(reason: &PendingReason) -> Cow<'static, str> {
+    let words = match reason {
+        PendingReason::None => "it starts soon",
         PendingReason::Resources => "running jobs hold what it needs",
         PendingReason::Priority => "others are ahead of it",
         PendingReason::Dependency => "another job must come first",
@@ -133,7 +136,45 @@ fn meaning(reason: &PendingReason) -> &'static str {
         PendingReason::Licenses => "other jobs hold its licenses",
         PendingReason::Reservation => "its reservation has not begun",
         PendingReason::ReservationDeleted => "its reservation is gone: scontrol update or scancel",
-        _ => "",
+        PendingReason::LaunchFailed(_) => "it could not be started there: scontrol release when that is mended",
+        PendingReason::JobHoldMaxRequeue => "it was requeued too often: scontrol release",
+        PendingReason::Cleaning => "its last run is not gone from all nodes yet",
+        PendingReason::Limit(whose, limit) => return Cow::Owned(limit_text(*whose, *limit)),
+    };
+    Cow::Borrowed(words)
+}
+
+/// Which limit it is, and where it is shown.
+fn limit_text(whose: Whose, limit: Limit) -> String {
+    use Limit as L;
+    let what = match limit {
+        L::GrpJobs => "all its users together run as many jobs as they may",
+        L::GrpSubmit => "all its users together have submitted as many jobs as they may",
+        L::GrpWall => "all its users together have run as long as they may",
+        L::GrpCpu => "all its users together have as many CPUs as they may",
+        L::GrpMem => "all its users together have as much memory as they may",
+        L::GrpNode => "all its users together have as many nodes as they may",
+        L::MaxJobs | L::UserJobs => "its user runs as many jobs as may be",
+        L::MaxSubmit | L::UserSubmit => "its user has submitted as many jobs as may be",
+        L::UserCpu => "its user has as many CPUs as may be",
+        L::UserMem => "its user has as much memory as may be",
+        L::UserNode => "its user has as many nodes as may be",
+        L::AccountJobs => "its account runs as many jobs as may be",
+        L::AccountSubmit => "its account has submitted as many jobs as may be",
+        L::AccountCpu => "its account has as many CPUs as may be",
+        L::AccountMem => "its account has as much memory as may be",
+        L::AccountNode => "its account has as many nodes as may be",
+        L::MaxWall => "it asks for a longer time than a job may have",
+        L::MaxCpu => "it asks for more CPUs than a job may have",
+        L::MaxMem => "it asks for more memory than a job may have",
+        L::MaxNode => "it asks for more nodes than a job may have",
+        L::MinCpu => "it asks for fewer CPUs than a job must have",
+        L::MinMem => "it asks for less memory than a job must have",
+        L::MinNode => "it asks for fewer nodes than a job must have",
+    };
+    match whose {
+        Whose::Association => format!("{what}, by its association: sacctmgr show assoc"),
+        Whose::Qos => format!("{what}, by its QOS: sacctmgr show qos"),
     }
 }
 
@@ -217,6 +258,7 @@ fn json(told: &Why) -> serde_json::Value {
 mod tests {
     use squall_model::id::JobId;
     use squall_model::job::{JobState, NodeTest, PendingReason};
+    use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
     use squall_model::wire::info::{Why, WhyChange, WhyPartition};
 
@@ -237,7 +279,11 @@ mod tests {
         let told = Why {
             job: name(12),
             state: JobState::Pending,
-            reasons: vec![PendingReason::Licenses, PendingReason::Resources],
+            reasons: vec![
+                PendingReason::Licenses,
+                PendingReason::Resources,
+                PendingReason::Limit(Whose::Qos, Limit::GrpCpu),
+            ],
             licenses: vec![("foo".into(), 2, 1)],
             reservations: vec![("maint".into(), squall_model::time::Time(0), squall_model::time::Time::from_secs(60))],
             partitions: vec![partition],
@@ -250,6 +296,7 @@ mod tests {
         let seen = text(&told, &clock);
         for part in [
             "Job 12 waits. What counts: Licenses.",
+            "QOSGrpCpuLimit           all its users together have as many CPUs as they may, by its QOS: sacctmgr show qos",
             "License foo: 2 wanted, 1 free",
             "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
             "Partition debug: needs 2 of 4 nodes; it fits when running jobs have ended",
