@@ -130,7 +130,7 @@ pub struct JobSpec {
     pub time_min_s: Option<u64>,
     /// `--begin`.
     pub begin: Option<Time>,
-    /// `--deadline`.
+    /// `--deadline`: it does not start if it could not end by then, and ends then if it runs.
     pub deadline: Option<Time>,
     /// `--dependency`.
     pub dependency: Option<Dependency>,
@@ -194,6 +194,13 @@ impl JobSpec {
     /// The time limit as asked, seconds; None: the partition's default; Some(None): unlimited.
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
+    }
+    /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
+    /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at
+    /// the deadline, however short that makes it. None: it has no deadline.
+    pub fn latest_start(&self, limit_s: Option<u64>) -> Option<Time> {
+        let least_s = self.time_min_s.filter(|s| *s > 0).or(limit_s).unwrap_or(0);
+        Some(self.deadline? - Span::from_secs(least_s))
     }
 
     /// Every single text in it: what limits on lengths and on the sizes of messages look at.
@@ -423,7 +430,7 @@ pub enum EndState {
     OutOfMemory,
     /// Ended to make room.
     Preempted,
-    /// Could not be started by its deadline.
+    /// Could not end by its deadline any more, or ran until then.
     Deadline,
     /// Could not be launched.
     BootFail,

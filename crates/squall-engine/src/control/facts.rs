@@ -58,11 +58,11 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     Some(facts)
 }
 
-/// When the time limit ends an attempt; None: unlimited.
+/// When the time limit, the end of its reservation or its deadline ends an attempt; None: unlimited.
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
     let end = limit.and_then(|limit| limit_end(state, id, run, limit));
-    end.into_iter().chain(reservation_end(state, &job.spec)).min()
+    end.into_iter().chain(reservation_end(state, &job.spec)).chain(job.spec.deadline).min()
 }
 
 /// When a job has run for so long, as things are. Only time in which it runs counts.

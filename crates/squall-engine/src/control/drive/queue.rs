@@ -167,6 +167,11 @@ impl<'a> Pending<'a> {
         let limit_s = limit.map(|limit| limit.unwrap_or(UNLIMITED_S));
         Shape { want: Want { kind, het: self.het.map(|het| het.leader) }, limit_s }
     }
+    /// From then on it could not end by its deadline.
+    fn too_late(&self) -> Option<Time> {
+        let limit_s = self.standing.time_limit_s.or(self.spec.limit_s()).flatten();
+        Some(self.spec.latest_start(limit_s)? + Span(1))
+    }
     /// For the judgement of its dependency.
     pub(crate) fn dependent(&self) -> Dependent<'a> {
         Dependent {
@@ -379,8 +384,9 @@ impl Queue {
     /// Whether a pending item may start, with everything set up that may change that.
     fn judge(&mut self, state: &State, timers: &mut Timers, now: Time, pending: &Pending<'_>) -> (bool, Entered) {
         let item = pending.item;
-        if let Some(deadline) = pending.spec.deadline {
-            timers.set(Timer::Deadline(item), deadline);
+        let too_late = pending.too_late();
+        if let Some(time) = too_late {
+            timers.set(Timer::Deadline(item), time);
         }
         let mut earliest = pending.not_before();
         let mut verdict = Verdict::Holds;
@@ -411,6 +417,8 @@ impl Queue {
             self.throttled.insert((group.id, item));
         }
         let starts = !waits && later.is_none() && full.is_none() && self.is_whole(state, now, pending);
+        // Its end is decided when the timer fires, which may be after this turn.
+        let starts = starts && too_late.is_none_or(|time| time > now);
         let broken = starts && !state.policy.is_empty() && pending.broken(state).is_some();
         let entered = if verdict == Verdict::Never { Entered::Hopeless } else { Entered::Settled };
         (starts && !broken, entered)

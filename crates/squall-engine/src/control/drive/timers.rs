@@ -11,7 +11,7 @@ use squall_sched::Item;
 pub(crate) enum Timer {
     /// A pending item may have become ready: begin time, wait after a requeue, `after:ID+MINUTES`.
     Ready(Item),
-    /// `--deadline` of a pending item.
+    /// A pending item could not end by its `--deadline` any more.
     Deadline(Item),
     /// The time limit of a running job.
     Limit(JobId),

@@ -32,7 +32,7 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
             c.queue.kick = true;
         }
         Timer::Deadline(item) => end_pending(c, now, item, EndState::Deadline, None, out),
-        Timer::Limit(id) => end_running(c, now, id, EndState::Timeout, None, out),
+        Timer::Limit(id) => end_running(c, now, id, limit_met(c, id), None, out),
         Timer::Warn(id) => warn(c, id),
         Timer::Immediate(id) => {
             let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_pending()) else { return };
@@ -51,6 +51,14 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::ShutDown => shutdown::hurry(c),
         Timer::Reservations => reserve::turn(c, now, out),
     }
+}
+
+/// What ends a running job whose time is up: its limit, or its deadline if that came first.
+fn limit_met(c: &Controller, id: JobId) -> EndState {
+    let job = c.state.jobs.get(&id);
+    let end = job.and_then(|job| facts::end_time(&c.state, id, job, job.run()?));
+    let deadline = job.and_then(|job| job.spec.deadline);
+    if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
 /// The owner of an allocation is gone: so is the allocation.
@@ -256,11 +264,11 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
 fn end_reason(state: EndState) -> EndReason {
     match state {
         EndState::Cancelled { .. } => EndReason::Cancelled,
-        EndState::Timeout => EndReason::TimeLimit,
+        EndState::Timeout | EndState::Deadline => EndReason::TimeLimit,
         EndState::NodeFail | EndState::BootFail => EndReason::NodeFail,
         EndState::Preempted => EndReason::Preempted,
         EndState::Requeued => EndReason::Requeued,
-        EndState::Completed | EndState::Failed | EndState::OutOfMemory | EndState::Deadline => EndReason::None,
+        EndState::Completed | EndState::Failed | EndState::OutOfMemory => EndReason::None,
     }
 }
 

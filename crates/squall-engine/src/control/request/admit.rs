@@ -119,6 +119,10 @@ fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     if spec.deadline.is_some_and(|deadline| deadline <= now) {
         return Err(invalid("deadline", "", "it has passed"));
     }
+    if spec.latest_start(spec.limit_s().flatten()).is_some_and(|latest| latest < now) {
+        let problem = "the job could not end by then: ask for less --time, or for a --time-min that it can do with";
+        return Err(invalid("deadline", "", problem));
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use squall_model::job::{EndState, ExitCode, JobSpec, JobState, Outcome, PendingReason, SignalSpec};
 use squall_model::report::Report;
 use squall_model::time::Span;
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
 
@@ -101,9 +101,68 @@ fn begin_and_deadline() {
     assert_eq!(d.state_of(job), Some(JobState::Pending));
     d.pass(1);
     assert_eq!(d.state_of(job), Some(JobState::Running));
-    let late = d.submit(JobSpec { deadline: Some(d.now + Span::from_secs(20)), ..batch() });
-    d.pass(20);
-    assert_eq!(d.state_of(late), Some(JobState::Ended(EndState::Deadline)));
+}
+
+#[test]
+fn who_could_not_end_by_the_deadline_does_not_start() {
+    let mut d = Driver::new(1, 1);
+    let deadline = Some(d.now + Span::from_secs(60));
+    let refused = |d: &mut Driver, spec: JobSpec| {
+        let key = d.key();
+        let answers = d.submit_with(key, spec);
+        matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, .. })] if option == "deadline")
+    };
+    assert!(refused(&mut d, JobSpec { deadline, time_limit_s: Some(61), ..batch() }));
+    assert!(refused(&mut d, JobSpec { deadline, time_limit_s: Some(100), time_min_s: Some(61), ..batch() }));
+    let first = d.submit(batch());
+    let limited = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
+    let shorter = d.submit(JobSpec { deadline, time_limit_s: Some(600), time_min_s: Some(30), ..batch() });
+    let tasks = d.submit(JobSpec { deadline, time_limit_s: Some(50), ..super::driver::array(2, None) });
+    let any = d.submit(JobSpec { deadline, ..batch() });
+    d.pass(10);
+    assert_eq!(d.c.state.arrays[&tasks].outcome(), None, "the last moment is not too late");
+    d.pass(1);
+    assert_eq!(d.c.state.arrays[&tasks].outcome().map(|outcome| outcome.state), Some(EndState::Deadline));
+    d.pass(9);
+    assert_eq!(d.state_of(limited), Some(JobState::Pending));
+    d.pass(1);
+    assert_eq!(d.state_of(limited), Some(JobState::Ended(EndState::Deadline)));
+    let change = squall_model::event::JobChange { time_limit_s: Some(Some(5)), ..Default::default() };
+    d.commit(squall_model::event::Event::JobUpdated { id: any, change, whole: false });
+    d.pass(10);
+    assert_eq!(d.state_of(shorter), Some(JobState::Ended(EndState::Deadline)));
+    assert_eq!((d.state_of(first), d.state_of(any)), (Some(JobState::Running), Some(JobState::Pending)));
+    d.pass(25);
+    assert_eq!(d.state_of(any), Some(JobState::Ended(EndState::Deadline)), "its new limit counts");
+}
+
+#[test]
+fn who_comes_back_too_late_for_the_deadline_does_not_start_again() {
+    let mut d = Driver::new(1, 1);
+    let deadline = Some(d.now + Span::from_secs(60));
+    let job = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
+    let first = d.attempt(job);
+    d.pass(30);
+    d.ask(5, ADA, Request::Requeue { jobs: super::driver::these(job), hold: false });
+    d.report("n1", &[Report::JobGone { job: first }]);
+    d.pass(0);
+    assert_eq!((d.attempt(job), d.state_of(job)), (first, Some(JobState::Ended(EndState::Deadline))));
+}
+
+#[test]
+fn the_deadline_ends_what_runs() {
+    let mut d = Driver::new(1, 3);
+    let deadline = Some(d.now + Span::from_secs(60));
+    let any = d.submit(JobSpec { deadline, ..batch() });
+    let least = d.submit(JobSpec { deadline, time_limit_s: Some(600), time_min_s: Some(60), ..batch() });
+    let limited = d.submit(JobSpec { deadline, time_limit_s: Some(30), ..batch() });
+    d.pass(30);
+    assert_eq!(d.state_of(limited), Some(JobState::Completing(EndState::Timeout)));
+    d.pass(29);
+    assert_eq!((d.state_of(any), d.state_of(least)), (Some(JobState::Running), Some(JobState::Running)));
+    d.pass(1);
+    let ended = Some(JobState::Completing(EndState::Deadline));
+    assert_eq!((d.state_of(any), d.state_of(least)), (ended, ended));
 }
 
 #[test]
@@ -141,11 +200,11 @@ fn a_full_disk_refuses_what_is_new_and_lets_the_rest_go_on() {
     d.step(crate::control::Input::Disk { full: true });
     let key = d.key();
     let answers = d.submit_with(key, batch());
-    assert_eq!(answers, [squall_model::wire::client::Answer::Refused(squall_model::wire::client::Refusal::DiskFull)]);
+    assert_eq!(answers, [Answer::Refused(Refusal::DiskFull)]);
     d.finish(job, 0);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
     d.step(crate::control::Input::Disk { full: false });
-    assert!(matches!(d.submit_with(key, batch())[..], [squall_model::wire::client::Answer::Submitted { .. }]));
+    assert!(matches!(d.submit_with(key, batch())[..], [Answer::Submitted { .. }]));
 }
 
 #[test]
@@ -157,8 +216,8 @@ fn going_down_puts_running_jobs_back_and_waits_for_nodes() {
     assert_eq!(d.ended(), [(attempt, "n1".to_owned())]);
     assert!(!d.exit);
     let key = d.key();
-    let refused = squall_model::wire::client::Refusal::ShuttingDown;
-    assert_eq!(d.submit_with(key, batch()), [squall_model::wire::client::Answer::Refused(refused)]);
+    let refused = Refusal::ShuttingDown;
+    assert_eq!(d.submit_with(key, batch()), [Answer::Refused(refused)]);
     d.report("n1", &[Report::JobGone { job: attempt }]);
     assert!(d.exit);
     assert_eq!(d.state_of(job), Some(JobState::Pending));
