@@ -271,8 +271,12 @@ fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)
     }
     let mut chosen = required;
     if request.spread {
-        chosen.extend(others.iter().take(request.nodes_max as usize - chosen.len()));
-        return enough(request, &chosen).then_some(chosen);
+        // More nodes than tasks would have nothing to do.
+        let most = request.tasks.unwrap_or(u32::MAX).max(request.nodes_min).min(request.nodes_max);
+        let wide: Vec<_> = chosen.iter().chain(&others).take(most as usize).copied().collect();
+        if enough(request, &wide) {
+            return Some(wide);
+        }
     }
     let must = (request.nodes_min as usize).saturating_sub(chosen.len());
     if request.tasks.is_none() {

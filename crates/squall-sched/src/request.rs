@@ -40,7 +40,7 @@ pub struct Request {
     pub overcommit: bool,
     /// Neighbouring nodes.
     pub contiguous: bool,
-    /// As many nodes as possible.
+    /// As many nodes as possible, but no more than tasks.
     pub spread: bool,
     /// Nodes that must be part of it.
     pub required: NodeSet,

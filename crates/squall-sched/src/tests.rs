@@ -308,6 +308,21 @@ fn a_range_of_nodes_takes_what_is_there() {
 }
 
 #[test]
+fn who_spreads_has_a_task_on_each_node() {
+    let cluster = Cluster::new(&[4, 4, 4, 4, 4, 4]);
+    let spread = |need: Need| cluster.clone().queue(vec![Need { spread: true, ..need }]).started();
+    assert_eq!(spread(tasks(4)), [(1, vec![(0, 1), (1, 1), (2, 1), (3, 1)])]);
+    let cpus: Vec<usize> = spread(tasks(8))[0].1.iter().map(|(_, cpus)| *cpus).collect();
+    assert_eq!(cpus, [2, 2, 1, 1, 1, 1], "on all there are");
+    let required = Need { nodelist: Some("n5".into()), ..tasks(2) };
+    assert_eq!(spread(required), [(1, vec![(0, 1), (5, 1)])]);
+    assert_eq!(spread(Need { nodes_min: Some(3), ..tasks(2) })[0].1.len(), 3, "as many as it asks for at least");
+    let uneven = Need { spread: true, nodes_min: Some(2), ..tasks(8) };
+    let started = Cluster::new(&[1, 1, 7, 4]).queue(vec![uneven]).started();
+    assert_eq!(started, [(1, vec![(2, 4), (3, 4)])], "where the first have no room, others do");
+}
+
+#[test]
 fn whole_nodes_lists_and_features() {
     let mut cluster = Cluster::new(&[4, 4, 4]);
     cluster.nodes[0].cores = CoreSet::first(1);
