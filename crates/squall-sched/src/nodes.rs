@@ -1,5 +1,6 @@
 //! The room that a cluster is: nodes with cores and memory, partitions with limits.
 
+mod licenses;
 mod together;
 
 use std::borrow::Cow;
@@ -20,6 +21,8 @@ use crate::preempt::{self, Victim, Way};
 use crate::request::Request;
 use crate::scratch::{Gain, Scratch};
 use crate::view::{Bars, Candidate, Closed, End, Given, PartitionView, Row, View};
+use licenses::Lacks;
+pub(crate) use licenses::licensed;
 
 /// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
@@ -217,6 +220,7 @@ impl<V: View> Nodes<'_, V> {
         }
         for (name, count) in &request.licenses {
             *self.scratch.licenses.entry(name.clone()).or_default() += count;
+            self.scratch.license_turns.push((end, name.clone(), i64::from(*count)));
         }
         Ok(given)
     }
@@ -263,13 +267,14 @@ impl<V: View> Nodes<'_, V> {
         span: Span,
     ) -> Option<(Time, Given)> {
         let (view, scratch) = (self.view, &mut *self.scratch);
+        let lacks = Lacks::of(view, scratch, request, self.now + SOON);
         let mut walk = Walk::new(view, scratch, request, partition);
         let turns = view.turns().filter(|time| *time > self.now);
         let mut ends = Ends::new(view.ends(), turns, scratch, self.now + SOON);
         let (mut tried, mut skip) = (0, 0);
         let mut time = self.now;
         loop {
-            if walk.may_fit(request) {
+            if walk.may_fit(request) && !lacks.meet(time, span) {
                 if skip == 0 {
                     scratch.window = (time, time + span);
                     scratch.times += 1;
@@ -306,6 +311,10 @@ impl<V: View> Nodes<'_, V> {
             }
         }
         self.scratch.keep_gres((time, time + span), &given.gres);
+        for (name, count) in &request.licenses {
+            let turns = [(time, -i64::from(*count)), (time + span, i64::from(*count))];
+            self.scratch.license_turns.extend(turns.map(|(time, more)| (time, name.clone(), more)));
+        }
         self.close(request, given, (time, time + span));
     }
 
@@ -483,12 +492,6 @@ impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
 fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     let limit = job.time_limit_s.unwrap_or(partition.time_default_s);
     limit.map_or(UNLIMITED, Span::from_secs)
-}
-
-/// Whether all licenses of a job are free.
-pub(crate) fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -> bool {
-    let taken = |name| scratch.licenses.get(name).copied().unwrap_or_default();
-    request.licenses.iter().all(|(name, count)| view.licenses(name).saturating_sub(taken(name)) >= *count)
 }
 
 /// [`fitting`], without the nodes that reservations keep from the job if it starts at that time; or why it can't then.

@@ -58,6 +58,8 @@ pub struct Scratch {
     pub(crate) closed: Vec<Closed>,
     /// Licenses that what this plan has placed takes.
     pub(crate) licenses: BTreeMap<String, u32>,
+    /// When how many more of a license are free, or fewer, by what this plan has placed or keeps.
+    pub(crate) license_turns: Vec<(Time, String, i64)>,
     /// The most CPUs that are free on a node, if known. Not less.
     pub(crate) roomiest: Option<u32>,
 }
@@ -75,6 +77,7 @@ pub(crate) struct Mark {
     kept_gres: usize,
     closed: usize,
     licenses: BTreeMap<String, u32>,
+    license_turns: usize,
 }
 
 /// What a node gets back when something ends.
@@ -128,6 +131,7 @@ impl Scratch {
         self.beyond.clear();
         self.begun.clear();
         self.licenses.clear();
+        self.license_turns.clear();
         self.gres.clear();
         self.kept_gres.clear();
         self.times = 0;
@@ -148,6 +152,7 @@ impl Scratch {
             kept_gres: self.kept_gres.len(),
             closed: self.closed.len(),
             licenses: self.licenses.clone(),
+            license_turns: self.license_turns.len(),
         }
     }
     /// As if nothing had been started or promised since.
@@ -160,6 +165,7 @@ impl Scratch {
         self.begun.truncate(mark.begun);
         self.kept_gres.truncate(mark.kept_gres);
         self.closed.truncate(mark.closed);
+        self.license_turns.truncate(mark.license_turns);
     }
 
     /// Nodes around which others have links of their own at some time while the job that is looked at would run.

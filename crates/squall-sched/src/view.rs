@@ -1,6 +1,6 @@
 //! What a policy sees, and what it answers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
@@ -101,6 +101,10 @@ pub trait View: Queues<Need = Request> {
     /// How many of a license nobody holds.
     fn licenses(&self, _name: &str) -> u32 {
         0
+    }
+    /// When time limits end what holds licenses, and how many of which come back then.
+    fn returns(&self) -> Vec<(Time, BTreeMap<String, u32>)> {
+        Vec::new()
     }
     /// What a job counts against in a partition; mostly nothing.
     fn gates(&self, _item: Item, _partition: usize) -> Vec<Gate> {

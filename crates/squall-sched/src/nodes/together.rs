@@ -3,7 +3,7 @@
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
-use super::{Ends, Nodes, PATIENCE, SOON, span, unbarred};
+use super::{Ends, Lacks, Nodes, PATIENCE, SOON, span, unbarred};
 use crate::place::{Condition, capacity, place};
 use crate::policy::Blocked;
 use crate::view::{Candidate, Given, Start, View};
@@ -57,6 +57,9 @@ impl<V: View> Nodes<'_, V> {
         let partition = self.view.partition(at);
         let span = span(&partition, job);
         let request = unbarred(self.view, &partition, job, (at, time)).map_err(Blocked::Never)?;
+        if Lacks::of(self.view, self.scratch, &request, self.now + SOON).meet(time, span) {
+            return Err(Blocked::Busy(Span(0)));
+        }
         self.scratch.window = (time, time + span);
         let given =
             place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy(Span(0)))?;

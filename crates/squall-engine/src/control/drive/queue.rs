@@ -536,6 +536,13 @@ impl Queue {
         }
         self.parked.insert(skip.item, skip.reason);
     }
+    /// Who waits for licenses, in order.
+    pub(crate) fn starved<'a>(&self, state: &'a State) -> Vec<Pending<'a>> {
+        let parked = self.parked.iter().filter(|(_, reason)| **reason == PendingReason::Licenses);
+        let mut starved: Vec<Pending<'a>> = parked.filter_map(|(item, _)| pending(state, *item)).collect();
+        starved.sort_by_cached_key(|pending| self.first_place(state, pending));
+        starved
+    }
     /// A job with this spec holds its licenses no more.
     pub(crate) fn wake_starved(&mut self, spec: &JobSpec) {
         if spec.need.licenses.is_some() {

@@ -1,10 +1,11 @@
 //! What the scheduling policy sees of state and queue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::gang::Coscheduling;
 use squall_model::gres::NodeGres;
 use squall_model::id::{JobId, NodeId};
+use squall_model::license;
 use squall_model::policy::Limit;
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
@@ -130,6 +131,16 @@ impl View for Sight<'_> {
     fn licenses(&self, name: &str) -> u32 {
         let held = self.state.index.licenses.get(name).copied().unwrap_or_default();
         self.queue.licenses.get(name).map_or(0, |total| total.saturating_sub(held))
+    }
+    fn returns(&self) -> Vec<(Time, BTreeMap<String, u32>)> {
+        if self.state.index.licenses.is_empty() {
+            return Vec::new();
+        }
+        let returns = self.queue.ends.iter().filter_map(|(time, id)| {
+            let held = self.state.jobs.get(id)?.spec.need.licenses.as_deref()?;
+            Some((*time, license::parse(held)?))
+        });
+        returns.collect()
     }
     fn gates(&self, item: Item, partition: usize) -> Vec<Gate> {
         if self.state.policy.is_empty() {

@@ -49,6 +49,26 @@ fn who_lacks_a_license_waits_for_it_and_holds_up_nobody() {
 }
 
 #[test]
+fn licenses_come_back_when_time_limits_end_who_holds_them() {
+    let mut d = cluster("foo:3", 8);
+    let job = |licenses: &str, seconds| with(licenses, JobSpec { time_limit_s: Some(seconds), ..batch() });
+    d.submit(job("foo:2", 600));
+    d.submit(job("foo", 300));
+    let [more, all] = [d.submit(job("foo:2", 100)), d.submit(job("foo:3", 100))];
+    let answers = d.ask(7, 0, Request::Expected);
+    let [Answer::Expected(starts)] = &answers[..] else { panic!("{answers:?}") };
+    let starts: Vec<_> = starts.iter().map(|start| (start.id, start.time.since(d.now).secs())).collect();
+    assert_eq!(starts, [(more, 600), (all, 700)]);
+    let mut when = |licenses: &str, seconds| {
+        let answers = d.ask(7, 0, Request::TestSubmit { spec: Box::new(job(licenses, seconds)) });
+        let [Answer::WouldStart { time, .. }] = &answers[..] else { panic!("{answers:?}") };
+        time.since(d.now).secs()
+    };
+    assert_eq!((when("", 1000), when("foo", 400)), (0, 300));
+    assert_eq!((when("foo", 401), when("foo:2", 1)), (800, 800), "behind those that wait");
+}
+
+#[test]
 fn tasks_of_an_array_go_as_licenses_come_back() {
     let mut d = cluster("foo:2", 8);
     let array = d.submit(with("foo", array(4, None)));

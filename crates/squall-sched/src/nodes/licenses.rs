@@ -1,0 +1,52 @@
+//! Licenses over time: those that are out come back when time limits end who holds them.
+
+use squall_model::time::{Span, Time};
+
+use crate::request::Request;
+use crate::scratch::Scratch;
+use crate::view::View;
+
+/// Whether all licenses of a job are free.
+pub(crate) fn licensed(view: &impl View, scratch: &Scratch, request: &Request) -> bool {
+    request.licenses.iter().all(|(name, count)| free(view, scratch, name) >= *count)
+}
+
+/// How many of a license are free now.
+fn free(view: &impl View, scratch: &Scratch, name: &str) -> u32 {
+    let taken = scratch.licenses.get(name).copied().unwrap_or_default();
+    view.licenses(name).saturating_sub(taken)
+}
+
+/// When a job lacks licenses.
+#[derive(Debug, Default)]
+pub(super) struct Lacks(Vec<(Time, Time)>);
+
+impl Lacks {
+    /// For all that is known now of what holds licenses, is to start, or has them kept. What should have ended does so
+    /// `soon`.
+    pub(super) fn of(view: &impl View, scratch: &Scratch, request: &Request, soon: Time) -> Self {
+        let mut lacks: Vec<(Time, Time)> = Vec::new();
+        let returns = if request.licenses.is_empty() { Vec::new() } else { view.returns() };
+        for (name, count) in &request.licenses {
+            let back = returns.iter().filter_map(|(time, all)| Some(((*time).max(soon), i64::from(*all.get(name)?))));
+            let planned = scratch.license_turns.iter().filter(|(_, of, _)| of == name);
+            let mut turns: Vec<_> = back.chain(planned.map(|(time, _, more)| (*time, *more))).collect();
+            turns.sort_unstable();
+            let (mut since, mut free) = (Time(0), i64::from(free(view, scratch, name)));
+            for (time, more) in turns.into_iter().chain([(Time(u64::MAX), 0)]) {
+                if free < i64::from(*count) && since < time {
+                    match lacks.last_mut().filter(|last| last.1 == since) {
+                        Some(last) => last.1 = time,
+                        None => lacks.push((since, time)),
+                    }
+                }
+                (since, free) = (time, free + more);
+            }
+        }
+        Self(lacks)
+    }
+    /// Whether it lacks some if it runs for so long from then on.
+    pub(super) fn meet(&self, start: Time, span: Span) -> bool {
+        self.0.iter().any(|(from, until)| *from < start + span && *until > start)
+    }
+}
