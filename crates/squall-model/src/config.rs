@@ -541,7 +541,7 @@ pub struct PartitionConfig {
     #[serde(alias = "PreemptMode")]
     pub preempt_mode: Option<PreemptMode>,
     /// Seconds between notice and end of its jobs that make room.
-    #[serde(alias = "GraceTime")]
+    #[serde(alias = "GraceTime", deserialize_with = "Seconds::plain")]
     pub grace_time_s: Seconds,
     /// A QOS whose limits all of its jobs share; empty: none.
     #[serde(alias = "QOS", alias = "QoS")]

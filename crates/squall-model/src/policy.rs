@@ -447,17 +447,32 @@ impl Serialize for Seconds {
     }
 }
 
+impl Seconds {
+    /// Reads a key that is a number of seconds in Slurm too, be it a number or a text (`30`: seconds).
+    pub(crate) fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Length::deserialize(deserializer)? {
+            Length::Number(seconds) => Ok(Self(seconds)),
+            Length::Text(text) => match text.trim().parse() {
+                Ok(seconds) => Ok(Self(seconds)),
+                Err(_) => Err(serde::de::Error::custom(format!("`{text}` is not a number of seconds such as 30"))),
+            },
+        }
+    }
+}
+
+/// A length of time as it stands in a file.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "seconds as a number, or a text such as \"7-0\" is needed")]
+enum Length {
+    Number(u64),
+    Text(String),
+}
+
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "seconds as a number, or a text such as \"7-0\" is needed")]
-        enum Either {
-            Number(u64),
-            Text(String),
-        }
-        match Either::deserialize(deserializer)? {
-            Either::Number(seconds) => Ok(Self(seconds)),
-            Either::Text(text) => match parse_limit(&text) {
+        match Length::deserialize(deserializer)? {
+            Length::Number(seconds) => Ok(Self(seconds)),
+            Length::Text(text) => match parse_limit(&text) {
                 Ok(Some(seconds)) => Ok(Self(seconds)),
                 _ => Err(serde::de::Error::custom(format!("`{text}` is not a length of time such as \"7-0\""))),
             },
@@ -476,3 +491,21 @@ impl PartialEq for Real {
 }
 
 impl Eq for Real {}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn grace_is_in_seconds_however_it_is_written() {
+        let grace = |written: &str| {
+            let config = Config::from_toml(&format!("[[partitions]]\nname = \"p\"\nGraceTime = {written}\n"))?;
+            Ok::<u64, String>(config.partitions[0].grace_time_s.0)
+        };
+        assert_eq!((grace("5"), grace("\"5\"")), (Ok(5), Ok(5)));
+        let refused = grace("\"1-0\"").unwrap_err();
+        assert!(refused.contains("`1-0` is not a number of seconds"), "{refused}");
+        let other = Config::from_toml("PreemptExemptTime = \"5\"").unwrap();
+        assert_eq!(other.preempt_exempt_time_s.0, 300, "a time as Slurm writes it");
+    }
+}
