@@ -233,10 +233,11 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         lines.push(format!("Reservation={name}"));
     }
     lines.push(format!(
-        "OverSubscribe={} Contiguous={} Licenses={} Network=(null)",
+        "OverSubscribe={} Contiguous={} Licenses={} Network={}",
         row.over_subscribe(),
         u32::from(need.contiguous),
-        or_null(need.licenses.as_ref())
+        or_null(need.licenses.as_ref()),
+        row.other("network").map_or("(null)", null)
     ));
     lines
 }

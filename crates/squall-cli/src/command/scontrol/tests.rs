@@ -1,9 +1,12 @@
 //! Tests of scontrol: what it shows, what it asks for, how it fails.
 
+use std::sync::Arc;
+
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
 use squall_model::config::PartitionState;
 use squall_model::event::NodeAdmin;
 use squall_model::id::JobId;
+use squall_model::job::JobSpec;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobUpdate, Refusal, Request};
@@ -64,6 +67,18 @@ fn show() {
         ],
     );
     check("scontrol_show", &text);
+}
+
+#[test]
+fn show_what_was_asked_of_the_network() {
+    let mut fake = fake();
+    let others = vec![("network".to_owned(), "devname=ib0,us".to_owned())];
+    fake.page.specs[2] = Arc::new(JobSpec { others, ..JobSpec::clone(&fake.page.specs[2]) });
+    let mut network = |job: &str| {
+        let seen = run_with(&mut fake, "scontrol", scontrol, &["show", "job", job, "-o"], &[]);
+        seen.out.split(' ').find_map(|word| word.strip_prefix("Network=")).map(str::to_owned)
+    };
+    assert_eq!((network("30"), network("10")), (Some("devname=ib0,us".to_owned()), Some("(null)".to_owned())));
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["MinTime"], '\0', "TIME_MIN", |j| na(j.spec.time_min_s.map(|s| format_short(whole_minutes(s))))),
     F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| squall_model::duration::format_memory_mb(j.spec.need.tmp_disk_mb)),
     F::new(&["Name"], 'j', "NAME", |j| j.spec.name.clone()),
-    F::new(&["Network"], '\0', "NETWORK", |_| null(None)),
+    F::new(&["Network"], '\0', "NETWORK", |j| null(j.other("network"))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),
     F::uncut(&["NodeList"], 'N', "NODELIST", |j| j.info.nodes.clone()),
     F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| other(j, "ntasks-per-core")),
