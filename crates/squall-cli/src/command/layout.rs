@@ -397,6 +397,25 @@ mod tests {
     }
 
     #[test]
+    fn the_png_shows_the_cells_that_the_svg_shows() {
+        let folder = std::env::temp_dir().join(format!("squall-layout-cells-{}", std::process::id()));
+        let line = "--grid 4x4x4 --torus 4x4x4 --prism 2x2x2 --tasks-per-node 8 --polish 0 --pictures";
+        lay_out(&options(&format!("{line} {}", folder.display()))).unwrap();
+        let svg = std::fs::read_to_string(folder.join("layout.svg")).unwrap();
+        let pixels = crate::picture::pixels(&folder.join("layout.png"));
+        std::fs::remove_dir_all(folder).unwrap();
+        let colors = svg.split("<rect").skip(1).filter_map(|rect| rect.split_once("fill=\"#")?.1.get(..6));
+        let colors: std::collections::BTreeSet<&str> = colors.filter(|color| *color != "FFFFFF").collect();
+        assert_eq!(colors.len(), 8, "one for each router: {colors:?}");
+        for color in colors {
+            let part = |at: usize| u8::from_str_radix(&color[at..at + 2], 16).unwrap();
+            let rgb = [part(0), part(2), part(4)];
+            let shown = pixels.chunks(3).filter(|pixel| *pixel == rgb).count();
+            assert!(shown >= 400, "a cell of #{color} has {shown} pixels");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_is_refused_with_what_comes_nearest() {
         let said =
             lay_out(&options("--grid 4x4x8 --torus 4x4x4 --prism 2x2x2 --tasks-per-node 8 --polish 0")).unwrap_err();

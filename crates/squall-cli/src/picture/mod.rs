@@ -284,9 +284,18 @@ fn label(value: f64, log: bool) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// What a decoder reads from a PNG: red, green and blue of each pixel.
+#[cfg(test)]
+pub(crate) fn pixels(path: &Path) -> Vec<u8> {
+    let mut reader = png::Decoder::new(std::io::BufReader::new(File::open(path).unwrap())).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    reader.next_frame(&mut pixels).unwrap();
+    pixels
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Axis, Chart, Scale, Series, Stroke, label, nice, scale, steps, svg, write};
+    use super::{Axis, Chart, Scale, Series, Stroke, label, nice, pixels, scale, steps, svg, write};
 
     fn chart() -> Chart {
         let series = |name: &str, stroke, color| Series {
@@ -319,11 +328,7 @@ mod tests {
     fn pictures_need_no_fonts() {
         let folder = std::env::temp_dir().join(format!("squall-picture-{}", std::process::id()));
         write(&chart(), &folder, "launch").unwrap();
-        let decoder =
-            png::Decoder::new(std::io::BufReader::new(std::fs::File::open(folder.join("launch.png")).unwrap()));
-        let mut reader = decoder.read_info().unwrap();
-        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-        reader.next_frame(&mut pixels).unwrap();
+        let pixels = pixels(&folder.join("launch.png"));
         let black = pixels.chunks(3).filter(|p| p.iter().all(|c| *c < 40)).count();
         assert!(black > 1000, "letters and axes: {black} black pixels");
         std::fs::remove_dir_all(folder).unwrap();

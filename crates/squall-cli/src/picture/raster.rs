@@ -10,7 +10,9 @@ use embedded_graphics::mono_font::{MonoFont, MonoTextStyle};
 use embedded_graphics::pixelcolor::BinaryColor;
 use embedded_graphics::text::{Baseline, Text};
 use plotters_backend::text_anchor::{HPos, VPos};
-use plotters_backend::{BackendColor, BackendCoord, BackendTextStyle, DrawingBackend, DrawingErrorKind};
+use plotters_backend::{
+    BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind, rasterizer,
+};
 
 /// Bytes of a pixel: red, green, blue.
 const PIXEL_BYTES: usize = 3;
@@ -63,6 +65,21 @@ impl DrawingBackend for Raster<'_> {
         let (red, green, blue) = color.rgb;
         for (old, new) in self.pixels[at..at + PIXEL_BYTES].iter_mut().zip([red, green, blue]) {
             *old = (f64::from(*old) * (1.0 - color.alpha) + f64::from(new) * color.alpha).round() as u8;
+        }
+        Ok(())
+    }
+
+    /// What is filled is filled whatever its outline: plotters' own way draws lines of the outline's width, and where that
+    /// is nothing, nothing.
+    fn draw_rect<S: BackendStyle>(&mut self, one: BackendCoord, other: BackendCoord, style: &S, fill: bool) -> Drawn {
+        if !fill {
+            return rasterizer::draw_rect(self, one, other, style, fill);
+        }
+        let (width, height) = (self.size.0 as i32, self.size.1 as i32);
+        for y in one.1.min(other.1).max(0)..=one.1.max(other.1).min(height - 1) {
+            for x in one.0.min(other.0).max(0)..=one.0.max(other.0).min(width - 1) {
+                self.draw_pixel((x, y), style.color())?;
+            }
         }
         Ok(())
     }
