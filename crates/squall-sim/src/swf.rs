@@ -1,5 +1,6 @@
 //! Workload traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments after `;`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A job of a trace, as it is replayed.
@@ -69,12 +70,17 @@ const COLUMNS: [&str; 18] = [
     "think time",
 ];
 
+/// Where what is read of a record stands among the columns, from 0.
+const USED: [usize; 6] = [0, 1, 3, 4, 7, 8];
+
 impl Trace {
     /// Reads a trace. Jobs that need more than `processors` (where it is not said: than the head says) are left out, as
-    /// are those that never ran or held nothing; anything else that is odd is refused.
+    /// are those that never ran or held nothing; anything else that is odd is refused: numbers below -1, which says that
+    /// nobody knows, and a job number that was there before.
     pub fn read(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
         let mut trace = Self::default();
         let mut most = 0;
+        let mut lines = BTreeMap::new();
         for (at, line) in text.lines().enumerate() {
             let bad = |problem| BadLine { line: at + 1, problem };
             let line = line.trim();
@@ -82,6 +88,9 @@ impl Trace {
                 trace.head(comment).map_err(bad)?;
             } else if !line.is_empty() {
                 let job = record(line).map_err(bad)?;
+                if let Some(before) = lines.insert(job.id, at + 1).filter(|_| job.id >= 0) {
+                    return Err(bad(format!("column 1, job number: {} stands in line {before} already", job.id)));
+                }
                 if job.processors == 0 {
                     trace.without_processors += 1;
                 } else if job.run == 0 {
@@ -129,9 +138,17 @@ fn record(line: &str) -> Result<TraceJob, String> {
         let word = words.next().ok_or_else(|| format!("{at} columns where there should be {}", COLUMNS.len()))?;
         numbers[at] = number(word).ok_or_else(|| format!("column {}, {name}: `{word}` is not a number", at + 1))?;
     }
-    let [id, submit, _, run, allocated, _, _, asked, time, ..] = numbers;
+    let [id, submit, wait, mut run, allocated, _, _, asked, time, ..] = numbers;
+    if run < -1 && run.checked_neg() == submit.checked_add(wait.max(0)) {
+        // From the start to an end at 0: nobody saw the end, as in two records of MetaCentrum's trace of 2013.
+        run = -1;
+        numbers[3] = run;
+    }
     let submit =
         u64::try_from(submit).map_err(|_| format!("column 2, submit time: {submit} is before the trace's start"))?;
+    if let Some(at) = USED.into_iter().find(|at| numbers[*at] < -1) {
+        return Err(format!("column {}, {}: {} is below -1, which says unknown", at + 1, COLUMNS[at], numbers[at]));
+    }
     let run = run.max(0) as u64;
     let processors = if asked > 0 { asked } else { allocated.max(0) };
     let processors = u32::try_from(processors).map_err(|_| format!("{processors} processors are too many"))?;
@@ -178,5 +195,40 @@ mod tests {
         let early = "6 -5 2 3 1 1 1 1 1 1 1 1 1 1 1 1 1 1";
         assert_eq!(read(early), "line 11: column 2, submit time: -5 is before the trace's start");
         assert_eq!(read("; MaxProcs: few"), "line 11: MaxProcs: `few` is not a number");
+    }
+
+    #[test]
+    fn what_is_less_than_unknown_is_refused() {
+        let read = |line: &str| Trace::read(&format!("{TRACE}{line}\n"), None).map_err(|bad| bad.to_string());
+        let cases = [
+            ("-2 20 0 60 4 -1 -1 4 90", "column 1, job number: -2"),
+            ("6 20 0 -100 4 -1 -1 4 90", "column 4, run time: -100"),
+            ("6 20 0 60 -3 -1 -1 4 90", "column 5, number of allocated processors: -3"),
+            ("6 20 0 60 4 -1 -1 -3 90", "column 8, requested number of processors: -3"),
+            ("6 20 0 60 4 -1 -1 4 -100", "column 9, requested time: -100"),
+        ];
+        let rest = "-1 1 1 1 -1 1 -1 -1 -1";
+        for (record, said) in cases {
+            let refused = read(&format!("{record} {rest}")).unwrap_err();
+            assert_eq!(refused, format!("line 11: {said} is below -1, which says unknown"));
+        }
+        let unknown = read(&format!("-1 20 -1 -1 -1 -1 -1 -1 -1 {rest}\n-1 20 -1 60 4 -2 -2 -1 -1 {rest}")).unwrap();
+        assert_eq!((unknown.jobs.len(), unknown.without_processors), (3, 2));
+    }
+
+    #[test]
+    fn a_job_number_stands_once() {
+        let rest = "-1 1 1 1 -1 1 -1 -1 -1";
+        // Job 3 never ran and is left out; its number is taken all the same.
+        let twice = Trace::read(&format!("{TRACE}3 20 0 60 4 -1 -1 4 90 {rest}\n"), None).unwrap_err().to_string();
+        assert_eq!(twice, "line 11: column 1, job number: 3 stands in line 8 already");
+    }
+
+    #[test]
+    fn an_end_that_nobody_saw_is_unknown() {
+        let rest = "-1 1 1 1 -1 1 -1 -1 -1";
+        let read = |run: i64| Trace::read(&format!("{TRACE}6 1000 1 {run} 4 -1 -1 4 90 {rest}\n"), None);
+        assert_eq!(read(-1001).unwrap().without_run, 2);
+        assert!(read(-1000).is_err() && read(-1002).is_err());
     }
 }
