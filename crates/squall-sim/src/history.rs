@@ -9,9 +9,11 @@ use squall_engine::control::Rehearsal;
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, Incarnation, JobId, NodeId};
-use squall_model::job::{EndState, ExitCode, JobSpec, Outcome, Owner};
+use squall_model::job::{EndState, ExitCode, JobSpec, Need, Outcome, Owner};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
+
+use crate::swf::TraceJob;
 
 /// A job that was.
 #[derive(Clone, Debug)]
@@ -28,15 +30,40 @@ pub struct Past {
     pub run: Span,
 }
 
-/// When each of the jobs starts on these nodes (names and what they have). None: never, it can't be had there.
-pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past]) -> Vec<Option<Time>> {
+impl Past {
+    /// The jobs of a trace as jobs of a cluster: one task on one CPU for each processor, and nothing else asked for.
+    pub fn of_trace(jobs: &[TraceJob]) -> Vec<Self> {
+        let owner = Arc::new(Owner::default());
+        let past = |(job, id): (&TraceJob, u32)| {
+            let need = Need { ntasks: Some(job.processors), ..Need::default() };
+            let spec = JobSpec { need, time_limit_s: Some(job.estimate), ..JobSpec::default() };
+            let (eligible, run) = (Time::from_secs(job.submit), Span::from_secs(job.run));
+            Self { id: JobId(id), spec: Arc::new(spec), owner: Arc::clone(&owner), eligible, run }
+        };
+        jobs.iter().zip(1..).map(past).collect()
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Course {
+    /// When each of the jobs started. None: never, it can't be had there.
+    pub starts: Vec<Option<Time>>,
+    /// How many waited at most, those that can't be had among them.
+    pub queue_max: usize,
+    /// Scheduling passes.
+    pub passes: u64,
+}
+
+/// What comes of these jobs on these nodes (names and what they have). `watch` hears how many have started, now and then.
+pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut watch: impl FnMut(usize)) -> Course {
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|at| (jobs[*at].eligible, jobs[*at].id));
     let begin = order.first().map_or(Time(0), |at| jobs[*at].eligible);
     let mut rehearsal = cluster(config, nodes, begin);
-    let mut starts = vec![None; jobs.len()];
+    let mut course = Course { starts: vec![None; jobs.len()], queue_max: 0, passes: 0 };
     let (mut waiting, mut ends) = (Vec::<usize>::new(), BinaryHeap::<Reverse<(Time, usize)>>::new());
-    let mut next = 0;
+    let (mut next, mut started) = (0, 0);
     loop {
         let arrival = order.get(next).map(|at| jobs[*at].eligible);
         let end = ends.peek().map(|Reverse((end, _))| *end);
@@ -54,18 +81,23 @@ pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past]) -> Ve
             waiting.push(at);
             next += 1;
         }
-        if rehearsal.pass(now).0 > 0 {
+        course.queue_max = course.queue_max.max(waiting.len());
+        course.passes += 1;
+        let fresh = rehearsal.pass(now).0;
+        if fresh > 0 {
+            started += fresh as usize;
+            watch(started);
             waiting.retain(|&at| {
                 let runs = rehearsal.state().jobs.get(&jobs[at].id).is_some_and(|job| job.run().is_some());
                 if runs {
-                    starts[at] = Some(now);
+                    course.starts[at] = Some(now);
                     ends.push(Reverse((now + jobs[at].run, at)));
                 }
                 !runs
             });
         }
     }
-    starts
+    course
 }
 
 /// What a job asked for, without what held it back before it could start.
@@ -137,7 +169,7 @@ mod tests {
             config.complete();
             let hardware = Hardware { cpus: 4, memory_mb: 1000, ..Hardware::default() };
             let nodes: Vec<_> = (1..=nodes).map(|n| (format!("n{n}"), hardware.clone())).collect();
-            let starts = again(&config, &nodes, &jobs);
+            let starts = again(&config, &nodes, &jobs, |_| {}).starts;
             starts.into_iter().map(|start| start.map(|time| time.secs() - 1000)).collect::<Vec<_>>()
         };
         assert_eq!(starts(SchedulerType::Builtin, 2), [Some(0), Some(100), Some(150), Some(150), None]);

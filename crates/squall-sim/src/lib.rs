@@ -39,7 +39,7 @@ mod world;
 
 pub use cosched::{Fared, Method, fare};
 pub use coverage::{Coverage, Fault, Phase};
-pub use history::{Past, again};
+pub use history::{Course, Past, again};
 pub use judge::Violation;
 pub use metrics::{Metrics, course};
 pub use mutation::Mutation;

@@ -179,9 +179,12 @@ fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
 mod tests {
     use proptest::prelude::{Strategy, prop, proptest};
     use proptest::{prop_assert, prop_assert_eq};
+    use squall_model::config::{Config, NodeConfig, SchedulerType};
+    use squall_model::resource::Hardware;
     use squall_sched::Discipline;
 
     use super::{Replay, Schedule, replay};
+    use crate::history::{Past, again};
     use crate::swf::TraceJob;
 
     const PROCESSORS: u32 = 10;
@@ -199,6 +202,19 @@ mod tests {
 
     fn by(jobs: &[TraceJob], discipline: Discipline) -> Schedule {
         replay(jobs, &Replay { processors: PROCESSORS, discipline }, |_| {})
+    }
+
+    /// Starts where the controller places jobs on nodes that have so many CPUs each.
+    fn on_nodes(jobs: &[TraceJob], scheduler_type: SchedulerType, cpus: u32) -> Vec<u64> {
+        let nodes = PROCESSORS / cpus;
+        let mut config = Config { scheduler_type, ..Config::default() };
+        config.nodes.push(NodeConfig { name: format!("n[1-{nodes}]"), cpus: Some(cpus), ..NodeConfig::default() });
+        config.complete();
+        let (sockets, cores_per_socket, threads_per_core) = (1, cpus, 1);
+        let hardware = Hardware { cpus, sockets, cores_per_socket, threads_per_core, ..Hardware::default() };
+        let nodes: Vec<_> = (1..=nodes).map(|n| (format!("n{n}"), hardware.clone())).collect();
+        let starts = again(&config, &nodes, &Past::of_trace(jobs), |_| {}).starts;
+        starts.into_iter().map(|start| start.unwrap().secs()).collect()
     }
 
     /// First in, first out, as one would do it by hand: each starts as soon as the one before has and there is room.
@@ -271,6 +287,20 @@ mod tests {
         #[test]
         fn easy_is_what_one_would_do_by_hand(jobs in trace()) {
             prop_assert_eq!(by(&jobs, Discipline::Easy).starts, easy(&jobs));
+        }
+
+        /// With backfilling they part: the first that waits has nodes kept for it, and not just so many processors.
+        #[test]
+        fn first_in_first_out_is_the_same_on_nodes(jobs in trace(), cpus in prop::sample::select(vec![1, 2, 5, 10])) {
+            let starts = on_nodes(&jobs, SchedulerType::Builtin, cpus);
+            prop_assert_eq!(starts, by(&jobs, Discipline::Fifo).starts);
+            let starts = on_nodes(&jobs, SchedulerType::Backfill, cpus);
+            let span = |at: usize| starts[at]..starts[at] + jobs[at].run;
+            for (at, job) in jobs.iter().enumerate() {
+                prop_assert!(starts[at] >= job.submit);
+                let beside = (0..jobs.len()).filter(|other| span(*other).contains(&starts[at]));
+                prop_assert!(beside.map(|other| jobs[other].processors).sum::<u32>() <= PROCESSORS);
+            }
         }
 
         #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use squall_model::config::{Config, NodeConfig, SchedulerType, TopologyFile};
+use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
 use squall_model::job::JobSpec;
 use squall_model::limits::UNLIMITED_S;
@@ -128,11 +128,8 @@ fn changed(is: &World, given: &Arguments) -> Result<World, String> {
             config
         }
     };
-    match given.last("policy") {
-        None => {}
-        Some("fcfs" | "fifo") => config.scheduler_type = SchedulerType::Builtin,
-        Some("easy" | "backfill") => config.scheduler_type = SchedulerType::Backfill,
-        Some(other) => return Err(format!("--policy: there is no policy `{other}`; use fcfs or easy")),
+    if let Some(policy) = given.last("policy") {
+        config.scheduler_type = trace::machine::scheduler_type(policy)?;
     }
     let mut nodes = is.nodes.clone();
     if let Some(count) = given.last("nodes") {
@@ -215,8 +212,8 @@ impl Figures {
 fn compare(history: &History, is: &World, other: &World, as_json: bool) -> String {
     let jobs = &history.jobs;
     let was: Vec<Option<Time>> = history.starts.iter().copied().map(Some).collect();
-    let same = again(&is.config, &is.nodes, jobs);
-    let then = again(&other.config, &other.nodes, jobs);
+    let same = again(&is.config, &is.nodes, jobs, |_| {}).starts;
+    let then = again(&other.config, &other.nodes, jobs, |_| {}).starts;
     let figures = [("as it was", &was), ("as it is, once more", &same), ("what if", &then)]
         .map(|(name, starts)| Figures::of(name, jobs, starts));
     let (mut earlier, mut later) = (0, 0);
@@ -318,6 +315,9 @@ mod tests {
         let is = world();
         let said = |line: &str| changed(&is, &given(line)).err().unwrap();
         assert_eq!(said("--policy sjf"), "--policy: there is no policy `sjf`; use fcfs or easy");
+        let pool =
+            "--policy: no controller has `conservative`, it is for a trace on a pool of processors; use fcfs or easy";
+        assert_eq!(said("--policy conservative"), pool);
         assert_eq!(said("--nodes none"), "--nodes: a number is needed");
         assert!(said("--config /nowhere.toml").starts_with("/nowhere.toml: "));
     }

@@ -13,8 +13,9 @@ use super::ControllerError;
 /// Names under which the file may lie there; the first that does is read, as Slurm does.
 pub const NAMES: [&str; 2] = ["topology.yaml", "topology.conf"];
 
-/// Puts the topology that lies beside the configuration file into the configuration.
-pub(super) fn read(beside: &Path, config: &mut Config) -> Result<(), ControllerError> {
+/// Puts the topology that lies beside the configuration file into the configuration. The error names the file, and the
+/// line where one can't be understood.
+pub fn read(beside: &Path, config: &mut Config) -> Result<(), ControllerError> {
     for name in NAMES {
         let path = beside.with_file_name(name);
         match std::fs::read_to_string(&path) {

@@ -1,5 +1,6 @@
 //! `squall sim TRACE.swf`: a workload trace under one policy or several, by the policy code that runs the controller.
 
+pub(crate) mod machine;
 mod pictures;
 mod progress;
 mod show;
@@ -16,15 +17,19 @@ use std::time::Instant;
 use flate2::bufread::MultiGzDecoder;
 use lexopt::Arg;
 use squall_sched::Discipline;
-use squall_sim::{Metrics, Replay, Schedule, Trace, replay};
+use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, replay};
 
+use self::machine::Machine;
 use self::progress::Progress;
 use crate::command::bench::number;
 
 pub(crate) const USAGE: &str = "\
 usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a workload trace on N processors
+       squall sim TRACE.swf[.gz] --machine NxCPUS[+NxCPUS…]   placed on nodes, so many with so many CPUs: 20x80+48x12
+       squall sim TRACE.swf[.gz] --config FILE                placed on the nodes of a configuration, by its scheduler's
+                                                              settings, partitions and topology
                   [--json] [--csv FILE] [--pictures DIR] [--threads N]
-policies: fcfs, easy (the default), easy-sjbf, conservative; or all
+policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: fcfs and easy, as a controller has them
 ";
 
 /// Policies by the names under which traces' literature knows them.
@@ -40,6 +45,8 @@ struct Ask {
     trace: PathBuf,
     policies: Vec<&'static str>,
     processors: Option<u32>,
+    machine: Option<String>,
+    config: Option<PathBuf>,
     json: bool,
     csv: Option<PathBuf>,
     pictures: Option<PathBuf>,
@@ -50,6 +57,8 @@ struct Ask {
 pub(crate) struct Run {
     /// Its name.
     pub(crate) policy: &'static str,
+    /// How many nodes it was placed on, if on any.
+    pub(crate) nodes: Option<usize>,
     /// When each job started.
     pub(crate) schedule: Schedule,
     /// What it is judged by.
@@ -99,7 +108,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Ask, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut trace, mut policies) = (None, Vec::new());
-    let (mut processors, mut json, mut csv, mut pictures, mut wanted) = (None, false, None, None, threads);
+    let (mut processors, mut machine, mut config) = (None, None, None);
+    let (mut json, mut csv, mut pictures, mut wanted) = (false, None, None, threads);
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let text = |parser: &mut lexopt::Parser| parser.value().map_err(|e| e.to_string());
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -109,6 +119,13 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
                 0 => return Err("--procs: at least one processor is needed".into()),
                 count => processors = Some(count),
             },
+            Arg::Long("machine") => machine = Some(text(&mut parser)?.to_string_lossy().into_owned()),
+            Arg::Long("config") => config = Some(PathBuf::from(text(&mut parser)?)),
+            Arg::Long(option @ ("nodes" | "days")) => {
+                return Err(format!(
+                    "--{option} is for the jobs that a cluster has run; on what a trace runs say --procs, --machine or --config"
+                ));
+            }
             Arg::Long("threads") => wanted = number(&mut parser)?,
             Arg::Long("json") => json = true,
             Arg::Long("csv") => csv = Some(text(&mut parser)?.into()),
@@ -118,11 +135,11 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
             other => return Err(other.unexpected().to_string()),
         }
     }
-    if policies.is_empty() {
-        policies.push("easy");
+    if usize::from(processors.is_some()) + usize::from(machine.is_some()) + usize::from(config.is_some()) > 1 {
+        return Err("--procs, --machine and --config each say what the machine is: give one of them".into());
     }
     let trace = trace.ok_or("a trace is needed")?;
-    Ok(Ask { trace, policies, processors, json, csv, pictures, threads: wanted.max(1) })
+    Ok(Ask { trace, policies, processors, machine, config, json, csv, pictures, threads: wanted.max(1) })
 }
 
 /// Policies by name.
@@ -163,12 +180,41 @@ pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize
     let schedule = replay(&trace.jobs, &Replay { processors, discipline }, watch);
     let took_s = begin.elapsed().as_secs_f64();
     let metrics = Metrics::of(&trace.jobs, &schedule.starts, processors);
-    Run { policy, schedule, metrics, took_s }
+    Run { policy, nodes: None, schedule, metrics, took_s }
+}
+
+/// Replays a trace under a policy, each job placed on nodes by the controller.
+fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(usize)) -> Result<Run, String> {
+    let machine = machine.under(policy)?;
+    let begin = Instant::now();
+    let course = again(&machine.config, &machine.nodes, &Past::of_trace(&trace.jobs), watch);
+    let took_s = begin.elapsed().as_secs_f64();
+    let never: Vec<_> = trace.jobs.iter().zip(&course.starts).filter(|(_, start)| start.is_none()).collect();
+    if let Some((job, _)) = never.first() {
+        return Err(format!(
+            "{} of {} jobs can never start on this machine, first of them job {} ({} processors for {} s): its default \
+             partition does not let them",
+            never.len(),
+            trace.jobs.len(),
+            job.id,
+            job.processors,
+            job.estimate
+        ));
+    }
+    let starts: Vec<u64> = course.starts.iter().flatten().map(|start| start.secs()).collect();
+    let metrics = Metrics::of(&trace.jobs, &starts, machine.processors());
+    let schedule = Schedule { starts, queue_max: course.queue_max, passes: course.passes, promises: Vec::new() };
+    Ok(Run { policy, nodes: Some(machine.nodes.len()), schedule, metrics, took_s })
 }
 
 fn answer(ask: &Ask) -> Result<String, String> {
-    let trace = load(&ask.trace, ask.processors)?;
-    let runs = all(ask, &trace);
+    let machine = match (&ask.machine, &ask.config) {
+        (Some(sizes), _) => Some(Machine::parse(sizes)?),
+        (None, Some(file)) => Some(Machine::read(file)?),
+        (None, None) => None,
+    };
+    let trace = load(&ask.trace, machine.as_ref().map(Machine::processors).or(ask.processors))?;
+    let runs = all(ask, machine.as_ref(), &trace)?;
     if let Some(file) = &ask.csv {
         std::fs::write(file, show::csv(&trace, &runs)).map_err(|e| format!("{}: {e}", file.display()))?;
     }
@@ -180,35 +226,42 @@ fn answer(ask: &Ask) -> Result<String, String> {
 }
 
 /// All policies, each on a CPU of its own as far as there are some.
-fn all(ask: &Ask, trace: &Trace) -> Vec<Run> {
-    let progress = Progress::new(trace.jobs.len() * ask.policies.len());
+fn all(ask: &Ask, machine: Option<&Machine>, trace: &Trace) -> Result<Vec<Run>, String> {
+    let usual = [machine.map_or("easy", Machine::policy)];
+    let policies = if ask.policies.is_empty() { &usual[..] } else { &ask.policies };
+    let progress = Progress::new(trace.jobs.len() * policies.len());
     let next = AtomicUsize::new(0);
     let runs = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..ask.threads.min(ask.policies.len()) {
+        for _ in 0..ask.threads.min(policies.len()) {
             scope.spawn(|| {
-                while let Some(&policy) = ask.policies.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(&policy) = policies.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let mut before = 0;
-                    let run = under(policy, trace, |started| {
+                    let watch = |started| {
                         progress.more(started - before);
                         before = started;
-                    });
+                    };
+                    let run = match machine {
+                        Some(machine) => on(policy, machine, trace, watch),
+                        None => Ok(under(policy, trace, watch)),
+                    };
                     runs.lock().unwrap_or_else(PoisonError::into_inner).push(run);
                 }
             });
         }
     });
     progress.end();
-    let mut runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
-    runs.sort_by_key(|run| ask.policies.iter().position(|policy| *policy == run.policy));
-    runs
+    let runs = runs.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut runs = runs.into_iter().collect::<Result<Vec<Run>, String>>()?;
+    runs.sort_by_key(|run| policies.iter().position(|policy| *policy == run.policy));
+    Ok(runs)
 }
 
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
-    use super::{is_meant, load, named, parse, show, under};
+    use super::{answer, is_meant, load, named, parse, show, under};
 
     const TRACE: &str = "; MaxProcs: 4\n\
         1 0 -1 100 3 -1 -1 3 100 -1 1 1 1 -1 1 -1 -1 -1\n\
@@ -247,6 +300,64 @@ mod tests {
         assert_eq!((value["sum_wait_s"].as_u64(), value["jobs"].as_u64()), (Some(494), Some(4)));
     }
 
+    /// What is answered, of `a.swf` in a folder with this configuration and, after `---`, this topology.
+    fn on_nodes(name: &str, config: &str, options: &str) -> Result<serde_json::Value, String> {
+        let folder = std::env::temp_dir().join(format!("squall-trace-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a.swf"), TRACE).unwrap();
+        let (config, topology) = config.split_once("---\n").unwrap_or((config, ""));
+        std::fs::write(folder.join("a.toml"), config).unwrap();
+        if !topology.is_empty() {
+            std::fs::write(folder.join("topology.conf"), topology).unwrap();
+        }
+        let line = format!("DIR/a.swf --json {options}").replace("DIR", &folder.display().to_string());
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let said = answer(&parse(&words).ok().unwrap());
+        std::fs::remove_dir_all(&folder).unwrap();
+        let said = said.map_err(|problem| problem.replace(&folder.display().to_string(), "DIR"));
+        said.map(|text| serde_json::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn a_trace_is_placed_on_nodes_of_these_sizes() {
+        let waited = |options: &str| {
+            let value = on_nodes("machine", "", options).unwrap();
+            let number = |name: &str| value[name].as_u64();
+            (number("nodes"), number("procs"), number("jobs"), number("sum_wait_s"))
+        };
+        // As on four processors.
+        assert_eq!(waited("--machine 4x1 --policy fcfs"), (Some(4), Some(4), Some(4), Some(494)));
+        assert_eq!(waited("--machine 1x2+2x1 --policy easy"), (Some(3), Some(4), Some(4), Some(296)));
+        // The whole machine is smaller than job 2; on it nobody waits but the last.
+        assert_eq!(waited("--machine 1x3").2, Some(3));
+        let refused = |options: &str| on_nodes("refused", "", options).unwrap_err();
+        assert_eq!(refused("--machine 4"), "--machine: `4` should be NODESxCPUS+NODESxCPUS…");
+        assert_eq!(refused("--machine 0x4"), "--machine: `0x4` needs from 1 to 100000 nodes");
+        assert_eq!(refused("--machine 1x4+9x99999"), "--machine: `1x4+9x99999` needs from 1 to 4096 CPUs on each node");
+        let none = refused("--machine 1x4 --policy easy,conservative");
+        assert!(none.starts_with("--policy: no controller has `conservative`, it is for a trace on a pool"), "{none}");
+    }
+
+    #[test]
+    fn a_trace_runs_under_a_configuration() {
+        let with = |config: &str| on_nodes("config", config, "--config DIR/a.toml");
+        let node = "[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\n";
+        let fifo = with(&format!("scheduler_type = \"sched/builtin\"\n{node}")).unwrap();
+        assert_eq!((fifo["policy"].as_str(), fifo["sum_wait_s"].as_u64()), (Some("fcfs"), Some(494)));
+        // Who is named twice is there once.
+        let easy = with(&format!("{node}{node}")).unwrap();
+        assert_eq!((easy["policy"].as_str(), easy["sum_wait_s"].as_u64()), (Some("easy"), Some(296)));
+        let said = with(&format!("{node}[[partitions]]\nname = \"p\"\nmax_time_s = 60\n")).unwrap_err();
+        assert!(said.starts_with("3 of 4 jobs can never start on this machine, first of them job 1 (3 pro"), "{said}");
+        // The topology beside it counts: nodes have to have their places.
+        let torus = |dims: &str| with(&format!("{node}---\nTorusName=t Dims={dims} Nodes=n[1-2]\n"));
+        assert_eq!(torus("2x1x1").unwrap()["jobs"].as_u64(), Some(4));
+        assert!(torus("3x1x1").unwrap_err().contains("topology.conf: line 1: 2 nodes for 3x1x1"));
+        assert!(with("").unwrap_err().starts_with("DIR/a.toml: a trace needs nodes to run on"));
+        let unknown = with("[[nodes]]\nname = \"n1\"\n").unwrap_err();
+        assert!(unknown.starts_with("DIR/a.toml: node n1: a trace needs cpus = N"), "{unknown}");
+    }
+
     #[test]
     fn command_lines() {
         let words = |text: &str| -> Vec<OsString> { text.split(' ').map(OsString::from).collect() };
@@ -257,5 +368,8 @@ mod tests {
         assert_eq!(wrong("a.swf --policy sjf"), "--policy: there is no policy `sjf`");
         assert_eq!(wrong("a.swf --procs 0"), "--procs: at least one processor is needed");
         assert_eq!(wrong("a.swf b.swf"), "b.swf: one trace at a time");
+        assert!(wrong("a.swf --nodes 4").starts_with("--nodes is for the jobs that a cluster has run; "));
+        let twice = "--procs, --machine and --config each say what the machine is: give one of them";
+        assert_eq!(wrong("a.swf --procs 4 --machine 2x2"), twice);
     }
 }

@@ -11,6 +11,9 @@ use super::Run;
 /// For people.
 pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {
     let mut text = format!("{name}: {} jobs on {} processors", trace.jobs.len(), trace.processors.unwrap_or_default());
+    if let Some(nodes) = runs.first().and_then(|run| run.nodes) {
+        let _ = write!(text, " of {nodes} nodes");
+    }
     let left_out = [
         (trace.without_processors, "held no processors"),
         (trace.without_run, "never ran"),
@@ -61,6 +64,7 @@ fn of(name: &str, trace: &Trace, run: &Run) -> Value {
         "trace": name,
         "policy": run.policy,
         "procs": trace.processors,
+        "nodes": run.nodes,
         "jobs": m.jobs,
         "left_out": {
             "no_processors": trace.without_processors,

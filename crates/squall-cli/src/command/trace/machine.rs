@@ -1,0 +1,122 @@
+//! Machines of nodes that a trace is replayed on: a list of sizes, or the nodes of a configuration.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use squall_host::controld::topology;
+use squall_model::config::{Config, NodeConfig, SchedulerType};
+use squall_model::hostlist;
+use squall_model::resource::Hardware;
+
+use super::POLICIES;
+
+/// Nodes of a machine, at most.
+const NODES_MAX: u32 = 100_000;
+/// CPUs of a node, at most.
+const CPUS_MAX: u32 = 4096;
+
+/// Nodes and how they are configured.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Machine {
+    /// The scheduler's settings, partitions and topology among them.
+    pub(crate) config: Config,
+    /// Names and what they have.
+    pub(crate) nodes: Vec<(String, Hardware)>,
+}
+
+impl Machine {
+    /// Nodes by number and CPUs: `20x80+48x12` are 20 of 80 and 48 of 12.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("--machine: `{text}` {why}");
+        let mut config = Config::default();
+        let mut first = 1;
+        for group in text.split('+') {
+            let (count, cpus) = group.split_once('x').ok_or_else(|| wrong("should be NODESxCPUS+NODESxCPUS…"))?;
+            let number = |text: &str, most: u32| text.parse().ok().filter(|n| (1..=most).contains(n));
+            let count = number(count, NODES_MAX + 1 - first.min(NODES_MAX));
+            let count = count.ok_or_else(|| wrong(&format!("needs from 1 to {NODES_MAX} nodes")))?;
+            let cpus = number(cpus, CPUS_MAX);
+            let cpus = cpus.ok_or_else(|| wrong(&format!("needs from 1 to {CPUS_MAX} CPUs on each node")))?;
+            let name = format!("n[{first}-{}]", first + count - 1);
+            config.nodes.push(NodeConfig { name, cpus: Some(cpus), ..NodeConfig::default() });
+            first += count;
+        }
+        config.complete();
+        Self::of(config)
+    }
+
+    /// The nodes that a configuration names, with what it says of them, and the topology that lies beside it.
+    pub(super) fn read(file: &Path) -> Result<Self, String> {
+        let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
+        let mut config = Config::from_toml(&text).map_err(|e| at(&e))?;
+        topology::read(file, &mut config).map_err(|e| e.to_string())?;
+        Self::of(config).map_err(|e| at(&e))
+    }
+
+    fn of(config: Config) -> Result<Self, String> {
+        let (mut nodes, mut seen) = (Vec::new(), BTreeSet::new());
+        for entry in &config.nodes {
+            let hardware = hardware(entry)?;
+            let names = hostlist::expand(&entry.name).map_err(|e| format!("node {}: {e}", entry.name))?;
+            // What the first entry says of a node holds, as in a cluster.
+            let fresh = names.into_iter().filter(|name| seen.insert(name.clone()));
+            nodes.extend(fresh.map(|name| (name, hardware.clone())));
+        }
+        if nodes.is_empty() {
+            return Err("a trace needs nodes to run on, and there is no [[nodes]]; or use --machine".into());
+        }
+        Ok(Self { config, nodes })
+    }
+
+    /// CPUs of all nodes.
+    pub(super) fn processors(&self) -> u32 {
+        self.nodes.iter().fold(0, |sum, (_, hardware)| sum.saturating_add(hardware.cpus))
+    }
+
+    /// The machine under a policy, as far as a controller can be configured so.
+    pub(super) fn under(&self, policy: &str) -> Result<Self, String> {
+        let scheduler_type = scheduler_type(policy)?;
+        Ok(Self { config: Config { scheduler_type, ..self.config.clone() }, nodes: self.nodes.clone() })
+    }
+
+    /// The policy that is configured.
+    pub(super) fn policy(&self) -> &'static str {
+        match self.config.scheduler_type {
+            SchedulerType::Builtin => "fcfs",
+            SchedulerType::Backfill => "easy",
+        }
+    }
+}
+
+/// How a controller is configured for a policy.
+pub(crate) fn scheduler_type(policy: &str) -> Result<SchedulerType, String> {
+    match policy {
+        "fcfs" | "fifo" => Ok(SchedulerType::Builtin),
+        "easy" | "backfill" => Ok(SchedulerType::Backfill),
+        known if POLICIES.iter().any(|(name, _)| *name == known) => Err(format!(
+            "--policy: no controller has `{known}`, it is for a trace on a pool of processors; use fcfs or easy"
+        )),
+        other => Err(format!("--policy: there is no policy `{other}`; use fcfs or easy")),
+    }
+}
+
+/// What a node has that nobody has seen: what is said of it.
+fn hardware(entry: &NodeConfig) -> Result<Hardware, String> {
+    let (sockets, threads) = (entry.sockets.unwrap_or(1).max(1), entry.threads_per_core.unwrap_or(1).max(1));
+    let by_cores = entry.cores_per_socket.map(|cores| sockets.saturating_mul(cores).saturating_mul(threads));
+    let cpus = entry.cpus.or(by_cores).filter(|cpus| (1..=CPUS_MAX).contains(cpus));
+    let cpus = cpus.ok_or_else(|| {
+        format!("node {}: a trace needs cpus = N, from 1 to {CPUS_MAX}: there is no machine to ask", entry.name)
+    })?;
+    let cores = entry.cores_per_socket.unwrap_or(cpus / sockets.saturating_mul(threads)).max(1);
+    Ok(Hardware {
+        cpus,
+        sockets,
+        cores_per_socket: cores,
+        threads_per_core: threads,
+        memory_mb: entry.memory_mb.unwrap_or_default(),
+        features: entry.features.clone(),
+        ..Hardware::default()
+    })
+}
