@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use squall_model::event::Event;
+use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, Digest, JobKind, JobSpec};
 use squall_model::limits::HET_COMPONENTS_MAX;
@@ -11,6 +12,7 @@ use squall_model::wire::client::{Answer, Refusal};
 use super::{Ask, Reply, admit, allocate, standing};
 use crate::control::drive::forecast;
 use crate::control::state::State;
+use crate::control::state::node::Partition;
 use crate::control::{Controller, Out};
 
 /// What comes with a submission.
@@ -109,7 +111,17 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut JobSpec) -> Result<(), Refus
         array.limit = array.limit.filter(|limit| *limit > 0);
     }
     standing::settle(&c.state, &ask.who.owner, spec)?;
+    whole_nodes(&c.state, spec);
     admit::admit(&c.state, ask.now, ask.who, spec)
+}
+
+/// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.
+fn whole_nodes(state: &State, spec: &mut JobSpec) {
+    let is = |partition: &Partition| partition.config.oversubscribe == OverSubscribe::Exclusive;
+    spec.need.exclusive |= match &spec.partition {
+        Some(names) => names.split(',').filter_map(|name| state.partition(name)).any(is),
+        None => state.default_partition().is_some_and(is),
+    };
 }
 
 /// A heterogeneous job: the first component is what the request is for, the others are resources beside it.
@@ -158,6 +170,7 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
 pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
     let mut spec = spec.clone();
     standing::settle(&c.state, &ask.who.owner, &mut spec)?;
+    whole_nodes(&c.state, &mut spec);
     let spec = &spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
     let best = forecast::trial(c, ask.now, spec);

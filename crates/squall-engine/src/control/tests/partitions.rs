@@ -2,6 +2,7 @@
 
 use squall_model::config::{Config, PartitionConfig, PartitionState};
 use squall_model::event::Event;
+use squall_model::gang::OverSubscribe;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::resource::Memory;
@@ -54,6 +55,20 @@ fn too_long_for_the_partition_waits_until_the_limit_is_raised() {
     d.commit(Event::Configured { config: std::sync::Arc::new(config(120)) });
     assert_eq!(d.state_of(long), Some(JobState::Running));
     assert_eq!(d.c.state().jobs[&long].run().unwrap().partition, "short");
+}
+
+#[test]
+fn jobs_of_an_exclusive_partition_have_whole_nodes() {
+    let mut config = config(60);
+    config.partitions[1].oversubscribe = OverSubscribe::Exclusive;
+    let mut d = Driver::empty(config);
+    d.add_node("n1", 2);
+    d.add_node("n2", 2);
+    let [first, second, elsewhere, beside] = [within("long", 60), batch(), within("short", 60), within("short", 60)];
+    let [first, second, elsewhere, beside] = [first, second, elsewhere, beside].map(|spec| d.submit(spec));
+    let cpus = |d: &Driver, id: JobId| d.c.state().jobs[&id].run().map(|run| run.alloc.cpus());
+    assert_eq!((cpus(&d, first), cpus(&d, second)), (Some(2), None));
+    assert_eq!((cpus(&d, elsewhere), cpus(&d, beside)), (Some(1), Some(1)));
 }
 
 #[test]
