@@ -348,7 +348,9 @@ mod tests {
         // All of them go between the look at the first one and its removal.
         let which = |_: &str, _| {
             asked += 1;
-            std::fs::read_dir(&tokens).unwrap().for_each(|file| std::fs::remove_file(file.unwrap().path()).unwrap());
+            for file in std::fs::read_dir(&tokens).unwrap() {
+                std::fs::remove_file(file.unwrap().path()).unwrap();
+            }
             true
         };
         trust.withdraw_invitations(which).unwrap();
