@@ -42,7 +42,7 @@ def canonical(path, processors, out):
                 continue
             fields[4] = fields[7] = str(procs)
             fields[8] = str(max(limit, run))
-            fields[9] = "-1"
+            fields[6] = fields[9] = "-1"
             jobs.append((int(fields[1]), int(fields[0]), fields))
     jobs.sort(key=lambda job: job[:2])
     with open(out, "w") as file:
