@@ -78,13 +78,11 @@ fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<Nod
         value: "arbitrary".to_owned(),
         problem: problem.to_owned(),
     };
-    if spec.ntasks != Some(places.len() as u32) || names.len() > rooms.len() {
+    if spec.ntasks.map(|tasks| tasks as usize) != Some(places.len()) || names.len() > rooms.len() {
         return Err(invalid("a node is needed for each task, and a list of the nodes"));
     }
-    let node = |name: &String| {
-        let room = rooms.iter().find(|room| room.name == *name);
-        room.map(|room| room.node).ok_or_else(|| Refusal::InvalidNode(name.clone()))
-    };
+    let known: BTreeMap<&str, NodeId> = rooms.iter().map(|room| (room.name.as_str(), room.node)).collect();
+    let node = |name: &String| known.get(name.as_str()).copied().ok_or_else(|| Refusal::InvalidNode(name.clone()));
     let nodes = names.iter().map(node).collect::<Result<Vec<NodeId>, Refusal>>()?;
     let of =
         |place: &u32| nodes.get(*place as usize).copied().ok_or_else(|| invalid("a task's node is not in the list"));
@@ -115,10 +113,7 @@ pub(crate) fn place_ranks(
     if !shares.iter().all(has_room) {
         return Err(Unplaced::Busy);
     }
-    let place =
-        |node: &NodeId| shares.iter().position(|share| rooms[share.room].node == *node).unwrap_or_default() as u32;
-    let places: BTreeMap<NodeId, u32> =
-        shares.iter().map(|share| rooms[share.room].node).map(|n| (n, place(&n))).collect();
+    let places: BTreeMap<NodeId, u32> = shares.iter().map(|share| rooms[share.room].node).zip(0..).collect();
     let ranks = nodes.iter().filter_map(|node| places.get(node).copied()).collect();
     settle(rooms, spec, gres, &shares, Distribution::Arbitrary(Arc::new(ranks)))
 }

@@ -36,20 +36,22 @@ const THREADS: usize = 64;
 /// Looks after which a process that had no library that polls may have loaded one.
 const LOOKS: u32 = 8;
 
+/// All of the thread's stack may be locked into memory, as the rest of the switcher.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Libraries that poll while they wait, as they stand in `/proc/PID/maps`.
 const POLLING: [&str; 3] = ["/libmpi", "/liboshmem", "/libucp"];
 
-/// What a process needs of others.
+/// What a process needs of others; the neediest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub(super) enum Class {
-    /// Little: it may run whenever nobody is gathered (DC, RE).
-    Careless,
-    /// It should run with the others, but waits for slower ones much of the time: what it leaves, others use (F).
-    Frustrated,
     /// It must run together with the others, and needs all of its slot (CS). So is everybody at first.
     #[default]
     Together,
+    /// It should run with the others, but waits for slower ones much of the time: what it leaves, others use (F).
+    Frustrated,
+    /// Little: it may run whenever nobody is gathered (DC, RE).
+    Careless,
 }
 
 /// A job's class on this node: what the neediest of its processes is.
@@ -66,15 +68,6 @@ impl Classed {
     }
 }
 
-fn note(class: Class, at: &AtomicU8) {
-    let number = match class {
-        Class::Together => 0,
-        Class::Frustrated => 1,
-        Class::Careless => 2,
-    };
-    at.store(number, Ordering::Relaxed);
-}
-
 /// The thread that looks; it lasts as long as this.
 #[derive(Debug)]
 pub(super) struct Classes {
@@ -85,7 +78,7 @@ impl Classes {
     /// Starts it. None: it can't be started, and all jobs stay together.
     pub(super) fn start() -> Option<Self> {
         let (newcomers, come) = channel();
-        Builder::new().name("classes".into()).spawn(move || look_on(&come)).ok()?;
+        Builder::new().name("classes".into()).stack_size(STACK_BYTES).spawn(move || look_on(&come)).ok()?;
         Some(Self { newcomers })
     }
 
@@ -181,7 +174,7 @@ fn look_on(come: &Receiver<Watched>) {
         all.retain_mut(|watched| {
             let Some(class) = watched.class.upgrade() else { return false };
             if let Some(found) = watched.look() {
-                note(found, &class);
+                class.store(found as u8, Ordering::Relaxed);
             }
             true
         });
@@ -202,7 +195,7 @@ impl Watched {
         let before = std::mem::replace(&mut self.threads, threads.collect());
         let known = self.threads.iter().filter_map(|(at, now)| Some((at.0, now.since(*before.get(at)?))));
         let polls = &mut self.polls;
-        let class = known.filter_map(|(pid, delta)| delta.class(window_ns, || has_polling(polls, pid))).max();
+        let class = known.filter_map(|(pid, delta)| delta.class(window_ns, || has_polling(polls, pid))).min();
         polls.retain(|pid, _| pids.contains(pid));
         class
     }

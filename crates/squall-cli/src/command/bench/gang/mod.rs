@@ -174,7 +174,7 @@ fn talk() -> Value {
 fn draw(rows: &[Value], folder: &Path) -> Result<(), String> {
     let point = |row: &Value| Some((row["quantum_ms"].as_f64()?, row["slowdown_percent"].as_f64()?));
     let ours = Series {
-        name: "Squall, 2 emulated nodes".into(),
+        name: "Squall, one node".into(),
         stroke: Stroke::Line,
         color: 0,
         points: rows.iter().filter_map(point).collect(),
