@@ -25,7 +25,7 @@ pub enum Discipline {
     Easy,
     /// The same; of those behind the first the shortest are tried first.
     EasyShortest,
-    /// Who delays nobody that was there before passes.
+    /// Who delays none of the first [`Rules::kept`] passes them.
     Conservative,
 }
 
@@ -36,11 +36,13 @@ pub struct Rules {
     pub discipline: Discipline,
     /// How many jobs behind the first that waits are looked at in each partition.
     pub depth: usize,
+    /// How many of those that wait in each partition have room kept for them, if it is more than the first.
+    pub kept: usize,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { discipline: Discipline::Easy, depth: usize::MAX }
+        Self { discipline: Discipline::Easy, depth: usize::MAX, kept: usize::MAX }
     }
 }
 
@@ -123,7 +125,7 @@ pub fn plan<Q: Queues, R: Room<Need = Q::Need>>(queues: &Q, room: &mut R, rules:
         let Some(job) = line.front.take() else { break };
         let Err(longest) = pass.consider(&job, line.partition, line.blocked) else { continue };
         line.stop(rules, longest);
-        pass.wait(job, line.partition, line.tests == 0);
+        pass.wait(job, line.partition, line.tests);
         if line.tests > rules.depth || rules.discipline == Discipline::Fifo {
             let line = lines.remove(slot);
             if rules.discipline == Discipline::Fifo && lines.iter().any(|other| other.tier < line.tier) {
@@ -169,7 +171,7 @@ impl<'a, N, L: Lanes<Candidate<'a, N>>> Line<'a, N, L> {
             let mut rest: Vec<_> = self.queue.by_ref().collect();
             rest.sort_by_key(|job| job.time_limit_s.flatten().unwrap_or(u64::MAX));
             self.sorted = Some(rest.into_iter());
-        } else if rules.discipline != Discipline::Conservative && self.sorted.is_none() {
+        } else if (rules.discipline != Discipline::Conservative || self.tests >= rules.kept) && self.sorted.is_none() {
             self.queue.close(longest);
         }
         self.blocked = true;
@@ -240,8 +242,9 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         Ok(())
     }
 
-    /// A job has to wait.
-    fn wait(&mut self, job: Candidate<'a, N>, partition: usize, first: bool) {
+    /// A job has to wait, behind so many.
+    fn wait(&mut self, job: Candidate<'a, N>, partition: usize, behind: usize) {
+        let first = behind == 0;
         if first {
             self.plan.heads.push(Head { item: job.item, partition });
             if self.make_room(&job, partition) {
@@ -251,7 +254,7 @@ impl<'a, N, R: Room<Need = N>> Pass<'a, '_, N, R> {
         let owed = match self.rules.discipline {
             Discipline::Fifo => false,
             Discipline::Easy | Discipline::EasyShortest => first,
-            Discipline::Conservative => true,
+            Discipline::Conservative => behind < self.rules.kept,
         };
         if owed {
             self.owed.push((job, partition));

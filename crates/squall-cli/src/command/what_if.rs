@@ -31,7 +31,7 @@ const OPTIONS: &[Known] = &[
 ];
 
 const HELP: &str = "\
-usage: squall what-if [--policy fcfs|easy] [--config FILE] [--nodes N] [--days N] [--json]
+usage: squall what-if [--policy fcfs|easy|conservative] [--config FILE] [--nodes N] [--days N] [--json]
        squall what-if TRACE.swf[.gz] [OPTIONS of squall sim]
   Runs the jobs of the last days (30, or --days) once more: they come when they came and run as long as they ran, and
   the scheduler decides anew when and where; under the configuration that is in force, and under another one (--policy,
@@ -129,7 +129,7 @@ fn changed(is: &World, given: &Arguments) -> Result<World, String> {
         }
     };
     if let Some(policy) = given.last("policy") {
-        config.scheduler_type = trace::machine::scheduler_type(policy)?;
+        trace::machine::choose(&mut config, policy)?;
     }
     let mut nodes = is.nodes.clone();
     if let Some(count) = given.last("nodes") {
@@ -314,10 +314,10 @@ mod tests {
     fn what_cannot_be_is_named() {
         let is = world();
         let said = |line: &str| changed(&is, &given(line)).err().unwrap();
-        assert_eq!(said("--policy sjf"), "--policy: there is no policy `sjf`; use fcfs or easy");
-        let pool =
-            "--policy: no controller has `conservative`, it is for a trace on a pool of processors; use fcfs or easy";
-        assert_eq!(said("--policy conservative"), pool);
+        assert_eq!(said("--policy sjf"), "--policy: there is no policy `sjf`; use fcfs, easy or conservative");
+        assert!(
+            said("--policy easy-sjbf").starts_with("--policy: no controller has `easy-sjbf`, it is for a trace on")
+        );
         assert_eq!(said("--nodes none"), "--nodes: a number is needed");
         assert!(said("--config /nowhere.toml").starts_with("/nowhere.toml: "));
     }

@@ -258,5 +258,5 @@ fn torus(group: usize, draft: &DraftTorus, nodes: &mut Nodes<'_>) -> Result<Toru
         size[..k].copy_from_slice(shape);
         placements.push(size);
     }
-    Ok(Torus { name: draft.name.clone(), frame, cells, placements })
+    Ok(Torus { name: draft.name.clone(), frame, cells, placements, order: draft.order })
 }

@@ -1,8 +1,9 @@
 //! What topology files say, read but not judged: `topology.conf` and `topology.yaml` in Slurm's words, and what they
-//! have not: `wrap`, `weight`, `nodes_per_router`, `strict`.
+//! have not: `wrap`, `weight`, `nodes_per_router`, `strict`, `order`.
 
 use super::yaml::{self, Kind, Value};
 use super::{Fault, Plugin};
+use crate::torus::Order;
 
 /// One switch, block or ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,8 +37,10 @@ pub(super) struct Torus {
     pub(super) weight: Vec<u32>,
     pub(super) per_router: u32,
     pub(super) strict: bool,
-    /// Shapes that jobs may have; none: all legal ones.
+    /// Shapes that are tried first.
     pub(super) placements: Vec<Vec<u32>>,
+    /// How nodes are put together where there is no prism.
+    pub(super) order: Order,
 }
 
 /// A file's content.
@@ -106,6 +109,7 @@ fn conf_line(draft: &mut Draft, line: usize, text: &str) -> Result<(), Fault> {
             "placements" if first == "torusname" => {
                 torus.placements = value.split(',').map(|shape| extents(line, shape)).collect::<Result<_, _>>()?;
             }
+            "order" if first == "torusname" => torus.order = order(line, &value)?,
             _ => return Err(Fault::new(line, format!("unknown key `{key}`"))),
         }
     }
@@ -233,6 +237,7 @@ const TORUS: &[&str] = &[
     "nodes_per_cell",
     "strict",
     "shapes",
+    "order",
 ];
 
 fn torus(item: &Value) -> Result<Torus, Fault> {
@@ -281,7 +286,14 @@ fn torus(item: &Value) -> Result<Torus, Fault> {
         per_router: router.map_or(Ok(1), Value::number)?,
         strict: item.get("strict").map_or(Ok(false), Value::truth)?,
         placements,
+        order: item.get("order").map_or(Ok(Order::default()), |value| order(value.line, value.text()?))?,
     })
+}
+
+/// `2Y`, `4Y`, `hilbert`, `default`.
+fn order(line: usize, text: &str) -> Result<Order, Fault> {
+    Order::named(text)
+        .ok_or_else(|| Fault::new(line, format!("there is no order `{text}`; use hilbert, 2Y, 4Y or default")))
 }
 
 /// `{x: 4, y: 4, z: 4}`, `[4, 4, 4]` or `4x4x4`.

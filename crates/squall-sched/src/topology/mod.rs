@@ -11,7 +11,7 @@ use std::fmt;
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
 
-use crate::torus::{Coords, Frame, Link, Shapes, across, route, turned};
+use crate::torus::{Coords, Frame, Link, Order, Shapes, across, route, turned};
 
 pub(crate) use pick::{Memory, Scene, arrange};
 pub use pick::{Network as Class, Wish, WishFault};
@@ -102,8 +102,10 @@ pub struct Torus {
     pub frame: Frame,
     /// The nodes at each router; none where there is a hole.
     pub cells: Vec<Vec<NodeId>>,
-    /// Shapes that are tried first.
+    /// Shapes that are tried first: what other schedulers call nodesets.
     pub placements: Vec<Coords>,
+    /// How nodes are put together for jobs that need no prism where there is none.
+    pub order: Order,
 }
 
 /// A network.

@@ -15,6 +15,8 @@ use crate::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Order, Prism, hull, tu
 /// Jobs of more nodes are sensitive unless they say otherwise.
 const SMALL_NODES: u32 = 8;
 
+/// So much larger than asked for a shape of the file's list may be, percent.
+const LISTED_SLACK: u32 = 25;
 /// As many shapes are compared for a grid, of those on which it lies.
 const GRID_TRIES: usize = 64;
 /// As many of these are tried.
@@ -135,6 +137,7 @@ pub(crate) struct Memory {
 struct TorusMemory {
     chooser: Chooser,
     cells: usize,
+    order: Order,
     /// Place of each cell in a line.
     rank: Vec<u32>,
     /// Prisms on which grids lie well, the best first, of those that were asked for last.
@@ -160,6 +163,10 @@ pub(crate) struct Scene<'a> {
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
     /// Whether a node is up.
     pub(crate) up: &'a dyn Fn(NodeId) -> bool,
+    /// When it ends at the latest, seconds; 0: that is no matter.
+    pub(crate) end: u32,
+    /// When what runs on a node ends at the latest.
+    pub(crate) ends: &'a dyn Fn(NodeId) -> u32,
 }
 
 /// Puts the nodes that could take tasks (node, tasks) in the order in which they are to be used and drops those that
@@ -343,7 +350,7 @@ fn torus(
     for (at, torus) in tori.iter().enumerate().filter(|_| tries) {
         let board = board(topology, tori, at, scene, fits);
         let chooser = &mut memory.tori[at].chooser;
-        let ask = Ask { nodes, geometry: scene.wish.geometry, end: 0 };
+        let ask = Ask { nodes, geometry: scene.wish.geometry, end: scene.end };
         let prism = listed(torus, chooser, &board, &ask).or_else(|| Some(chooser.prism(&board, &ask)?.prism));
         if let Some(prism) = prism
             && (sensitive || tasks_inside(topology, (at, torus), &prism, fits) >= scene.tasks)
@@ -412,7 +419,7 @@ fn on_grid(
                 let all = size.iter().product::<u32>() * per_router;
                 let least = (grid.tasks() as u32).div_ceil(per_node).max(scene.nodes);
                 let nodes = if whole { all } else { least.min(all) };
-                let ask = Ask { nodes, geometry: None, end: 0 };
+                let ask = Ask { nodes, geometry: None, end: scene.end };
                 let Some(placed) = memory.chooser.just(&board, &ask, size) else { continue };
                 let usable = |id: NodeId| fits.iter().any(|(node, _)| *node == id);
                 if whole || lies(torus, placed.prism, usable, &grid, per_node) {
@@ -437,17 +444,23 @@ fn grid_shapes(torus: &Torus, grid: &Grid, (_, per_node, nodes, geometry): &Grid
     turned(&torus.frame, size).into_iter().filter(lies).collect()
 }
 
-/// A shape of the file's list that has just so many nodes.
+/// A shape of the file's list that is not much larger than what is asked for, the smallest that is free.
 fn listed(torus: &Torus, chooser: &mut Chooser, board: &Board, ask: &Ask) -> Option<Prism> {
     let per_router = torus.frame.per_router();
-    let same = |size: &&Coords| size.iter().product::<u32>() * per_router == ask.nodes && torus.frame.closed(size);
-    let shapes: Vec<Coords> = torus.placements.iter().filter(same).copied().collect();
+    let nodes = |size: &Coords| size.iter().product::<u32>() * per_router;
+    let fits = |size: &&Coords| {
+        (ask.nodes..=ask.nodes.saturating_mul(100 + LISTED_SLACK) / 100).contains(&nodes(size))
+            && torus.frame.closed(size)
+    };
+    let mut shapes: Vec<Coords> = torus.placements.iter().filter(fits).copied().collect();
+    shapes.sort_by_key(nodes);
     shapes
         .into_iter()
         .find_map(|size| chooser.prism(board, &Ask { geometry: Some(size), ..*ask }).map(|found| found.prism))
 }
 
-/// Into routers that are in use already and columns that are broken already; then along a Hilbert curve.
+/// Into routers that are in use already and columns that are broken already; then in the order of the file, or along a
+/// Hilbert curve.
 fn scatter(topology: &Topology, tori: &[Torus], memory: &Memory, scene: &Scene<'_>, fits: &mut [(NodeId, u32)]) {
     let boards: Vec<Board> = (0..tori.len()).map(|at| board(topology, tori, at, scene, fits)).collect();
     let compact = scene.wish.network == Network::Local;
@@ -477,7 +490,8 @@ fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits
         let up = nodes.iter().filter(|node| (scene.up)(**node)).count() as u32;
         board.retire(cell, torus.frame.per_router() - up);
         if free[cell] < up {
-            board.take(cell, up - free[cell], 1);
+            let end = nodes.iter().map(|node| (scene.ends)(*node)).max().unwrap_or_default();
+            board.take(cell, up - free[cell], end.max(1));
         }
     }
     for nodes in scene.closed {
@@ -492,18 +506,19 @@ fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits
 impl Memory {
     fn prepare(&mut self, tori: &[Torus]) {
         let same = self.tori.len() == tori.len()
-            && self.tori.iter().zip(tori).all(|(memory, torus)| memory.cells == torus.cells.len());
+            && self
+                .tori
+                .iter()
+                .zip(tori)
+                .all(|(memory, torus)| (memory.cells, memory.order) == (torus.cells.len(), torus.order));
         if !same {
             let memory = |torus: &Torus| {
                 let mut rank = vec![0; torus.cells.len()];
-                Order::Hilbert
-                    .cells(&torus.frame)
-                    .into_iter()
-                    .enumerate()
-                    .for_each(|(at, cell)| rank[cell] = at as u32);
+                torus.order.cells(&torus.frame).into_iter().enumerate().for_each(|(at, cell)| rank[cell] = at as u32);
                 TorusMemory {
                     chooser: Chooser::new(&torus.frame),
                     cells: torus.cells.len(),
+                    order: torus.order,
                     rank,
                     shapes: BTreeMap::new(),
                 }

@@ -76,29 +76,38 @@ impl Machine {
 
     /// The machine under a policy, as far as a controller can be configured so.
     pub(super) fn under(&self, policy: &str) -> Result<Self, String> {
-        let scheduler_type = scheduler_type(policy)?;
-        Ok(Self { config: Config { scheduler_type, ..self.config.clone() }, nodes: self.nodes.clone() })
+        let mut config = self.config.clone();
+        choose(&mut config, policy)?;
+        Ok(Self { config, nodes: self.nodes.clone() })
     }
 
     /// The policy that is configured.
     pub(super) fn policy(&self) -> &'static str {
         match self.config.scheduler_type {
             SchedulerType::Builtin => "fcfs",
-            SchedulerType::Backfill => "easy",
+            SchedulerType::Backfill if self.config.scheduler_parameters.kept() == 1 => "easy",
+            SchedulerType::Backfill => "conservative",
         }
     }
 }
 
-/// How a controller is configured for a policy.
-pub(crate) fn scheduler_type(policy: &str) -> Result<SchedulerType, String> {
-    match policy {
-        "fcfs" | "fifo" => Ok(SchedulerType::Builtin),
-        "easy" | "backfill" => Ok(SchedulerType::Backfill),
-        known if POLICIES.iter().any(|(name, _)| *name == known) => Err(format!(
-            "--policy: no controller has `{known}`, it is for a trace on a pool of processors; use fcfs or easy"
-        )),
-        other => Err(format!("--policy: there is no policy `{other}`; use fcfs or easy")),
-    }
+/// Configures a controller for a policy.
+pub(crate) fn choose(config: &mut Config, policy: &str) -> Result<(), String> {
+    let (scheduler, kept) = match policy {
+        "fcfs" | "fifo" => (SchedulerType::Builtin, 1),
+        "easy" | "backfill" => (SchedulerType::Backfill, 1),
+        "conservative" => (SchedulerType::Backfill, 0),
+        known if POLICIES.iter().any(|(name, _)| *name == known) => {
+            return Err(format!(
+                "--policy: no controller has `{known}`, it is for a trace on a pool of processors; use fcfs, easy or \
+                 conservative"
+            ));
+        }
+        other => return Err(format!("--policy: there is no policy `{other}`; use fcfs, easy or conservative")),
+    };
+    config.scheduler_type = scheduler;
+    config.scheduler_parameters.bf_job_part_count_reserve = kept;
+    Ok(())
 }
 
 /// What a node has that nobody has seen: what is said of it.

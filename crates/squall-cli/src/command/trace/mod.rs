@@ -29,7 +29,7 @@ usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a w
        squall sim TRACE.swf[.gz] --config FILE                placed on the nodes of a configuration, by its scheduler's
                                                               settings, partitions and topology
                   [--json] [--csv FILE] [--pictures DIR] [--threads N]
-policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: fcfs and easy, as a controller has them
+policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them
 ";
 
 /// Policies by the names under which traces' literature knows them.
@@ -328,14 +328,15 @@ mod tests {
         // As on four processors.
         assert_eq!(waited("--machine 4x1 --policy fcfs"), (Some(4), Some(4), Some(4), Some(494)));
         assert_eq!(waited("--machine 1x2+2x1 --policy easy"), (Some(3), Some(4), Some(4), Some(296)));
+        assert_eq!(waited("--machine 4x1 --policy conservative"), (Some(4), Some(4), Some(4), Some(296)));
         // The whole machine is smaller than job 2; on it nobody waits but the last.
         assert_eq!(waited("--machine 1x3").2, Some(3));
         let refused = |options: &str| on_nodes("refused", "", options).unwrap_err();
         assert_eq!(refused("--machine 4"), "--machine: `4` should be NODESxCPUS+NODESxCPUS…");
         assert_eq!(refused("--machine 0x4"), "--machine: `0x4` needs from 1 to 100000 nodes");
         assert_eq!(refused("--machine 1x4+9x99999"), "--machine: `1x4+9x99999` needs from 1 to 4096 CPUs on each node");
-        let none = refused("--machine 1x4 --policy easy,conservative");
-        assert!(none.starts_with("--policy: no controller has `conservative`, it is for a trace on a pool"), "{none}");
+        let none = refused("--machine 1x4 --policy easy,easy-sjbf");
+        assert!(none.starts_with("--policy: no controller has `easy-sjbf`, it is for a trace on a pool"), "{none}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::control::Controller;
 const JOBS_MAX: usize = 200;
 
 /// Each has its start promised, in order.
-const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX };
+const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX, kept: JOBS_MAX };
 
 /// When and where those that wait start.
 pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {

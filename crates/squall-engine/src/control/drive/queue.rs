@@ -432,12 +432,14 @@ impl Queue {
         }
         let Some(shape) = self.shape(state, pending) else { return };
         let backfills = state.config.scheduler_type == SchedulerType::Backfill;
+        // Whoever is kept room for between those who want the same makes a difference.
+        let several = state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
             // Behind a job that waits for resources nothing starts, but what fits beside it.
             let Some(untried) = line.insert(&mut self.kinds, shape, place, self.passes) else { continue };
-            if head.is_none_or(|head| place < head) || (backfills && untried) {
+            if head.is_none_or(|head| place < head) || (backfills && (untried || several)) {
                 self.kick = true;
             }
         }
@@ -447,12 +449,15 @@ impl Queue {
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
         let Some(shape) = pending.shape(&self.kinds) else { return };
+        let several = state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
             let Some(line) = self.ready.get_mut(at) else { continue };
-            if line.remove(&mut self.kinds, shape, place) && self.heads[at] == Some(place) {
-                self.heads[at] = None;
-                self.kick = true;
+            if line.remove(&mut self.kinds, shape, place) {
+                let first = self.heads[at] == Some(place);
+                self.heads[at] = self.heads[at].filter(|_| !first);
+                // Room may have been kept for it.
+                self.kick |= first || several;
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use squall_model::config::SchedulerType;
+use squall_model::config::{Config, SchedulerType};
 use squall_model::event::{Event, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
@@ -141,18 +141,25 @@ pub(super) fn enter_all(c: &mut Controller, now: Time, out: &mut Out) {
     }
 }
 
+/// How passes go about it, as configured.
+pub(crate) fn rules(config: &Config) -> Rules {
+    let parameters = &config.scheduler_parameters;
+    let kept = parameters.kept();
+    let discipline = match config.scheduler_type {
+        SchedulerType::Builtin => Discipline::Fifo,
+        SchedulerType::Backfill if kept == 1 => Discipline::Easy,
+        SchedulerType::Backfill => Discipline::Conservative,
+    };
+    Rules { discipline, depth: parameters.depth(), kept }
+}
+
 /// One scheduling pass.
 pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     c.queue.look_at_network(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let config = &c.state.config;
-    let discipline = match config.scheduler_type {
-        SchedulerType::Backfill => Discipline::Easy,
-        SchedulerType::Builtin => Discipline::Fifo,
-    };
-    let depth = config.scheduler_parameters.bf_max_job_test;
     let mut room = Nodes::new(&sight, &mut c.scratch, now, config.scheduler_parameters.window());
-    let plan = squall_sched::plan(&sight, &mut room, Rules { discipline, depth });
+    let plan = squall_sched::plan(&sight, &mut room, rules(config));
     c.diag.cycles += 1;
     c.diag.cycle_depth_total += plan.looked_at;
     c.diag.queue_length = c.state.index.pending;
@@ -162,6 +169,17 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
         c.queue.park(&c.state, skip);
     }
     c.queue.set_heads(&c.state, &plan.heads);
+    // Whoever waited in one partition, with room kept there, and started in another holds up nobody any more.
+    let kept = || {
+        let reserved = plan.reserved.iter().map(|kept| (kept.item, kept.partition));
+        plan.heads.iter().map(|head| (head.item, head.partition)).chain(reserved)
+    };
+    let moved = |start: &Start| kept().any(|(item, partition)| item == start.item && partition != start.partition);
+    let moved = c.state.partitions.len() > 1 && plan.starts.iter().any(moved);
+    // Who is kept room for may have it elsewhere now that somebody started behind it; then somebody else may start here.
+    // Where room is kept for one only that is rare, and found at the next pass.
+    let several = c.state.config.scheduler_parameters.kept() > 1;
+    let again = moved || (several && plan.backfilled > 0);
     for mut start in plan.starts {
         let others = std::mem::take(&mut start.given.others);
         for start in std::iter::once(start).chain(others) {
@@ -171,8 +189,8 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     for eviction in plan.evictions {
         preempt::evict(c, now, eviction.victim, out);
     }
-    // What was started or freed by this pass is no reason for another; what becomes ready by it is.
-    c.queue.kick = false;
+    // What else was started or freed by this pass is no reason for another; what becomes ready by it is.
+    c.queue.kick = again;
 }
 
 fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
