@@ -1,6 +1,11 @@
 //! `--cpu-bind`: which of a step's CPUs each of its tasks on a node gets.
 
+use std::collections::BTreeMap;
+
 use squall_model::set::CoreSet;
+use squall_model::step::{StepLaunch, TaskProgram};
+use squall_sched::layout::sockets;
+use squall_sched::topology::Wish;
 
 /// Most CPUs that a list or mask may name.
 const CPUS_MAX: usize = 4096;
@@ -83,7 +88,8 @@ impl CpuBind {
 
     /// The CPUs of each of the node's `tasks` tasks, which need `each` CPUs; an empty set: that task is not bound,
     /// for it may not use what was asked for. None: no task is. `cpus` are those that the step may use.
-    pub fn masks(&self, cpus: &[Cpu], tasks: usize, each: usize) -> Option<Vec<CoreSet>> {
+    /// `near`: the socket of each task, where the step's ranks are a grid ([`near`]).
+    pub fn masks(&self, cpus: &[Cpu], tasks: usize, each: usize, near: Option<&[u32]>) -> Option<Vec<CoreSet>> {
         let usable: CoreSet = cpus.iter().map(|cpu| cpu.number).collect();
         let numbers: Vec<usize> = usable.iter().collect();
         let one = |number: usize| [number].into_iter().collect::<CoreSet>();
@@ -91,11 +97,23 @@ impl CpuBind {
             return None;
         }
         let masks: Vec<CoreSet> = match &self.way {
-            Way::Unsaid | Way::None => return None,
+            Way::Unsaid => {
+                let of = |socket: u32| cpus.iter().filter(move |cpu| cpu.socket == socket).map(|cpu| cpu.number);
+                near?.iter().map(|socket| of(*socket).collect()).collect()
+            }
+            Way::None => return None,
             Way::Rank => numbers.iter().map(|&number| one(number)).collect(),
             Way::Map(list) => list.iter().map(|&number| one(number)).collect(),
             Way::Mask(list) => list.clone(),
-            Way::Units(unit) => unit.shares(cpus, tasks, each.max(1)),
+            Way::Units(unit) => {
+                // CPUs are shared out socket by socket, so tasks of one socket come after each other.
+                let mut order: Vec<usize> = (0..tasks).collect();
+                order.sort_by_key(|task| near.and_then(|near| near.get(*task)));
+                let shares = unit.shares(cpus, tasks, each.max(1));
+                let mut masks = vec![CoreSet::default(); tasks];
+                order.into_iter().zip(shares).for_each(|(task, share)| masks[task] = share);
+                masks
+            }
         };
         let of_task = masks.iter().cycle().take(tasks).cloned();
         Some(
@@ -107,6 +125,20 @@ impl CpuBind {
                 .collect(),
         )
     }
+}
+
+/// The socket of each of the node's tasks, where the step's ranks are a grid (its own, or its job's) and its CPUs are on
+/// several sockets: as little as can be crosses between them.
+pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<Vec<u32>> {
+    let grid = |others: &[(String, String)]| Wish::of(others).ok()?.grid;
+    let grid = grid(&program.others).or_else(|| grid(&launch.facts.spec.others))?.grid();
+    let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
+    cpus.iter().for_each(|cpu| *sizes.entry(cpu.socket).or_default() += 1);
+    if sizes.len() < 2 || grid.tasks() != launch.layout.ntasks() as usize {
+        return None;
+    }
+    let (names, sizes): (Vec<u32>, Vec<u32>) = sizes.into_iter().unzip();
+    Some(sockets(&grid, &launch.ranks(), &sizes).into_iter().map(|socket| names[socket]).collect())
 }
 
 impl Unit {
@@ -201,7 +233,9 @@ fn mask(text: &str) -> Option<CoreSet> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cpu, CpuBind, Way, hex};
+    use squall_model::step::{Layout, StepLaunch, TaskProgram};
+
+    use super::{Cpu, CpuBind, Way, hex, near};
 
     /// Two sockets of two cores of two threads, numbered as Linux does: all first threads, then all second ones.
     fn machine() -> Vec<Cpu> {
@@ -214,7 +248,7 @@ mod tests {
     }
 
     fn masks(text: &str, cpus: &[Cpu], tasks: usize, each: usize) -> String {
-        let bound = CpuBind::parse(text).unwrap().masks(cpus, tasks, each);
+        let bound = CpuBind::parse(text).unwrap().masks(cpus, tasks, each, None);
         bound.map_or("none".into(), |masks| masks.iter().map(hex).collect::<Vec<_>>().join(","))
     }
 
@@ -237,6 +271,36 @@ mod tests {
             assert_eq!(masks(text, &all, tasks, each), expected, "{text} {tasks} {each}");
         }
         assert_eq!(masks("cores", &all[1..3], 2, 1), "0x2,0x4", "only what the step may use");
+    }
+
+    #[test]
+    fn ranks_of_a_grid_are_split_by_socket() {
+        let launch = |grid: &str, stencil: &str| {
+            let others =
+                [("grid", grid), ("stencil", stencil)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let program = TaskProgram { others: others.into(), ..TaskProgram::default() };
+            let layout = Layout { tasks: [8].into_iter().collect(), ..Layout::default() };
+            (StepLaunch { layout, ..StepLaunch::default() }, program)
+        };
+        let told = |grid: &str, stencil: &str, cpus: &[Cpu]| {
+            let (launch, program) = launch(grid, stencil);
+            near(&launch, &program, cpus)
+        };
+        let all = machine();
+        // Neighbours along the first dimension say most to each other; it is the others that are parted.
+        assert_eq!(told("2x2x2", "4,1,2", &all), Some(vec![0, 0, 1, 1, 0, 0, 1, 1]));
+        assert_eq!(told("2x2x2", "1,4,2", &all), Some(vec![0, 0, 0, 0, 1, 1, 1, 1]));
+        assert_eq!(told("8", "", &all[..3]), Some(vec![0, 0, 0, 0, 0, 0, 1, 1]), "as many as it has CPUs");
+        assert_eq!(told("2x2x2", "", &all[..2]), None, "one socket");
+        assert_eq!(told("2x2x3", "", &all), None, "not this step");
+        let sockets = [0, 0, 1, 1, 0, 0, 1, 1];
+        let bound = |text: &str| {
+            let masks = CpuBind::parse(text).unwrap().masks(&all, 8, 1, Some(&sockets)).unwrap();
+            masks.iter().map(hex).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(bound(""), "0x33,0x33,0xcc,0xcc,0x33,0x33,0xcc,0xcc");
+        assert_eq!(bound("threads"), "0x1,0x10,0x4,0x40,0x2,0x20,0x8,0x80");
+        assert_eq!(bound("rank"), "0x1,0x2,0x4,0x8,0x10,0x20,0x40,0x80", "what is asked for holds");
     }
 
     #[test]

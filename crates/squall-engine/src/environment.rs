@@ -397,11 +397,11 @@ pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
     let mut env = Builder::default();
     let verbose = if bind.verbose { "verbose" } else { "quiet" };
     let (kind, list) = match (&bind.way, masks) {
-        (Way::Unsaid, _) => ("", String::new()),
+        (Way::Unsaid, None) => ("", String::new()),
         (Way::Rank, _) => ("rank", String::new()),
         (Way::Map(cpus), _) => ("map_cpu:", joined(cpus)),
         (Way::Mask(masks), _) => ("mask_cpu:", joined(masks.iter().map(hex))),
-        (Way::Units(_), Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
+        (Way::Units(_) | Way::Unsaid, Some(masks)) => ("mask_cpu:", joined(masks.iter().map(hex))),
         (Way::None | Way::Units(_), _) => ("none", String::new()),
     };
     env.set("SLURM_CPU_BIND_VERBOSE", verbose);

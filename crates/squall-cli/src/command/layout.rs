@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use lexopt::prelude::{Long, Short, ValueExt};
 use serde_json::json;
 use squall_model::hostlist;
-use squall_sched::layout::{Grid, Layout, Model, Site, best, layouts, shapes};
+use squall_sched::layout::{Grid, Layout, Model, Site, best, layouts, shapes, sockets};
 use squall_sched::torus::{AXES_MAX, Axis, Coords, Frame, Prism};
 
 use crate::picture;
@@ -28,6 +28,7 @@ carry. Without --prism the best one is looked for.
   --torus AxBxC         routers of the machine (otherwise Blue Waters' 24x24x24 with y links half as fast)
   --nodes-per-router N  (otherwise 2, with --torus 1)
   --tasks-per-node N    most tasks of a node (otherwise 32)
+  --sockets N           sockets of a node: ranks of one come after each other in what is written (otherwise 1)
   --hole X,Y,Z          a router of the prism without usable nodes, counted from its corner; may be repeated
   --polish N            exchanges that are tried (otherwise 10000)
   --all                 name every layout that was scored
@@ -49,6 +50,7 @@ struct Options {
     torus: Option<Vec<u32>>,
     per_router: Option<u32>,
     per_node: Option<u32>,
+    sockets: Option<u32>,
     holes: Vec<Vec<u32>>,
     polish: Option<u32>,
     all: bool,
@@ -97,6 +99,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             "nodes-per-router" => options.per_router = Some(number(&name, &text(&mut parser)?)?),
             "tasks-per-node" => options.per_node = Some(number(&name, &text(&mut parser)?)?),
             "hole" => options.holes.push(numbers(&name, &text(&mut parser)?)?),
+            "sockets" => options.sockets = Some(number(&name, &text(&mut parser)?)?),
             "polish" => options.polish = Some(text(&mut parser)?.parse().map_err(|_| "--polish: a number is needed")?),
             "all" => options.all = true,
             "pictures" => options.pictures = Some(text(&mut parser)?.into()),
@@ -149,7 +152,7 @@ fn lay_out(options: &Options) -> Result<String, String> {
     let Some(layout) = best(&site, &grid, &model, options.polish.unwrap_or(10_000)) else {
         return Err(unfit(&frame, &grid, &site));
     };
-    write_files(options, &site, &layout)?;
+    write_files(options, (&site, &grid), &layout)?;
     if let Some(folder) = &options.pictures {
         picture::write(&slices(&site, &grid, &layout), folder, "layout")?;
     }
@@ -288,8 +291,21 @@ fn order(site: &Site<'_>, layout: &Layout) -> Vec<Vec<usize>> {
     nodes
 }
 
-fn write_files(options: &Options, site: &Site<'_>, layout: &Layout) -> Result<(), String> {
-    let nodes = order(site, layout);
+/// The socket of each rank of a node, and its place there; ranks of one socket after each other.
+fn by_sockets(grid: &Grid, ranks: &mut [usize], count: u32) -> Vec<(usize, usize)> {
+    let all: Vec<u32> = ranks.iter().map(|rank| *rank as u32).collect();
+    let mut sorted: Vec<(usize, usize)> =
+        sockets(grid, &all, &vec![1; count as usize]).into_iter().zip(ranks.iter().copied()).collect();
+    sorted.sort_unstable();
+    ranks.iter_mut().zip(&sorted).for_each(|(rank, (_, sorted))| *rank = *sorted);
+    let first = |socket: usize| sorted.partition_point(|(other, _)| *other < socket);
+    sorted.iter().enumerate().map(|(at, (socket, _))| (*socket, at - first(*socket))).collect()
+}
+
+fn write_files(options: &Options, (site, grid): (&Site<'_>, &Grid), layout: &Layout) -> Result<(), String> {
+    let mut nodes = order(site, layout);
+    let count = options.sockets.unwrap_or(1);
+    let places: Vec<Vec<(usize, usize)>> = nodes.iter_mut().map(|ranks| by_sockets(grid, ranks, count)).collect();
     if let Some(path) = &options.mpich {
         let line = |ranks: &Vec<usize>| ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let lines: Vec<String> = nodes.iter().filter(|ranks| !ranks.is_empty()).map(line).collect();
@@ -304,14 +320,15 @@ fn write_files(options: &Options, site: &Site<'_>, layout: &Layout) -> Result<()
         return Err(format!("--hosts names {} nodes, the prism has {}", hosts.len(), nodes.len()));
     }
     let tasks: usize = nodes.iter().map(Vec::len).sum();
-    let mut slots = vec![(0, 0); tasks];
-    for (node, ranks) in nodes.iter().enumerate() {
-        ranks.iter().enumerate().for_each(|(slot, rank)| slots[*rank] = (node, slot));
+    let mut slots = vec![(0, (0, 0)); tasks];
+    for (node, (ranks, places)) in nodes.iter().zip(places).enumerate() {
+        ranks.iter().zip(places).for_each(|(rank, place)| slots[*rank] = (node, place));
     }
     if let Some(path) = &options.rankfile {
         let mut text = String::new();
-        for (rank, (node, slot)) in slots.iter().enumerate() {
-            let _ = writeln!(text, "rank {rank}={} slot={slot}", hosts[*node]);
+        for (rank, (node, (socket, slot))) in slots.iter().enumerate() {
+            let socket = if count > 1 { format!("{socket}:") } else { String::new() };
+            let _ = writeln!(text, "rank {rank}={} slot={socket}{slot}", hosts[*node]);
         }
         put(path, &text)?;
     }
@@ -394,6 +411,24 @@ mod tests {
         assert!(std::fs::read_to_string(path("ranks")).unwrap().contains("rank 63=n8 slot=7"));
         assert!(folder.join("pictures/layout.svg").exists() && folder.join("pictures/layout.png").exists());
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn ranks_of_one_socket_come_after_each_other() {
+        let folder = std::env::temp_dir().join(format!("squall-layout-sockets-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = |name: &str| folder.join(name).display().to_string();
+        let line = format!(
+            "--grid 2x2x4 --stencil 4,1,1 --torus 4x4 --prism 1x2 --tasks-per-node 8 --sockets 2 --hosts n[1-2] --mpich {} --rankfile {}",
+            path("order"),
+            path("ranks")
+        );
+        lay_out(&options(&line)).unwrap();
+        let [order, ranks] = ["order", "ranks"].map(|name| std::fs::read_to_string(path(name)).unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+        // Half of the last dimension lies on each node, and each socket has one half of the second.
+        assert_eq!(order, "0,1,8,9,4,5,12,13\n2,3,10,11,6,7,14,15\n");
+        assert!(ranks.contains("rank 8=n1 slot=0:2\n") && ranks.contains("rank 15=n2 slot=1:3\n"), "{ranks}");
     }
 
     #[test]

@@ -313,7 +313,9 @@ fn bindings_of_tasks() {
     assert_eq!(shown("mask_cpu:0x03"), "quiet mask_cpu: 0x3 quiet,mask_cpu:0x3");
     assert_eq!(shown("cores"), "quiet mask_cpu: 0x3,0x20 quiet,mask_cpu:0x3,0x20");
     assert_eq!(shown("none"), "quiet none  quiet,none");
-    assert_eq!(shown("v"), "verbose   verbose");
+    assert_eq!(shown("v"), "verbose mask_cpu: 0x3,0x20 verbose,mask_cpu:0x3,0x20", "ranks of a grid");
+    let unbound = bind_env(&CpuBind::parse("v").unwrap(), None);
+    assert_eq!(get(&unbound, "SLURM_CPU_BIND"), Some("verbose"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use squall_engine::binding::{CpuBind, Way, hex};
+use squall_engine::binding::{CpuBind, Way, hex, near};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
 use squall_model::step::{StepLaunch, TaskProgram};
@@ -19,12 +19,18 @@ pub(super) struct Binding {
 }
 
 impl Binding {
-    /// What `srun` asked for, on the CPUs on which this daemon was put; None: nothing.
+    /// What `srun` asked for, on the CPUs on which this daemon was put, or what suits a grid of ranks; None: nothing.
     pub(super) fn of(launch: &StepLaunch, program: &TaskProgram) -> Option<Self> {
-        let bind = CpuBind::parse(program.cpu_bind.as_deref()?).ok()?;
+        let has_grid = |others: &[(String, String)]| others.iter().any(|(option, _)| option == "grid");
+        let grid = has_grid(&program.others) || has_grid(&launch.facts.spec.others);
+        let bind = CpuBind::parse(program.cpu_bind.as_deref().or_else(|| grid.then_some(""))?).ok()?;
         let cpus = usable_cpus();
         let tasks = launch.ranks().len();
-        let masks = bind.masks(&cpus, tasks, launch.layout.cpus_per_task as usize);
+        let near = near(launch, program, &cpus);
+        if near.is_none() && program.cpu_bind.is_none() {
+            return None;
+        }
+        let masks = bind.masks(&cpus, tasks, launch.layout.cpus_per_task as usize, near.as_deref());
         Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })
     }
 

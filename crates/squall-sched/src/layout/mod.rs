@@ -18,6 +18,7 @@ pub use assign::{Ranks, assign};
 pub use model::Model;
 pub use score::Score;
 pub use table::{MILC, Row, TALK, Talk, table};
+pub use within::sockets;
 
 /// Most dimensions of a process grid.
 pub const DIMENSIONS_MAX: usize = 4;

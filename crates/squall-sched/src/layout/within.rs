@@ -1,4 +1,5 @@
-//! Inside a router: which of its nodes each rank goes to, so that least crosses between them.
+//! Inside a router: which of its nodes each rank goes to, and inside a node which socket, so that least crosses between
+//! them.
 
 use super::{DIMENSIONS_MAX, Grid, Site};
 
@@ -14,7 +15,8 @@ pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u
         if ranks.len() > parts as usize * site.per_node as usize {
             return None;
         }
-        for (node, part) in split(grid, ranks.clone(), parts as usize, &mut side).into_iter().enumerate() {
+        let parts = vec![1; parts as usize];
+        for (node, part) in split(grid, ranks.clone(), &parts, &mut side).into_iter().enumerate() {
             for rank in part {
                 nodes[rank as usize] = node as u32;
             }
@@ -23,13 +25,24 @@ pub(super) fn nodes(site: &Site<'_>, grid: &Grid, cells: &[u32]) -> Option<Vec<u
     Some(nodes)
 }
 
-/// Splits ranks into equal parts, each time across the dimension where the fewest neighbours are parted.
-fn split(grid: &Grid, mut ranks: Vec<u32>, parts: usize, side: &mut [bool]) -> Vec<Vec<u32>> {
-    if parts <= 1 {
+/// The socket of each of a node's ranks, which are split in proportion to what the sockets have.
+pub fn sockets(grid: &Grid, ranks: &[u32], sizes: &[u32]) -> Vec<usize> {
+    let mut side = vec![false; grid.tasks()];
+    let mut found = vec![0; ranks.len()];
+    for (socket, part) in split(grid, ranks.to_vec(), sizes, &mut side).into_iter().enumerate() {
+        ranks.iter().zip(&mut found).filter(|(rank, _)| part.contains(rank)).for_each(|(_, of)| *of = socket);
+    }
+    found
+}
+
+/// Splits ranks into parts of these sizes, each time across the dimension where the fewest neighbours are parted.
+fn split(grid: &Grid, mut ranks: Vec<u32>, sizes: &[u32], side: &mut [bool]) -> Vec<Vec<u32>> {
+    if sizes.len() <= 1 {
         return vec![ranks];
     }
-    let left = parts / 2;
-    let count = (ranks.len() * left).div_ceil(parts);
+    let (left, right) = sizes.split_at(sizes.len() / 2);
+    let sum = |sizes: &[u32]| sizes.iter().map(|size| *size as usize).sum::<usize>();
+    let count = (ranks.len() * sum(left)).div_ceil(sum(sizes).max(1));
     let mut best: Option<(f64, Vec<u32>)> = None;
     for dimension in 0..grid.extents.len() {
         let mut sorted = ranks.clone();
@@ -48,9 +61,9 @@ fn split(grid: &Grid, mut ranks: Vec<u32>, parts: usize, side: &mut [bool]) -> V
     if let Some((_, sorted)) = best {
         ranks = sorted;
     }
-    let right = ranks.split_off(count);
+    let others = ranks.split_off(count);
     let mut found = split(grid, ranks, left, side);
-    found.extend(split(grid, right, parts - left, side));
+    found.extend(split(grid, others, right, side));
     found
 }
 
