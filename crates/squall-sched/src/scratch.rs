@@ -33,6 +33,8 @@ pub struct Scratch {
     held: Vec<NodeId>,
     /// From when on something is kept.
     pub(crate) begins: Vec<Time>,
+    /// When what is kept becomes free again. The same for all nodes of a job, so it stands here once.
+    until: Vec<Time>,
     /// Where something begins to be kept: on how many nodes some CPU is free until after that, and the most on one. Not
     /// less.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
@@ -74,6 +76,7 @@ pub(crate) struct Mark {
     placed: usize,
     holds: Vec<Vec<Hold>>,
     held: usize,
+    until: usize,
     begun: usize,
     gres: BTreeMap<NodeId, NodeGres>,
     kept_gres: usize,
@@ -130,6 +133,7 @@ impl Scratch {
             self.holds[node.index()].clear();
         }
         self.begins.clear();
+        self.until.clear();
         self.beyond.clear();
         self.begun.clear();
         self.licenses.clear();
@@ -150,6 +154,7 @@ impl Scratch {
             placed: self.placed.len(),
             holds: self.holds.clone(),
             held: self.held.len(),
+            until: self.until.len(),
             begun: self.begun.len(),
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.len(),
@@ -165,6 +170,7 @@ impl Scratch {
         self.beyond.clear();
         self.holds = mark.holds;
         self.held.truncate(mark.held);
+        self.until.truncate(mark.until);
         self.begun.truncate(mark.begun);
         self.ends.clear();
         self.kept_gres.truncate(mark.kept_gres);
@@ -287,6 +293,9 @@ impl Scratch {
             hold.left = less(hold.left, need);
         }
         holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
+        if self.until.last() != Some(&until) {
+            self.until.push(until);
+        }
     }
     /// A job started on part of a node and may run until then.
     pub(crate) fn begin(&mut self, until: Time, gain: Gain) {
@@ -346,8 +355,7 @@ impl Scratch {
     }
     /// When what is kept becomes free again.
     pub(crate) fn keeps_until(&self) -> impl Iterator<Item = Time> + '_ {
-        let holds = self.held.iter().flat_map(|node| &self.holds[node.index()]);
-        holds.map(|hold| hold.until)
+        self.until.iter().copied()
     }
 }
 
