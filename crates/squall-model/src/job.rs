@@ -536,6 +536,23 @@ pub enum NodeTest {
     BusyGres,
 }
 
+/// How the nodes of a job that waits have to stand together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Together {
+    /// `--contiguous`: numbers that follow each other.
+    Contiguous,
+    /// `--switches`: at few leaf switches.
+    Switches,
+    /// `--geometry`: a prism of a torus with these extents.
+    Geometry,
+    /// `--grid`: a prism on which its ranks lie well.
+    Grid,
+    /// `--network`, or more nodes than a few: a prism with links of its own.
+    Prism,
+    /// Neighbours on a ring.
+    Ring,
+}
+
 /// Which life of which job: what nodes and journal records are keyed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobAttempt {

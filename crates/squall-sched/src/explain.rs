@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_model::gres;
 use squall_model::id::NodeId;
-use squall_model::job::{NodeTest, PendingReason};
+use squall_model::job::{NodeTest, PendingReason, Together};
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -13,7 +13,11 @@ use crate::nodes::{fitting, licensed};
 use crate::place::{Condition, capacity, fits};
 use crate::request::Request;
 use crate::scratch::Scratch;
+use crate::topology::{Class, Kind, Wish, shapes};
 use crate::view::{Bars, Candidate, View};
+
+/// So many of the shapes that would do are named.
+const SHAPES_NAMED: usize = 6;
 
 /// How a job stands in one partition, whoever is ahead of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,12 +26,27 @@ pub struct Explained {
     pub room: bool,
     /// It would start if nothing ran.
     pub empty: bool,
+    /// It would start if moreover all nodes were up and none was reserved, or nobody knows what they have.
+    pub ideal: bool,
     /// What keeps it from every node alike.
     pub reasons: Vec<PendingReason>,
     /// How many nodes it needs at least.
     pub nodes_min: u32,
     /// The partition's nodes by the first test that each fails, or by having passed all.
     pub nodes: BTreeMap<NodeTest, NodeSet>,
+    /// There would be nodes enough, but not such that stand together as it wants them.
+    pub misfit: Option<Misfit>,
+}
+
+/// What keeps a job from nodes that pass all other tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// How they have to stand together.
+    pub together: Together,
+    /// Enough are free now. Else they would be if nothing ran.
+    pub free: bool,
+    /// The first of the shapes that would do, if it is one.
+    pub shapes: Vec<String>,
 }
 
 impl Explained {
@@ -74,7 +93,52 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     open.excluded.union_with(&barred);
     told.empty = fits(view, scratch, &open, partition.nodes, Condition::Empty);
     told.room = fits(view, scratch, &open, partition.nodes, Condition::Now);
+    let unknown = partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
+    told.ideal = told.empty || unknown || fits(view, scratch, &request, partition.nodes, Condition::Ideal);
+    told.misfit = misfit(view, scratch, &open, partition.nodes, (told.room, told.empty));
     told
+}
+
+/// Whether it is only that nodes do not stand together as they have to: if they stood anywhere, they would do.
+fn misfit(
+    view: &impl View,
+    scratch: &mut Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    (room, empty): (bool, bool),
+) -> Option<Misfit> {
+    let together = together(view, request)?;
+    let network = Class::Anywhere;
+    let wish = Wish { network, ..Wish::default() };
+    let loose = Request { contiguous: false, wish, ..request.clone() };
+    let free = !room && fits(view, scratch, &loose, nodes, Condition::Now);
+    if !free && (empty || !fits(view, scratch, &loose, nodes, Condition::Empty)) {
+        return None;
+    }
+    let each = nodes.iter().map(|id| capacity(view, scratch, &loose, id, Condition::Ideal)).max().unwrap_or(1).max(1);
+    let wanted = request.nodes_min.max(request.tasks.unwrap_or(0).div_ceil(each));
+    let shapes = match view.topology() {
+        Some(topology) if together != Together::Contiguous => {
+            shapes(topology, &request.wish, (wanted, each), SHAPES_NAMED)
+        }
+        _ => Vec::new(),
+    };
+    Some(Misfit { together, free, shapes })
+}
+
+/// What a job wants of where its nodes stand, if that may be what keeps it.
+fn together(view: &impl View, request: &Request) -> Option<Together> {
+    if request.contiguous {
+        return Some(Together::Contiguous);
+    }
+    match &view.topology()?.kind {
+        Kind::Flat | Kind::Block { .. } => None,
+        Kind::Tree { .. } => request.wish.switches.map(|_| Together::Switches),
+        Kind::Ring(_) => Some(Together::Ring),
+        Kind::Torus(_) if request.wish.geometry.is_some() => Some(Together::Geometry),
+        Kind::Torus(_) if request.wish.grid.is_some() => Some(Together::Grid),
+        Kind::Torus(_) => Some(Together::Prism),
+    }
 }
 
 /// Whether a node may be one of the job's: not where it names as many as it wants.

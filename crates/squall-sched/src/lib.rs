@@ -19,7 +19,7 @@ pub mod torus;
 mod view;
 
 pub use constraint::Constraint;
-pub use explain::{Explained, explain};
+pub use explain::{Explained, Misfit, explain};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use nodes::{Nodes, UNLIMITED};

@@ -9,7 +9,7 @@ use squall_model::set::{CoreSet, NodeSet};
 
 use crate::request::{Request, gpus};
 use crate::scratch::{Scratch, seconds};
-use crate::topology::{Kind, Scene, Topology, arrange};
+use crate::topology::{Class, Kind, Scene, Topology, arrange};
 use crate::view::{Given, View};
 
 /// Which nodes count, and in what condition.
@@ -76,7 +76,8 @@ fn choose(
 
 /// The network, if it has a say in where the job goes.
 fn network<'a>(view: &'a impl View, request: &Request) -> Option<&'a Topology> {
-    let topology = view.topology().filter(|_| request.required.is_empty() && !request.contiguous)?;
+    let anywhere = !request.required.is_empty() || request.contiguous || request.wish.network == Class::Anywhere;
+    let topology = view.topology().filter(|_| !anywhere)?;
     // Of a single node no link is asked for; but on a torus it may spoil a prism.
     let torus = matches!(topology.kind, Kind::Torus(_));
     (torus || request.nodes_min > 1 || request.tasks.is_some_and(|tasks| tasks > 1)).then_some(topology)

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use squall_model::duration::{format_elapsed, format_memory_mb};
-use squall_model::job::{JobState, NodeTest, PendingReason};
+use squall_model::job::{JobState, NodeTest, PendingReason, Together};
 use squall_model::policy::{Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Why, WhyChange, WhyPartition};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
@@ -104,16 +104,45 @@ fn partition_text(partition: &WhyPartition) -> String {
         partition.name,
         partition.nodes_min.max(1),
         partition.nodes,
-        match (partition.room, partition.empty) {
-            (true, _) => "there is room for it now",
-            (false, true) => "it fits when running jobs have ended",
-            (false, false) => "there is no room, whatever jobs end",
+        match (partition.room, partition.empty, partition.ideal) {
+            (true, ..) => "there is room for it now",
+            (false, true, _) => "it fits when running jobs have ended",
+            (false, false, true) => "it fits when nodes that are down or reserved are back",
+            (false, false, false) => "there is no room, whatever jobs end",
         }
     );
     for (test, nodes, count) in &partition.tests {
         let _ = writeln!(text, "  {count:>6} {:<44} {nodes}", test_text(*test));
     }
+    if let Some(misfit) = &partition.misfit {
+        let _ = writeln!(text, "  {}", misfit_text(misfit));
+    }
     text
+}
+
+/// Nodes enough, but not where they would have to be.
+fn misfit_text(misfit: &WhyMisfit) -> String {
+    let enough = if misfit.free { "Enough nodes have room" } else { "There are nodes enough" };
+    let shapes = misfit.shapes.join(", ");
+    let what = match misfit.together {
+        Together::Contiguous => "they do not follow each other".to_owned(),
+        Together::Switches => "at more leaf switches than it wants".to_owned(),
+        Together::Geometry => format!("no prism of {shapes} is free among them"),
+        Together::Grid => format!("no prism on which its grid lies well is free among them, such as {shapes}"),
+        Together::Prism => format!("no prism with links of its own is free among them, such as {shapes}"),
+        Together::Ring => "no run of them on one ring is long enough".to_owned(),
+    };
+    let options = misfit.options.iter().map(|(option, value)| match value.as_str() {
+        "" => format!("--{option}"),
+        value => format!("--{option}={value}"),
+    });
+    let options = options.collect::<Vec<_>>().join(" ");
+    let by = match (options.as_str(), misfit.together) {
+        ("", Together::Prism) => " (a job of that size wants one unless --network=local or tolerant)".to_owned(),
+        ("", _) => String::new(),
+        (options, _) => format!(" ({options})"),
+    };
+    format!("{enough}, but {what}{by}")
 }
 
 /// What a reason means and what may be done, in a few words.
@@ -229,7 +258,14 @@ fn json(told: &Why) -> serde_json::Value {
             "needs": one.nodes_min,
             "room_now": one.room,
             "room_when_empty": one.empty,
+            "room_when_all_are_up": one.ideal,
             "tests": tests.collect::<Vec<_>>(),
+            "misfit": one.misfit.as_ref().map(|misfit| serde_json::json!({
+                "together": format!("{:?}", misfit.together),
+                "options": misfit.options,
+                "enough_free": misfit.free,
+                "shapes": misfit.shapes,
+            })),
         })
     };
     let licenses = told.licenses.iter();
@@ -257,10 +293,10 @@ fn json(told: &Why) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use squall_model::id::JobId;
-    use squall_model::job::{JobState, NodeTest, PendingReason};
+    use squall_model::job::{JobState, NodeTest, PendingReason, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
-    use squall_model::wire::info::{Why, WhyChange, WhyPartition};
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
 
     use super::{json, text};
     use crate::format::clock::{Clock, Style};
@@ -274,7 +310,14 @@ mod tests {
             nodes_min: 2,
             room: false,
             empty: true,
+            ideal: true,
             tests: vec![(NodeTest::Free, "n4".into(), 1), (NodeTest::BusyGres, "n[1-3]".into(), 3)],
+            misfit: Some(WhyMisfit {
+                together: Together::Geometry,
+                options: vec![("geometry".into(), "2x1x1".into())],
+                free: true,
+                shapes: vec!["2x1x1".into(), "1x2x1".into()],
+            }),
         };
         let told = Why {
             job: name(12),
@@ -301,6 +344,7 @@ mod tests {
             "Reservation maint: 1970-01-01T00:00:00 to 1970-01-01T00:01:00",
             "Partition debug: needs 2 of 4 nodes; it fits when running jobs have ended",
             "     3 GPUs or other resources held by jobs         n[1-3]",
+            "Enough nodes have room, but no prism of 2x1x1, 1x2x1 is free among them (--geometry=2x1x1)",
             "7 jobs are ahead of it: 9, 10, …",
             "  --nodes=1\n  --partition=long\n",
         ] {

@@ -8,7 +8,9 @@ use crate::config::PartitionConfig;
 use crate::event::NodeAdmin;
 use crate::gang::Coscheduling;
 use crate::id::{Attempt, JobId, StepNo};
-use crate::job::{ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Usage};
+use crate::job::{
+    ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Together, Usage,
+};
 use crate::reservation::Reservation;
 use crate::resource::{Hardware, Memory};
 use crate::set::IndexSet;
@@ -279,8 +281,25 @@ pub struct WhyPartition {
     pub room: bool,
     /// It would start if nothing ran.
     pub empty: bool,
+    /// It would start if nothing ran, all nodes were up and none was reserved.
+    pub ideal: bool,
     /// Nodes by the first test that they fail: the test, their names, how many.
     pub tests: Vec<(NodeTest, String, u32)>,
+    /// There would be nodes enough, but not such that stand together as it wants them.
+    pub misfit: Option<WhyMisfit>,
+}
+
+/// What keeps a job from nodes that pass all other tests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyMisfit {
+    /// How they have to stand together.
+    pub together: Together,
+    /// The options that say so, with their values; none: it is so of all jobs of that size.
+    pub options: Vec<(String, String)>,
+    /// Enough are free now. Else they would be if nothing ran.
+    pub free: bool,
+    /// The first of the shapes that would do, if it is one.
+    pub shapes: Vec<String>,
 }
 
 /// A change of a job.

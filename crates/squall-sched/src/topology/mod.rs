@@ -4,6 +4,7 @@
 mod build;
 mod draft;
 mod pick;
+mod shapes;
 mod yaml;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::torus::{Coords, Frame, Link, Order, Shapes, across, route, turned};
 
 pub(crate) use pick::{Memory, Scene, arrange};
 pub use pick::{Network as Class, Wish, WishFault};
+pub(crate) use shapes::shapes;
 
 /// What is wrong with a topology file, and in which line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,6 +36,8 @@ pub enum Network {
     Local,
     /// It does not care and disturbs nobody: a prism if there is one, else what others can't use.
     Tolerant,
+    /// As if all nodes were alike: to see whether it is only that they do not stand together.
+    Anywhere,
 }
 
 /// What a job wishes of the network.
@@ -93,7 +95,7 @@ impl Wish {
         match self.network {
             Network::Unsaid => nodes > SMALL_NODES || self.geometry.is_some() || self.grid.is_some(),
             Network::Sensitive => true,
-            Network::Local | Network::Tolerant => false,
+            Network::Local | Network::Tolerant | Network::Anywhere => false,
         }
     }
 }

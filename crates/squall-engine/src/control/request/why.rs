@@ -1,15 +1,15 @@
 //! `squall why`: all that keeps a job from starting, and what would let it start now.
 
 use squall_model::id::JobId;
-use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason};
+use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
 use squall_model::license;
 use squall_model::reservation::Reservation;
 use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobName, Refusal};
-use squall_model::wire::info::{Why, WhyChange, WhyPartition};
-use squall_sched::{Candidate, Explained, Queues, Scratch, explain};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
+use squall_sched::{Candidate, Explained, Misfit, Queues, Scratch, explain};
 
 use super::{Ask, Reply};
 use crate::control::Controller;
@@ -68,7 +68,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
             told.ahead_total = told.ahead_total.max(ahead.len() as u32);
             told.ahead.extend(ahead.into_iter().take(NAMED_AHEAD.saturating_sub(told.ahead.len())));
         }
-        told.partitions.push(partition(&c.state, at, &explained));
+        told.partitions.push(partition(&c.state, pending.spec, at, &explained));
         told.reservations.extend(reservations(&c.state, pending.spec, &explained));
     }
     told.reservations.sort();
@@ -113,10 +113,9 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     reasons
 }
 
+/// Why there is no place, whatever jobs end.
 fn no_place(explained: &Explained) -> PendingReason {
-    let temporary = [NodeTest::Unusable, NodeTest::Reserved, NodeTest::Silent];
-    let waits = explained.nodes.keys().any(|test| temporary.contains(test));
-    if waits { PendingReason::ReqNodeNotAvail } else { PendingReason::BadConstraints }
+    if explained.ideal { PendingReason::ReqNodeNotAvail } else { PendingReason::BadConstraints }
 }
 
 /// What the policy would find for the job with that spec.
@@ -143,7 +142,7 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, spec: &
     explain(sight, scratch, &job, at, sight.now)
 }
 
-fn partition(state: &State, at: usize, explained: &Explained) -> WhyPartition {
+fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) -> WhyPartition {
     let partition = &state.partitions[at];
     let test = |(test, nodes): (&NodeTest, &NodeSet)| (*test, names(state, nodes), nodes.len() as u32);
     WhyPartition {
@@ -152,8 +151,29 @@ fn partition(state: &State, at: usize, explained: &Explained) -> WhyPartition {
         nodes_min: explained.nodes_min,
         room: explained.room,
         empty: explained.empty,
+        ideal: explained.ideal,
         tests: explained.nodes.iter().map(test).collect(),
+        misfit: explained.misfit.as_ref().map(|misfit| named(spec, misfit)),
     }
+}
+
+/// What nodes lack that stand apart, with the options that ask for it.
+fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
+    let Misfit { together, free, shapes } = misfit.clone();
+    let options: &[&str] = match together {
+        Together::Contiguous => &["contiguous"],
+        Together::Switches => &["switches"],
+        Together::Geometry => &["geometry", "grid", "network"],
+        Together::Grid => &["grid", "stencil", "network"],
+        Together::Prism => &["network"],
+        Together::Ring => &[],
+    };
+    let mut options: Vec<(String, String)> =
+        spec.others.iter().filter(|(option, _)| options.contains(&option.as_str())).cloned().collect();
+    if together == Together::Contiguous {
+        options.push(("contiguous".to_owned(), String::new()));
+    }
+    WhyMisfit { together, options, free, shapes }
 }
 
 /// The reservations that keep nodes from it, and its own: name, begin, end.

@@ -22,3 +22,4 @@ mod policy;
 mod precedence;
 mod reservations;
 mod torus;
+mod why;

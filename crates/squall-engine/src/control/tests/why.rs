@@ -1,0 +1,134 @@
+//! `squall why`: what keeps a job, and what would let it start sooner.
+
+use squall_model::config::{Config, NodeConfig, TopologyFile};
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, JobState, Need, PendingReason, Together};
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::{Why, WhyMisfit};
+
+use super::driver::{ADA, Driver, batch};
+
+/// Nodes of 4 CPUs in a network.
+fn network(name: &str, text: &str, nodes: u32) -> Driver {
+    let topology = TopologyFile { name: name.into(), text: text.into() };
+    let node = NodeConfig { name: format!("n[1-{nodes}]"), ..NodeConfig::default() };
+    let mut d = Driver::empty(Config { topology, nodes: vec![node], ..Config::default() });
+    for n in 1..=nodes {
+        d.add_node(&format!("n{n}"), 4);
+    }
+    d
+}
+
+/// 4 x 4 x 4.
+fn torus() -> Driver {
+    network("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64]\n", 64)
+}
+
+fn others(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(option, value)| ((*option).to_owned(), (*value).to_owned())).collect()
+}
+
+fn on(nodes: &str, pairs: &[(&str, &str)]) -> JobSpec {
+    let need = Need { nodelist: Some(nodes.into()), exclusive: true, ..Need::default() };
+    JobSpec { need, others: others(pairs), time_limit_s: Some(600), ..batch() }
+}
+
+/// Whole nodes.
+fn wide(nodes: u32, pairs: &[(&str, &str)]) -> JobSpec {
+    let need = Need { nodes_min: Some(nodes), nodes_max: Some(nodes), exclusive: true, ..Need::default() };
+    JobSpec { need, others: others(pairs), time_limit_s: Some(600), ..batch() }
+}
+
+fn why(d: &mut Driver, id: JobId) -> Why {
+    let answers = d.ask(5, ADA, Request::Why { job: id });
+    let [Answer::Why(told)] = &answers[..] else { panic!("{answers:?}") };
+    (**told).clone()
+}
+
+fn misfit(d: &mut Driver, id: JobId) -> WhyMisfit {
+    assert_eq!(d.state_of(id), Some(JobState::Pending));
+    let told = why(d, id);
+    told.partitions[0].misfit.clone().unwrap_or_else(|| panic!("{told:?}"))
+}
+
+#[test]
+fn enough_nodes_but_no_prism_among_them() {
+    let mut d = torus();
+    // One node of each plane along each axis: 60 are free, and no prism of 4 x 4 x 2.
+    d.submit(on("n[1,22,43,64]", &[("network", "tolerant")]));
+    let shaped = d.submit(wide(32, &[("geometry", "4x4x2")]));
+    let found = misfit(&mut d, shaped);
+    assert_eq!((found.together, found.free), (Together::Geometry, true));
+    assert_eq!(found.options, others(&[("geometry", "4x4x2")]));
+    assert_eq!(found.shapes, ["4x4x2", "4x2x4", "2x4x4"].map(String::from).to_vec());
+    let told = why(&mut d, shaped);
+    assert!(!told.partitions[0].room && told.partitions[0].empty && told.reasons == [PendingReason::Resources]);
+    d.cancel(shaped);
+    // Most jobs say nothing and have links of their own all the same.
+    let unsaid = d.submit(wide(60, &[]));
+    let found = misfit(&mut d, unsaid);
+    assert_eq!((found.together, found.free, found.options), (Together::Prism, true, vec![]));
+    assert!(found.shapes.contains(&"4x4x4".to_owned()), "{:?}", found.shapes);
+    d.cancel(unsaid);
+    let tolerant = d.submit(wide(60, &[("network", "tolerant")]));
+    assert_eq!(d.state_of(tolerant), Some(JobState::Running), "anywhere there is room");
+}
+
+#[test]
+fn too_few_nodes_are_no_matter_of_shapes() {
+    let mut d = torus();
+    d.submit(wide(48, &[]));
+    let rest = d.submit(wide(32, &[]));
+    let told = why(&mut d, rest);
+    assert_eq!((told.partitions[0].misfit.clone(), told.partitions[0].empty), (None, true));
+}
+
+#[test]
+fn a_prism_that_no_end_makes_room_for() {
+    let mut d = torus();
+    let broken = ["n1", "n22", "n43", "n64"];
+    broken.iter().for_each(|node| d.lose(node));
+    d.pass(600);
+    let id = d.submit(wide(32, &[("geometry", "4x4x2")]));
+    let told = why(&mut d, id);
+    let here = &told.partitions[0];
+    assert_eq!((here.room, here.empty, here.ideal), (false, false, true), "all have holes");
+    assert!(
+        here.misfit.as_ref().is_some_and(|misfit| misfit.free) && told.reasons[0] == PendingReason::ReqNodeNotAvail
+    );
+    d.cancel(id);
+    // More nodes than the prism has.
+    let id = d.submit(wide(33, &[("geometry", "4x4x2")]));
+    let told = why(&mut d, id);
+    let here = &told.partitions[0];
+    assert_eq!((here.empty, here.ideal, here.misfit.is_some()), (false, false, true));
+    assert_eq!(told.reasons, [PendingReason::BadConstraints]);
+}
+
+#[test]
+fn few_switches_and_neighbours() {
+    let text = "SwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n[5-8]\nSwitchName=top Switches=s[0-1]\n";
+    let mut d = network("topology.conf", text, 8);
+    d.submit(on("n[2,6]", &[]));
+    let id = d.submit(wide(4, &[("switches", "1@600")]));
+    let found = misfit(&mut d, id);
+    assert_eq!(
+        (found.together, found.free, found.options),
+        (Together::Switches, true, others(&[("switches", "1@600")]))
+    );
+    d.cancel(id);
+    let mut spec = wide(4, &[]);
+    spec.need.contiguous = true;
+    let id = d.submit(spec);
+    assert_eq!((misfit(&mut d, id).together, misfit(&mut d, id).free), (Together::Contiguous, true));
+    d.cancel(id);
+    // It would never be: no four nodes of one switch are left.
+    d.lose("n1");
+    d.lose("n5");
+    d.pass(600);
+    let id = d.submit(wide(4, &[("switches", "1@60000")]));
+    let told = why(&mut d, id);
+    let here = &told.partitions[0];
+    assert_eq!((here.room, here.empty, here.ideal), (false, false, true));
+    assert!(here.misfit.is_some() && told.reasons.contains(&PendingReason::ReqNodeNotAvail), "{told:?}");
+}

@@ -1,0 +1,39 @@
+//! Which shapes of nodes a job could do with, to be told to its user.
+
+use super::pick::Wish;
+use super::{Kind, Topology};
+use crate::layout;
+use crate::torus::{Chooser, Coords, Frame, turned};
+
+/// So much larger than asked for a prism may be that is named, percent.
+const SLACK: u32 = 25;
+/// As many shapes are compared for a grid.
+const GRID_TRIES: usize = 16;
+
+/// The prisms that would do for so many nodes, or the ranks of a grid of which a node takes so many; the first few, as
+/// text. None: it is no matter of shapes.
+pub(crate) fn shapes(topology: &Topology, wish: &Wish, (nodes, tasks_each): (u32, u32), most: usize) -> Vec<String> {
+    let Kind::Torus(tori) = &topology.kind else { return Vec::new() };
+    let mut found: Vec<String> = Vec::new();
+    for torus in tori {
+        let some = sizes(&torus.frame, wish, (nodes, tasks_each)).into_iter().map(|size| torus.frame.text(&size));
+        some.for_each(|text| {
+            if found.len() < most && !found.contains(&text) {
+                found.push(text);
+            }
+        });
+    }
+    found
+}
+
+fn sizes(frame: &Frame, wish: &Wish, (nodes, tasks_each): (u32, u32)) -> Vec<Coords> {
+    match (wish.geometry, wish.grid) {
+        (Some(size), _) => turned(frame, &size),
+        (None, Some(ranks)) => layout::shapes(frame, &ranks.grid(), tasks_each, None, GRID_TRIES),
+        (None, None) => {
+            let mut shapes = Chooser::new(frame).shapes_for(frame, nodes, SLACK);
+            shapes.sort_by_key(|shape| shape.volume);
+            shapes.into_iter().map(|shape| shape.size).collect()
+        }
+    }
+}
