@@ -49,13 +49,6 @@ pub struct Misfit {
     pub shapes: Vec<String>,
 }
 
-impl Explained {
-    /// Whether it would start now if nobody were ahead.
-    pub fn now(&self) -> bool {
-        self.room && self.reasons.is_empty()
-    }
-}
-
 /// Makes all tests for a job in a partition.
 pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at: usize, now: Time) -> Explained {
     scratch.reset(view, now);

@@ -54,6 +54,23 @@ impl<'a, V: View> Nodes<'a, V> {
         scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
         Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: false }
     }
+
+    /// When and where a job would start behind all who have room by now, if it is sooner than that. Nothing is kept for
+    /// it. None: later, or it can't be told.
+    pub fn foresee(&mut self, job: &Candidate<'_>, at: usize, sooner_than: Option<Time>) -> Option<(Time, Given)> {
+        let before = (self.scratch.mark(), self.rooms.clone(), self.horizon);
+        self.could = false;
+        self.horizon = sooner_than.map_or(before.2, |time| Time(time.0.saturating_sub(1)));
+        let found = match self.start(job, at) {
+            Ok(given) => Some((self.now, given)),
+            // Who can say when others have used less.
+            Err(Blocked::Never(PendingReason::Limit(..))) => None,
+            Err(_) => self.reserve(job, at),
+        };
+        self.scratch.back_to(before.0);
+        (self.rooms, self.horizon) = (before.1, before.2);
+        found.filter(|(time, _)| sooner_than.is_none_or(|limit| *time < limit))
+    }
 }
 
 impl<V: View> Room for Nodes<'_, V> {

@@ -77,6 +77,7 @@ pub(crate) struct Mark {
     holds: Vec<Vec<Hold>>,
     held: usize,
     until: usize,
+    begins: usize,
     begun: usize,
     gres: BTreeMap<NodeId, NodeGres>,
     kept_gres: usize,
@@ -155,6 +156,7 @@ impl Scratch {
             holds: self.holds.clone(),
             held: self.held.len(),
             until: self.until.len(),
+            begins: self.begins.len(),
             begun: self.begun.len(),
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.len(),
@@ -171,6 +173,7 @@ impl Scratch {
         self.holds = mark.holds;
         self.held.truncate(mark.held);
         self.until.truncate(mark.until);
+        self.begins.truncate(mark.begins);
         self.begun.truncate(mark.begun);
         self.ends.clear();
         self.kept_gres.truncate(mark.kept_gres);

@@ -9,8 +9,9 @@ use squall_model::duration::{format_elapsed, format_memory_mb};
 use squall_model::job::{JobState, NodeTest, PendingReason, Together};
 use squall_model::policy::{Limit, Whose};
 use squall_model::resource::Memory;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
@@ -23,7 +24,8 @@ const OPTIONS: &[Known] = &[("json", '\0', Value::None)];
 const HELP: &str = "\
 usage: squall why JOB [--json]
   Says why a job waits: every reason with the one that counts first, which nodes fail which test,
-  who is ahead of it, and which change by itself would let it start now.
+  who is ahead of it, when it is expected to start, and which change by itself would let it start
+  sooner.
 ";
 
 /// Runs `squall why`.
@@ -89,13 +91,22 @@ fn text(told: &Why, clock: &Clock) -> String {
         let jobs = if told.ahead_total == 1 { "job is" } else { "jobs are" };
         let _ = writeln!(text, "{} {jobs} ahead of it: {}{more}", told.ahead_total, named.join(", "));
     }
+    if let Some(WhyStart { time, partition, nodes, prism }) = &told.start {
+        let prism = prism.as_ref().map_or(String::new(), |prism| format!(", the prism {prism}"));
+        let time = when(*time, clock);
+        let _ = writeln!(text, "Expected to start: {time} in {partition} on {nodes}{prism}");
+    }
     if !told.changes.is_empty() {
-        let _ = writeln!(text, "It would fit now with any of:");
-        told.changes.iter().for_each(|change| {
-            let _ = writeln!(text, "  {}", change_text(change));
+        let _ = writeln!(text, "It would start sooner with any of:");
+        told.changes.iter().for_each(|(change, time)| {
+            let _ = writeln!(text, "  {:<32} {}", change_text(change), when(*time, clock));
         });
     }
     text
+}
+
+fn when(time: Time, clock: &Clock) -> String {
+    if time <= clock.now { "now".to_owned() } else { clock.show(time) }
 }
 
 fn partition_text(partition: &WhyPartition) -> String {
@@ -232,6 +243,10 @@ fn change_text(change: &WhyChange) -> String {
         WhyChange::WithoutExclude => "no --exclude".to_owned(),
         WhyChange::WithoutConstraint => "no --constraint".to_owned(),
         WhyChange::WithoutExclusive => "no --exclusive".to_owned(),
+        WhyChange::WithoutSwitches => "no --switches".to_owned(),
+        WhyChange::WithoutGeometry => "no --geometry".to_owned(),
+        WhyChange::WithoutGrid => "no --grid".to_owned(),
+        WhyChange::Network => "--network=local or tolerant".to_owned(),
         WhyChange::WithoutContiguous => "no --contiguous".to_owned(),
         WhyChange::WithoutLicenses => "no --licenses".to_owned(),
         WhyChange::WithoutReservation => "no --reservation".to_owned(),
@@ -268,6 +283,9 @@ fn json(told: &Why) -> serde_json::Value {
             })),
         })
     };
+    let changes = told.changes.iter();
+    let changes =
+        changes.map(|(change, time)| serde_json::json!({"change": change_text(change), "start_time": time.secs()}));
     let licenses = told.licenses.iter();
     let licenses =
         licenses.map(|(name, wanted, free)| serde_json::json!({"name": name, "wanted": wanted, "free": free}));
@@ -279,14 +297,20 @@ fn json(told: &Why) -> serde_json::Value {
         "state": words::state(told.state).0,
         "reason": told.reasons.first().map(words::pending_reason),
         "reasons": told.reasons.iter().map(words::pending_reason).collect::<Vec<_>>(),
-        "not_before": told.begin.map(squall_model::time::Time::secs),
+        "not_before": told.begin.map(Time::secs),
         "dependency": told.dependency,
         "licenses": licenses.collect::<Vec<_>>(),
         "reservations": reservations.collect::<Vec<_>>(),
         "partitions": told.partitions.iter().map(partition).collect::<Vec<_>>(),
         "ahead": told.ahead.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "ahead_total": told.ahead_total,
-        "changes": told.changes.iter().map(change_text).collect::<Vec<_>>(),
+        "start": told.start.as_ref().map(|start| serde_json::json!({
+            "time": start.time.secs(),
+            "partition": start.partition,
+            "nodes": start.nodes,
+            "prism": start.prism,
+        })),
+        "changes": changes.collect::<Vec<_>>(),
     })
 }
 
@@ -296,7 +320,7 @@ mod tests {
     use squall_model::job::{JobState, NodeTest, PendingReason, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
-    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
+    use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
     use super::{json, text};
     use crate::format::clock::{Clock, Style};
@@ -332,7 +356,16 @@ mod tests {
             partitions: vec![partition],
             ahead: vec![name(9), name(10)],
             ahead_total: 7,
-            changes: vec![WhyChange::Nodes(1), WhyChange::Partition("long".into())],
+            start: Some(WhyStart {
+                time: squall_model::time::Time::from_secs(7200),
+                partition: "debug".into(),
+                nodes: "n[1-2]".into(),
+                prism: Some("2x1x1 at 0x0x0 of t".into()),
+            }),
+            changes: vec![
+                (WhyChange::Nodes(1), squall_model::time::Time(0)),
+                (WhyChange::Partition("long".into()), squall_model::time::Time::from_secs(60)),
+            ],
             ..Why::default()
         };
         let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
@@ -346,7 +379,8 @@ mod tests {
             "     3 GPUs or other resources held by jobs         n[1-3]",
             "Enough nodes have room, but no prism of 2x1x1, 1x2x1 is free among them (--geometry=2x1x1)",
             "7 jobs are ahead of it: 9, 10, …",
-            "  --nodes=1\n  --partition=long\n",
+            "Expected to start: 1970-01-01T02:00:00 in debug on n[1-2], the prism 2x1x1 at 0x0x0 of t\n",
+            "sooner with any of:\n  --nodes=1                        now\n  --partition=long                 1970-01-01T00:01:00\n",
         ] {
             assert!(seen.contains(part), "{part:?} in {seen}");
         }

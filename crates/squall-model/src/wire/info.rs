@@ -246,8 +246,10 @@ pub struct Why {
     pub ahead: Vec<JobName>,
     /// How many are ahead of it.
     pub ahead_total: u32,
-    /// Changes each of which, by itself, would let it fit now.
-    pub changes: Vec<WhyChange>,
+    /// When and where it is expected to start, if that can be foretold.
+    pub start: Option<WhyStart>,
+    /// Changes each of which, by itself, would let it start sooner, and when.
+    pub changes: Vec<(WhyChange, Time)>,
 }
 
 impl Default for Why {
@@ -263,9 +265,23 @@ impl Default for Why {
             partitions: Vec::new(),
             ahead: Vec::new(),
             ahead_total: 0,
+            start: None,
             changes: Vec::new(),
         }
     }
+}
+
+/// When and where a job is expected to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyStart {
+    /// When.
+    pub time: Time,
+    /// In which partition.
+    pub partition: String,
+    /// Names of the nodes, compressed.
+    pub nodes: String,
+    /// The prism that these are, on a torus.
+    pub prism: Option<String>,
 }
 
 /// How a job stands in a partition.
@@ -315,6 +331,14 @@ pub enum WhyChange {
     WithoutExclusive,
     /// No `--contiguous`.
     WithoutContiguous,
+    /// No `--switches`.
+    WithoutSwitches,
+    /// No `--geometry`, on as many nodes.
+    WithoutGeometry,
+    /// No `--grid`.
+    WithoutGrid,
+    /// `--network=local`, or tolerant.
+    Network,
     /// No `--licenses`.
     WithoutLicenses,
     /// No `--reservation`.

@@ -1,9 +1,11 @@
 //! Which shapes of nodes a job could do with, to be told to its user.
 
+use squall_model::set::NodeSet;
+
 use super::pick::Wish;
 use super::{Kind, Topology};
 use crate::layout;
-use crate::torus::{Chooser, Coords, Frame, turned};
+use crate::torus::{Chooser, Coords, Frame, hull, turned};
 
 /// So much larger than asked for a prism may be that is named, percent.
 const SLACK: u32 = 25;
@@ -35,5 +37,20 @@ fn sizes(frame: &Frame, wish: &Wish, (nodes, tasks_each): (u32, u32)) -> Vec<Coo
             shapes.sort_by_key(|shape| shape.volume);
             shapes.into_iter().map(|shape| shape.size).collect()
         }
+    }
+}
+
+impl Topology {
+    /// The prism of a torus in which these nodes are alone: `4x4x2 at 0x0x2 of t`.
+    pub fn prism_of(&self, nodes: &NodeSet) -> Option<String> {
+        let Kind::Torus(tori) = &self.kind else { return None };
+        let (at, _) = self.place(nodes.first()?)?;
+        if !self.closed(nodes) {
+            return None;
+        }
+        let torus = &tori[at];
+        let cells = nodes.iter().filter_map(|node| self.place(node)).map(|(_, cell)| cell);
+        let prism = hull(&torus.frame, cells)?;
+        Some(format!("{} at {} of {}", torus.frame.text(&prism.size), torus.frame.text(&prism.at), torus.name))
     }
 }

@@ -1,12 +1,17 @@
 //! What is expected: when those that wait start, if what runs takes as long as it may and nobody else comes.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use squall_model::config::SchedulerType;
 use squall_model::job::JobSpec;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
-use squall_sched::{Candidate, Discipline, Item, Nodes, Request, Reserved, Room, Rules};
+use squall_sched::{Candidate, Discipline, Given, Item, Lanes, Nodes, Queues, Request, Reserved, Room, Rules, Scratch};
 
-use super::lanes::request_of;
-use super::queue::partitions_of;
+use super::lanes::{Ordered, request_of};
+use super::queue::{Pending, partitions_of};
+use super::reckon::Standee;
 use super::view::Sight;
 use crate::control::Controller;
 
@@ -35,11 +40,8 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
     let job = Candidate { time_limit_s: spec.limit_s(), ..single(item, &need) };
     let mut best: Option<(Time, usize, Alloc)> = None;
     for at in partitions_of(&c.state, spec) {
-        let found = match room.start(&job, at) {
-            Ok(given) => Some((now, given)),
-            Err(_) => room.reserve(&job, at),
-        };
-        if let Some((time, given)) = found.filter(|(time, _)| best.as_ref().is_none_or(|best| *time < best.0)) {
+        let sooner_than = best.as_ref().map(|best| best.0);
+        if let Some((time, given)) = room.foresee(&job, at, sooner_than) {
             best = Some((time.max(spec.begin.unwrap_or(now)), at, given.alloc));
         }
     }
@@ -50,18 +52,153 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
 /// No start is foretold of heterogeneous jobs among these.
 fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved> {
     let mut reserved = squall_sched::plan(sight, room, RULES).reserved;
-    let Sight { state, queue, .. } = *sight;
-    let starved = queue.starved(state).into_iter().filter(|pending| pending.het.is_none());
+    let starved = sight.queue.starved(sight.state).into_iter().filter(|pending| pending.het.is_none());
     for pending in starved.take(JOBS_MAX) {
-        let Some(need) = request_of(state, pending.spec) else { continue };
-        let time_limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
-        let job = Candidate { time_limit_s, wish: queue.wish(state, &pending), ..single(pending.item, &need) };
-        for partition in partitions_of(state, pending.spec).filter(|&at| state.partitions[at].starts_jobs()) {
-            let found = room.reserve(&job, partition);
-            reserved.extend(found.map(|(time, given)| Reserved { item: job.item, partition, time, given }));
-        }
+        reserved.extend(keep(sight, room, &pending));
     }
     reserved
+}
+
+/// Room for one who stands in no queue, in each of its partitions.
+fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_>) -> Vec<Reserved> {
+    let state = sight.state;
+    let Some(need) = request_of(state, pending.spec) else { return Vec::new() };
+    let limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
+    let open = partitions_of(state, pending.spec).filter(|&at| state.partitions[at].starts_jobs());
+    let kept = open.filter_map(|partition| {
+        let job = candidate(sight, pending, (&need, limit_s), partition);
+        let (time, given) = room.reserve(&job, partition)?;
+        Some(Reserved { item: job.item, partition, time, given })
+    });
+    kept.collect()
+}
+
+/// A pending job as the policy sees it in a partition, if it asked for that for so long.
+pub(crate) fn candidate<'a>(
+    sight: &Sight<'a>,
+    pending: &Pending<'_>,
+    (need, time_limit_s): (&'a Request, Option<Option<u64>>),
+    at: usize,
+) -> Candidate<'a> {
+    let Sight { state, queue, .. } = *sight;
+    Candidate {
+        priority: queue.reckoning.key(state, &Standee::of(pending), at),
+        time_limit_s,
+        wish: queue.wish(state, pending),
+        group: pending.group(state),
+        avoid: if pending.item.array { None } else { queue.avoid.get(&pending.item.id) },
+        alone: pending.het.is_some(),
+        others: if pending.het.is_some() { queue.others(pending.item.id) } else { &[] },
+        ..single(pending.item, need)
+    }
+}
+
+/// What a pending job might ask for instead.
+#[derive(Clone, Debug)]
+pub(crate) struct Variant {
+    /// What.
+    pub(crate) spec: Arc<JobSpec>,
+    /// For how long, seconds: None: the partition's default; Some(None): unlimited.
+    pub(crate) time_limit_s: Option<Option<u64>>,
+}
+
+/// When and where a job would start in a partition, behind those who are ahead of it there, if it asked for each of
+/// these: of all but the first only if that is sooner than with the first, or than `sooner_than`. Behind more than a few
+/// nobody can tell but what there is room for now, which all who are ahead have left.
+pub(crate) fn behind(
+    sight: &Sight<'_>,
+    scratch: &mut Scratch,
+    pending: &Pending<'_>,
+    (at, variants, sooner_than): (usize, &[Variant], Option<Time>),
+) -> Vec<Option<(Time, Given)>> {
+    let Sight { state, queue, now } = *sight;
+    let priority = queue.reckoning.key(state, &Standee::of(pending), at);
+    let rank = (Reverse(sight.tier(at).unwrap_or_default()), Reverse(priority), pending.item);
+    let starved = queue.starved(state);
+    let place = starved.iter().position(|other| other.item == pending.item);
+    let before = if place.is_some() { None } else { Some(rank) };
+    let ahead = Ahead { sight: *sight, before, own: pending.item };
+    let deep = ahead.queue(at).nth(JOBS_MAX).is_some() || place.is_some_and(|place| place > JOBS_MAX);
+    let mut room = Nodes::new(sight, scratch, now, Span(u64::MAX));
+    let mut kept = squall_sched::plan(&ahead, &mut room, RULES).reserved;
+    for other in starved.iter().take(place.unwrap_or_default().min(JOBS_MAX)) {
+        kept.extend(keep(sight, &mut room, other));
+    }
+    // Nobody passes anybody.
+    let strict = state.config.scheduler_type == SchedulerType::Builtin;
+    let last = kept.iter().filter(|other| strict && other.partition == at).map(|other| other.time).max();
+    let mut best = sooner_than;
+    let mut when = |first: bool, variant: &Variant| {
+        let need = request_of(state, &variant.spec)?;
+        let pending = Pending { spec: &variant.spec, ..*pending };
+        let unlimited = state.policy.is_empty() || pending.broken(state).is_none();
+        let job = candidate(sight, &pending, (&need, variant.time_limit_s), at);
+        let limit = if first { None } else { best };
+        let (time, given) = room.foresee(&job, at, limit).filter(|_| unlimited)?;
+        let time = last.map_or(time, |last| time.max(last));
+        if first {
+            best = best.into_iter().chain([time]).min();
+        }
+        let sooner = first || best.is_none_or(|best| time < best);
+        (sooner && (!deep || time == now)).then_some((time, given))
+    };
+    variants.iter().enumerate().map(|(number, variant)| when(number == 0, variant)).collect()
+}
+
+/// Where a job stands over all queues.
+type Rank = (Reverse<u32>, Reverse<u64>, Item);
+
+/// The queues as one sees them who stands in them: only those ahead. None: all are.
+struct Ahead<'a> {
+    sight: Sight<'a>,
+    before: Option<Rank>,
+    own: Item,
+}
+
+impl Queues for Ahead<'_> {
+    type Need = Request;
+
+    fn partition_count(&self) -> usize {
+        self.sight.partition_count()
+    }
+    fn tier(&self, partition: usize) -> Option<u32> {
+        self.sight.tier(partition)
+    }
+    fn queue(&self, partition: usize) -> impl Lanes<Candidate<'_>> {
+        let tier = self.tier(partition).unwrap_or_default();
+        Until { queue: Ordered::new(self.sight, partition), tier, before: self.before, own: self.own, over: false }
+    }
+}
+
+/// A queue up to a place.
+struct Until<'a> {
+    queue: Ordered<'a>,
+    tier: u32,
+    before: Option<Rank>,
+    own: Item,
+    over: bool,
+}
+
+impl<'a> Iterator for Until<'a> {
+    type Item = Candidate<'a>;
+
+    fn next(&mut self) -> Option<Candidate<'a>> {
+        let (tier, before) = (self.tier, self.before);
+        let ahead =
+            |job: &Candidate<'_>| before.is_none_or(|before| (Reverse(tier), Reverse(job.priority), job.item) < before);
+        if self.over {
+            return None;
+        }
+        let next = self.queue.by_ref().find(|job| job.item != self.own).filter(ahead);
+        self.over = next.is_none();
+        next
+    }
+}
+
+impl<'a> Lanes<Candidate<'a>> for Until<'a> {
+    fn close(&mut self, longest: Span) {
+        self.queue.close(longest);
+    }
 }
 
 /// A job that stands in no queue.

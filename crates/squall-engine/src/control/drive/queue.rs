@@ -213,7 +213,7 @@ impl<'a> Pending<'a> {
         array.limit.map(|limit| Group { id, room: limit.saturating_sub(array.tally.active) })
     }
     /// The limit that it could not even keep alone, in each of its partitions.
-    pub(super) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
+    pub(crate) fn broken(&self, state: &State) -> Option<(Whose, Limit)> {
         let mut broken = None;
         for at in partitions_of(state, self.spec) {
             let partition = &state.partitions[at].config.name;

@@ -28,6 +28,7 @@ mod submit;
 mod suspend;
 mod update_job;
 mod update_nodes;
+mod variants;
 mod why;
 
 pub(crate) use admit::{exists, was};

@@ -1,18 +1,22 @@
-//! `squall why`: all that keeps a job from starting, and what would let it start now.
+//! `squall why`: all that keeps a job from starting, when it is expected to, and what would let it start sooner.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
 
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, NodeTest, PendingReason, Together};
 use squall_model::license;
 use squall_model::reservation::Reservation;
-use squall_model::resource::Memory;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobName, Refusal};
-use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition};
-use squall_sched::{Candidate, Explained, Misfit, Queues, Scratch, explain};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+use squall_sched::{Explained, Misfit, Queues, Scratch, explain};
 
-use super::{Ask, Reply};
+use super::variants::variants;
+use super::{Ask, Reply, admit};
 use crate::control::Controller;
+use crate::control::drive::forecast::{self, Variant};
 use crate::control::drive::lanes::request_of;
 use crate::control::drive::queue::{self, Pending, partitions_of};
 use crate::control::drive::reckon::Standee;
@@ -24,6 +28,9 @@ use crate::dependency::dependency_status;
 
 /// Of those ahead, so many are named.
 const NAMED_AHEAD: usize = 5;
+
+/// In so many of its partitions, and so many others, it is told when it would start.
+const PARTITIONS_MAX: usize = 4;
 
 /// Explains a job.
 pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
@@ -56,24 +63,21 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     let mut scratch = std::mem::take(&mut c.scratch);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     for at in partitions_of(&c.state, pending.spec) {
-        let explained = look(&sight, &mut scratch, &pending, pending.spec, at);
+        let explained = look(&sight, &mut scratch, &pending, at);
         told.reasons.extend(explained.reasons.iter().cloned());
         if !explained.room && explained.reasons.is_empty() {
             told.reasons.push(if explained.empty { PendingReason::Resources } else { no_place(&explained) });
         }
-        let ahead = sight.queue(at).take_while(|job| job.item != pending.item);
-        let ahead: Vec<JobName> = ahead.map(|job| c.state.name_of(job.item.id)).collect();
-        if !ahead.is_empty() && sight.queue(at).any(|job| job.item == pending.item) {
-            told.reasons.push(PendingReason::Priority);
-            told.ahead_total = told.ahead_total.max(ahead.len() as u32);
-            told.ahead.extend(ahead.into_iter().take(NAMED_AHEAD.saturating_sub(told.ahead.len())));
-        }
+        ahead(&sight, &pending, at, &mut told);
         told.partitions.push(partition(&c.state, pending.spec, at, &explained));
         told.reservations.extend(reservations(&c.state, pending.spec, &explained));
     }
     told.reservations.sort();
     told.reservations.dedup();
-    told.changes = changes(&sight, &mut scratch, &pending);
+    // Nobody can say when a hold, a dependency or another task lets it go.
+    if of_the_job(c, &pending, now).is_empty() && pending.het.is_none_or(|het| het.leader == pending.item.id) {
+        outlook(&sight, &mut scratch, &pending, &mut told);
+    }
     c.scratch = scratch;
     // The one that counts first, each once.
     let binding = c.queue.reason(&c.state, now, pending.item);
@@ -84,6 +88,27 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         }
     }
     Ok(Some(Answer::Why(Box::new(told))))
+}
+
+/// Who is ahead of it in a partition, if it stands in that queue.
+fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
+    let priority = sight.queue.reckoning.key(sight.state, &Standee::of(pending), at);
+    let (mut count, mut named, mut stands) = (0, Vec::new(), false);
+    for job in sight.queue(at) {
+        stands = job.item == pending.item;
+        if stands || (Reverse(job.priority), job.item) > (Reverse(priority), pending.item) {
+            break;
+        }
+        count += 1;
+        if named.len() < NAMED_AHEAD {
+            named.push(sight.state.name_of(job.item.id));
+        }
+    }
+    if stands && count > 0 {
+        told.reasons.push(PendingReason::Priority);
+        told.ahead_total = told.ahead_total.max(count);
+        told.ahead.extend(named.into_iter().take(NAMED_AHEAD.saturating_sub(told.ahead.len())));
+    }
 }
 
 fn state_of(state: &State, id: JobId) -> JobState {
@@ -118,27 +143,13 @@ fn no_place(explained: &Explained) -> PendingReason {
     if explained.ideal { PendingReason::ReqNodeNotAvail } else { PendingReason::BadConstraints }
 }
 
-/// What the policy would find for the job with that spec.
-fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, spec: &JobSpec, at: usize) -> Explained {
-    let Some(need) = request_of(sight.state, spec) else {
+/// What the policy would find in a partition.
+fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usize) -> Explained {
+    let Some(need) = request_of(sight.state, pending.spec) else {
         return Explained { reasons: vec![PendingReason::BadConstraints], ..Explained::default() };
     };
-    let job = Candidate {
-        item: pending.item,
-        priority: sight.queue.reckoning.key(sight.state, &Standee::of(pending), at),
-        need: &need,
-        time_limit_s: if spec.time_limit_s == pending.spec.time_limit_s {
-            pending.standing.time_limit_s.or(spec.limit_s())
-        } else {
-            spec.limit_s()
-        },
-        wish: sight.queue.wish(sight.state, pending),
-        copies: 1,
-        group: pending.group(sight.state),
-        avoid: None,
-        alone: false,
-        others: &[],
-    };
+    let limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
+    let job = forecast::candidate(sight, pending, (&need, limit_s), at);
     explain(sight, scratch, &job, at, sight.now)
 }
 
@@ -186,81 +197,65 @@ fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(St
     state.reservations.values().filter(matters).map(|one| (one.name.clone(), one.start, one.end)).collect()
 }
 
-/// Changes each of which, by itself, would let it start now if nobody were ahead.
-fn changes(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>) -> Vec<WhyChange> {
-    let places: Vec<usize> = partitions_of(sight.state, pending.spec).collect();
-    let mut would =
-        |spec: &JobSpec, places: &[usize]| places.iter().any(|&at| look(sight, scratch, pending, spec, at).now());
-    let spec = pending.spec;
-    if would(spec, &places) {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    for (change, other) in variants(spec) {
-        let same = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
-        if !found.iter().any(same) && would(&other, &places) {
-            found.push(change);
+/// When it is expected to start in any of its partitions, behind those ahead of it, and the changes each of which, by
+/// itself, would let it start sooner.
+fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told: &mut Why) {
+    let state = sight.state;
+    let variants = variants(state, pending);
+    let mut found: Vec<Option<Time>> = vec![None; variants.len()];
+    let asked: Vec<Variant> = variants.iter().map(|(_, variant)| variant.clone()).collect();
+    let places: Vec<usize> =
+        partitions_of(state, pending.spec).filter(|&at| state.partitions[at].starts_jobs()).collect();
+    let mut first: Option<(Time, usize, NodeSet)> = None;
+    for &at in places.iter().take(PARTITIONS_MAX) {
+        let sooner_than = first.as_ref().map(|first| first.0);
+        let times = forecast::behind(sight, scratch, pending, (at, &asked, sooner_than));
+        for (best, time) in found.iter_mut().zip(&times) {
+            *best = best.iter().copied().chain(time.as_ref().map(|(time, _)| *time)).min();
+        }
+        if let Some((time, given)) = times.into_iter().next().flatten()
+            && first.as_ref().is_none_or(|first| time < first.0)
+        {
+            first = Some((time, at, given.alloc.nodes()));
         }
     }
-    for (at, partition) in sight.state.partitions.iter().enumerate().filter(|(at, _)| !places.contains(at)) {
-        if partition.starts_jobs() && would(spec, &[at]) {
-            found.push(WhyChange::Partition(partition.config.name.clone()));
+    let expected = first.as_ref().map(|first| first.0);
+    if expected == Some(sight.now) {
+        return start(state, told, first);
+    }
+    let mut changes: Vec<(WhyChange, Time)> = Vec::new();
+    for ((change, _), time) in variants.into_iter().zip(found) {
+        let time = time.filter(|time| expected.is_none_or(|expected| *time < expected));
+        let Some((change, time)) = change.zip(time) else { continue };
+        let alike = |known: &WhyChange| std::mem::discriminant(known) == std::mem::discriminant(&change);
+        // A larger step is worth its while only if it gains more.
+        if changes.iter().all(|(known, before)| !alike(known) || time < *before) {
+            changes.push((change, time));
         }
     }
-    found
+    let others = state.partitions.iter().enumerate().filter(|(at, other)| !places.contains(at) && other.starts_jobs());
+    for (at, other) in others.take(PARTITIONS_MAX) {
+        let spec = JobSpec { partition: Some(other.config.name.clone()), ..JobSpec::clone(pending.spec) };
+        if admit::place(state, pending.owner, &spec).is_err() {
+            continue;
+        }
+        let variant = Variant { spec: Arc::new(spec), time_limit_s: asked[0].time_limit_s };
+        let time = forecast::behind(sight, scratch, pending, (at, &[variant], expected)).into_iter().next().flatten();
+        if let Some((time, _)) = time.filter(|(time, _)| expected.is_none_or(|expected| *time < expected)) {
+            changes.push((WhyChange::Partition(other.config.name.clone()), time));
+        }
+    }
+    changes.sort_by_key(|(_, time)| *time);
+    told.changes = changes;
+    start(state, told, first);
 }
 
-/// The same job asking for less, the smallest step of each kind first.
-fn variants(spec: &JobSpec) -> Vec<(WhyChange, JobSpec)> {
-    let mut all = Vec::new();
-    let mut with = |change: WhyChange, edit: &dyn Fn(&mut JobSpec)| {
-        let mut other = spec.clone();
-        edit(&mut other);
-        if other != *spec {
-            all.push((change, other));
-        }
-    };
-    with(WhyChange::WithoutNodelist, &|spec| spec.need.nodelist = None);
-    with(WhyChange::WithoutExclude, &|spec| spec.need.exclude = None);
-    with(WhyChange::WithoutConstraint, &|spec| spec.need.constraint = None);
-    with(WhyChange::WithoutExclusive, &|spec| spec.need.exclusive = false);
-    with(WhyChange::WithoutContiguous, &|spec| spec.need.contiguous = false);
-    with(WhyChange::WithoutLicenses, &|spec| spec.need.licenses = None);
-    with(WhyChange::WithoutReservation, &|spec| spec.reservation = None);
-    with(WhyChange::WithoutGres, &|spec| {
-        spec.need.gres = None;
-        spec.others.retain(|(option, _)| !option.contains("gpu"));
+/// Tells when and where it is expected to start.
+fn start(state: &State, told: &mut Why, first: Option<(Time, usize, NodeSet)>) {
+    told.start = first.map(|(time, at, nodes)| WhyStart {
+        time,
+        partition: state.partitions[at].config.name.clone(),
+        nodes: names(state, &nodes),
+        prism: state.index.topology.prism_of(&nodes),
     });
-    for (numerator, denominator) in [(3, 4), (1, 2), (1, 4)] {
-        let less = |count: u32| (count * numerator / denominator).max(1);
-        if let Some(tasks) = spec.need.ntasks.filter(|tasks| *tasks > 1) {
-            with(WhyChange::Tasks(less(tasks)), &|spec| spec.need.ntasks = Some(less(tasks)));
-        }
-        if let Some(nodes) = spec.need.nodes_min.filter(|nodes| *nodes > 1) {
-            with(WhyChange::Nodes(less(nodes)), &|spec| {
-                (spec.need.nodes_min, spec.need.nodes_max) = (Some(less(nodes)), None);
-            });
-        }
-        if let Some(cpus) = spec.need.cpus_per_task.filter(|cpus| *cpus > 1) {
-            with(WhyChange::CpusPerTask(less(cpus)), &|spec| spec.need.cpus_per_task = Some(less(cpus)));
-        }
-        let less_mb = |mb: u64| (mb * u64::from(numerator) / u64::from(denominator)).max(1);
-        match spec.need.memory {
-            Memory::PerNodeMb(mb) if mb > 1 => {
-                let memory = Memory::PerNodeMb(less_mb(mb));
-                with(WhyChange::Memory(memory), &|spec| spec.need.memory = memory);
-            }
-            Memory::PerCpuMb(mb) if mb > 1 => {
-                let memory = Memory::PerCpuMb(less_mb(mb));
-                with(WhyChange::Memory(memory), &|spec| spec.need.memory = memory);
-            }
-            _ => {}
-        }
-    }
-    for seconds in [86_400, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600, 60] {
-        if spec.time_limit_s.is_none_or(|limit| limit > seconds) {
-            with(WhyChange::TimeLimit(seconds), &|spec| spec.time_limit_s = Some(seconds));
-        }
-    }
-    all
 }

@@ -1,10 +1,10 @@
 //! `squall why`: what keeps a job, and what would let it start sooner.
 
-use squall_model::config::{Config, NodeConfig, TopologyFile};
+use squall_model::config::{Config, NodeConfig, PartitionConfig, TopologyFile};
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason, Together};
 use squall_model::wire::client::{Answer, Request};
-use squall_model::wire::info::{Why, WhyMisfit};
+use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
 
 use super::driver::{ADA, Driver, batch};
 
@@ -131,4 +131,117 @@ fn few_switches_and_neighbours() {
     let here = &told.partitions[0];
     assert_eq!((here.room, here.empty, here.ideal), (false, false, true));
     assert!(here.misfit.is_some() && told.reasons.contains(&PendingReason::ReqNodeNotAvail), "{told:?}");
+}
+
+/// When it is expected to start, seconds from now, as `squall why` and `squeue --start` say it.
+fn expected(d: &mut Driver, id: JobId) -> Option<u64> {
+    let answers = d.ask(7, 0, Request::Expected);
+    let [Answer::Expected(starts)] = &answers[..] else { panic!("{answers:?}") };
+    let listed = starts.iter().find(|start| start.id == id).cloned();
+    let told = why(d, id);
+    assert_eq!(told.start.as_ref().map(|start| start.time), listed.as_ref().map(|start| start.time), "one plan");
+    assert_eq!(told.start.as_ref().map(|start| &start.nodes), listed.as_ref().map(|start| &start.nodes));
+    listed.map(|start| start.time.since(d.now).secs())
+}
+
+/// What would let it start sooner, and when, seconds from now.
+fn changes(d: &mut Driver, id: JobId) -> Vec<(WhyChange, u64)> {
+    let told = why(d, id);
+    told.changes.into_iter().map(|(change, time)| (change, time.since(d.now).secs())).collect()
+}
+
+fn for_s(seconds: u64, spec: JobSpec) -> JobSpec {
+    JobSpec { time_limit_s: Some(seconds), ..spec }
+}
+
+#[test]
+fn changes_are_told_behind_those_ahead() {
+    let mut d = Driver::new(4, 4);
+    d.submit(for_s(7200, wide(3, &[])));
+    let head = d.submit(for_s(1000, wide(4, &[])));
+    let id = d.submit(for_s(20_000, wide(2, &[])));
+    assert_eq!((expected(&mut d, head), expected(&mut d, id)), (Some(7200), Some(8200)));
+    // One node is free, but only until the head starts: a shorter time alone does not help, nor does one node alone.
+    assert_eq!(changes(&mut d, id), []);
+    let small = d.submit(for_s(20_000, wide(1, &[])));
+    assert_eq!(changes(&mut d, small)[0], (WhyChange::TimeLimit(7200), 0));
+    assert_eq!(changes(&mut d, small).len(), 1, "no further step gains more");
+    // It is so.
+    let short = d.submit(for_s(7200, wide(1, &[])));
+    assert_eq!(d.state_of(short), Some(JobState::Running));
+    assert_eq!(changes(&mut d, small), [], "somebody else has it now");
+}
+
+#[test]
+fn fewer_nodes_start_sooner_and_how_much() {
+    let mut d = Driver::new(4, 4);
+    for (node, seconds) in [("n1", 1000), ("n2", 2000), ("n3", 3000), ("n4", 4000)] {
+        d.submit(for_s(seconds, on(node, &[])));
+    }
+    let id = d.submit(for_s(500, wide(4, &[])));
+    assert_eq!(expected(&mut d, id), Some(4000));
+    let steps = [(WhyChange::Nodes(1), 1000), (WhyChange::Nodes(2), 2000), (WhyChange::Nodes(3), 3000)];
+    assert_eq!(changes(&mut d, id), steps);
+    let held = JobSpec { hold: true, ..for_s(500, wide(4, &[])) };
+    let held = d.submit(held);
+    let told = why(&mut d, held);
+    assert!(told.start.is_none() && told.changes.is_empty(), "whoever holds it has to let it go");
+}
+
+#[test]
+fn other_partitions_and_what_may_be_left_out() {
+    let partition = |name: &str, nodes: &str, users: &[&str]| PartitionConfig {
+        name: name.into(),
+        nodes: nodes.into(),
+        default: name == "debug",
+        allow_users: users.iter().map(|user| (*user).to_owned()).collect(),
+        ..PartitionConfig::default()
+    };
+    let partitions = vec![
+        partition("debug", "n[1-2]", &[]),
+        partition("other", "n[3-4]", &[]),
+        partition("closed", "n5", &["nobody"]),
+    ];
+    let node = NodeConfig { name: "n[1-5]".into(), ..NodeConfig::default() };
+    let mut d = Driver::empty(Config { partitions, nodes: vec![node], ..Config::default() });
+    (1..=5).for_each(|n| d.add_node(&format!("n{n}"), 4));
+    d.submit(for_s(1000, on("n1", &[])));
+    let id = d.submit(for_s(500, on("n1", &[])));
+    // Not the partition that would not take it, nor the one without its node.
+    assert_eq!((expected(&mut d, id), changes(&mut d, id)), (Some(1000), vec![(WhyChange::WithoutNodelist, 0)]));
+    d.submit(for_s(1000, on("n2", &[])));
+    d.cancel(id);
+    let id = d.submit(for_s(500, wide(1, &[])));
+    assert_eq!(changes(&mut d, id), [(WhyChange::Partition("other".into()), 0)]);
+}
+
+#[test]
+fn a_prism_and_when_it_is_free() {
+    let mut d = torus();
+    d.submit(for_s(3000, on("n[1,22,43,64]", &[("network", "tolerant")])));
+    let id = d.submit(JobSpec { others: others(&[("geometry", "4x4x2")]), ..batch() });
+    assert_eq!(expected(&mut d, id), Some(3000));
+    let told = why(&mut d, id);
+    let prism = told.start.and_then(|start| start.prism).unwrap();
+    assert!(prism.starts_with("4x4x2 at ") && prism.ends_with(" of t"), "{prism}");
+    // Other prisms of as many nodes there are none either.
+    assert_eq!(changes(&mut d, id), []);
+    d.cancel(id);
+    let id = d.submit(wide(32, &[]));
+    assert_eq!(changes(&mut d, id)[0], (WhyChange::Network, 0));
+}
+
+#[test]
+fn reservations_and_licenses_are_minded() {
+    let mut d = Driver::empty(Config { licenses: "foo:2".into(), ..Config::default() });
+    d.add_node("n1", 4);
+    let with = |seconds, licenses: &str| {
+        let need = Need { licenses: Some(licenses.into()), ..Need::default() };
+        for_s(seconds, JobSpec { need, ..batch() })
+    };
+    d.submit(with(1000, "foo:2"));
+    let first = d.submit(with(300, "foo:2"));
+    let second = d.submit(with(300, "foo"));
+    assert_eq!((expected(&mut d, first), expected(&mut d, second)), (Some(1000), Some(1300)));
+    assert_eq!(changes(&mut d, second), [(WhyChange::WithoutLicenses, 0)]);
 }
