@@ -27,6 +27,7 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
         Refusal::TooManyRequested(what) => match what.as_str() {
+            "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
             "nodes" => "Node count specification invalid",
             "memory" => "Memory required by task is not available",
             _ => "More processors requested than permitted",

@@ -134,6 +134,21 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
     }
 }
 
+/// Whether a partition has nodes enough that have what a job asks for, up or down, busy or not, and wherever they stand.
+/// True, too, if it has not even so many nodes or CPUs, whatever they have: then that is what it waits for.
+pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: usize) -> bool {
+    let nodes = view.partition(at).nodes;
+    let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };
+    let such = Request { contiguous: false, wish: anywhere, ..request.clone() };
+    let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
+    let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
+    let cpus = if request.overcommit { 0 } else { u64::from(tasks) * u64::from(request.task_cpus) };
+    request.nodes_min as usize > nodes.len()
+        || fits(view, scratch, &such, nodes, Condition::Ideal)
+        || hardware().any(|cpus| cpus == 0)
+        || cpus > hardware().sum()
+}
+
 /// Whether a node may be one of the job's: not where it names as many as it wants.
 fn listed(request: &Request, id: NodeId) -> bool {
     request.required.contains(id) || request.required.len() < request.nodes_max as usize

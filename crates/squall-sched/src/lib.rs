@@ -19,7 +19,7 @@ pub mod torus;
 mod view;
 
 pub use constraint::Constraint;
-pub use explain::{Explained, Misfit, explain};
+pub use explain::{Explained, Misfit, explain, has_such};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use nodes::{Nodes, UNLIMITED};

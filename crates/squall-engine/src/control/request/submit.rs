@@ -7,10 +7,15 @@ use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{Blob, Digest, JobKind, JobSpec};
 use squall_model::limits::HET_COMPONENTS_MAX;
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
+use squall_sched::{Scratch, has_such};
 
 use super::{Ask, Reply, admit, allocate, standing};
 use crate::control::drive::forecast;
+use crate::control::drive::lanes::request_of;
+use crate::control::drive::queue::partitions_of;
+use crate::control::drive::view::Sight;
 use crate::control::state::State;
 use crate::control::state::node::Partition;
 use crate::control::{Controller, Out};
@@ -112,7 +117,21 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut JobSpec) -> Result<(), Refus
     }
     standing::settle(&c.state, &ask.who.owner, spec)?;
     whole_nodes(&c.state, spec);
-    admit::admit(&c.state, ask.now, ask.who, spec)
+    admit::admit(&c.state, ask.now, ask.who, spec)?;
+    such_nodes(c, ask.now, spec)
+}
+
+/// Refuses what too few nodes of each of its partitions have, as they are configured: no end of a job, and no node that
+/// comes back, would ever let it start.
+fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+    let Some(request) = request_of(&c.state, spec) else { return Ok(()) };
+    let sight = Sight { state: &c.state, queue: &c.queue, now };
+    let mut scratch = Scratch::default();
+    let mut places = partitions_of(&c.state, spec).peekable();
+    if places.peek().is_none() || places.any(|at| has_such(&sight, &mut scratch, &request, at)) {
+        return Ok(());
+    }
+    Err(Refusal::NodeConfigNotAvailable("such nodes".to_owned()))
 }
 
 /// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.

@@ -1,6 +1,6 @@
 //! Partitions: limits that make jobs wait, states that refuse or hold them, reconfiguration, jobs of several.
 
-use squall_model::config::{Config, PartitionConfig, PartitionState};
+use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::JobId;
@@ -110,6 +110,49 @@ fn what_can_never_be_is_refused_and_what_only_is_too_much_waits() {
     assert_eq!((d.state_of(many), reason(&d, many)), (Some(JobState::Pending), PendingReason::BadConstraints));
     let wide = d.submit(need(Need { nodes_min: Some(5), ..Need::default() }));
     assert_eq!(reason(&d, wide), PendingReason::PartitionNodeLimit);
+}
+
+#[test]
+fn what_too_few_nodes_have_is_refused_whether_they_are_up_or_not() {
+    let node = |name: &str, features: &[&str]| NodeConfig {
+        name: name.into(),
+        features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        ..NodeConfig::default()
+    };
+    let partition = |name: &str, nodes: &str| PartitionConfig {
+        name: name.into(),
+        nodes: nodes.into(),
+        default: name == "long",
+        ..PartitionConfig::default()
+    };
+    let mut d = Driver::empty(Config {
+        nodes: vec![node("n[1-3]", &["x"]), node("n[4-6]", &[])],
+        partitions: vec![partition("long", "n[1-5]"), partition("other", "n[4-6]")],
+        ..Config::default()
+    });
+    (1..=6).for_each(|n| d.add_node(&format!("n{n}"), if n < 3 { 8 } else { 4 }));
+    let wide = |nodes: u32, need: Need| JobSpec { need: Need { nodes_min: Some(nodes), ..need }, ..batch() };
+    let x = || Need { constraint: Some("x".into()), ..Need::default() };
+    let such = Refusal::NodeConfigNotAvailable("such nodes".into());
+    let each = |cpus: u32| Need { ntasks_per_node: Some(cpus), ..Need::default() };
+    let memory = |mb: u64| Need { memory: Memory::PerNodeMb(mb), ..Need::default() };
+    let without = |nodes: &str| Need { exclude: Some(nodes.into()), ..Need::default() };
+    for (nodes, need) in [(4, x()), (5, x()), (3, each(5)), (3, memory(4001)), (4, without("n[1-2]"))] {
+        assert_eq!(refused(&mut d, wide(nodes, need.clone())), such, "{need:?}");
+    }
+    // Down is not gone; more than there is of anything waits, as before.
+    d.lose("n1");
+    d.pass(600);
+    let waits = d.submit(wide(3, x()));
+    assert_eq!(reason(&d, waits), PendingReason::ReqNodeNotAvail);
+    for (nodes, need) in [(6, x()), (2, each(8)), (5, each(6)), (2, memory(4001)), (3, without("n[1-2]"))] {
+        d.submit(wide(nodes, need));
+    }
+    // One partition that has them is enough.
+    let both = |need| JobSpec { partition: Some("other,long".into()), ..wide(3, need) };
+    d.submit(both(x()));
+    assert_eq!(refused(&mut d, JobSpec { partition: Some("other".into()), ..wide(1, x()) }), such);
+    assert_eq!(refused(&mut d, both(memory(4001))), such, "neither has three");
 }
 
 #[test]
