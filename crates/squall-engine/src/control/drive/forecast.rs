@@ -49,11 +49,9 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
 }
 
 /// Room for all that wait: for those in the queues, and behind them for those who wait for licenses, who stand in none.
-/// No start is foretold of heterogeneous jobs among these.
 fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved> {
     let mut reserved = squall_sched::plan(sight, room, RULES).reserved;
-    let starved = sight.queue.starved(sight.state).into_iter().filter(|pending| pending.het.is_none());
-    for pending in starved.take(JOBS_MAX) {
+    for pending in sight.queue.starved(sight.state).into_iter().take(JOBS_MAX) {
         reserved.extend(keep(sight, room, &pending));
     }
     reserved

@@ -530,7 +530,12 @@ impl Queue {
             line.remove(&mut self.kinds, shape, place);
         }
         match skip.reason {
-            PendingReason::Licenses => self.starved.add(pending.spec, self.first_place(state, &pending)),
+            PendingReason::Licenses => {
+                let place = self.first_place(state, &pending);
+                let others = pending.het.into_iter().flat_map(Het::ids).filter_map(|id| state.jobs.get(&id));
+                others.for_each(|other| self.starved.add(&other.spec, place));
+                self.starved.add(pending.spec, place);
+            }
             PendingReason::Limit(..) => {
                 let place = self.first_place(state, &pending);
                 for gate in pending.limiting_gates(state) {
@@ -569,7 +574,7 @@ impl Queue {
     /// Takes an item out of those that can't start.
     fn unpark(&mut self, state: &State, pending: &Pending<'_>) {
         match self.parked.remove(&pending.item) {
-            Some(PendingReason::Licenses) => self.starved.remove(pending.spec, self.first_place(state, pending)),
+            Some(PendingReason::Licenses) => self.starved.remove(self.first_place(state, pending)),
             Some(PendingReason::Limit(..)) => {
                 let place = self.first_place(state, pending);
                 for gate in pending.limiting_gates(state) {

@@ -20,14 +20,11 @@ impl Starved {
         }
     }
     /// It does not any more.
-    pub(crate) fn remove(&mut self, spec: &JobSpec, place: Place) {
-        for name in names(spec) {
-            let Some(waiting) = self.0.get_mut(&name) else { continue };
+    pub(crate) fn remove(&mut self, place: Place) {
+        self.0.retain(|_, waiting| {
             waiting.remove(&place);
-            if waiting.is_empty() {
-                self.0.remove(&name);
-            }
-        }
+            !waiting.is_empty()
+        });
     }
     /// The licenses of a spec came back: the first for each of them, each of whom needs at least one.
     pub(crate) fn woken(&self, spec: &JobSpec) -> Vec<Item> {

@@ -8,7 +8,7 @@ use squall_model::id::JobId;
 use squall_model::job::Digest;
 use squall_model::wire::client::{Answer, JobSelection, Refusal};
 use squall_model::wire::info::{BackfillCounts, Diag, ExpectedStart};
-use squall_sched::{Item, Reserved};
+use squall_sched::{Given, Item, Reserved};
 
 use super::rights::{Deed, can};
 use super::select::select_to_show;
@@ -63,10 +63,14 @@ pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {
             first.insert(reserved.item, reserved);
         }
     }
-    let starts = first.into_iter().map(|(item, reserved)| ExpectedStart {
-        id: item.id,
-        time: reserved.time,
-        nodes: names(&c.state, &reserved.given.alloc.nodes()),
+    let of = |item: Item, time, given: &Given| {
+        let nodes = names(&c.state, &given.alloc.nodes());
+        ExpectedStart { id: item.id, time, nodes }
+    };
+    // Components of a heterogeneous job start with the first of them.
+    let starts = first.into_iter().flat_map(|(item, Reserved { time, given, .. })| {
+        let others: Vec<_> = given.others.iter().map(|other| of(other.item, time, &other.given)).collect();
+        std::iter::once(of(item, time, &given)).chain(others)
     });
     Answer::Expected(starts.collect())
 }

@@ -6,7 +6,7 @@ use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{Driver, array, batch};
+use super::driver::{ADA, Driver, array, batch};
 
 fn cluster(licenses: &str, cpus: u32) -> Driver {
     let mut d = Driver::empty(Config { licenses: licenses.into(), ..Config::default() });
@@ -66,6 +66,29 @@ fn licenses_come_back_when_time_limits_end_who_holds_them() {
     };
     assert_eq!((when("", 1000), when("foo", 400)), (0, 300));
     assert_eq!((when("foo", 401), when("foo:2", 1)), (800, 800), "behind those that wait");
+}
+
+#[test]
+fn components_that_wait_for_licenses_are_foretold_and_start_when_they_come_back() {
+    let mut d = cluster("foo:2", 8);
+    let job = |licenses: &str, seconds| with(licenses, JobSpec { time_limit_s: Some(seconds), ..batch() });
+    let holds = d.submit(job("foo:2", 600));
+    // Only the second component wants one.
+    let specs = vec![JobSpec { time_limit_s: Some(100), ..batch() }, job("foo", 100)];
+    let (script, env) = (b"#!/bin/sh\n".to_vec().into(), Vec::new().into());
+    let request = Request::SubmitHet { specs, script, env, key: d.key(), immediate_s: None };
+    let answers = d.ask(1, ADA, request);
+    let [Answer::Submitted { job: het, .. }] = answers[..] else { panic!("{answers:?}") };
+    let behind = d.submit(job("foo:2", 100));
+    assert_eq!(reason(&d, het), PendingReason::Licenses);
+    let answers = d.ask(7, 0, Request::Expected);
+    let [Answer::Expected(starts)] = &answers[..] else { panic!("{answers:?}") };
+    let starts: Vec<_> = starts.iter().map(|start| (start.id, start.time.since(d.now).secs())).collect();
+    assert_eq!(starts, [(het, 600), (JobId(het.0 + 1), 600), (behind, 700)]);
+    finish(&mut d, holds);
+    assert_eq!([het, JobId(het.0 + 1), behind].map(|id| d.state_of(id)), {
+        [Some(JobState::Running), Some(JobState::Running), Some(JobState::Pending)]
+    });
 }
 
 #[test]
