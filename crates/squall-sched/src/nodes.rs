@@ -286,7 +286,7 @@ impl<V: View> Nodes<'_, V> {
         let (view, scratch) = (self.view, &mut *self.scratch);
         let lacks = Lacks::of(view, scratch, request, self.now + SOON);
         let mut walk = Walk::new(view, scratch, request, partition);
-        let turns = view.turns().filter(|time| *time > self.now);
+        let turns = view.turns().chain(job.wish.patience).filter(|time| *time > self.now);
         let mut ends = Ends::new(view.ends(), turns, scratch, self.now + SOON);
         let (mut tried, mut skip) = (0, 0);
         let mut time = self.now;
@@ -511,7 +511,8 @@ fn span(partition: &PartitionView<'_>, job: &Candidate<'_>) -> Span {
     limit.map_or(UNLIMITED, Span::from_secs)
 }
 
-/// [`fitting`], without the nodes that reservations keep from the job if it starts at that time; or why it can't then.
+/// [`fitting`], without the nodes that reservations keep from the job if it starts at that time, nor what it will not wait
+/// for until then; or why it can't then.
 fn unbarred<'a>(
     view: &impl View,
     partition: &PartitionView<'_>,
@@ -519,6 +520,10 @@ fn unbarred<'a>(
     (at, time): (usize, Time),
 ) -> Result<Cow<'a, Request>, PendingReason> {
     let mut request = fitting(partition, job)?;
+    if request.wish.patience.is_some_and(|until| until <= time) {
+        let wish = &mut request.to_mut().wish;
+        (wish.switches, wish.patience) = (None, None);
+    }
     match view.bars(job, at, time) {
         Bars::Open => {}
         Bars::Barred(nodes) => request.to_mut().excluded.union_with(&nodes),

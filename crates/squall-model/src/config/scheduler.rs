@@ -16,7 +16,11 @@ pub enum SchedulerType {
     Builtin,
 }
 
-/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N` in Slurm's words. What is not said is not limited.
+/// How long a job waits for few leaf switches, at most and unless it says less, seconds.
+const SWITCH_WAIT_S: u32 = 300;
+
+/// `bf_window=MINUTES,bf_max_job_test=N,bf_job_part_count_reserve=N,max_switch_wait=SECONDS` in Slurm's words. What is
+/// not said is not limited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SchedulerParameters {
@@ -26,6 +30,8 @@ pub struct SchedulerParameters {
     pub bf_max_job_test: usize,
     /// For so many of those that wait in each partition room is kept; 0: for all of them that are looked at.
     pub bf_job_part_count_reserve: usize,
+    /// A job waits no longer for as few leaf switches as it asked for, seconds.
+    pub max_switch_wait_s: u32,
     /// Words, as they were written, that say at what pace a scheduler goes that looks again and again; they change
     /// nothing for one that looks when something has happened.
     pub idle: Vec<String>,
@@ -58,7 +64,13 @@ const PACES: [&str; 17] = [
 
 impl Default for SchedulerParameters {
     fn default() -> Self {
-        Self { bf_window_min: None, bf_max_job_test: usize::MAX, bf_job_part_count_reserve: 1, idle: Vec::new() }
+        Self {
+            bf_window_min: None,
+            bf_max_job_test: usize::MAX,
+            bf_job_part_count_reserve: 1,
+            max_switch_wait_s: SWITCH_WAIT_S,
+            idle: Vec::new(),
+        }
     }
 }
 
@@ -97,15 +109,17 @@ impl TryFrom<String> for SchedulerParameters {
             match name.trim() {
                 "bf_window" => parameters.bf_window_min = Some(number()?),
                 "bf_max_job_test" => parameters.bf_max_job_test = number()? as usize,
+                "max_switch_wait" if value.trim() == "0" => parameters.max_switch_wait_s = 0,
+                "max_switch_wait" => parameters.max_switch_wait_s = number()?,
                 "bf_job_part_count_reserve" => {
                     let number = value.trim().parse::<u32>();
                     let number = number.map_err(|_| format!("`{word}`: a number is needed, 0 for all that wait"))?;
                     parameters.bf_job_part_count_reserve = number as usize;
                 }
                 _ => {
-                    return Err(format!(
-                        "`{word}`: only bf_window=MINUTES, bf_max_job_test=N and bf_job_part_count_reserve=N have an effect; leave it out"
-                    ));
+                    let known = "bf_window=MINUTES, bf_max_job_test=N, bf_job_part_count_reserve=N and \
+                                 max_switch_wait=SECONDS";
+                    return Err(format!("`{word}`: only {known} have an effect; leave it out"));
                 }
             }
         }
@@ -120,7 +134,9 @@ impl From<SchedulerParameters> for String {
         let depth = (depth < usize::MAX).then(|| format!("bf_max_job_test={depth}"));
         let kept = parameters.bf_job_part_count_reserve;
         let kept = (kept != 1).then(|| format!("bf_job_part_count_reserve={kept}"));
-        window.into_iter().chain(depth).chain(kept).chain(parameters.idle).collect::<Vec<_>>().join(",")
+        let wait = parameters.max_switch_wait_s;
+        let wait = (wait != SWITCH_WAIT_S).then(|| format!("max_switch_wait={wait}"));
+        window.into_iter().chain(depth).chain(kept).chain(wait).chain(parameters.idle).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -131,12 +147,14 @@ mod tests {
     #[test]
     fn words_that_only_set_a_pace_are_kept_and_others_are_refused() {
         let read = |words: &str| Config::from_toml(&format!("SchedulerParameters = \"{words}\"\n"));
-        let config =
-            read("bf_continue,bf_window=60, bf_resolution=300,bf_max_job_test=9").expect("these are the words");
+        let config = read("bf_continue,bf_window=60, bf_resolution=300,bf_max_job_test=9,max_switch_wait=0")
+            .expect("these are the words");
         let parameters = &config.scheduler_parameters;
         assert_eq!((parameters.bf_window_min, parameters.bf_max_job_test), (Some(60), 9));
         assert_eq!(parameters.idle, ["bf_continue", "bf_resolution=300"]);
-        assert_eq!(String::from(parameters.clone()), "bf_window=60,bf_max_job_test=9,bf_continue,bf_resolution=300");
+        assert_eq!((parameters.max_switch_wait_s, Config::default().scheduler_parameters.max_switch_wait_s), (0, 300));
+        let words = "bf_window=60,bf_max_job_test=9,max_switch_wait=0,bf_continue,bf_resolution=300";
+        assert_eq!(String::from(parameters.clone()), words);
         let again = Config::from_toml(&toml::to_string(&config).expect("it is text")).expect("what is written is read");
         assert_eq!(again, config);
         for (words, kept, depth) in [

@@ -22,7 +22,8 @@ impl<V: View> Nodes<'_, V> {
     pub(super) fn reserve_all(&mut self, job: &Candidate<'_>, at: usize) -> Option<(Time, Given)> {
         let choices = self.choosiest_first(job, at);
         let view = self.view;
-        let turns = view.turns().filter(|time| *time > self.now);
+        let patience = choices.iter().filter_map(|(job, _)| job.wish.patience);
+        let turns = view.turns().chain(patience).filter(|time| *time > self.now);
         let mut ends = Ends::new(view.ends(), turns, self.scratch, self.now + SOON);
         self.scratch.among = self.scratch.open.clone();
         let (mut time, mut tried, mut skip) = (self.now, 0, 0);

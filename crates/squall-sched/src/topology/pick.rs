@@ -7,6 +7,7 @@ use std::fmt;
 
 use squall_model::id::NodeId;
 use squall_model::set::NodeSet;
+use squall_model::time::Time;
 
 use super::{Group, Kind, Switch, Topology, Torus};
 use crate::layout::{Grid, GridFault, Ranks, lies, shapes};
@@ -51,6 +52,8 @@ pub struct Wish {
     pub grid: Option<Ranks>,
     /// `--switches`: most leaf switches, while it still waits for that.
     pub switches: Option<u32>,
+    /// When it waits for that no more; None: never.
+    pub patience: Option<Time>,
 }
 
 /// A wish that can't be understood: option and value.

@@ -7,9 +7,11 @@ use squall_model::config::SchedulerType;
 use squall_model::job::JobSpec;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
+use squall_sched::topology::Wish;
 use squall_sched::{Candidate, Discipline, Given, Item, Lanes, Nodes, Queues, Request, Reserved, Room, Rules, Scratch};
 
 use super::lanes::{Ordered, request_of};
+use super::network;
 use super::queue::{Pending, partitions_of};
 use super::reckon::Standee;
 use super::view::Sight;
@@ -37,7 +39,9 @@ pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Ti
     let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
     promised(&sight, &mut room);
     let item = Item { id: c.state.next_id(), array: false };
-    let job = Candidate { time_limit_s: spec.limit_s(), ..single(item, &need) };
+    let patience = network::patience_s(&c.state, spec).map(|seconds| now + Span::from_secs(seconds));
+    let wish = Wish { patience, ..need.wish };
+    let job = Candidate { time_limit_s: spec.limit_s(), wish, ..single(item, &need) };
     let mut best: Option<(Time, usize, Alloc)> = None;
     for at in partitions_of(&c.state, spec) {
         let sooner_than = best.as_ref().map(|best| best.0);

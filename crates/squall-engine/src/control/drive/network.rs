@@ -15,9 +15,6 @@ use squall_sched::topology::{Kind, Topology, Torus, Wish};
 use super::queue::{Pending, Queue};
 use crate::control::state::State;
 
-/// How long a job waits for the switches that it asked for unless it says so, seconds.
-const SWITCHES_S: u64 = 300;
-
 /// Where the nodes of an allocation are.
 pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
     let topology = &state.index.topology;
@@ -60,25 +57,26 @@ impl Queue {
             return Wish::default();
         }
         let mut wish = Wish::of(&pending.spec.others).unwrap_or_default();
-        if wish.switches.is_some() && Self::patience(state, pending).is_some_and(|until| until <= self.now) {
-            wish.switches = None;
+        wish.patience = Self::patience(state, pending);
+        if wish.patience.is_some_and(|until| until <= self.now) {
+            (wish.switches, wish.patience) = (None, None);
         }
         wish
     }
 
     /// Until when a job waits for few switches; None: it does not, or the network has none.
     pub(crate) fn patience(state: &State, pending: &Pending<'_>) -> Option<Time> {
-        let (_, text) = pending.spec.others.iter().find(|(name, _)| name == "switches")?;
-        let wait_s = match text.split_once('@') {
-            Some((_, time)) => parse_limit(time).ok().flatten()?,
-            None => SWITCHES_S,
-        };
-        let submit = match pending.array {
-            Some(array) => array.submit,
-            None => state.jobs.get(&pending.item.id)?.submit,
-        };
-        matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| submit + Span::from_secs(wait_s))
+        Some(pending.submit + Span::from_secs(patience_s(state, pending.spec)?))
     }
+}
+
+/// How long a job waits for few switches, from its submission on, seconds: as long as it says, and no longer than any job
+/// may. None: it does not, or the network has none.
+pub(super) fn patience_s(state: &State, spec: &JobSpec) -> Option<u64> {
+    let (_, text) = spec.others.iter().find(|(name, _)| name == "switches")?;
+    let most = u64::from(state.config.scheduler_parameters.max_switch_wait_s);
+    let said = text.split_once('@').and_then(|(_, time)| parse_limit(time).ok().flatten());
+    matches!(state.index.topology.kind, Kind::Tree { .. }).then(|| said.map_or(most, |said| said.min(most)))
 }
 
 /// Refuses wishes that no job on this network can have, and says what comes nearest. `tasks_each`: most tasks of a node;

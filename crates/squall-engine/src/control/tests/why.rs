@@ -245,3 +245,37 @@ fn reservations_and_licenses_are_minded() {
     assert_eq!((expected(&mut d, first), expected(&mut d, second)), (Some(1000), Some(1300)));
     assert_eq!(changes(&mut d, second), [(WhyChange::WithoutLicenses, 0)]);
 }
+
+#[test]
+fn nobody_waits_for_few_switches_longer_than_may_be() {
+    let text = "SwitchName=s0 Nodes=n[1-4]\nSwitchName=s1 Nodes=n[5-8]\nSwitchName=top Switches=s[0-1]\n";
+    let cluster = |parameters: &str| {
+        let topology = TopologyFile { name: "topology.conf".into(), text: text.into() };
+        let node = NodeConfig { name: "n[1-8]".into(), ..NodeConfig::default() };
+        let scheduler_parameters = parameters.to_owned().try_into().unwrap();
+        let mut d = Driver::empty(Config { topology, nodes: vec![node], scheduler_parameters, ..Config::default() });
+        (1..=8).for_each(|n| d.add_node(&format!("n{n}"), 4));
+        d.submit(for_s(2000, on("n[2,6]", &[])));
+        d
+    };
+    for (parameters, switches, seconds) in
+        [("", "1", 300), ("", "1@5", 300), ("", "1@2:00", 120), ("max_switch_wait=60", "1", 60)]
+    {
+        let mut d = cluster(parameters);
+        let spec = wide(4, &[("switches", switches)]);
+        let answers = d.ask(7, 0, Request::TestSubmit { spec: Box::new(spec.clone()) });
+        let [Answer::WouldStart { time, .. }] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!(time.since(d.now).secs(), seconds, "{parameters} {switches}");
+        let id = d.submit(spec);
+        assert_eq!((expected(&mut d, id), changes(&mut d, id)[0].clone()), {
+            (Some(seconds), (WhyChange::WithoutSwitches, 0))
+        });
+        d.pass(seconds - 1);
+        assert_eq!(d.state_of(id), Some(JobState::Pending));
+        d.pass(2);
+        assert_eq!(d.state_of(id), Some(JobState::Running), "{parameters} {switches}");
+    }
+    let mut d = cluster("max_switch_wait=0");
+    let id = d.submit(wide(4, &[("switches", "1")]));
+    assert_eq!(d.state_of(id), Some(JobState::Running), "nobody waits at all");
+}
