@@ -27,7 +27,6 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
         Refusal::TooManyRequested(what) => match what.as_str() {
-            "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
             "nodes" => "Node count specification invalid",
             "memory" => "Memory required by task is not available",
             _ => "More processors requested than permitted",
@@ -99,6 +98,7 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
             "memory" => "Memory specification can not be satisfied".to_owned(),
             "CPUs" => "CPU count per node can not be satisfied".to_owned(),
             "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
+            "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
             "nodes" => "Node count specification invalid".to_owned(),
             other => other.to_owned(),
         }),

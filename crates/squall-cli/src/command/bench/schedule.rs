@@ -43,6 +43,8 @@ struct Times {
     next_max_us: f64,
     looked_at: u64,
     started: u64,
+    /// `squall why` of the first that waits, of one behind a hundred, and of the last.
+    why_ms: [f64; 3],
 }
 
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
@@ -59,6 +61,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         ("after_one_end_us", json!(round(round_mix.next_us))),
         ("after_one_end_max_us", json!(round(round_mix.next_max_us))),
         ("started_after_ends", json!(round_mix.started)),
+        ("why_ms", json!(round_mix.why_ms.map(round))),
+        ("all_different_why_ms", json!(odd.why_ms.map(round))),
         ("all_different_full_pass_ms", json!(round(odd.full_us / 1e3))),
         ("all_different_looked_at", json!(odd.looked_at)),
         ("all_different_after_one_end_us", json!(round(odd.next_us))),
@@ -103,7 +107,19 @@ fn time(mix: Mix, nodes: u32, pending: u32) -> Times {
         times.get(times.len() / 2).copied().unwrap_or_default()
     };
     let (full_us, next_us) = (middle(&mut full), middle(&mut next));
-    Times { full_us, next_us, next_max_us: next.last().copied().unwrap_or_default(), looked_at, started }
+    let next_max_us = next.last().copied().unwrap_or_default();
+    Times { full_us, next_us, next_max_us, looked_at, started, why_ms: why(&mut rehearsal) }
+}
+
+fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
+    let waiting = rehearsal.state().jobs.iter().filter(|(_, job)| job.is_pending());
+    let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
+    [0, 100, waiting.len().saturating_sub(1)].map(|place| {
+        let Some(id) = waiting.get(place) else { return 0.0 };
+        let begin = Instant::now();
+        rehearsal.why(BEGIN + Span::from_secs(3600), *id);
+        begin.elapsed().as_secs_f64() * 1e3
+    })
 }
 
 /// Nodes, all alike, and nothing on them.

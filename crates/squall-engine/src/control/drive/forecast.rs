@@ -20,6 +20,11 @@ use crate::control::Controller;
 /// Of so many jobs in each partition a start is foretold.
 const JOBS_MAX: usize = 200;
 
+/// One job's start is foretold behind as many as together want that many nodes looked at, and behind a few in any case:
+/// so it holds up the controller for a second at most.
+const WORK_MAX: usize = 500_000;
+const AHEAD_MIN: usize = 16;
+
 /// Each has its start promised, in order.
 const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_MAX, kept: JOBS_MAX };
 
@@ -105,8 +110,8 @@ pub(crate) struct Variant {
 }
 
 /// When and where a job would start in a partition, behind those who are ahead of it there, if it asked for each of
-/// these: of all but the first only if that is sooner than with the first, or than `sooner_than`. Behind more than a few
-/// nobody can tell but what there is room for now, which all who are ahead have left.
+/// these: of all but the first only if that is sooner than with the first, or than `sooner_than`. Behind very many only
+/// what there is room for now is told, which all who are ahead have left.
 pub(crate) fn behind(
     sight: &Sight<'_>,
     scratch: &mut Scratch,
@@ -120,29 +125,30 @@ pub(crate) fn behind(
     let place = starved.iter().position(|other| other.item == pending.item);
     let before = if place.is_some() { None } else { Some(rank) };
     let ahead = Ahead { sight: *sight, before, own: pending.item };
-    let deep = ahead.queue(at).nth(JOBS_MAX).is_some() || place.is_some_and(|place| place > JOBS_MAX);
+    let most = (WORK_MAX / state.nodes.len().max(1)).clamp(AHEAD_MIN, JOBS_MAX);
+    let deep = ahead.queue(at).nth(most).is_some() || place.is_some_and(|place| place > most);
     let mut room = Nodes::new(sight, scratch, now, Span(u64::MAX));
-    let mut kept = squall_sched::plan(&ahead, &mut room, RULES).reserved;
-    for other in starved.iter().take(place.unwrap_or_default().min(JOBS_MAX)) {
+    let rules = if deep { Rules { discipline: Discipline::Easy, ..RULES } } else { RULES };
+    let mut kept = squall_sched::plan(&ahead, &mut room, rules).reserved;
+    for other in starved.iter().take(place.filter(|_| !deep).unwrap_or_default()) {
         kept.extend(keep(sight, &mut room, other));
     }
     // Nobody passes anybody.
     let strict = state.config.scheduler_type == SchedulerType::Builtin;
     let last = kept.iter().filter(|other| strict && other.partition == at).map(|other| other.time).max();
-    let mut best = sooner_than;
+    let mut best = if deep { Some(now + Span(1)) } else { sooner_than };
     let mut when = |first: bool, variant: &Variant| {
         let need = request_of(state, &variant.spec)?;
         let pending = Pending { spec: &variant.spec, ..*pending };
         let unlimited = state.policy.is_empty() || pending.broken(state).is_none();
         let job = candidate(sight, &pending, (&need, variant.time_limit_s), at);
-        let limit = if first { None } else { best };
+        let limit = best.filter(|_| deep || !first);
         let (time, given) = room.foresee(&job, at, limit).filter(|_| unlimited)?;
         let time = last.map_or(time, |last| time.max(last));
         if first {
             best = best.into_iter().chain([time]).min();
         }
-        let sooner = first || best.is_none_or(|best| time < best);
-        (sooner && (!deep || time == now)).then_some((time, given))
+        (first || best.is_none_or(|best| time < best)).then_some((time, given))
     };
     variants.iter().enumerate().map(|(number, variant)| when(number == 0, variant)).collect()
 }

@@ -1,11 +1,17 @@
 //! A controller without a cluster: its state, its queue and its policy as they are; what it decides reaches nobody.
 
+use std::sync::Arc;
+
 use squall_model::event::Event;
+use squall_model::id::JobId;
 use squall_model::time::Time;
+use squall_model::wire::client::Answer;
+use squall_model::wire::info::Why;
 
 use super::work;
+use crate::control::request::{Ask, why};
 use crate::control::state::State;
-use crate::control::{Controller, Out};
+use crate::control::{CallerId, Controller, Out, Who};
 
 /// What would happen: for benches, and for those who ask what another configuration would have done.
 #[derive(Debug)]
@@ -38,6 +44,14 @@ impl Rehearsal {
         work::enter_all(&mut self.c, now, &mut out);
         self.c.todo = super::Todo::default();
         (self.c.diag.jobs_started - before.0, self.c.diag.cycle_depth_total - before.1)
+    }
+    /// What `squall why` would say of a job that waits.
+    pub fn why(&mut self, now: Time, id: JobId) -> Option<Why> {
+        let who = Who { owner: Arc::default(), operator: true };
+        match why::why(&mut self.c, &Ask { now, caller: CallerId(0), who: &who }, id) {
+            Ok(Some(Answer::Why(told))) => Some(*told),
+            _ => None,
+        }
     }
 }
 

@@ -29,7 +29,7 @@ mod suspend;
 mod update_job;
 mod update_nodes;
 mod variants;
-mod why;
+pub(crate) mod why;
 
 pub(crate) use admit::{exists, was};
 pub(crate) use query::script_of;

@@ -176,7 +176,7 @@ impl Job {
         }
     }
     /// Whether it waits in the queue.
-    pub(crate) fn is_pending(&self) -> bool {
+    pub fn is_pending(&self) -> bool {
         matches!(self.phase, Phase::Pending)
     }
     /// Whether a node has it in hand.

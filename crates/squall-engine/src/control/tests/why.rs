@@ -279,3 +279,16 @@ fn nobody_waits_for_few_switches_longer_than_may_be() {
     let id = d.submit(wide(4, &[("switches", "1")]));
     assert_eq!(d.state_of(id), Some(JobState::Running), "nobody waits at all");
 }
+
+#[test]
+fn behind_very_many_it_is_told_what_would_start_now() {
+    let mut d = Driver::new(2, 4);
+    d.submit(for_s(7200, on("n1", &[])));
+    d.submit(for_s(1000, wide(2, &[])));
+    let last = (0..210).map(|_| d.submit(for_s(1000, wide(2, &[])))).last().unwrap();
+    let told = why(&mut d, last);
+    assert_eq!((told.start.clone(), told.ahead_total), (None, 210));
+    assert_eq!(changes(&mut d, last), [(WhyChange::Nodes(1), 0)]);
+    let short = d.submit(for_s(1000, wide(1, &[])));
+    assert_eq!(d.state_of(short), Some(JobState::Running), "it is so");
+}
