@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use squall_model::config::SchedulerType;
 use squall_model::job::JobSpec;
+use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
 use squall_sched::topology::Wish;
@@ -70,10 +71,9 @@ fn promised(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>) -> Vec<Reserved>
 fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_>) -> Vec<Reserved> {
     let state = sight.state;
     let Some(need) = request_of(state, pending.spec) else { return Vec::new() };
-    let limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
     let open = partitions_of(state, pending.spec).filter(|&at| state.partitions[at].starts_jobs());
     let kept = open.filter_map(|partition| {
-        let job = candidate(sight, pending, (&need, limit_s), partition);
+        let job = candidate(sight, pending, (&need, pending.limit_s()), partition);
         let (time, given) = room.reserve(&job, partition)?;
         Some(Reserved { item: job.item, partition, time, given })
     });
@@ -84,13 +84,13 @@ fn keep(sight: &Sight<'_>, room: &mut Nodes<'_, Sight<'_>>, pending: &Pending<'_
 pub(crate) fn candidate<'a>(
     sight: &Sight<'a>,
     pending: &Pending<'_>,
-    (need, time_limit_s): (&'a Request, Option<Option<u64>>),
+    (need, limit_s): (&'a Request, Option<u64>),
     at: usize,
 ) -> Candidate<'a> {
     let Sight { state, queue, .. } = *sight;
     Candidate {
         priority: queue.reckoning.key(state, &Standee::of(pending), at),
-        time_limit_s,
+        time_limit_s: limit_s.map(|limit| (limit != UNLIMITED_S).then_some(limit)),
         wish: queue.wish(state, pending),
         group: pending.group(state),
         avoid: if pending.item.array { None } else { queue.avoid.get(&pending.item.id) },
@@ -105,8 +105,8 @@ pub(crate) fn candidate<'a>(
 pub(crate) struct Variant {
     /// What.
     pub(crate) spec: Arc<JobSpec>,
-    /// For how long, seconds: None: the partition's default; Some(None): unlimited.
-    pub(crate) time_limit_s: Option<Option<u64>>,
+    /// For how long, seconds: None: the partition's default; `UNLIMITED_S`: without limit.
+    pub(crate) limit_s: Option<u64>,
 }
 
 /// When and where a job would start in a partition, behind those who are ahead of it there, if it asked for each of
@@ -141,7 +141,7 @@ pub(crate) fn behind(
         let need = request_of(state, &variant.spec)?;
         let pending = Pending { spec: &variant.spec, ..*pending };
         let unlimited = state.policy.is_empty() || pending.broken(state).is_none();
-        let job = candidate(sight, &pending, (&need, variant.time_limit_s), at);
+        let job = candidate(sight, &pending, (&need, variant.limit_s), at);
         let limit = best.filter(|_| deep || !first);
         let (time, given) = room.foresee(&job, at, limit).filter(|_| unlimited)?;
         let time = last.map_or(time, |last| time.max(last));

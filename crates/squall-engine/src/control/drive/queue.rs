@@ -163,9 +163,12 @@ impl<'a> Pending<'a> {
         Some(self.shaped(kinds.find(self.spec)?))
     }
     fn shaped(&self, kind: KindId) -> Shape {
+        Shape { want: Want { kind, het: self.het.map(|het| het.leader) }, limit_s: self.limit_s() }
+    }
+    /// How long it may run, seconds: None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
+    pub(crate) fn limit_s(&self) -> Option<u64> {
         let limit = self.standing.time_limit_s.or(self.spec.limit_s());
-        let limit_s = limit.map(|limit| limit.unwrap_or(UNLIMITED_S));
-        Shape { want: Want { kind, het: self.het.map(|het| het.leader) }, limit_s }
+        limit.map(|limit| limit.unwrap_or(UNLIMITED_S))
     }
     /// From then on it could not end by its deadline.
     fn too_late(&self) -> Option<Time> {

@@ -21,15 +21,17 @@ const SHARES: [(u32, u32); 3] = [(3, 4), (1, 2), (1, 4)];
 
 /// What was asked for, and what might be instead. The first is the job as it is: no change.
 pub(super) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyChange>, Variant)> {
-    let limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
-    let own = Variant { spec: Arc::clone(pending.spec), time_limit_s: limit_s };
+    let limit_s = pending.limit_s();
+    let own = Variant { spec: Arc::clone(pending.spec), limit_s };
     let mut all = Edits { own: own.clone(), all: vec![(None, own)] };
     all.leave_out();
     all.leave_network(state);
-    SHARES.iter().for_each(|share| all.less(*share));
+    for share in SHARES {
+        all.less(share);
+    }
     for seconds in LIMITS_S {
-        if limit_s.flatten().is_none_or(|limit| limit > seconds) {
-            let variant = Variant { time_limit_s: Some(Some(seconds)), ..all.own.clone() };
+        if limit_s.is_none_or(|limit| limit > seconds) {
+            let variant = Variant { limit_s: Some(seconds), ..all.own.clone() };
             all.all.push((Some(WhyChange::TimeLimit(seconds)), variant));
         }
     }

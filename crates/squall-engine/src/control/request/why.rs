@@ -148,8 +148,7 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usi
     let Some(need) = request_of(sight.state, pending.spec) else {
         return Explained { reasons: vec![PendingReason::BadConstraints], ..Explained::default() };
     };
-    let limit_s = pending.standing.time_limit_s.or(pending.spec.limit_s());
-    let job = forecast::candidate(sight, pending, (&need, limit_s), at);
+    let job = forecast::candidate(sight, pending, (&need, pending.limit_s()), at);
     explain(sight, scratch, &job, at, sight.now)
 }
 
@@ -239,7 +238,7 @@ fn outlook(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, told
         if admit::place(state, pending.owner, &spec).is_err() {
             continue;
         }
-        let variant = Variant { spec: Arc::new(spec), time_limit_s: asked[0].time_limit_s };
+        let variant = Variant { spec: Arc::new(spec), limit_s: asked[0].limit_s };
         let time = forecast::behind(sight, scratch, pending, (at, &[variant], expected)).into_iter().next().flatten();
         if let Some((time, _)) = time.filter(|(time, _)| expected.is_none_or(|expected| *time < expected)) {
             changes.push((WhyChange::Partition(other.config.name.clone()), time));

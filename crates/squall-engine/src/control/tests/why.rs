@@ -87,7 +87,9 @@ fn too_few_nodes_are_no_matter_of_shapes() {
 fn a_prism_that_no_end_makes_room_for() {
     let mut d = torus();
     let broken = ["n1", "n22", "n43", "n64"];
-    broken.iter().for_each(|node| d.lose(node));
+    for node in broken {
+        d.lose(node);
+    }
     d.pass(600);
     let id = d.submit(wide(32, &[("geometry", "4x4x2")]));
     let told = why(&mut d, id);
