@@ -553,6 +553,22 @@ pub enum Together {
     Ring,
 }
 
+/// How the nodes of a job that runs stand in the network, and by which step of the choice they were found: what stands
+/// before it in this list was not free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seat {
+    /// The prism of a torus that it asked for (`--geometry`, `--grid`), as text.
+    Asked(String),
+    /// A prism of the topology file's list (`Placements`).
+    Listed(String),
+    /// Another prism whose traffic stays inside.
+    Prism(String),
+    /// No such prism: put together in an order of the torus's routers, by name.
+    Order(String),
+    /// At these leaf switches, blocks or rings: what they are, and their names.
+    Groups(String, Vec<String>),
+}
+
 /// Which life of which job: what nodes and journal records are keyed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobAttempt {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use squall_model::duration::{format_elapsed, format_memory_mb};
-use squall_model::job::{JobState, NodeTest, PendingReason, Together};
+use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
 use squall_model::policy::{Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
@@ -62,7 +62,13 @@ fn why(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
 fn text(told: &Why, clock: &Clock) -> String {
     let mut text = String::new();
     if told.state != JobState::Pending {
-        return format!("Job {} does not wait: it is {}.\n", told.job, words::state(told.state).0);
+        let mut text = format!("Job {} does not wait: it is {}", told.job, words::state(told.state).0);
+        let Some((nodes, seat)) = &told.runs else { return text + ".\n" };
+        let _ = writeln!(text, " on {nodes}.");
+        if let Some(seat) = seat {
+            let _ = writeln!(text, "{}", seat_text(seat));
+        }
+        return text;
     }
     let reasons: Vec<&str> = told.reasons.iter().map(words::pending_reason).collect();
     let first = reasons.first().copied().unwrap_or("nothing: it starts soon");
@@ -103,6 +109,24 @@ fn text(told: &Why, clock: &Clock) -> String {
         });
     }
     text
+}
+
+/// How a job's nodes stand, and why so.
+fn seat_text(seat: &Seat) -> String {
+    match seat {
+        Seat::Asked(prism) => format!("These are the prism {prism}, as it asked for."),
+        Seat::Listed(prism) => format!("These are the prism {prism}, a shape of the topology file's list."),
+        Seat::Prism(prism) => {
+            format!("These are the prism {prism}: of those that were free the one that suited best.")
+        }
+        Seat::Order(order) => {
+            format!("No prism of so many nodes was free when it started: they were put together in the order {order}.")
+        }
+        Seat::Groups(kind, names) if names.len() == 1 => format!("These are all at {kind} {}.", names[0]),
+        Seat::Groups(kind, names) => {
+            format!("No {kind} had so many free when it started: they are at {}.", names.join(", "))
+        }
+    }
 }
 
 fn when(time: Time, clock: &Clock) -> String {
@@ -263,6 +287,7 @@ fn change_text(change: &WhyChange) -> String {
 }
 
 fn json(told: &Why) -> serde_json::Value {
+    let seat = told.runs.as_ref().and_then(|(_, seat)| seat.as_ref());
     let partition = |one: &WhyPartition| {
         let tests = one.tests.iter().map(
             |(test, nodes, count)| serde_json::json!({"test": format!("{test:?}"), "nodes": nodes, "count": count}),
@@ -295,6 +320,8 @@ fn json(told: &Why) -> serde_json::Value {
     serde_json::json!({
         "job": told.job.to_string(),
         "state": words::state(told.state).0,
+        "nodes": told.runs.as_ref().map(|(nodes, _)| nodes),
+        "seat": seat.map(seat_text),
         "reason": told.reasons.first().map(words::pending_reason),
         "reasons": told.reasons.iter().map(words::pending_reason).collect::<Vec<_>>(),
         "not_before": told.begin.map(Time::secs),
@@ -317,13 +344,30 @@ fn json(told: &Why) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use squall_model::id::JobId;
-    use squall_model::job::{JobState, NodeTest, PendingReason, Together};
+    use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
     use squall_model::policy::{Limit, Whose};
     use squall_model::wire::client::JobName;
     use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
 
     use super::{json, text};
     use crate::format::clock::{Clock, Style};
+
+    #[test]
+    fn who_runs_is_told_where() {
+        let clock = Clock { zone: jiff::tz::TimeZone::UTC, style: Style::Standard, now: squall_model::time::Time(0) };
+        let told = |seat: Option<Seat>| {
+            let job = JobName { id: JobId(3), task: None };
+            let runs = Some(("n[1-8]".to_owned(), seat));
+            text(&Why { job, state: JobState::Running, runs, ..Why::default() }, &clock)
+        };
+        let runs = "Job 3 does not wait: it is RUNNING on n[1-8].\n";
+        assert_eq!(told(None), runs);
+        let order = "No prism of so many nodes was free when it started: they were put together in the order 2Y.\n";
+        assert_eq!(told(Some(Seat::Order("2Y".into()))), format!("{runs}{order}"));
+        let leaves = Seat::Groups("switch".into(), vec!["s1".into(), "s2".into()]);
+        let text = "No switch had so many free when it started: they are at s1, s2.\n";
+        assert_eq!(told(Some(leaves)), format!("{runs}{text}"));
+    }
 
     #[test]
     fn everything_is_told_the_binding_reason_first() {

@@ -9,7 +9,7 @@ use crate::event::NodeAdmin;
 use crate::gang::Coscheduling;
 use crate::id::{Attempt, JobId, StepNo};
 use crate::job::{
-    ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Together, Usage,
+    ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Seat, Together, Usage,
 };
 use crate::reservation::Reservation;
 use crate::resource::{Hardware, Memory};
@@ -228,8 +228,10 @@ pub struct ReservationInfo {
 pub struct Why {
     /// The job.
     pub job: JobName,
-    /// What it is doing; all else is empty unless it is pending.
+    /// What it is doing; all else is empty unless it is pending, but where it runs.
     pub state: JobState,
+    /// The nodes on which it runs, compressed, and how they stand in the network if nodes are not all alike.
+    pub runs: Option<(String, Option<Seat>)>,
     /// All that keeps it, the one that counts first.
     pub reasons: Vec<PendingReason>,
     /// Before this time it does not start.
@@ -257,6 +259,7 @@ impl Default for Why {
         Self {
             job: JobName { id: JobId(0), task: None },
             state: JobState::Pending,
+            runs: None,
             reasons: Vec::new(),
             begin: None,
             dependency: String::new(),

@@ -1,5 +1,8 @@
-//! Which shapes of nodes a job could do with, to be told to its user.
+//! Which shapes of nodes a job could do with, and which it has, to be told to its user.
 
+use std::collections::BTreeSet;
+
+use squall_model::job::Seat;
 use squall_model::set::NodeSet;
 
 use super::pick::Wish;
@@ -41,6 +44,41 @@ fn sizes(frame: &Frame, wish: &Wish, (nodes, tasks_each): (u32, u32)) -> Vec<Coo
 }
 
 impl Topology {
+    /// How a job's nodes stand, and by which step of the choice they were found. None: all nodes are alike, or there is
+    /// only one.
+    pub fn seat(&self, nodes: &NodeSet, wish: &Wish) -> Option<Seat> {
+        let places: Vec<(usize, usize)> = nodes.iter().filter_map(|node| self.place(node)).collect();
+        let &(first, _) = places.first().filter(|_| nodes.len() > 1)?;
+        let groups: BTreeSet<usize> = places.iter().map(|(group, _)| *group).collect();
+        let named = |kind: &str, name: &dyn Fn(usize) -> String| {
+            Some(Seat::Groups(kind.to_owned(), groups.iter().map(|group| name(*group)).collect()))
+        };
+        match &self.kind {
+            Kind::Flat => None,
+            Kind::Tree { switches, .. } => named("switch", &|at| switches[at].name.clone()),
+            Kind::Block { blocks, .. } => named("block", &|at| blocks[at].name.clone()),
+            Kind::Ring(rings) => named("ring", &|at| rings[at].name.clone()),
+            Kind::Torus(tori) => {
+                let torus = &tori[first];
+                let frame = &torus.frame;
+                let order = || Seat::Order(torus.order.to_string());
+                let Some(prism) = hull(frame, places.iter().map(|(_, cell)| *cell)).filter(|_| groups.len() == 1)
+                else {
+                    return Some(order());
+                };
+                let usable: usize = prism.cells(frame).map(|cell| torus.cells[cell].len()).sum();
+                let text = format!("{} at {} of {}", frame.text(&prism.size), frame.text(&prism.at), torus.name);
+                let full = frame.closed(&prism.size) && usable * 100 <= nodes.len() * (100 + SLACK as usize);
+                let asked = wish.grid.is_some() || wish.geometry.is_some();
+                Some(match () {
+                    () if !full => order(),
+                    () if asked => Seat::Asked(text),
+                    () if torus.placements.contains(&prism.size) => Seat::Listed(text),
+                    () => Seat::Prism(text),
+                })
+            }
+        }
+    }
     /// The prism of a torus in which these nodes are alone: `4x4x2 at 0x0x2 of t`.
     pub fn prism_of(&self, nodes: &NodeSet) -> Option<String> {
         let Kind::Torus(tori) = &self.kind else { return None };

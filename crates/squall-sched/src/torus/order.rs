@@ -1,6 +1,8 @@
 //! Cells in a line, for jobs that take what comes: slabs of some thickness on the slowest axis, walked back and forth;
 //! a Hilbert curve; or simply the numbers.
 
+use std::fmt;
+
 use super::frame::{Coords, Frame};
 
 /// An order of cells.
@@ -13,6 +15,16 @@ pub enum Order {
     /// Along a Hilbert curve.
     #[default]
     Hilbert,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Numeric(_) => f.write_str("default"),
+            Self::Snake(thickness) => write!(f, "{thickness}Y"),
+            Self::Hilbert => f.write_str("hilbert"),
+        }
+    }
 }
 
 impl Order {

@@ -11,6 +11,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit, WhyPartition, WhyStart};
+use squall_sched::topology::Wish;
 use squall_sched::{Explained, Misfit, Queues, Scratch, explain};
 
 use super::variants::variants;
@@ -43,6 +44,11 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         // It waits at its node for those who run in its place.
         let leased = c.state.jobs.get(&id).is_some_and(|job| job.is_leased());
         told.reasons.extend(leased.then_some(PendingReason::Resources));
+        told.runs = c.state.jobs.get(&id).filter(|job| job.is_running()).and_then(|job| {
+            let nodes = job.run()?.alloc.nodes();
+            let wish = Wish::of(&job.spec.others).unwrap_or_default();
+            Some((names(&c.state, &nodes), c.state.index.topology.seat(&nodes, &wish)))
+        });
         return Ok(Some(Answer::Why(Box::new(told))));
     };
     told.state = JobState::Pending;

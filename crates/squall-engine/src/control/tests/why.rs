@@ -2,7 +2,7 @@
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, TopologyFile};
 use squall_model::id::JobId;
-use squall_model::job::{JobSpec, JobState, Need, PendingReason, Together};
+use squall_model::job::{JobSpec, JobState, Need, PendingReason, Seat, Together};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::{Why, WhyChange, WhyMisfit};
 
@@ -49,6 +49,30 @@ fn misfit(d: &mut Driver, id: JobId) -> WhyMisfit {
     assert_eq!(d.state_of(id), Some(JobState::Pending));
     let told = why(d, id);
     told.partitions[0].misfit.clone().unwrap_or_else(|| panic!("{told:?}"))
+}
+
+#[test]
+fn who_runs_is_told_how_its_nodes_stand_and_why() {
+    let mut d = network("topology.conf", "TorusName=t Dims=4x4x4 Nodes=n[1-64] Placements=1x2x4 Order=2Y\n", 64);
+    let mut seat = |spec: JobSpec| {
+        let id = d.submit(spec);
+        let told = why(&mut d, id);
+        assert_eq!(told.state, JobState::Running);
+        told.runs.expect("it runs").1
+    };
+    assert!(matches!(seat(wide(16, &[("geometry", "4x4x1")])), Some(Seat::Asked(prism)) if prism.contains(" of t")));
+    assert!(matches!(seat(wide(8, &[])), Some(Seat::Listed(prism)) if prism.starts_with("1x2x4 at")));
+    assert!(matches!(seat(wide(16, &[])), Some(Seat::Prism(prism)) if prism.contains(" of t")));
+    assert_eq!(seat(wide(1, &[])), None);
+    // 23 are left, and no prism of 19 is among them.
+    assert_eq!(seat(wide(19, &[("network", "tolerant")])), Some(Seat::Order("2Y".into())));
+    let mut tree = network("topology.conf", "SwitchName=s1 Nodes=n[1-4]\nSwitchName=s2 Nodes=n[5-8]\n", 8);
+    for (nodes, switches) in [(3, &["s1"][..]), (5, &["s1", "s2"])] {
+        let id = tree.submit(wide(nodes, &[]));
+        let at = switches.iter().map(|name| (*name).to_owned()).collect();
+        let told = why(&mut tree, id).runs.expect("it runs");
+        assert_eq!(told.1, Some(Seat::Groups("switch".into(), at)), "{told:?}");
+    }
 }
 
 #[test]
