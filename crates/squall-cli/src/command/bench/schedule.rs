@@ -43,7 +43,7 @@ struct Times {
     next_max_us: f64,
     looked_at: u64,
     started: u64,
-    /// `squall why` of the first that waits, of one behind a hundred, and of the last.
+    /// `squall why` of the first that waits, of the last for which those ahead are planned, and of the last.
     why_ms: [f64; 3],
 }
 
@@ -114,7 +114,7 @@ fn time(mix: Mix, nodes: u32, pending: u32) -> Times {
 fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
     let waiting = rehearsal.state().jobs.iter().filter(|(_, job)| job.is_pending());
     let waiting: Vec<JobId> = waiting.map(|(id, _)| *id).collect();
-    [0, 100, waiting.len().saturating_sub(1)].map(|place| {
+    [0, 49, waiting.len().saturating_sub(1)].map(|place| {
         let Some(id) = waiting.get(place) else { return 0.0 };
         let begin = Instant::now();
         rehearsal.why(BEGIN + Span::from_secs(3600), *id);
