@@ -62,14 +62,8 @@ bench-mpi: build ## MPI programs by srun beside their own launchers (wants Debia
 TRACE ?=
 PEER ?=
 
-bench-sched: build ## scheduling: a pass over 100,000 waiting jobs, placement and task layout on tori, the synthetic Blue Waters; TRACE=FILE.swf.gz: a workload trace (PEER="python3 bench/peers/accasim.py": beside AccaSim)
-	$(SQUALL) bench schedule
-	$(if $(TRACE),$(SQUALL) bench replay $(TRACE) $(if $(PEER),--peer '$(PEER)'))
-	$(if $(TRACE),$(SQUALL) sim $(TRACE) --policy all)
-	$(SQUALL) bench place
-	$(SQUALL) bench layout
-	$(SQUALL) bench bluewaters
-	$(SQUALL) bench torus
+bench-sched: build ## scheduling's figures in one table beside the talk's: passes, placement and task layout on tori, the synthetic Blue Waters; TRACE="FILE.swf.gz… DIR…": workload traces (PEER="python3 bench/peers/accasim.py": beside AccaSim)
+	$(SQUALL) bench scheduling $(TRACE) $(if $(PEER),--peer '$(PEER)')
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

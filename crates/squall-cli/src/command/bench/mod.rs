@@ -1,5 +1,6 @@
 //! `squall bench`: the figures of this machine, each with the bare limit measured in the same run.
 
+mod anchors;
 mod blue;
 pub(crate) mod cluster;
 mod emulated;
@@ -17,9 +18,11 @@ mod query;
 mod replay;
 mod restart;
 mod schedule;
+mod scheduling;
 mod shmem;
 mod spawn;
 mod submit;
+mod table;
 mod throughput;
 mod torus;
 mod wide;
@@ -62,6 +65,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
        squall bench schedule   [--nodes N] [--pending N] [--json]
+       squall bench scheduling [TRACE.swf[.gz]|DIR]... [--peer COMMAND] [--json]   (schedule, place, layout, bluewaters,
+                                                       torus, and replay of each trace, in one table)
        squall bench gang       [--part policies|switch|strobe|sweep|mpi|mixed|start]... [--quantum US]... [--jobs PAIRS]
                                [--nodes EMULATED] [--pictures DIR] [--json]
        squall bench aggregate  [--help | OPTIONS] [--json]
@@ -89,8 +94,8 @@ struct Options {
     /// What each optimisation brings is measured, too.
     ladder: bool,
     emulated: Option<u32>,
-    /// A workload trace, and on how many processors.
-    trace: Option<PathBuf>,
+    /// Workload traces, and on how many processors.
+    traces: Vec<PathBuf>,
     procs: Option<u32>,
     /// A command that does the same.
     peer: Option<String>,
@@ -136,6 +141,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "wide" => wide::run,
         "replay" => replay::run,
         "schedule" => schedule::run,
+        "scheduling" => scheduling::run,
         "gang" => gang::run,
         "place" => place::run,
         "layout" => layout::run,
@@ -199,7 +205,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
                 let command = parser.value().map_err(|e| e.to_string())?;
                 options.peer = Some(command.to_string_lossy().into_owned());
             }
-            Arg::Value(trace) if options.trace.is_none() => options.trace = Some(trace.into()),
+            Arg::Value(trace) => options.traces.push(trace.into()),
             Arg::Long("part") => {
                 options.parts.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
             }
@@ -252,10 +258,12 @@ fn text(value: &Value) -> String {
     const HEAD: [&str; 6] = ["bench", "figure", "unit", "limit", "limit_name", "ratio"];
     let plain = |name: &str| value[name].as_str().unwrap_or_default();
     let number = |name: &str| value[name].as_f64();
-    let figure = number("figure").map_or_else(|| "not measured:".to_owned(), |figure| format!("{figure:.1}"));
+    let digits = |figure: f64| if figure.abs() < 10.0 { 3 } else { 1 };
+    let shown = |figure: f64| format!("{figure:.*}", digits(figure));
+    let figure = number("figure").map_or_else(|| "not measured:".to_owned(), shown);
     let mut text = format!("{:<12} {figure:>12} {}", plain("bench"), plain("unit"));
     if let (Some(limit), Some(ratio)) = (number("limit"), number("ratio")) {
-        let _ = write!(text, "   = {ratio:.3} of {limit:.1} ({})", plain("limit_name"));
+        let _ = write!(text, "   = {ratio:.3} of {} ({})", shown(limit), plain("limit_name"));
     }
     text.push('\n');
     for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !HEAD.contains(&name.as_str())) {
@@ -264,21 +272,7 @@ fn text(value: &Value) -> String {
             continue;
         };
         let _ = writeln!(text, "  {name}");
-        for row in rows {
-            let _ = writeln!(text, "    {}", as_row(row));
-        }
+        text.push_str(&table::columns(rows));
     }
     text
-}
-
-/// An object of a table as one line: its first field at a fixed width, the others with their names.
-fn as_row(row: &Value) -> String {
-    let Value::Object(map) = row else { return row.to_string() };
-    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let mut cells = map.iter();
-    let mut line = format!("{:<36}", cells.next().map(|(_, value)| plain(value)).unwrap_or_default());
-    for (name, value) in cells {
-        let _ = write!(line, " {name} {:<10}", plain(value));
-    }
-    line.trim_end().to_owned()
 }

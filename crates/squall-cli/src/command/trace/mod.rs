@@ -79,7 +79,7 @@ pub(crate) fn is_meant(args: &[OsString]) -> bool {
     args.iter().any(|arg| is_trace(Path::new(arg)))
 }
 
-fn is_trace(path: &Path) -> bool {
+pub(crate) fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('-') && [".swf", ".swf.gz", ".swf-ext", ".swf-ext.gz"].iter().any(|end| name.ends_with(end))
 }
@@ -143,7 +143,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
 }
 
 /// Policies by name.
-fn named(text: &str) -> Result<Vec<&'static str>, String> {
+pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
     if text == "all" {
         return Ok(POLICIES.iter().map(|(name, _)| *name).collect());
     }
