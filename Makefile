@@ -4,7 +4,7 @@ SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
 
-.PHONY: help build demo test check sim path crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched deny clean
+.PHONY: help build demo test check sim path crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,6 +64,9 @@ PEER ?=
 
 bench-sched: build ## scheduling's figures in one table beside the talk's: passes, placement and task layout on tori, the synthetic Blue Waters; TRACE="FILE.swf.gz… DIR…": workload traces (PEER="python3 bench/peers/accasim.py": beside AccaSim)
 	$(SQUALL) bench scheduling $(TRACE) $(if $(PEER),--peer '$(PEER)')
+
+pictures: build ## the pictures of scheduling in docs/pictures, drawn again from synthetic workloads
+	scripts/pictures $(SQUALL)
 
 deny: ## licences, sources and duplicates of dependencies (needs cargo-deny)
 	cargo deny --offline check licenses bans sources

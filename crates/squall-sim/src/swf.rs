@@ -1,7 +1,7 @@
 //! Workload traces in the Standard Workload Format of the Parallel Workloads Archive: 18 numbers a line, comments after `;`.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// A job of a trace, as it is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,19 @@ impl Trace {
         Ok(trace)
     }
 
+    /// As text: what the head says of it, the machine, and a line for each job; what nobody knows is -1.
+    pub fn text(&self, about: &str) -> String {
+        let mut text = format!("; Version: 2.2\n; Note: {about}\n");
+        if let Some(processors) = self.processors {
+            let _ = writeln!(text, "; MaxProcs: {processors}");
+        }
+        for TraceJob { id, submit, run, estimate, processors } in &self.jobs {
+            let unknown = "-1 -1 -1 -1 -1 -1 -1 -1 -1";
+            let _ = writeln!(text, "{id} {submit} -1 {run} {processors} -1 -1 {processors} {estimate} {unknown}");
+        }
+        text
+    }
+
     /// A line of the head: `MaxProcs: 100`.
     fn head(&mut self, comment: &str) -> Result<(), String> {
         let Some((name, value)) = comment.split_once(':') else { return Ok(()) };
@@ -184,6 +197,15 @@ mod tests {
         assert_eq!((trace.without_processors, trace.without_run, trace.too_large), (1, 1, 1));
         assert_eq!(trace.processors, Some(8));
         assert_eq!(Trace::read(TRACE, Some(5)).unwrap().jobs.len(), 1);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let trace = Trace::read(TRACE, None).unwrap();
+        let text = trace.text("made up");
+        let again = Trace::read(&text, None).unwrap();
+        assert_eq!((again.jobs, again.processors), (trace.jobs, Some(8)));
+        assert!(text.starts_with("; Version: 2.2\n; Note: made up\n"), "{text}");
     }
 
     #[test]

@@ -15,6 +15,10 @@ use squall_sched::torus::{AXES_MAX, Axis, Coords, Frame, Prism};
 use crate::picture;
 use crate::picture::slices::{Shade, Slices};
 
+/// Pixels from a router to the next in pictures, and between them.
+const CELL: u32 = 26;
+const GAP: u32 = 2;
+
 const HELP: &str = "\
 usage: squall layout --grid AxBxC[:periodic] [OPTIONS]
 
@@ -374,6 +378,8 @@ fn slices(site: &Site<'_>, grid: &Grid, layout: &Layout) -> Slices {
         ),
         axes: ("x".into(), "z".into()),
         extents: (across, down),
+        cell: CELL,
+        gap: GAP,
         cuts: (0..through).map(slice).collect(),
     }
 }

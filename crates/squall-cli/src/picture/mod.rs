@@ -70,7 +70,7 @@ pub(crate) struct Chart {
     pub(crate) series: Vec<Series>,
 }
 
-const COLORS: [RGBColor; 8] = [
+const COLORS: [RGBColor; 9] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(44, 160, 44),
@@ -79,6 +79,7 @@ const COLORS: [RGBColor; 8] = [
     RGBColor(140, 86, 75),
     RGBColor(23, 150, 170),
     RGBColor(90, 90, 90),
+    RGBColor(170, 175, 20),
 ];
 
 /// What can be drawn on any surface.
@@ -161,6 +162,7 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     let mut context = ChartBuilder::on(area)
         .caption(&chart.title, TITLE)
         .margin(20)
+        .margin_right(40)
         .x_label_area_size(50)
         .y_label_area_size(80)
         .build_cartesian_2d(x, y)
@@ -196,18 +198,27 @@ fn draw<B: DrawingBackend>(chart: &Chart, area: &DrawingArea<B, Shift>) -> Resul
     area.present().map_err(|e| failed(&e))
 }
 
-/// The upper corner with fewer points: there the names stand.
+/// The corner with the fewest points, an upper one rather than a lower: there the names stand.
 fn corner(chart: &Chart, x: &Scale, y: &Scale) -> SeriesLabelPosition {
     let share = |value: f64, axis: &Axis, scale: &Scale| {
         let value = if axis.log { value.log10() } else { value };
         (value - scale.range.start) / (scale.range.end - scale.range.start)
     };
-    let points = chart.series.iter().flat_map(|series| &series.points);
-    let upper = points.filter(|point| share(point.1, &chart.y, y) > 0.5);
-    let (left, right) = upper
-        .map(|point| share(point.0, &chart.x, x))
-        .fold((0, 0), |(left, right), share| (left + u32::from(share < 0.45), right + u32::from(share > 0.55)));
-    if left <= right { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::UpperRight }
+    let mut corners = [
+        (0_u32, SeriesLabelPosition::UpperLeft),
+        (0, SeriesLabelPosition::UpperRight),
+        (0, SeriesLabelPosition::LowerLeft),
+        (0, SeriesLabelPosition::LowerRight),
+    ];
+    for point in chart.series.iter().flat_map(|series| &series.points) {
+        let (across, up) = (share(point.0, &chart.x, x), share(point.1, &chart.y, y));
+        // What is in the middle is in nobody's way.
+        if (across - 0.5).abs() > 0.05 {
+            corners[usize::from(across > 0.5) + if up > 0.5 { 0 } else { 2 }].0 += 1;
+        }
+    }
+    let [first, others @ ..] = corners;
+    others.into_iter().fold(first, |least, other| if other.0 < least.0 { other } else { least }).1
 }
 
 fn draw_series<B: DrawingBackend>(

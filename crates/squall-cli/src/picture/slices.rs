@@ -8,8 +8,7 @@ use plotters_backend::DrawingBackend;
 
 use super::{Drawing, TEXT, TITLE};
 
-/// Pixels of a cell, and of what is around slices.
-const CELL: u32 = 26;
+/// Pixels around slices.
 const MARGIN: u32 = 24;
 const HEAD: u32 = 90;
 /// Slices beside each other.
@@ -29,6 +28,10 @@ pub(crate) struct Slices {
     pub(crate) axes: (String, String),
     /// Columns and rows of every slice.
     pub(crate) extents: (u32, u32),
+    /// Pixels from a cell to the next, and of what is left between them. Without that, neighbours in a row that look
+    /// alike are one bar.
+    pub(crate) cell: u32,
+    pub(crate) gap: u32,
     /// Name and cells, row by row; None: a hole.
     pub(crate) cuts: Vec<(String, Vec<Shade>)>,
 }
@@ -37,8 +40,20 @@ impl Slices {
     fn across(&self) -> usize {
         self.cuts.len().clamp(1, ACROSS)
     }
+    /// What is drawn of a slice: column, row, length.
+    fn bars<'a>(&self, cells: &'a [Shade]) -> Vec<(u32, u32, u32, &'a Shade)> {
+        let mut bars: Vec<(u32, u32, u32, &Shade)> = Vec::new();
+        for (index, shade) in cells.iter().enumerate() {
+            let (column, row) = (index as u32 % self.extents.0, index as u32 / self.extents.0);
+            match bars.last_mut() {
+                Some((_, before, length, alike)) if self.gap == 0 && *before == row && *alike == shade => *length += 1,
+                _ => bars.push((column, row, 1, shade)),
+            }
+        }
+        bars
+    }
     fn slice_size(&self) -> (u32, u32) {
-        (self.extents.0 * CELL + 2 * MARGIN, self.extents.1 * CELL + 3 * MARGIN)
+        (self.extents.0 * self.cell + 2 * MARGIN, self.extents.1 * self.cell + 3 * MARGIN)
     }
 }
 
@@ -62,11 +77,10 @@ impl Drawing for Slices {
             let top = (HEAD + height * (at / self.across()) as u32 + MARGIN) as i32;
             let label = format!("{name}  ({} right, {} down)", self.axes.0, self.axes.1);
             text(label, (left, top - 20), ("sans-serif", 15))?;
-            for (index, shade) in cells.iter().enumerate() {
-                let column = (index as u32 % self.extents.0 * CELL) as i32;
-                let row = (index as u32 / self.extents.0 * CELL) as i32;
-                let corners =
-                    [(left + column, top + row), (left + column + CELL as i32 - 2, top + row + CELL as i32 - 2)];
+            for (column, row, length, shade) in self.bars(cells) {
+                let (x, y) = (left + (column * self.cell) as i32, top + (row * self.cell) as i32);
+                let size = |cells: u32| (cells * self.cell - self.gap) as i32;
+                let corners = [(x, y), (x + size(length), y + size(1))];
                 let color = match shade {
                     Some([hue, saturation, lightness]) => HSLColor(*hue, *saturation, *lightness).to_rgba(),
                     None => HOLE.to_rgba(),
@@ -95,6 +109,8 @@ mod tests {
             note: "worst link".into(),
             axes: ("x".into(), "z".into()),
             extents: (4, 3),
+            cell: 26,
+            gap: 2,
             cuts: vec![
                 ("y=0".into(), vec![Some([0.2, 0.6, 0.6]); 12]),
                 ("y=1".into(), (0..12).map(|at| (at != 5).then_some([0.5, 0.5, 0.5])).collect()),
@@ -102,5 +118,8 @@ mod tests {
         };
         let text = svg(&slices).unwrap();
         assert!(text.matches("<rect").count() >= 24 && text.contains("worst link") && text.contains("y=1"), "{text}");
+        // A row is one bar, and that with the hole three.
+        let joined = Slices { gap: 0, ..slices };
+        assert_eq!(joined.cuts.iter().map(|(_, cells)| joined.bars(cells).len()).collect::<Vec<_>>(), [3, 5]);
     }
 }

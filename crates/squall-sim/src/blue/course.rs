@@ -158,7 +158,7 @@ fn cluster(config: &Config, nodes: u32) -> Rehearsal {
 
 /// The next job, and how long it runs, seconds.
 fn job(random: &mut Seed, number: usize, nodes: u32) -> (JobSpec, f64) {
-    let job = workload::job(random, number as u32, (nodes / LARGEST).max(SMALL_NODES + 2));
+    let job = workload::job(random, number as u32, (nodes / LARGEST).max(SMALL_NODES + 2), false);
     let limit_s = u64::from(job.estimate_s).div_ceil(LIMITS_S) * LIMITS_S;
     let wide = job.nodes > SMALL_NODES;
     let network = if job.sensitive { "sensitive" } else { "tolerant" };

@@ -2,8 +2,9 @@
 
 use squall_sched::torus::{AXES_MAX, Ask, Board, Chooser, Coords, Frame, Order, Prism, Reservation, Shape, earliest};
 
-use super::Placement;
+use super::run::Spot;
 use super::workload::{Job, SMALL_NODES};
+use super::{MACHINE, Placement};
 use crate::Seed;
 
 /// Routers with service nodes.
@@ -25,6 +26,42 @@ const FIXED: [[u32; 3]; 10] = [
     [2, 1, 2],
 ];
 
+/// Nodes with GPUs are at the routers of this block, at the first corner.
+const GPU_BLOCK: [u32; 3] = [15, 6, 24];
+/// The end of what never ends.
+const NEVER: u32 = u32::MAX;
+
+/// Which nodes a job can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    WithoutGpus,
+    WithGpus,
+}
+
+impl Part {
+    /// What is not in it.
+    fn rest(self) -> Vec<Prism> {
+        let [x, y, z] = GPU_BLOCK;
+        let prism = |at: [u32; 3], size: [u32; 3]| {
+            let wide = |values: [u32; 3], fill| {
+                let mut coords = [fill; AXES_MAX];
+                coords[..3].copy_from_slice(&values);
+                coords
+            };
+            Prism { at: wide(at, 0), size: wide(size, 1) }
+        };
+        match self {
+            Self::Whole => Vec::new(),
+            Self::WithoutGpus => vec![prism([0; 3], GPU_BLOCK)],
+            Self::WithGpus => {
+                let [all_x, all_y, _] = MACHINE;
+                vec![prism([x, 0, 0], [all_x - x, y, z]), prism([0, y, 0], [all_x, all_y - y, z])]
+            }
+        }
+    }
+}
+
 /// Where a job is.
 #[derive(Clone, Debug)]
 pub(super) struct Seat {
@@ -42,6 +79,8 @@ pub(super) struct Machine {
     /// The same with the head's reservation closed.
     barred: Board,
     placement: Placement,
+    /// Nobody gets a prism yet.
+    scattering: bool,
     chooser: Chooser,
     barred_chooser: Chooser,
     order: Vec<usize>,
@@ -50,17 +89,31 @@ pub(super) struct Machine {
     reservation: Option<Reservation>,
 }
 
+/// The routers with service nodes.
+pub(super) fn service(random: &mut Seed) -> Vec<usize> {
+    let cells = u64::from(MACHINE.iter().product::<u32>());
+    let mut found = Vec::new();
+    while found.len() < SERVICE {
+        let cell = random.below(cells) as usize;
+        if !found.contains(&cell) {
+            found.push(cell);
+        }
+    }
+    found
+}
+
 impl Machine {
-    pub(super) fn new(placement: Placement, random: &mut Seed) -> Self {
+    /// Routers of that part, but for those whose nodes serve others.
+    pub(super) fn new(placement: Placement, part: Part, service: &[usize]) -> Self {
         let frame = Frame::blue_waters(placement == Placement::Strict);
         let mut board = Board::new(frame.clone());
-        let mut service = 0;
-        while service < SERVICE {
-            let cell = random.below(frame.cells() as u64) as usize;
-            if board.usable(cell) > 0 {
-                board.retire(cell, frame.per_router());
-                service += 1;
-            }
+        for cell in service {
+            board.retire(*cell, frame.per_router());
+        }
+        for prism in part.rest() {
+            prism.cells(&frame).for_each(|cell| board.retire(cell, frame.per_router()));
+            // What others have there goes over its links: it is in no prism of this part.
+            board.close(&prism, NEVER);
         }
         let order = match placement {
             Placement::Default => Order::Numeric(4),
@@ -75,14 +128,23 @@ impl Machine {
             occupants: vec![Vec::new(); frame.cells()],
             reservation: None,
             board,
+            scattering: false,
             placement,
             order,
             frame,
         }
     }
 
+    /// From now on nobody gets a prism, or those who are to do.
+    pub(super) fn scatter_all(&mut self, scattering: bool) {
+        self.scattering = scattering;
+    }
+
     /// Whether a job gets a prism or waits.
     pub(super) fn wants_prism(&self, job: &Job) -> bool {
+        if self.scattering {
+            return false;
+        }
         match self.placement {
             Placement::Strict | Placement::Exact => job.nodes > 1,
             Placement::ExactScatter => job.sensitive,
@@ -142,7 +204,8 @@ impl Machine {
         let late = !first && self.reservation.is_some_and(|reservation| end > reservation.from);
         // As in production: who need not have a prism takes one all the same, if there is one.
         let needs = self.wants_prism(job);
-        let tries = needs || (self.placement == Placement::ExactScatter && job.nodes > 1);
+        let may = self.placement == Placement::ExactScatter && job.nodes > 1 && !self.scattering;
+        let tries = needs || may;
         let prism = if tries { self.free_prism(job, end, late) } else { None };
         if needs { prism } else { prism.or_else(|| self.scatter(job, late)) }
     }
@@ -274,6 +337,16 @@ impl Machine {
         idle
     }
 
+    /// Who is at each router.
+    pub(super) fn map(&self) -> Vec<Spot> {
+        let spot = |(cell, jobs): (usize, &Vec<(u32, u32)>)| match jobs.first() {
+            _ if self.board.usable(cell) == 0 => Spot::Service,
+            Some((job, _)) => Spot::Job(*job),
+            None => Spot::Free,
+        };
+        self.occupants.iter().enumerate().map(spot).collect()
+    }
+
     fn cells_of(&self, seat: &Seat) -> Vec<usize> {
         match &seat.prism {
             Some(prism) => prism.cells(&self.frame).collect(),
@@ -304,4 +377,27 @@ fn anchored(board: &Board, size: &Coords, nodes: u32, spaced: bool) -> Option<Pr
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Placement;
+    use super::super::workload::{Job, NODES_MAX};
+    use super::{Machine, Part, service};
+    use crate::Seed;
+
+    #[test]
+    fn every_job_of_a_part_finds_a_place_there_if_nobody_is() {
+        let service = service(&mut Seed::new(1));
+        for (part, largest) in [(Part::WithGpus, NODES_MAX * 4320 / 27_648), (Part::WithoutGpus, NODES_MAX * 27 / 32)] {
+            for placement in [Placement::Strict, Placement::Exact] {
+                let mut machine = Machine::new(placement, part, &service);
+                for nodes in (2..=largest).step_by(31).chain([largest]) {
+                    let (number, application) = (1, 0);
+                    let job = Job { number, nodes, run_s: 1.0, estimate_s: 1, application, sensitive: true };
+                    assert!(machine.place(&job, 1, true).is_some(), "{part:?} {placement:?}: {nodes} nodes");
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,10 @@ mod traffic;
 mod workload;
 
 pub use course::{Act, Course, course, torus};
-pub use run::{Outcome, run};
+pub use run::{Outcome, Spot, run};
+
+/// Routers along x, y and z.
+pub const MACHINE: [u32; 3] = [24, 24, 24];
 
 /// How jobs are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,11 +79,29 @@ pub struct Settings {
     pub warm_up_s: u32,
     /// Seconds that count.
     pub window_s: u32,
+    /// Most jobs run equally long, as in the talk's test; otherwise hardly two do.
+    pub equal_runs: bool,
+    /// A block of 15 x 6 x 24 routers has nodes with GPUs: jobs ask for these or for the others.
+    pub gpu_block: bool,
+    /// MILC exchanges halos in four dimensions, Changa with anybody; otherwise both in three.
+    pub patterns: bool,
+    /// In the first hour all jobs are scattered, so that prisms find the machine in pieces.
+    pub fragmented: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { placement: Placement::Exact, seed: 1, backlog: 300, warm_up_s: 2 * 3600, window_s: 8 * 3600 }
+        Self {
+            placement: Placement::Exact,
+            seed: 1,
+            backlog: 300,
+            warm_up_s: 2 * 3600,
+            window_s: 8 * 3600,
+            equal_runs: false,
+            gpu_block: false,
+            patterns: false,
+            fragmented: false,
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! The run: a queue that is kept full, EASY backfill, and jobs that are slowed down by others' traffic.
 
 use super::Settings;
-use super::machine::{Machine, Seat};
+use super::machine::{self, Machine, Part, Seat};
 use super::traffic::{Share, Traffic};
 use super::workload::{self, APPLICATIONS, Job};
 use crate::Seed;
+use crate::swf::TraceJob;
 
 /// Seconds from one scheduling pass to the next.
 const PASS_S: u32 = 60;
@@ -18,6 +19,10 @@ const MAX_AGE_S: u32 = 7 * 24 * 3600;
 const SIZE_WEIGHT: f64 = 3.0;
 /// Nodes of the whole machine.
 const MACHINE_NODES: f64 = 27_648.0;
+/// How much of it is in the block with GPUs.
+const GPU_SHARE: f64 = 4320.0 / MACHINE_NODES;
+/// So long all jobs are scattered where the machine is to be in pieces, seconds.
+const SCATTERED_S: u32 = 3600;
 /// What one run counts in what users have seen.
 const LATELY: f64 = 0.05;
 
@@ -42,6 +47,23 @@ pub struct Outcome {
     pub large: f64,
     /// Shares of all usable node-seconds that nobody used: in prisms, kept for the first that waited, elsewhere.
     pub idle: [f64; 3],
+    /// Usable nodes.
+    pub nodes: u32,
+    /// Who is at each router in the end, z counting fastest.
+    pub map: Vec<Spot>,
+    /// All jobs that were submitted, by number, with the run time that each has alone.
+    pub workload: Vec<TraceJob>,
+}
+
+/// What a router is at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spot {
+    /// It has no nodes for jobs.
+    Service,
+    /// Nobody uses it.
+    Free,
+    /// The job of that number does, if several the first of them.
+    Job(u32),
 }
 
 /// How much longer than alone the runs of each application have taken of late: users ask for what they have seen, and
@@ -74,50 +96,94 @@ struct Running {
     stretch: (f64, f64),
 }
 
+/// A part of the machine, and those who want to run there.
+struct Lane {
+    machine: Machine,
+    /// Jobs that are kept waiting, and nodes of the largest.
+    backlog: usize,
+    largest: u32,
+    /// Nodes, those of service routers among them.
+    nodes: f64,
+    /// Who waits, since when.
+    queue: Vec<(Job, u32)>,
+    running: Vec<Running>,
+    /// For whom a prism is kept.
+    head: Option<u32>,
+}
+
+impl Lane {
+    /// One that has so much of the machine.
+    fn new(settings: &Settings, part: Part, share: f64, service: &[usize]) -> Self {
+        Self {
+            machine: Machine::new(settings.placement, part, service),
+            backlog: (settings.backlog as f64 * share).round() as usize,
+            largest: (f64::from(workload::NODES_MAX) * share) as u32,
+            nodes: MACHINE_NODES * share,
+            queue: Vec::new(),
+            running: Vec::new(),
+            head: None,
+        }
+    }
+}
+
 /// Simulates one machine.
 pub fn run(settings: &Settings) -> Outcome {
     let mut random = Seed::new(settings.seed);
-    let mut machine = Machine::new(settings.placement, &mut random);
-    let mut traffic = Traffic::new(&machine.frame);
+    let service = machine::service(&mut random);
+    let parts = if settings.gpu_block {
+        vec![(Part::WithoutGpus, 1.0 - GPU_SHARE), (Part::WithGpus, GPU_SHARE)]
+    } else {
+        vec![(Part::Whole, 1.0)]
+    };
+    let lane = |(part, share): (Part, f64)| Lane::new(settings, part, share, &service);
+    let mut lanes: Vec<Lane> = parts.into_iter().map(lane).collect();
+    let mut traffic = Traffic::new(&lanes[0].machine.frame, settings.patterns);
     let mut number = 0;
-    let mut queue: Vec<(Job, u32)> = Vec::new();
-    let mut running: Vec<Running> = Vec::new();
     let mut tally = Tally::default();
     let end = settings.warm_up_s + settings.window_s;
-    let mut head: Option<u32> = None;
     let mut experience = Experience::default();
     for pass in 0..end / PASS_S {
         let now = pass * PASS_S;
         let counts = now >= settings.warm_up_s;
-        let ended = advance(&mut running, (&mut machine, &mut traffic), &mut experience, (now, counts), &mut tally);
-        while queue.len() < settings.backlog {
-            number += 1;
-            let mut job = workload::job(&mut random, number, workload::NODES_MAX);
-            job.estimate_s = (f64::from(job.estimate_s) * experience.of[job.application]) as u32;
-            queue.push((job, now));
-        }
-        schedule(&mut machine, &mut traffic, &mut queue, &mut running, &mut head, (now, ended), |wait_s| {
-            if counts {
-                tally.waits.push(f64::from(wait_s));
+        for lane in &mut lanes {
+            lane.machine.scatter_all(settings.fragmented && now < SCATTERED_S);
+            let ended = advance(lane, &mut traffic, &mut experience, (now, counts), &mut tally);
+            while lane.queue.len() < lane.backlog {
+                number += 1;
+                let mut job = workload::job(&mut random, number, lane.largest, settings.equal_runs);
+                tally.workload.push(job.as_traced(now));
+                job.estimate_s = (f64::from(job.estimate_s) * experience.of[job.application]) as u32;
+                lane.queue.push((job, now));
             }
-        });
-        if counts {
-            let idle = machine.idle();
-            tally.idle.iter_mut().zip(idle).for_each(|(sum, nodes)| *sum += f64::from(nodes) * f64::from(PASS_S));
+            schedule(lane, &mut traffic, (now, ended), |wait_s| {
+                if counts {
+                    tally.waits.push(f64::from(wait_s));
+                }
+            });
+            if counts {
+                let idle = lane.machine.idle();
+                tally.idle.iter_mut().zip(idle).for_each(|(sum, nodes)| *sum += f64::from(nodes) * f64::from(PASS_S));
+            }
         }
         if pass.is_multiple_of(LOADS_EVERY) {
-            for other in &mut running {
+            for other in lanes.iter_mut().flat_map(|lane| &mut lane.running) {
                 other.stretch = traffic.stretch(&other.job, &other.share);
             }
         }
     }
-    tally.outcome(machine.board.usable_nodes() as f64 * f64::from(settings.window_s))
+    let nodes = lanes.iter().map(|lane| lane.machine.board.usable_nodes()).sum::<u64>() as u32;
+    let maps = lanes.iter().map(|lane| lane.machine.map());
+    // What is another part's looks like service nodes.
+    let both = |one: Spot, other: Spot| if one == Spot::Service { other } else { one };
+    let map = maps.reduce(|map, more| map.into_iter().zip(more).map(|(one, other)| both(one, other)).collect());
+    let outcome = tally.outcome(f64::from(nodes) * f64::from(settings.window_s));
+    Outcome { nodes, map: map.unwrap_or_default(), ..outcome }
 }
 
 /// A minute passes. True: some job has ended.
 fn advance(
-    running: &mut Vec<Running>,
-    (machine, traffic): (&mut Machine, &mut Traffic),
+    Lane { machine, running, .. }: &mut Lane,
+    traffic: &mut Traffic,
     experience: &mut Experience,
     (now, counts): (u32, bool),
     tally: &mut Tally,
@@ -149,22 +215,16 @@ fn advance(
 }
 
 /// What a job is worth in the queue, as by `PriorityWeightAge` and `PriorityWeightJobSize`.
-fn priority(job: &Job, waited_s: u32) -> f64 {
-    f64::from(waited_s.min(MAX_AGE_S)) / f64::from(MAX_AGE_S) + SIZE_WEIGHT * f64::from(job.nodes) / MACHINE_NODES
+fn priority(job: &Job, waited_s: u32, nodes: f64) -> f64 {
+    f64::from(waited_s.min(MAX_AGE_S)) / f64::from(MAX_AGE_S) + SIZE_WEIGHT * f64::from(job.nodes) / nodes
 }
 
 /// One pass of EASY: who can start does, in order; the first who can't keeps its place; others may pass it if that
 /// does not put it off.
-fn schedule(
-    machine: &mut Machine,
-    traffic: &mut Traffic,
-    queue: &mut Vec<(Job, u32)>,
-    running: &mut Vec<Running>,
-    head: &mut Option<u32>,
-    (now, ended): (u32, bool),
-    mut waited: impl FnMut(u32),
-) {
-    queue.sort_by(|(a, since), (b, other)| priority(b, now - other).total_cmp(&priority(a, now - since)));
+fn schedule(lane: &mut Lane, traffic: &mut Traffic, (now, ended): (u32, bool), mut waited: impl FnMut(u32)) {
+    let Lane { machine, queue, running, head, nodes, .. } = lane;
+    let priority = |(job, since): &(Job, u32)| priority(job, now - since, *nodes);
+    queue.sort_by(|a, b| priority(b).total_cmp(&priority(a)));
     let mut blocked: Option<Blocked> = None;
     let mut at = 0;
     for _ in 0..queue.len() {
@@ -238,6 +298,7 @@ struct Tally {
     idle: [f64; 3],
     jobs: usize,
     waits: Vec<f64>,
+    workload: Vec<TraceJob>,
     /// Of sensitive jobs: number, slowdown, seconds of their own time.
     minutes: Vec<(u32, f64, f64)>,
 }
@@ -266,6 +327,8 @@ impl Tally {
             mean_wait_s: mean(&self.waits),
             large: self.large / self.used.max(1e-9),
             idle: self.idle.map(|sum| sum / all),
+            workload: self.workload,
+            ..Outcome::default()
         }
     }
 }

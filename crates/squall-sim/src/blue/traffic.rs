@@ -17,6 +17,8 @@ const SLOWEST: f64 = 4.0;
 pub(super) struct Traffic {
     links: usize,
     total: Vec<f32>,
+    /// Whether applications talk in more patterns than halo and all-to-all.
+    patterns: bool,
 }
 
 /// What one job sends: link and load by its weight.
@@ -30,9 +32,9 @@ pub(super) struct Share {
 }
 
 impl Traffic {
-    pub(super) fn new(frame: &Frame) -> Self {
+    pub(super) fn new(frame: &Frame, patterns: bool) -> Self {
         let links = frame.axes().len() * 2;
-        Self { links, total: vec![0.0; frame.cells() * links] }
+        Self { patterns, links, total: vec![0.0; frame.cells() * links] }
     }
 
     /// What a job on these routers, in the order of its ranks, sends.
@@ -48,18 +50,20 @@ impl Traffic {
             }
         };
         let n = cells.len();
-        match APPLICATIONS[job.application].pattern {
-            Pattern::Halo => {
-                let side = (n as f64).cbrt().ceil() as usize;
-                for stride in [1, side, side * side] {
-                    (0..n.saturating_sub(stride)).for_each(|at| send(at, at + stride));
-                }
-            }
+        let mut random = Seed::new(job.number.into());
+        match APPLICATIONS[job.application].pattern(self.patterns) {
+            Pattern::Halo => halo(n, 3, &mut send),
+            Pattern::Halo4 => halo(n, 4, &mut send),
             Pattern::All => {
-                let mut random = Seed::new(job.number.into());
                 for at in 0..n {
                     (0..PARTNERS / 2).for_each(|_| send(at, random.below(n as u64) as usize));
                 }
+            }
+            Pattern::Random => {
+                // Pairs of a shuffled list.
+                let mut list: Vec<usize> = (0..n).collect();
+                (1..n).rev().for_each(|at| list.swap(at, random.below(at as u64 + 1) as usize));
+                list.chunks_exact(2).for_each(|pair| send(pair[0], pair[1]));
             }
         }
         found.sort_unstable_by_key(|(link, _)| *link);
@@ -101,5 +105,38 @@ impl Traffic {
         let mut share = self.share(frame, job, cells);
         share.ideal = self.share(frame, job, ideal).worst;
         share
+    }
+}
+
+/// Everybody sends to the next one along each dimension of a grid that is about as long as it is wide.
+fn halo(n: usize, dimensions: i32, send: &mut impl FnMut(usize, usize)) {
+    let side = (n as f64).powf(f64::from(dimensions).recip()).ceil() as usize;
+    for stride in (0..dimensions as u32).map(|dimension| side.pow(dimension)) {
+        (0..n.saturating_sub(stride)).for_each(|at| send(at, at + stride));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_sched::torus::Frame;
+
+    use super::super::workload::{APPLICATIONS, Job, Pattern};
+    use super::Traffic;
+
+    #[test]
+    fn every_application_loads_links_in_its_own_pattern() {
+        let frame = Frame::blue_waters(false);
+        let traffic = Traffic::new(&frame, true);
+        let cells: Vec<usize> = (0..64).collect();
+        let of = |pattern: Pattern| {
+            let application = APPLICATIONS.iter().position(|one| one.other == pattern).unwrap();
+            let job = Job { number: 1, nodes: 128, run_s: 1.0, estimate_s: 1, application, sensitive: true };
+            traffic.share(&frame, &job, &cells).links.iter().map(|(_, load)| f64::from(*load)).sum::<f64>()
+        };
+        let sums = [Pattern::Halo, Pattern::Halo4, Pattern::All, Pattern::Random].map(of);
+        // A permutation is 32 pairs, all with all six times as many messages, halos more but over short ways.
+        assert!(sums.iter().all(|sum| *sum > 0.0) && sums[3] < sums[2], "{sums:?}");
+        let two = [sums[0], sums[1]];
+        assert!((two[0] - two[1]).abs() > 1.0, "{sums:?}");
     }
 }

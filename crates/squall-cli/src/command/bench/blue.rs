@@ -1,12 +1,16 @@
 //! `bench bluewaters`: the synthetic workload of Blue Waters under different placements: how much of the machine is
 //! used, and how much of that users get.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use squall_sim::blue::{Outcome, Placement, Settings, run as simulate};
+use squall_sim::Trace;
+use squall_sim::blue::{MACHINE, Outcome, Placement, Settings, Spot, run as simulate};
 
 use super::{Finding, Options, round, spawn};
+use crate::picture::slices::{Shade, Slices};
+use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// Seeds unless said otherwise.
 const SEEDS: u64 = 5;
@@ -24,11 +28,24 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     if let Some(window) = options.seconds {
         settings.window_s = window.max(600.0) as u32;
     }
+    if let Some(backlog) = options.pending {
+        settings.backlog = backlog.max(1) as usize;
+    }
+    for variant in &options.variants {
+        vary(&mut settings, variant)?;
+    }
     let each = Placement::ALL.iter().flat_map(|placement| (1..=seeds).map(move |seed| (*placement, seed)));
     let cases: Vec<Settings> = each.map(|(placement, seed)| Settings { placement, seed, ..settings }).collect();
     let outcomes = in_parallel(&cases)?;
     let by_placement: Vec<(Placement, &[Outcome])> =
         Placement::ALL.into_iter().zip(outcomes.chunks(seeds as usize)).collect();
+    if let Some(folder) = &options.pictures {
+        draw(&by_placement, folder)?;
+    }
+    if let Some(file) = &options.swf {
+        let text = as_trace(&by_placement).ok_or("nothing was run")?;
+        std::fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
     let base = |pick: fn(&Outcome) -> f64| mean(by_placement[0].1, pick);
     let (base, plain) = (base(|outcome| outcome.throughput), base(|outcome| outcome.efficiency));
     // By the talk's formula: utilisation beside its default scheduler's, times how much shorter run times are.
@@ -64,6 +81,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let gain = mean(exact, |outcome| outcome.throughput) / base;
     let fields = vec![
         ("seeds", json!(seeds)),
+        ("backlog", json!(settings.backlog)),
+        ("variants", json!(options.variants.join(" "))),
         ("effective_throughput", json!(round(gain))),
         ("effective_throughput_by_talk", json!(round(by_talk(exact)))),
         ("cov_percent", json!(round(mean(exact, |outcome| outcome.variation) * 100.0))),
@@ -74,6 +93,21 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     ];
     let limit = Some((BAR_UTILISATION, "the bar"));
     Ok(Finding { bench: "bluewaters", figure, unit: "of the machine used (model), all in prisms", limit, fields })
+}
+
+/// What is different about the workload.
+fn vary(settings: &mut Settings, variant: &str) -> Result<(), String> {
+    let switch = match variant {
+        "equal" => &mut settings.equal_runs,
+        "gpus" => &mut settings.gpu_block,
+        "patterns" => &mut settings.patterns,
+        "fragmented" => &mut settings.fragmented,
+        other => {
+            return Err(format!("--variant: there is no `{other}`, but equal, gpus, patterns and fragmented"));
+        }
+    };
+    *switch = true;
+    Ok(())
 }
 
 fn mean(all: &[Outcome], pick: impl Fn(&Outcome) -> f64) -> f64 {
@@ -105,4 +139,90 @@ fn in_parallel(cases: &[Settings]) -> Result<Vec<Outcome>, String> {
     })?;
     all.sort_by_key(|(at, _)| *at);
     Ok(all.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// How much of the machine each placement uses against how quickly jobs run there, seed by seed; and who is where at the
+/// end of a seed, by list and in prisms.
+fn draw(by_placement: &[(Placement, &[Outcome])], folder: &Path) -> Result<(), String> {
+    let dots = |(color, (placement, all)): (usize, &(Placement, &[Outcome]))| Series {
+        name: placement.name(),
+        stroke: Stroke::Dots,
+        color,
+        points: all.iter().map(|outcome| (outcome.utilisation, outcome.efficiency)).collect(),
+    };
+    let axis = |label: &str| Axis { label: label.into(), log: false };
+    let chart = Chart {
+        title: "Synthetic Blue Waters: what is used, and what jobs get of it".into(),
+        x: axis("share of the machine that is used"),
+        y: axis("speed of jobs, beside the widest prism alone"),
+        series: by_placement.iter().enumerate().map(dots).collect(),
+    };
+    write(&chart, folder, "bluewaters")?;
+    for (placement, name) in [(Placement::Default, "bluewaters-list"), (Placement::Exact, "bluewaters-prisms")] {
+        let found = by_placement.iter().find(|(other, _)| *other == placement);
+        if let Some(outcome) = found.and_then(|(_, all)| all.first()) {
+            write(&who_is_where(placement, outcome), folder, name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Slices across y, every sixth: a colour for each job.
+fn who_is_where(placement: Placement, outcome: &Outcome) -> Slices {
+    let [x, y, z] = MACHINE;
+    let shade = |spot: &Spot| -> Shade {
+        match spot {
+            Spot::Service => None,
+            Spot::Free => Some([0.0, 0.0, 0.94]),
+            // The golden ratio keeps the hues of neighbours apart.
+            Spot::Job(job) => {
+                let turn = |by: f64| (f64::from(*job) * by).fract();
+                Some([turn(0.618_034), 0.45 + 0.4 * turn(0.414_214), 0.42 + 0.3 * turn(0.732_051)])
+            }
+        }
+    };
+    let cut = |at: u32| {
+        let cells = (0..z).flat_map(|down| (0..x).map(move |across| ((across * y + at) * z + down) as usize));
+        (format!("y={at}"), cells.map(|cell| outcome.map.get(cell).and_then(shade)).collect())
+    };
+    Slices {
+        title: format!("Who is where on a synthetic Blue Waters: {}", placement.name()),
+        note: "a colour for each job; light: free; dark: service nodes".into(),
+        axes: ("x".into(), "z".into()),
+        extents: (x, z),
+        cell: 13,
+        gap: 0,
+        cuts: (0..y).step_by(6).map(cut).collect(),
+    }
+}
+
+/// The jobs of the first seed, prisms for all, as a trace.
+fn as_trace(by_placement: &[(Placement, &[Outcome])]) -> Option<String> {
+    let (_, all) = by_placement.iter().find(|(placement, _)| *placement == Placement::Exact)?;
+    let outcome = all.first()?;
+    let trace = Trace { jobs: outcome.workload.clone(), processors: Some(outcome.nodes), ..Trace::default() };
+    Some(trace.text("synthetic Blue Waters, made by `squall bench bluewaters`: a processor is a node"))
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_sim::Trace;
+    use squall_sim::blue::{Outcome, Placement, Settings, Spot, run};
+
+    use super::{as_trace, who_is_where};
+
+    #[test]
+    fn a_run_is_a_trace_and_a_picture() {
+        let short = Settings { warm_up_s: 600, window_s: 600, backlog: 30, ..Settings::default() };
+        let outcome = run(&short);
+        let all: &[Outcome] = std::slice::from_ref(&outcome);
+        let trace = Trace::read(&as_trace(&[(Placement::Exact, all)]).unwrap(), None).unwrap();
+        assert_eq!((trace.jobs.len(), trace.processors), (outcome.workload.len(), Some(27_432)));
+        assert!(trace.jobs.iter().all(|job| job.estimate >= job.run && job.processors <= 6000));
+        let picture = who_is_where(Placement::Exact, &outcome);
+        let cells = || picture.cuts.iter().flat_map(|(_, cells)| cells);
+        assert_eq!((picture.cuts.len(), cells().count()), (4, 4 * 24 * 24));
+        let service = outcome.map.iter().filter(|spot| **spot == Spot::Service).count();
+        assert!(service == 108 && cells().any(Option::is_none) && outcome.map.contains(&Spot::Free));
+    }
 }

@@ -60,7 +60,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench fence      [--nodes N] [--pictures DIR] [--json]
        squall bench wide       [--nodes EMULATED] [--jobs N] [--json]
        squall bench layout     [--json]
-       squall bench bluewaters [--seeds N] [--seconds WINDOW] [--json]
+       squall bench bluewaters [--seeds N] [--seconds WINDOW] [--pending N] [--variant equal|gpus|patterns|fragmented]...
+                               [--pictures DIR] [--swf FILE] [--json]
        squall bench torus      [--nodes EXTENT] [--jobs N] [--seeds SEED] [--json]
        squall bench place      [--jobs ALLOCATIONS] [--json]
        squall bench replay     TRACE.swf[.gz] [--procs N] [--peer COMMAND] [--json]
@@ -101,6 +102,10 @@ struct Options {
     peer: Option<String>,
     loads: Vec<Load>,
     pictures: Option<PathBuf>,
+    /// Where the workload is written to, as a trace.
+    swf: Option<PathBuf>,
+    /// What is different about a workload.
+    variants: Vec<String>,
     /// Parts of a bench; none: all.
     parts: Vec<String>,
     /// Slots of gang scheduling, microseconds.
@@ -200,6 +205,7 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
                 options.loads.push(Load::named(&name).ok_or_else(|| format!("there is no load `{name}`"))?);
             }
             Arg::Long("pictures") => options.pictures = Some(parser.value().map_err(|e| e.to_string())?.into()),
+            Arg::Long("swf") => options.swf = Some(parser.value().map_err(|e| e.to_string())?.into()),
             Arg::Long("procs") => options.procs = Some(number(&mut parser)?),
             Arg::Long("peer") => {
                 let command = parser.value().map_err(|e| e.to_string())?;
@@ -208,6 +214,9 @@ fn parse(args: &[OsString]) -> Result<Options, String> {
             Arg::Value(trace) => options.traces.push(trace.into()),
             Arg::Long("part") => {
                 options.parts.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
+            }
+            Arg::Long("variant") => {
+                options.variants.push(parser.value().map_err(|e| e.to_string())?.to_string_lossy().into_owned());
             }
             Arg::Long("quantum") => options.quanta_us.push(number(&mut parser)?),
             Arg::Long("json") => options.json = true,

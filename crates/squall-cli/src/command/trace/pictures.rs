@@ -13,6 +13,10 @@ const POINTS: usize = 600;
 /// Days that a Gantt chart shows.
 const GANTT_DAYS: u64 = 3;
 const DAY_S: u64 = 86_400;
+/// What takes no longer than so many days is shown in hours.
+const HOURS_DAYS: u64 = 3;
+/// Rows of a Gantt chart: of a machine with more processors as many are shown, evenly spread.
+const ROWS: u32 = 300;
 /// Neighbours in a Gantt chart are told apart by colour.
 const COLORS: usize = 8;
 
@@ -20,9 +24,11 @@ const COLORS: usize = 8;
 pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), String> {
     let processors = f64::from(trace.processors.unwrap_or(1));
     let courses: Vec<_> = runs.iter().map(|run| course(&trace.jobs, &run.schedule.starts, POINTS)).collect();
+    let span = courses.iter().flatten().map(|at| at.0).max().unwrap_or_default();
+    let (unit, unit_s) = if span < HOURS_DAYS * DAY_S { ("hours", 3600.0) } else { ("days", DAY_S as f64) };
     let lines = |stroke, of: &dyn Fn(&(u64, u32, u32)) -> f64| -> Vec<Series> {
         let each = runs.iter().zip(&courses).enumerate();
-        let points = |course: &Vec<(u64, u32, u32)>| course.iter().map(|at| (days(at.0), of(at))).collect();
+        let points = |course: &Vec<(u64, u32, u32)>| course.iter().map(|at| (at.0 as f64 / unit_s, of(at))).collect();
         each.map(|(color, (run, course))| Series { name: run.policy.into(), stroke, color, points: points(course) })
             .collect()
     };
@@ -33,9 +39,9 @@ pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), Str
         series,
     };
     let busy = lines(Stroke::Line, &|at| f64::from(at.1) / processors);
-    write(&chart("Processors that were busy", linear("days"), "share of the machine", busy), folder, "utilisation")?;
+    write(&chart("Processors that were busy", linear(unit), "share of the machine", busy), folder, "utilisation")?;
     let queue = lines(Stroke::Steps, &|at| f64::from(at.2));
-    write(&chart("Jobs that waited", linear("days"), "jobs", queue), folder, "queue")?;
+    write(&chart("Jobs that waited", linear(unit), "jobs", queue), folder, "queue")?;
     let waits = runs.iter().enumerate().map(|(color, run)| cumulated(trace, run, color)).collect();
     let seconds = Axis { label: "wait, seconds".into(), log: true };
     write(&chart("Jobs that waited no longer", seconds, "share of all jobs", waits), folder, "waits")?;
@@ -49,10 +55,6 @@ pub(super) fn draw(trace: &Trace, runs: &[Run], folder: &Path) -> Result<(), Str
 
 fn linear(label: &str) -> Axis {
     Axis { label: label.into(), log: false }
-}
-
-fn days(seconds: u64) -> f64 {
-    seconds as f64 / DAY_S as f64
 }
 
 /// The share of jobs that waited no longer, over the wait.
@@ -76,21 +78,31 @@ fn gantt(trace: &Trace, run: &Run) -> Vec<Series> {
     let mut series: Vec<Series> = (0..COLORS)
         .map(|color| Series { name: String::new(), stroke: Stroke::Boxes, color, points: Vec::new() })
         .collect();
-    let mut floor = Floor::new(trace.processors.unwrap_or(1));
+    let processors = trace.processors.unwrap_or(1);
+    let mut floor = Floor::new(processors);
     let mut order: Vec<usize> = (0..trace.jobs.len()).collect();
     order.sort_by_key(|at| (run.schedule.starts[*at], *at));
     for at in order {
         let (job, start) = (&trace.jobs[at], run.schedule.starts[at]);
         let end = start + job.run;
         for (low, count) in floor.take(start, end, job.processors) {
-            if end > from && start < until {
+            if let Some((low, high)) =
+                rows(processors.div_ceil(ROWS), low, count).filter(|_| end > from && start < until)
+            {
                 let hours = |time: u64| (time.clamp(from, until) - from) as f64 / 3600.0;
-                let corners = [(hours(start), f64::from(low)), (hours(end), f64::from(low + count))];
+                let corners = [(hours(start), f64::from(low)), (hours(end), f64::from(high))];
                 series[at % COLORS].points.extend(corners);
             }
         }
     }
     series
+}
+
+/// The rows, of so many processors each, in whose middle one of these processors is: from which processor to which.
+fn rows(height: u32, low: u32, count: u32) -> Option<(u32, u32)> {
+    let first = |at: u32| (at + height - 1 - height / 2) / height;
+    let (from, to) = (first(low), first(low + count));
+    (from < to).then_some((from * height, to * height))
 }
 
 /// Which processors are free: the lowest are given first.
@@ -139,7 +151,18 @@ impl Floor {
 
 #[cfg(test)]
 mod tests {
-    use super::Floor;
+    use super::{Floor, rows};
+
+    #[test]
+    fn a_small_machine_is_drawn_whole_and_of_a_large_one_every_row() {
+        assert_eq!(rows(1, 3, 2), Some((3, 5)));
+        // Rows of 10, seen at processor 5, 15 and so on.
+        assert_eq!([rows(10, 0, 5), rows(10, 0, 6), rows(10, 5, 1)], [None, Some((0, 10)), Some((0, 10))]);
+        assert_eq!([rows(10, 6, 30), rows(10, 6, 9)], [Some((10, 40)), None]);
+        // Whatever processors are divided into, each row is somebody's, once.
+        let parts = [(0, 7), (7, 13), (20, 5), (25, 15)].map(|(low, count)| rows(10, low, count));
+        assert_eq!(parts.into_iter().flatten().collect::<Vec<_>>(), [(0, 10), (10, 20), (20, 40)]);
+    }
 
     #[test]
     fn processors_are_given_once_and_come_back_together() {
