@@ -2,7 +2,7 @@
 //! anew when and where, under the same configuration or another one.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use squall_engine::control::Rehearsal;
@@ -13,7 +13,7 @@ use squall_model::job::{EndState, ExitCode, JobSpec, Need, Outcome, Owner};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 
-use crate::swf::TraceJob;
+use crate::swf::{Trace, TraceJob};
 
 /// A job that was.
 #[derive(Clone, Debug)]
@@ -31,16 +31,24 @@ pub struct Past {
 }
 
 impl Past {
-    /// The jobs of a trace as jobs of a cluster: one task on one CPU for each processor, and nothing else asked for.
-    pub fn of_trace(jobs: &[TraceJob]) -> Vec<Self> {
+    /// The jobs of a trace as jobs of a cluster: one task on one CPU for each processor, on as many nodes as the job asks
+    /// for, if it does. Of the properties that these are to have those count that are among `features`.
+    pub fn of_trace(trace: &Trace, features: &BTreeSet<String>) -> Vec<Self> {
         let owner = Arc::new(Owner::default());
         let past = |(job, id): (&TraceJob, u32)| {
-            let need = Need { ntasks: Some(job.processors), ..Need::default() };
+            let mut need = Need { ntasks: Some(job.processors), ..Need::default() };
+            if let Some(spec) = job.spec {
+                (need.nodes_min, need.nodes_max) = (Some(spec.nodes), Some(spec.nodes));
+                (need.ntasks_per_node, need.exclusive) = (spec.per_node, spec.exclusive);
+                let wanted = trace.properties.get(spec.properties).into_iter().flatten();
+                let wanted: Vec<&str> = wanted.filter(|name| features.contains(*name)).map(String::as_str).collect();
+                need.constraint = (!wanted.is_empty()).then(|| wanted.join("&"));
+            }
             let spec = JobSpec { need, time_limit_s: Some(job.estimate), ..JobSpec::default() };
             let (eligible, run) = (Time::from_secs(job.submit), Span::from_secs(job.run));
             Self { id: JobId(id), spec: Arc::new(spec), owner: Arc::clone(&owner), eligible, run }
         };
-        jobs.iter().zip(1..).map(past).collect()
+        trace.jobs.iter().zip(1..).map(past).collect()
     }
 }
 

@@ -118,7 +118,7 @@ mod tests {
     #[expect(clippy::float_cmp, reason = "these values are exact")]
     #[test]
     fn figures_by_hand() {
-        let job = |id, submit, run, processors| TraceJob { id, submit, run, estimate: run, processors };
+        let job = |id, submit, run, processors| TraceJob { id, submit, run, estimate: run, processors, spec: None };
         let jobs = [job(1, 100, 50, 4), job(2, 110, 5, 2), job(3, 120, 20, 2)];
         let starts = [100, 150, 150];
         let metrics = Metrics::of(&jobs, &starts, 4);

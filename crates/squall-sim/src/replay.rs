@@ -177,6 +177,8 @@ fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::{Strategy, prop, proptest};
     use proptest::{prop_assert, prop_assert_eq};
     use squall_model::config::{Config, NodeConfig, SchedulerType};
@@ -185,7 +187,7 @@ mod tests {
 
     use super::{Replay, Schedule, replay};
     use crate::history::{Past, again};
-    use crate::swf::TraceJob;
+    use crate::swf::{Trace, TraceJob};
 
     const PROCESSORS: u32 = 10;
 
@@ -194,7 +196,7 @@ mod tests {
             let mut submit = 0;
             let of = |(id, (gap, run, more, processors)): (usize, (u64, u64, u64, u32))| {
                 submit += gap;
-                TraceJob { id: id as i64, submit, run, estimate: run + more, processors }
+                TraceJob { id: id as i64, submit, run, estimate: run + more, processors, spec: None }
             };
             jobs.into_iter().enumerate().map(of).collect()
         })
@@ -213,7 +215,8 @@ mod tests {
         let (sockets, cores_per_socket, threads_per_core) = (1, cpus, 1);
         let hardware = Hardware { cpus, sockets, cores_per_socket, threads_per_core, ..Hardware::default() };
         let nodes: Vec<_> = (1..=nodes).map(|n| (format!("n{n}"), hardware.clone())).collect();
-        let starts = again(&config, &nodes, &Past::of_trace(jobs), |_| {}).starts;
+        let trace = Trace { jobs: jobs.to_vec(), ..Trace::default() };
+        let starts = again(&config, &nodes, &Past::of_trace(&trace, &BTreeSet::new()), |_| {}).starts;
         starts.into_iter().map(|start| start.unwrap().secs()).collect()
     }
 

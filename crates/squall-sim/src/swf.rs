@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
+use crate::node_spec::{self, NodeSpec};
+
 /// A job of a trace, as it is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceJob {
@@ -16,6 +18,8 @@ pub struct TraceJob {
     pub estimate: u64,
     /// How many processors it held: as many as were asked for, or given where nobody asked.
     pub processors: u32,
+    /// What it asks of nodes, in extended traces.
+    pub spec: Option<NodeSpec>,
 }
 
 /// A trace.
@@ -25,6 +29,8 @@ pub struct Trace {
     pub jobs: Vec<TraceJob>,
     /// Processors of the machine, as the head says: `MaxProcs`, else `MaxNodes`.
     pub processors: Option<u32>,
+    /// What nodes are to have, each list as some job asks for it.
+    pub properties: Vec<Vec<String>>,
     /// Records that were left out, for they held no processors.
     pub without_processors: u64,
     /// Records that were left out, for they never ran.
@@ -70,6 +76,9 @@ const COLUMNS: [&str; 18] = [
     "think time",
 ];
 
+/// What extended traces have beside them.
+const MORE: [&str; 3] = ["nodes", "queue", "node spec"];
+
 /// Where what is read of a record stands among the columns, from 0.
 const USED: [usize; 6] = [0, 1, 3, 4, 7, 8];
 
@@ -78,6 +87,17 @@ impl Trace {
     /// are those that never ran or held nothing; anything else that is odd is refused: numbers below -1, which says that
     /// nobody knows, and a job number that was there before.
     pub fn read(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
+        Self::read_as(text, processors, false)
+    }
+
+    /// The same for an extended trace (`.swf-ext`), which has three columns more: on which node each processor was, a
+    /// queue, and what the job asks of nodes. The last of them is read: it has to ask for as many processors as the others
+    /// say.
+    pub fn read_extended(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
+        Self::read_as(text, processors, true)
+    }
+
+    fn read_as(text: &str, processors: Option<u32>, extended: bool) -> Result<Self, BadLine> {
         let mut trace = Self::default();
         let mut most = 0;
         let mut lines = BTreeMap::new();
@@ -87,7 +107,7 @@ impl Trace {
             if let Some(comment) = line.strip_prefix(';') {
                 trace.head(comment).map_err(bad)?;
             } else if !line.is_empty() {
-                let job = record(line).map_err(bad)?;
+                let mut job = record(line).map_err(bad)?;
                 if let Some(before) = lines.insert(job.id, at + 1).filter(|_| job.id >= 0) {
                     return Err(bad(format!("column 1, job number: {} stands in line {before} already", job.id)));
                 }
@@ -96,6 +116,9 @@ impl Trace {
                 } else if job.run == 0 {
                     trace.without_run += 1;
                 } else {
+                    if extended {
+                        job.spec = Some(trace.spec(line, job.processors).map_err(bad)?);
+                    }
                     most = most.max(job.processors);
                     trace.jobs.push(job);
                 }
@@ -112,13 +135,37 @@ impl Trace {
         Ok(trace)
     }
 
-    /// As text: what the head says of it, the machine, and a line for each job; what nobody knows is -1.
+    /// What a job of so many processors asks of nodes.
+    fn spec(&mut self, line: &str, processors: u32) -> Result<NodeSpec, String> {
+        let column = COLUMNS.len() + MORE.len();
+        let name = MORE[MORE.len() - 1];
+        let word = line.split_ascii_whitespace().nth(column - 1).ok_or_else(|| {
+            let there = line.split_ascii_whitespace().count();
+            format!(
+                "{there} columns where an extended trace has {column}: no {}",
+                MORE[there - COLUMNS.len()..].join(", no ")
+            )
+        })?;
+        let bad = |problem: String| format!("column {column}, {name} `{word}`: {problem}");
+        let read = node_spec::read(word).map_err(bad)?;
+        if read.processors != u64::from(processors) {
+            return Err(bad(format!("{} processors, but the job has {processors}", read.processors)));
+        }
+        let known = self.properties.iter().position(|list| *list == read.properties);
+        let properties = known.unwrap_or(self.properties.len());
+        if known.is_none() {
+            self.properties.push(read.properties);
+        }
+        Ok(NodeSpec { properties, ..read.spec })
+    }
+
+    /// As text, in the standard format: what the head says of it, the machine, and a line for each job; what nobody knows is -1.
     pub fn text(&self, about: &str) -> String {
         let mut text = format!("; Version: 2.2\n; Note: {about}\n");
         if let Some(processors) = self.processors {
             let _ = writeln!(text, "; MaxProcs: {processors}");
         }
-        for TraceJob { id, submit, run, estimate, processors } in &self.jobs {
+        for TraceJob { id, submit, run, estimate, processors, .. } in &self.jobs {
             let unknown = "-1 -1 -1 -1 -1 -1 -1 -1 -1";
             let _ = writeln!(text, "{id} {submit} -1 {run} {processors} -1 -1 {processors} {estimate} {unknown}");
         }
@@ -165,7 +212,7 @@ fn record(line: &str) -> Result<TraceJob, String> {
     let run = run.max(0) as u64;
     let processors = if asked > 0 { asked } else { allocated.max(0) };
     let processors = u32::try_from(processors).map_err(|_| format!("{processors} processors are too many"))?;
-    Ok(TraceJob { id, submit, run, estimate: run.max(time.max(0) as u64), processors })
+    Ok(TraceJob { id, submit, run, estimate: run.max(time.max(0) as u64), processors, spec: None })
 }
 
 /// A whole number; a fraction, as averages have it, is cut off.
@@ -192,7 +239,7 @@ mod tests {
     #[test]
     fn what_stands_in_a_trace_is_what_is_replayed() {
         let trace = Trace::read(TRACE, None).unwrap();
-        let one = TraceJob { id: 1, submit: 10, run: 60, estimate: 90, processors: 6 };
+        let one = TraceJob { id: 1, submit: 10, run: 60, estimate: 90, processors: 6, spec: None };
         assert_eq!(trace.jobs, [one, TraceJob { id: 2, estimate: 60, processors: 4, ..one }]);
         assert_eq!((trace.without_processors, trace.without_run, trace.too_large), (1, 1, 1));
         assert_eq!(trace.processors, Some(8));
@@ -236,6 +283,35 @@ mod tests {
         }
         let unknown = read(&format!("-1 20 -1 -1 -1 -1 -1 -1 -1 {rest}\n-1 20 -1 60 4 -2 -2 -1 -1 {rest}")).unwrap();
         assert_eq!((unknown.jobs.len(), unknown.without_processors), (3, 2));
+    }
+
+    #[test]
+    fn an_extended_trace_says_what_jobs_ask_of_nodes() {
+        let line = |id: u32, processors: u32, more: &str| {
+            format!("{id} 0 -1 60 {processors} -1 -1 {processors} 90 -1 1 1 1 -1 1 -1 -1 -1 {more}\n")
+        };
+        let read = |text: String| Trace::read_extended(&text, None).map_err(|bad| bad.to_string());
+        let text = [
+            line(1, 8, "{1,1} q_1d 2:ppn=4:brno:x86_64#excl"),
+            line(2, 1, "{1} q_1d 1:ppn=1:x86_64:brno"),
+            line(3, 1, "{1} q_2h 1"),
+            // Nobody asks what a job that never held anything wanted.
+            line(4, 0, ""),
+        ];
+        let trace = read(text.concat()).unwrap();
+        assert_eq!(trace.properties, [vec!["brno".to_owned(), "x86_64".into()], Vec::new()]);
+        let spec = |at: usize| trace.jobs[at].spec.unwrap();
+        assert_eq!((spec(0).nodes, spec(0).per_node, spec(0).exclusive, spec(0).properties), (2, Some(4), true, 0));
+        assert_eq!((spec(1).properties, spec(2).properties, trace.without_processors), (0, 1, 1));
+        let plain = Trace::read(&text.concat(), None).unwrap();
+        assert!(plain.jobs.iter().all(|job| job.spec.is_none()), "the standard format has 18 columns");
+        let wrong = |more: &str| read(line(1, 8, "{1} q 8") + &line(2, 4, more)).unwrap_err();
+        assert_eq!(wrong("{1} q_1d"), "line 2: 20 columns where an extended trace has 21: no node spec");
+        assert_eq!(
+            wrong("{1} q 2:ppn=two"),
+            "line 2: column 21, node spec `2:ppn=two`: ppn: `two` is not a number of processors"
+        );
+        assert_eq!(wrong("{1} q 2:ppn=4"), "line 2: column 21, node spec `2:ppn=4`: 8 processors, but the job has 4");
     }
 
     #[test]

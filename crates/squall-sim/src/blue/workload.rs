@@ -97,6 +97,7 @@ impl Job {
             run,
             estimate: run.max(self.estimate_s.into()),
             processors: self.nodes,
+            spec: None,
         }
     }
     /// Whether it is one of those larger jobs that hardly communicate.

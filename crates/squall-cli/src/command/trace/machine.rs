@@ -74,6 +74,11 @@ impl Machine {
         self.nodes.iter().fold(0, |sum, (_, hardware)| sum.saturating_add(hardware.cpus))
     }
 
+    /// What nodes are said to have.
+    pub(super) fn features(&self) -> BTreeSet<String> {
+        self.nodes.iter().flat_map(|(_, hardware)| hardware.features.iter().cloned()).collect()
+    }
+
     /// The machine under a policy, as far as a controller can be configured so.
     pub(super) fn under(&self, policy: &str) -> Result<Self, String> {
         let mut config = self.config.clone();

@@ -59,6 +59,8 @@ pub(crate) struct Run {
     pub(crate) policy: &'static str,
     /// How many nodes it was placed on, if on any.
     pub(crate) nodes: Option<usize>,
+    /// Properties that jobs wanted of nodes and that none of these is said to have.
+    pub(crate) passed_over: Vec<String>,
     /// When each job started.
     pub(crate) schedule: Schedule,
     /// What it is judged by.
@@ -164,7 +166,9 @@ pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String
     } else {
         BufReader::new(file).read_to_end(&mut bytes).map_err(problem)?;
     }
-    let trace = Trace::read(&String::from_utf8_lossy(&bytes), processors);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let read = if name.contains(".swf-ext") { Trace::read_extended } else { Trace::read };
+    let trace = read(&String::from_utf8_lossy(&bytes), processors);
     let trace = trace.map_err(|bad| format!("{}: {bad}", path.display()))?;
     if trace.jobs.is_empty() {
         return Err(format!("{}: no job in it could run on this machine", path.display()));
@@ -180,14 +184,15 @@ pub(crate) fn under(policy: &'static str, trace: &Trace, watch: impl FnMut(usize
     let schedule = replay(&trace.jobs, &Replay { processors, discipline }, watch);
     let took_s = begin.elapsed().as_secs_f64();
     let metrics = Metrics::of(&trace.jobs, &schedule.starts, processors);
-    Run { policy, nodes: None, schedule, metrics, took_s }
+    Run { policy, nodes: None, passed_over: Vec::new(), schedule, metrics, took_s }
 }
 
 /// Replays a trace under a policy, each job placed on nodes by the controller.
 fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(usize)) -> Result<Run, String> {
     let machine = machine.under(policy)?;
     let begin = Instant::now();
-    let course = again(&machine.config, &machine.nodes, &Past::of_trace(&trace.jobs), watch);
+    let features = machine.features();
+    let course = again(&machine.config, &machine.nodes, &Past::of_trace(trace, &features), watch);
     let took_s = begin.elapsed().as_secs_f64();
     let never: Vec<_> = trace.jobs.iter().zip(&course.starts).filter(|(_, start)| start.is_none()).collect();
     if let Some((job, _)) = never.first() {
@@ -204,7 +209,11 @@ fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(
     let starts: Vec<u64> = course.starts.iter().flatten().map(|start| start.secs()).collect();
     let metrics = Metrics::of(&trace.jobs, &starts, machine.processors());
     let schedule = Schedule { starts, queue_max: course.queue_max, passes: course.passes, promises: Vec::new() };
-    Ok(Run { policy, nodes: Some(machine.nodes.len()), schedule, metrics, took_s })
+    let mut passed_over: Vec<String> = trace.properties.concat();
+    passed_over.retain(|name| !features.contains(name));
+    passed_over.sort();
+    passed_over.dedup();
+    Ok(Run { policy, nodes: Some(machine.nodes.len()), passed_over, schedule, metrics, took_s })
 }
 
 fn answer(ask: &Ask) -> Result<String, String> {
@@ -337,6 +346,43 @@ mod tests {
         assert_eq!(refused("--machine 1x4+9x99999"), "--machine: `1x4+9x99999` needs from 1 to 4096 CPUs on each node");
         let none = refused("--machine 1x4 --policy easy,easy-sjbf");
         assert!(none.starts_with("--policy: no controller has `easy-sjbf`, it is for a trace on a pool"), "{none}");
+    }
+
+    #[test]
+    fn an_extended_trace_is_placed_as_its_jobs_ask() {
+        let folder = std::env::temp_dir().join(format!("squall-trace-extended-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let line = |id: u32, processors: u32, spec: &str| {
+            format!("{id} 0 -1 100 {processors} -1 -1 {processors} 100 -1 1 1 1 -1 1 -1 -1 -1 {{1}} q {spec}\n")
+        };
+        let config = "[[nodes]]\nname = \"n[1-2]\"\ncpus = 4\nfeatures = [\"fast\"]\n\
+                      [[nodes]]\nname = \"n[3-4]\"\ncpus = 4\n";
+        std::fs::write(folder.join("a.toml"), config).unwrap();
+        let waited = |text: String, options: &str| {
+            std::fs::write(folder.join("a.swf-ext"), text).unwrap();
+            let line = format!("DIR/a.swf-ext --json {options}").replace("DIR", &folder.display().to_string());
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let said = answer(&parse(&words).ok().unwrap())?;
+            let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+            Ok::<_, String>((value["sum_wait_s"].as_u64().unwrap(), value["properties_passed_over"].to_string()))
+        };
+        let config = "--config DIR/a.toml";
+        // Eight processors are two nodes; one on each of four nodes leaves room for others unless they are asked for alone.
+        let two = |first: &str, second: &str| line(1, 4, first) + &line(2, 4, second);
+        assert_eq!(waited(two("4:ppn=1", "1:ppn=4"), config).unwrap(), (100, "[]".into()), "no node has four left");
+        assert_eq!(waited(two("4:ppn=1", "2:ppn=2"), config).unwrap().0, 0);
+        assert_eq!(waited(two("4:ppn=1#excl", "2:ppn=2"), config).unwrap().0, 100);
+        // Three jobs on the two fast nodes; of `brno` nobody was told.
+        let fast = |of: &str| (1..=3).map(|id| line(id, 4, &format!("1:ppn=4:{of}"))).collect::<String>();
+        assert_eq!(waited(fast("brno:fast"), config).unwrap(), (100, "[\"brno\"]".into()));
+        assert_eq!(waited(fast("brno"), config).unwrap().0, 0);
+        // By count alone nobody asks what nodes have.
+        assert_eq!(waited(fast("fast"), "--procs 16").unwrap(), (0, "[]".into()));
+        let refused = waited(two("4:ppn=1", "4:ppn=2"), config).unwrap_err();
+        assert!(
+            refused.ends_with("a.swf-ext: line 2: column 21, node spec `4:ppn=2`: 8 processors, but the job has 4")
+        );
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

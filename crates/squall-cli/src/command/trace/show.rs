@@ -24,6 +24,9 @@ pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {
     if !left_out.is_empty() {
         let _ = write!(text, " (left out: {})", left_out.join(", "));
     }
+    if let Some(run) = runs.first().filter(|run| !run.passed_over.is_empty()) {
+        let _ = write!(text, "\npassed over, for no node is said to have it: {}", run.passed_over.join(", "));
+    }
     let _ = writeln!(
         text,
         "\n{:<13} {:>14} {:>14} {:>14} {:>14} {:>11} {:>6} {:>15} {:>7} {:>10}",
@@ -71,6 +74,7 @@ fn of(name: &str, trace: &Trace, run: &Run) -> Value {
             "no_run": trace.without_run,
             "too_large": trace.too_large,
         },
+        "properties_passed_over": run.passed_over,
         "mean_wait_s": m.mean_wait,
         "sum_wait_s": m.sum_wait,
         "median_wait_s": m.median_wait,
