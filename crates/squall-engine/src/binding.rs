@@ -133,7 +133,9 @@ pub fn near(launch: &StepLaunch, program: &TaskProgram, cpus: &[Cpu]) -> Option<
     let grid = |others: &[(String, String)]| Wish::of(others).ok()?.grid;
     let grid = grid(&program.others).or_else(|| grid(&launch.facts.spec.others))?.grid();
     let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
-    cpus.iter().for_each(|cpu| *sizes.entry(cpu.socket).or_default() += 1);
+    for cpu in cpus {
+        *sizes.entry(cpu.socket).or_default() += 1;
+    }
     if sizes.len() < 2 || grid.tasks() != launch.layout.ntasks() as usize {
         return None;
     }

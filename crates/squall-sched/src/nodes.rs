@@ -99,7 +99,7 @@ impl<V: View> Room for Nodes<'_, V> {
         } else {
             fits(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         };
-        if self.could { Ok(()) } else { Err(self.longest(end, &[])) }
+        if self.could { Ok(()) } else { Err(self.longest(job, end, &[])) }
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
@@ -199,7 +199,7 @@ impl<V: View> Nodes<'_, V> {
         let end = self.now + span(&partition, job);
         let rows = self.rows(job, at);
         if could && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
-            return Err(Blocked::Busy(self.longest(end, &self.scratch.begins)));
+            return Err(Blocked::Busy(self.longest(job, end, &self.scratch.begins)));
         }
         self.scratch.window = (self.now, end);
         let elsewhere = job.avoid.and_then(|avoid| {
@@ -215,7 +215,7 @@ impl<V: View> Nodes<'_, V> {
             None => elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now)),
         };
         let Some(mut given) = placed else {
-            let busy = Blocked::Busy(self.longest(end, &self.scratch.begins));
+            let busy = Blocked::Busy(self.longest(job, end, &self.scratch.begins));
             return Err(if could { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
         let share = Share::of(&given.alloc);
@@ -352,8 +352,11 @@ impl<V: View> Nodes<'_, V> {
 
     /// Where a job found no room until `end`, who asks for the same finds none either if it may run longer than this:
     /// none of the times at which something `begins` to be kept from it is between the two.
-    fn longest(&self, end: Time, begins: &[Time]) -> Span {
-        // Who waits for few switches may have waited long enough, whoever else has not.
+    fn longest(&self, job: &Candidate<'_>, end: Time, begins: &[Time]) -> Span {
+        // Who asks for as few switches may have waited long enough, though this one has not.
+        if job.need.wish.switches.is_some() {
+            return Span(u64::MAX);
+        }
         if self.view.topology().is_some() {
             return Span(end.since(self.now).0.saturating_sub(1));
         }

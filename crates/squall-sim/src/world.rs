@@ -52,10 +52,28 @@ impl Setup {
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
         Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
     }
-    /// The same nodes as the routers of a torus: `4x4x4`, the first extent counting fastest.
-    pub(crate) fn on_torus(mut self, extents: &str) -> Result<Self, String> {
+    /// The same nodes as the routers of a torus (`4x4x4`, the first extent counting fastest), or so many at each leaf
+    /// switch, with one above all of them, or in each block.
+    pub(crate) fn on_network(mut self, kind: &str, size: &str) -> Result<Self, String> {
         let nodes = hostlist::compress(&self.names);
-        let text = format!("TorusName=t Dims={extents} Nodes={nodes}\n");
+        let each = size.parse::<usize>().ok().filter(|n| *n > 0);
+        let groups = || {
+            let each = each.ok_or_else(|| format!("{kind}={size}: a number of nodes is needed"))?;
+            Ok::<_, String>(self.names.chunks(each).map(hostlist::compress).enumerate())
+        };
+        let text = match kind {
+            "leaf" => {
+                let leaves: Vec<String> =
+                    groups()?.map(|(at, nodes)| format!("SwitchName=s{at} Nodes={nodes}\n")).collect();
+                format!("{}SwitchName=top Switches=s[0-{}]\n", leaves.concat(), leaves.len().saturating_sub(1))
+            }
+            "block" => {
+                let blocks: Vec<String> =
+                    groups()?.map(|(at, nodes)| format!("BlockName=b{at} Nodes={nodes}\n")).collect();
+                format!("{}BlockSizes={size}\n", blocks.concat())
+            }
+            _ => format!("TorusName=t Dims={size} Nodes={nodes}\n"),
+        };
         self.config.topology = TopologyFile { name: "topology.conf".into(), text };
         self.network().map(|_| self).map_err(|fault| fault.to_string())
     }

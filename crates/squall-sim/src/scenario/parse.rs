@@ -86,36 +86,103 @@ pub(crate) struct Booking {
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    Cluster { nodes: Vec<String>, cores: u32, memory_mb: u64, tree_width: u32, multicast: Option<u32>, torus: String },
-    Config { key: String, value: u64 },
+    Cluster {
+        nodes: Vec<String>,
+        cores: u32,
+        memory_mb: u64,
+        tree_width: u32,
+        multicast: Option<u32>,
+        /// `torus`, `leaf` or `block`, and its size.
+        network: Option<(String, String)>,
+    },
+    Config {
+        key: String,
+        value: u64,
+    },
     Seed(u64),
     Weather(Weather),
     Submit(Box<Order>, Vec<(DependencyKind, String)>),
-    Crash { victim: Victim, at: Option<(CrashPoint, u32)> },
-    Restart { victim: Victim, after: Span },
-    Cut { nodes: Vec<String>, ways: Vec<Way> },
-    CutBetween { from: String, to: String },
-    CutSubtree { head: String },
-    Heal { nodes: Vec<String> },
-    Reset { nodes: Vec<String> },
-    Deaf { nodes: Vec<String> },
-    Slow { nodes: Vec<String>, times: u64 },
-    Disk { full: bool },
-    SlowDisk { flush: Span },
-    Spool { nodes: Vec<String>, full: bool },
-    ToJob { deed: Deed, job: String, index: Option<u32> },
-    ToNodes { deed: Deed, nodes: Vec<String> },
-    ShutDown { keep_jobs: bool },
+    Crash {
+        victim: Victim,
+        at: Option<(CrashPoint, u32)>,
+    },
+    Restart {
+        victim: Victim,
+        after: Span,
+    },
+    Cut {
+        nodes: Vec<String>,
+        ways: Vec<Way>,
+    },
+    CutBetween {
+        from: String,
+        to: String,
+    },
+    CutSubtree {
+        head: String,
+    },
+    Heal {
+        nodes: Vec<String>,
+    },
+    Reset {
+        nodes: Vec<String>,
+    },
+    Deaf {
+        nodes: Vec<String>,
+    },
+    Slow {
+        nodes: Vec<String>,
+        times: u64,
+    },
+    Disk {
+        full: bool,
+    },
+    SlowDisk {
+        flush: Span,
+    },
+    Spool {
+        nodes: Vec<String>,
+        full: bool,
+    },
+    ToJob {
+        deed: Deed,
+        job: String,
+        index: Option<u32>,
+    },
+    ToNodes {
+        deed: Deed,
+        nodes: Vec<String>,
+    },
+    ShutDown {
+        keep_jobs: bool,
+    },
     Run(Span),
     Expect(Box<Expectation>),
     Query(Box<Question>),
-    Bring { name: String, size: usize, nodes: Vec<String> },
-    Qos { name: String, qos: Box<Qos> },
+    Bring {
+        name: String,
+        size: usize,
+        nodes: Vec<String>,
+    },
+    Qos {
+        name: String,
+        qos: Box<Qos>,
+    },
     Reserve(Box<Booking>),
     Unreserve(String),
-    ExpectBrought { name: String, nowhere: Option<usize> },
-    ExpectAnswer { query: String, no: Vec<String>, unreachable: Vec<String> },
-    ExpectNodes { nodes: Vec<String>, place: Placement },
+    ExpectBrought {
+        name: String,
+        nowhere: Option<usize>,
+    },
+    ExpectAnswer {
+        query: String,
+        no: Vec<String>,
+        unreachable: Vec<String>,
+    },
+    ExpectNodes {
+        nodes: Vec<String>,
+        place: Placement,
+    },
 }
 
 /// All statements of a story, with their line numbers.
@@ -245,23 +312,24 @@ fn reserve(name: &str, rest: &[&str]) -> Result<Statement, String> {
 }
 
 fn cluster(list: &str, rest: &[&str]) -> Result<Statement, String> {
-    let (mut cores, mut memory_mb, mut tree_width, mut multicast, mut torus) = (1, 0, 0, None, String::new());
+    let (mut cores, mut memory_mb, mut tree_width, mut multicast, mut network) = (1, 0, 0, None, None);
     for pair in rest {
         match pair.split_once('=') {
             Some(("cores", n)) => cores = number(n)? as u32,
             Some(("memory", n)) => memory_mb = number(n)?,
             Some(("width", n)) => tree_width = number(n)? as u32,
-            Some(("torus", extents)) => torus = extents.into(),
+            Some((kind @ ("torus" | "leaf" | "block"), size)) => network = Some((kind.to_owned(), size.to_owned())),
             Some(("multicast", lost)) => multicast = Some(number(lost.trim_end_matches('%'))? as u32 * 10_000),
             _ => {
                 return Err(format!(
-                    "a cluster has cores=N, memory=MIB, width=N, torus=AxBxC and multicast=PERCENT-LOST, not `{pair}`"
+                    "a cluster has cores=N, memory=MIB, width=N, torus=AxBxC, leaf=N, block=N and multicast=PERCENT-LOST, \
+                     not `{pair}`"
                 ));
             }
         }
     }
     let memory_mb = if memory_mb == 0 { u64::from(cores) * 1024 } else { memory_mb };
-    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast, torus })
+    Ok(Statement::Cluster { nodes: names(list)?, cores, memory_mb, tree_width, multicast, network })
 }
 
 /// `query q v = 0 write 1 within 2s wait`.
@@ -343,7 +411,7 @@ fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String>
             "qos" => order.qos = Some(value.into()),
             "partition" => order.partition = Some(value.into()),
             "reservation" => order.reservation = Some(value.into()),
-            "network" | "geometry" | "grid" | "stencil" => order.others.push((key.into(), value.into())),
+            "network" | "geometry" | "grid" | "stencil" | "switches" => order.others.push((key.into(), value.into())),
             "tasks" => order.tasks = Some(number(value)? as u32),
             "hold" => order.hold = true,
             "requeue" => order.requeue = Some(value != "no"),

@@ -93,9 +93,12 @@ impl Teller {
 
     fn carry_out(&mut self, statement: Statement) -> Result<(), String> {
         match statement {
-            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast, torus } => {
+            Statement::Cluster { nodes, cores, memory_mb, tree_width, multicast, network } => {
                 let setup = Setup { tree_width, multicast, ..Setup::of(nodes, cores, memory_mb) };
-                self.setup = Some(if torus.is_empty() { setup } else { setup.on_torus(&torus)? });
+                self.setup = Some(match network {
+                    None => setup,
+                    Some((kind, size)) => setup.on_network(&kind, &size)?,
+                });
                 return Ok(());
             }
             Statement::Config { key, value } => return self.configure(&key, value),

@@ -124,7 +124,7 @@ impl Kinds {
             }
         }
     }
-    fn request(&self, id: KindId) -> Option<&Request> {
+    pub(super) fn request(&self, id: KindId) -> Option<&Request> {
         self.all.get(id.0 as usize)?.as_ref().map(|kind| &kind.request)
     }
     /// There is a further lane.

@@ -435,8 +435,10 @@ impl Queue {
         }
         let Some(shape) = self.shape(state, pending) else { return };
         let backfills = state.config.scheduler_type == SchedulerType::Backfill;
-        // Whoever is kept room for between those who want the same makes a difference.
-        let several = state.config.scheduler_parameters.kept() > 1;
+        // Whoever is kept room for between those who want the same makes a difference; and how long each waits for few
+        // switches.
+        let switches = self.kinds.request(shape.want.kind).is_some_and(|need| need.wish.switches.is_some());
+        let several = switches || state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get_mut(at), self.heads.get(at)) else { continue };
