@@ -5,8 +5,9 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::job::{Blob, Digest, JobKind, JobSpec};
+use squall_model::job::{Blob, Digest, JobKind, JobSpec, Need};
 use squall_model::limits::HET_COMPONENTS_MAX;
+use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_sched::{Scratch, has_such};
@@ -124,6 +125,15 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut JobSpec) -> Result<(), Refus
 /// Refuses what too few nodes of each of its partitions have, as they are configured: no end of a job, and no node that
 /// comes back, would ever let it start.
 fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+    // Most jobs ask for nothing that only some nodes have.
+    let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks_per_node, .. } = spec.need;
+    let sizes = [cpus_min, cpus_per_task, ntasks_per_node].into_iter().flatten().any(|size| size > 1);
+    let Need { nodelist, exclude, constraint, gres, .. } = &spec.need;
+    let named = [nodelist, exclude, constraint, gres].into_iter().any(Option::is_some);
+    let gpus = spec.others.iter().any(|(option, _)| option.starts_with("gpu"));
+    if !sizes && !named && !gpus && memory == Memory::Unset && tmp_disk_mb == 0 {
+        return Ok(());
+    }
     let Some(request) = request_of(&c.state, spec) else { return Ok(()) };
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let mut scratch = Scratch::default();
