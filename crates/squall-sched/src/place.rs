@@ -8,7 +8,7 @@ use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::request::{Request, gpus};
-use crate::scratch::{Scratch, seconds};
+use crate::scratch::Scratch;
 use crate::topology::{Class, Kind, Scene, Topology, arrange};
 use crate::view::{Given, View};
 
@@ -92,7 +92,6 @@ fn by_network(
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     let Some(topology) = network(view, request) else { return true };
-    scratch.note_ends(view);
     let mut memory = std::mem::take(&mut scratch.network);
     let idle = |id: NodeId| match condition {
         Condition::Now => scratch.taken.get(&id).map_or(view.node(id).cores, |(cores, _)| cores).is_empty(),
@@ -104,8 +103,6 @@ fn by_network(
         Condition::Now | Condition::Then => scratch.closed_in_window().collect(),
         Condition::Empty | Condition::Ideal => Vec::new(),
     };
-    let (_, end) = scratch.window;
-    let ends = |id: NodeId| scratch.ends.get(id.index()).copied().unwrap_or_default();
     let scene = Scene {
         nodes: request.nodes_min,
         nodes_max: request.nodes_max,
@@ -114,8 +111,6 @@ fn by_network(
         closed: &closed,
         idle: &idle,
         up: &up,
-        end: seconds(end),
-        ends: &ends,
     };
     let fine = arrange(topology, &mut memory, &scene, fits);
     scratch.network = memory;

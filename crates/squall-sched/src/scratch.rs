@@ -9,7 +9,7 @@ use squall_model::resource::{Alloc, AllocGroup};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
-use crate::topology::{Kind, Memory};
+use crate::topology::Memory;
 use crate::view::{Closed, Row, View};
 
 /// What a plan has done to the cluster so far.
@@ -54,8 +54,6 @@ pub struct Scratch {
     kept_gres: Vec<(Time, Time, Grant)>,
     /// How many times were looked at to keep room for somebody.
     pub(crate) times: u64,
-    /// When what runs on a node ends at the latest, seconds, by node; empty: nobody has asked yet.
-    pub(crate) ends: Vec<u32>,
     /// What choices by topology keep.
     pub(crate) network: Memory,
     /// Nodes of jobs with links of their own, those that this plan starts or keeps room for included.
@@ -142,7 +140,6 @@ impl Scratch {
         self.gres.clear();
         self.kept_gres.clear();
         self.times = 0;
-        self.ends.clear();
         self.roomiest = None;
         self.forget_gains();
     }
@@ -175,7 +172,6 @@ impl Scratch {
         self.until.truncate(mark.until);
         self.begins.truncate(mark.begins);
         self.begun.truncate(mark.begun);
-        self.ends.clear();
         self.kept_gres.truncate(mark.kept_gres);
         self.closed.truncate(mark.closed);
         self.license_turns.truncate(mark.license_turns);
@@ -304,9 +300,6 @@ impl Scratch {
     pub(crate) fn begin(&mut self, until: Time, gain: Gain) {
         let (node, need) = (gain.node, (gain.cpus, gain.memory_mb));
         self.begun.push((until, gain));
-        if !self.ends.is_empty() {
-            self.ends_at(node, until);
-        }
         for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
             hold.left = less(hold.left, need);
         }
@@ -325,33 +318,6 @@ impl Scratch {
         }
         free
     }
-    /// Finds out when what runs on nodes ends, once a pass, where the network is a torus: there jobs that end at the same
-    /// time are put next to each other.
-    pub(crate) fn note_ends(&mut self, view: &impl View) {
-        let torus = view.topology().is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
-        if !torus || !self.ends.is_empty() {
-            return;
-        }
-        // Never empty again in this pass.
-        self.ends.push(0);
-        for end in view.ends() {
-            for id in end.left.iter() {
-                self.ends_at(id, end.time);
-            }
-        }
-        for (time, gain) in std::mem::take(&mut self.begun) {
-            self.ends_at(gain.node, time);
-            self.begun.push((time, gain));
-        }
-    }
-    fn ends_at(&mut self, node: NodeId, time: Time) {
-        if self.ends.len() <= node.index() {
-            self.ends.resize(node.index() + 1, 0);
-        }
-        let end = &mut self.ends[node.index()];
-        *end = seconds(time).max(*end);
-    }
-
     /// Whether anything is kept for anybody.
     pub(crate) fn keeps(&self) -> bool {
         !self.held.is_empty()
@@ -360,11 +326,6 @@ impl Scratch {
     pub(crate) fn keeps_until(&self) -> impl Iterator<Item = Time> + '_ {
         self.until.iter().copied()
     }
-}
-
-/// A time in seconds, as boards have it.
-pub(crate) fn seconds(time: Time) -> u32 {
-    u32::try_from(time.secs()).unwrap_or(u32::MAX)
 }
 
 fn less(free: (u32, u64), need: (u32, u64)) -> (u32, u64) {

@@ -168,10 +168,6 @@ pub(crate) struct Scene<'a> {
     pub(crate) idle: &'a dyn Fn(NodeId) -> bool,
     /// Whether a node is up.
     pub(crate) up: &'a dyn Fn(NodeId) -> bool,
-    /// When it ends at the latest, seconds; 0: that is no matter.
-    pub(crate) end: u32,
-    /// When what runs on a node ends at the latest.
-    pub(crate) ends: &'a dyn Fn(NodeId) -> u32,
 }
 
 /// Puts the nodes that could take tasks (node, tasks) in the order in which they are to be used and drops those that
@@ -355,7 +351,7 @@ fn torus(
     for (at, torus) in tori.iter().enumerate().filter(|_| tries) {
         let board = board(topology, tori, at, scene, fits);
         let chooser = &mut memory.tori[at].chooser;
-        let ask = Ask { nodes, geometry: scene.wish.geometry, end: scene.end };
+        let ask = Ask { nodes, geometry: scene.wish.geometry, end: 0 };
         let prism = listed(torus, chooser, &board, &ask).or_else(|| Some(chooser.prism(&board, &ask)?.prism));
         if let Some(prism) = prism
             && (sensitive || tasks_inside(topology, (at, torus), &prism, fits) >= scene.tasks)
@@ -424,7 +420,7 @@ fn on_grid(
                 let all = size.iter().product::<u32>() * per_router;
                 let least = (grid.tasks() as u32).div_ceil(per_node).max(scene.nodes);
                 let nodes = if whole { all } else { least.min(all) };
-                let ask = Ask { nodes, geometry: None, end: scene.end };
+                let ask = Ask { nodes, geometry: None, end: 0 };
                 let Some(placed) = memory.chooser.just(&board, &ask, size) else { continue };
                 let usable = |id: NodeId| fits.iter().any(|(node, _)| *node == id);
                 if whole || lies(torus, placed.prism, usable, &grid, per_node) {
@@ -495,8 +491,7 @@ fn board(topology: &Topology, tori: &[Torus], at: usize, scene: &Scene<'_>, fits
         let up = nodes.iter().filter(|node| (scene.up)(**node)).count() as u32;
         board.retire(cell, torus.frame.per_router() - up);
         if free[cell] < up {
-            let end = nodes.iter().map(|node| (scene.ends)(*node)).max().unwrap_or_default();
-            board.take(cell, up - free[cell], end.max(1));
+            board.take(cell, up - free[cell], 1);
         }
     }
     for nodes in scene.closed {

@@ -85,18 +85,6 @@ fn faults_are_named() {
 
 /// The nodes chosen for a job of `nodes` nodes, those of `busy` being in use.
 fn chosen(topology: &Topology, nodes: u32, wish: Wish, busy: &[u32], closed: &[NodeSet]) -> Option<Vec<u32>> {
-    chosen_until(topology, nodes, wish, busy, closed, (0, &|_| 0))
-}
-
-/// The same for a job that ends at that time, beside others that end when `ends` says.
-fn chosen_until(
-    topology: &Topology,
-    nodes: u32,
-    wish: Wish,
-    busy: &[u32],
-    closed: &[NodeSet],
-    (end, ends): (u32, &dyn Fn(NodeId) -> u32),
-) -> Option<Vec<u32>> {
     let mut fits: Vec<(NodeId, u32)> =
         (0..topology.place.len() as u32).filter(|n| !busy.contains(n)).map(|n| (NodeId(n), 1)).collect();
     let closed: Vec<&NodeSet> = closed.iter().collect();
@@ -108,8 +96,6 @@ fn chosen_until(
         closed: &closed,
         idle: &|node| !busy.contains(&node.0),
         up: &|_| true,
-        end,
-        ends,
     };
     let fine = arrange(topology, &mut Memory::default(), &scene, &mut fits);
     fine.then(|| fits.into_iter().take(nodes as usize).map(|(node, _)| node.0).collect())
@@ -166,23 +152,6 @@ fn neighbours_on_a_ring() {
     let ring = read("topology.conf", "RingName=r Nodes=n[1-8]\n").unwrap();
     assert_eq!(chosen(&ring, 3, Wish::default(), &[1, 4], &[]), Some(vec![5, 6, 7]));
     assert_eq!(chosen(&ring, 5, Wish::default(), &[1, 4], &[]), None);
-}
-
-#[test]
-fn jobs_that_end_together_stand_together() {
-    // A ring of columns: two jobs on columns 0 and 4, one column free on either side of each.
-    let topology = read("topology.conf", "TorusName=t Dims=9x2 Nodes=n[1-18]\n").unwrap();
-    let column = |x: u32| [x, x + 9];
-    let busy: Vec<u32> = [0, 4].into_iter().flat_map(column).collect();
-    let wish = Wish { network: super::Class::Sensitive, ..Wish::default() };
-    let ends = |node: NodeId| if node.0 % 9 == 4 { 9_000 } else { 1_000 };
-    let near = |end: u32| {
-        let nodes = chosen_until(&topology, 2, wish, &busy, &[], (end, &ends)).unwrap();
-        assert_eq!(nodes[0] % 9, nodes[1] % 9, "a column: {nodes:?}");
-        nodes[0] % 9
-    };
-    assert!([1, 8].contains(&near(1_000)), "beside who ends soon");
-    assert!([3, 5].contains(&near(9_000)), "beside who ends late");
 }
 
 #[test]
