@@ -37,8 +37,7 @@ pub struct SchedulerParameters {
     pub idle: Vec<String>,
 }
 
-/// Slurm looks at 500 (`bf_max_job_test`), but each 30 s (`bf_interval`) and not whenever something has happened: with
-/// room kept for 50, a pass takes some tens of milliseconds on a thousand nodes.
+/// Slurm looks at 500 (`bf_max_job_test`), but each 30 s (`bf_interval`) and not whenever something has happened.
 const TESTS: usize = 50;
 
 /// Words of that kind.

@@ -6,9 +6,9 @@ use squall_model::job::Seat;
 use squall_model::set::NodeSet;
 
 use super::pick::Wish;
-use super::{Kind, Topology};
+use super::{Kind, Topology, Torus};
 use crate::layout;
-use crate::torus::{Chooser, Coords, Frame, hull, turned};
+use crate::torus::{Chooser, Coords, Frame, Prism, hull, turned};
 
 /// So much larger than asked for a prism may be that is named, percent.
 const SLACK: u32 = 25;
@@ -67,7 +67,7 @@ impl Topology {
                     return Some(order());
                 };
                 let usable: usize = prism.cells(frame).map(|cell| torus.cells[cell].len()).sum();
-                let text = format!("{} at {} of {}", frame.text(&prism.size), frame.text(&prism.at), torus.name);
+                let text = torus.named(&prism);
                 let full = frame.closed(&prism.size) && usable * 100 <= nodes.len() * (100 + SLACK as usize);
                 let asked = wish.grid.is_some() || wish.geometry.is_some();
                 Some(match () {
@@ -89,6 +89,13 @@ impl Topology {
         let torus = &tori[at];
         let cells = nodes.iter().filter_map(|node| self.place(node)).map(|(_, cell)| cell);
         let prism = hull(&torus.frame, cells)?;
-        Some(format!("{} at {} of {}", torus.frame.text(&prism.size), torus.frame.text(&prism.at), torus.name))
+        Some(torus.named(&prism))
+    }
+}
+
+impl Torus {
+    /// A prism as users read it.
+    fn named(&self, prism: &Prism) -> String {
+        format!("{} at {} of {}", self.frame.text(&prism.size), self.frame.text(&prism.at), self.name)
     }
 }
