@@ -83,14 +83,14 @@ impl Alloc {
     pub fn memory_mb(&self) -> u64 {
         self.groups.iter().map(|g| g.nodes.len() as u64 * g.memory_mb).sum()
     }
-    /// Adds one node, joining an existing group where cores and memory are the same.
-    pub fn push(&mut self, node: NodeId, cores: CoreSet, memory_mb: u64) {
-        match self.groups.iter_mut().find(|g| g.cores == cores && g.memory_mb == memory_mb) {
-            Some(g) => {
-                g.nodes.insert(node);
-            }
-            None => self.groups.push(AllocGroup { nodes: NodeSet::one(node), cores, memory_mb }),
+    /// Adds one node, joining an existing group where cores and memory are the same. Which group it is in then.
+    pub fn push(&mut self, node: NodeId, cores: CoreSet, memory_mb: u64) -> usize {
+        if let Some(place) = self.groups.iter().position(|g| g.cores == cores && g.memory_mb == memory_mb) {
+            self.groups[place].nodes.insert(node);
+            return place;
         }
+        self.groups.push(AllocGroup { nodes: NodeSet::one(node), cores, memory_mb });
+        self.groups.len() - 1
     }
     /// Adds nodes that are not in it yet, joining an existing group where cores and memory are the same.
     pub fn add(&mut self, group: AllocGroup) {

@@ -6,16 +6,16 @@ mod together;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
+use std::sync::Arc;
 
 use squall_model::gang::ROWS_MAX;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
-use squall_model::set::CoreSet;
 use squall_model::time::{Span, Time};
 
 use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
-use crate::place::{Condition, capacity, fits, free, place};
+use crate::place::{Condition, capacity, choose, fits, free, place, share_out};
 use crate::policy::{Blocked, Cleared, Room};
 use crate::preempt::{self, Victim, Way};
 use crate::request::Request;
@@ -43,8 +43,8 @@ pub struct Nodes<'a, V> {
     horizon: Time,
     /// What limits leave.
     rooms: Rooms,
-    /// There is room for the job that is looked at, but for what is kept for others.
-    could: bool,
+    /// Where the job that is looked at could start, but for what is kept for others: nodes, and most tasks on each.
+    could: Option<Vec<(NodeId, u32)>>,
 }
 
 impl<'a, V: View> Nodes<'a, V> {
@@ -52,14 +52,14 @@ impl<'a, V: View> Nodes<'a, V> {
     pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
         scratch.reset(view, now);
         scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
-        Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: false }
+        Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: None }
     }
 
     /// When and where a job would start behind all who have room by now, if it is sooner than that. Nothing is kept for
     /// it. None: later, or it can't be told.
     pub fn foresee(&mut self, job: &Candidate<'_>, at: usize, sooner_than: Option<Time>) -> Option<(Time, Given)> {
         let before = (self.scratch.mark(), self.rooms.clone(), self.horizon);
-        self.could = false;
+        self.could = None;
         self.horizon = sooner_than.map_or(before.2, |time| Time(time.0.saturating_sub(1)));
         let found = match self.start(job, at) {
             Ok(given) => Some((self.now, given)),
@@ -80,7 +80,7 @@ impl<V: View> Room for Nodes<'_, V> {
     fn could(&mut self, job: &Candidate<'_>, at: usize) -> Result<(), Span> {
         let request = job.need;
         let rows = self.rows(job, at);
-        self.could = false;
+        self.could = None;
         let crowded = |room: &mut Self| {
             room.scratch.open.len() < request.nodes_min as usize || request.node_cpus() > room.roomiest()
         };
@@ -95,15 +95,20 @@ impl<V: View> Room for Nodes<'_, V> {
             .map_err(|_| Span(end.since(self.now).0.saturating_sub(1)))?;
         self.could = if rows > 1 {
             let ranked = (self.view.rank(at), rows);
-            place_in_rows(self.view, self.scratch, &request, partition.nodes, ranked).is_some()
+            place_in_rows(self.view, self.scratch, &request, partition.nodes, ranked).map(|_| Vec::new())
         } else {
-            fits(self.view, self.scratch, &request, partition.nodes, Condition::Now)
+            choose(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         };
-        if self.could { Ok(()) } else { Err(self.longest(job, end, &[])) }
+        if self.could.is_some() { Ok(()) } else { Err(self.longest(job, end, &[])) }
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
-        if job.others.is_empty() { self.start_one(job, at) } else { self.start_all(job, at) }
+        if job.others.is_empty() {
+            return self.start_one(job, at);
+        }
+        // What is known is of its first component alone.
+        self.could = None;
+        self.start_all(job, at)
     }
 
     fn may_cover(&self, at: usize) -> bool {
@@ -198,9 +203,12 @@ impl<V: View> Nodes<'_, V> {
         }
         let end = self.now + span(&partition, job);
         let rows = self.rows(job, at);
-        if could && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
+        if could.is_some() && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
             return Err(Blocked::Busy(self.longest(job, end, &self.scratch.begins)));
         }
+        // Where nothing is kept while it would run, it starts where it could.
+        let free = self.view.topology().is_none() && self.scratch.begins.iter().all(|begin| *begin >= end);
+        let known = could.as_ref().filter(|_| free && rows == 1);
         self.scratch.window = (self.now, end);
         let elsewhere = job.avoid.and_then(|avoid| {
             let mut request = request.clone().into_owned();
@@ -212,11 +220,14 @@ impl<V: View> Nodes<'_, V> {
         let placed = match over {
             Some(victims) => self.way(at, &request, victims).map(|way| way.given),
             None if rows > 1 => place_in_rows(self.view, self.scratch, &request, partition.nodes, (rank, rows)),
-            None => elsewhere.or_else(|| place(self.view, self.scratch, &request, partition.nodes, Condition::Now)),
+            None => elsewhere.or_else(|| match known {
+                Some(chosen) => Some(share_out(self.view, self.scratch, &request, chosen, Condition::Now)),
+                None => place(self.view, self.scratch, &request, partition.nodes, Condition::Now),
+            }),
         };
         let Some(mut given) = placed else {
             let busy = Blocked::Busy(self.longest(job, end, &self.scratch.begins));
-            return Err(if could { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
+            return Err(if could.is_some() { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
         let share = Share::of(&given.alloc);
         if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
@@ -264,7 +275,7 @@ impl<V: View> Nodes<'_, V> {
         let Way { given, free, .. } = way;
         for (group, id) in given.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |id| (group, id))) {
             let node = self.view.node(id);
-            let taken = self.scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+            let taken = self.scratch.taken.of(id, &node);
             let free_mb = free.get(&id).map_or(0, |(_, memory_mb)| *memory_mb);
             taken.0.union_with(&group.cores);
             taken.1 = taken.1.max(node.hardware.memory_mb.saturating_sub(free_mb) + group.memory_mb);
@@ -393,16 +404,16 @@ impl<V: View> Nodes<'_, V> {
         for group in &given.alloc.groups {
             for id in group.nodes.iter() {
                 let node = self.view.node(id);
-                let (cores, memory_mb): &mut (CoreSet, u64) =
-                    self.scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+                let (cores, memory_mb) = self.scratch.taken.of(id, &node);
                 cores.union_with(&group.cores);
                 *memory_mb += group.memory_mb;
                 if cores.len() >= node.hardware.cpus as usize {
                     self.scratch.open.remove(id);
                 }
-                self.scratch.begin(until, Gain::of(id, group, &given.gres));
+                self.scratch.begin(until, id, (group.cores.len() as u32, group.memory_mb));
             }
         }
+        self.scratch.begun.push((until, Arc::new(given.clone())));
     }
 
     /// Whether there can't be enough nodes until then, for what is kept for others.
@@ -441,13 +452,21 @@ impl Walk {
     fn new<V: View>(view: &V, scratch: &mut Scratch, request: &Request, partition: &PartitionView<'_>) -> Self {
         let mut walk = Self::default();
         scratch.window = (Time(0), Time(0));
-        scratch.among = scratch.open.intersection(partition.nodes);
-        for id in scratch.among.iter() {
-            walk.add(0, capacity(view, scratch, request, id, Condition::Then));
+        scratch.counted = !scratch.keeps() && request.gres.is_empty();
+        let among = scratch.open.intersection(partition.nodes);
+        for id in among.iter() {
+            walk.count(0, (view, scratch, request), id);
         }
+        scratch.among = among;
         walk
     }
-    fn add(&mut self, before: u32, after: u32) {
+    /// Counts what a node can take at the time that is looked at instead of what it could before.
+    fn count<V: View>(&mut self, before: u32, (view, scratch, request): (&V, &mut Scratch, &Request), id: NodeId) {
+        let after = capacity(view, scratch, request, id, Condition::Then);
+        if scratch.tasks.len() <= id.index() {
+            scratch.tasks.resize(id.index() + 1, 0);
+        }
+        scratch.tasks[id.index()] = after;
         self.nodes += i64::from(after > 0) - i64::from(before > 0);
         self.tasks += i64::from(after) - i64::from(before);
     }
@@ -464,9 +483,9 @@ impl Walk {
             return;
         }
         scratch.window = (Time(0), Time(0));
-        let before = if scratch.among.insert(id) { 0 } else { capacity(view, scratch, request, id, Condition::Then) };
+        let before = if scratch.among.insert(id) { 0 } else { scratch.tasks[id.index()] };
         scratch.gain(view, gain);
-        self.add(before, capacity(view, scratch, request, id, Condition::Then));
+        self.count(before, (view, scratch, request), id);
     }
     /// Whether there may be room.
     fn may_fit(&self, request: &Request) -> bool {
@@ -477,13 +496,13 @@ impl Walk {
 /// All that ends, in order: what runs, what this plan has started, what is kept, and where reservations begin and end.
 struct Ends<'a, I: Iterator<Item = End<'a>>> {
     running: Peekable<I>,
-    planned: Peekable<std::vec::IntoIter<(Time, Option<Gain>)>>,
+    planned: Peekable<std::vec::IntoIter<(Time, Option<Arc<Given>>)>>,
     soon: Time,
 }
 
 impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
     fn new(running: I, turns: impl Iterator<Item = Time>, scratch: &Scratch, soon: Time) -> Self {
-        let begun = scratch.begun.iter().map(|(time, gain)| (*time, Some(gain.clone())));
+        let begun = scratch.begun.iter().map(|(time, given)| (*time, Some(Arc::clone(given))));
         let mut planned: Vec<_> = begun.chain(scratch.keeps_until().chain(turns).map(|time| (time, None))).collect();
         planned.sort_by_key(|(time, _)| *time);
         Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
@@ -498,7 +517,10 @@ impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
     fn pass(&mut self, mut gain: impl FnMut(Gain)) {
         let time = self.peek();
         if let Some((_, planned)) = self.planned.next_if(|(planned, _)| Some(*planned) == time) {
-            planned.into_iter().for_each(gain);
+            let Some(Given { alloc, gres, .. }) = planned.as_deref() else { return };
+            for group in &alloc.groups {
+                group.nodes.iter().for_each(|id| gain(Gain::of(id, group, gres)));
+            }
         } else if let Some(End { alloc, gres, left, .. }) = self.running.next() {
             for group in &alloc.groups {
                 let nodes = group.nodes.iter().filter(|id| left.contains(*id));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use squall_model::gres::{NodeGres, grant};
 use squall_model::id::NodeId;
-use squall_model::resource::Memory;
+use squall_model::resource::{Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
 use crate::request::{Request, gpus};
@@ -49,7 +49,7 @@ pub(crate) fn fits(
 }
 
 /// Chooses nodes: (node, most tasks there).
-fn choose(
+pub(crate) fn choose(
     view: &impl View,
     scratch: &mut Scratch,
     request: &Request,
@@ -94,7 +94,7 @@ fn by_network(
     let Some(topology) = network(view, request) else { return true };
     let mut memory = std::mem::take(&mut scratch.network);
     let idle = |id: NodeId| match condition {
-        Condition::Now => scratch.taken.get(&id).map_or(view.node(id).cores, |(cores, _)| cores).is_empty(),
+        Condition::Now => scratch.taken.get(id).map_or(view.node(id).cores, |(cores, _)| cores).is_empty(),
         Condition::Then => free(view, scratch, id, condition).0 == view.node(id).hardware.cpus,
         Condition::Empty | Condition::Ideal => true,
     };
@@ -137,11 +137,12 @@ fn find(
         Condition::Then => &scratch.among,
         Condition::Empty | Condition::Ideal => nodes,
     };
+    let counted = condition == Condition::Then && scratch.counted;
     for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
         if condition == Condition::Now && scratch.withheld.contains(id) {
             continue;
         }
-        let tasks = capacity(view, scratch, request, id, condition);
+        let tasks = if counted { scratch.tasks[id.index()] } else { capacity(view, scratch, request, id, condition) };
         if tasks == 0 {
             continue;
         }
@@ -247,7 +248,7 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
     if matches!(condition, Condition::Empty | Condition::Ideal) {
         return (node.hardware.cpus, node.hardware.memory_mb);
     }
-    let (cores, memory_mb) = match scratch.taken.get(&id) {
+    let (cores, memory_mb) = match scratch.taken.get(id) {
         Some((cores, memory_mb)) => (cores, *memory_mb),
         None => (node.cores, node.memory_mb),
     };
@@ -329,7 +330,7 @@ fn enough(request: &Request, chosen: &[(NodeId, u32)]) -> bool {
 }
 
 /// Gives tasks to the chosen nodes in turn, and to each node the cores and memory that its tasks need.
-fn share_out(
+pub(crate) fn share_out(
     view: &impl View,
     scratch: &Scratch,
     request: &Request,
@@ -340,17 +341,28 @@ fn share_out(
     chosen.sort_unstable_by_key(|(id, _)| *id);
     let tasks = deal(request, &chosen);
     let mut given = Given::default();
+    let none = CoreSet::new();
+    // Where a node has the same to give to as many tasks as the one before, it gives the same.
+    let mut before: Option<(&CoreSet, &Hardware, u32, usize)> = None;
     for (place, (&(id, _), tasks)) in chosen.iter().zip(tasks).enumerate() {
+        let node = view.node(id);
+        let used = match scratch.taken.get(id) {
+            _ if condition != Condition::Now => &none,
+            Some((cores, _)) => cores,
+            None => node.cores,
+        };
+        let size = |of: &Hardware| (of.cpus, of.memory_mb);
+        if let Some((cores, hardware, dealt, group)) = before
+            && request.gres.is_empty()
+            && (cores, size(hardware), dealt) == (used, size(node.hardware), tasks)
+        {
+            given.alloc.groups[group].nodes.insert(id);
+            continue;
+        }
         let wanted = request.gres.on_node(place as u32, chosen.len() as u32, tasks);
         let gpus = gpus(&wanted);
-        let node = view.node(id);
-        let used = match scratch.taken.get(&id) {
-            _ if condition != Condition::Now => CoreSet::new(),
-            Some((cores, _)) => cores.clone(),
-            None => node.cores.clone(),
-        };
         let mut free = CoreSet::first(node.hardware.cpus as usize);
-        free.subtract(&used);
+        free.subtract(used);
         let cpus = if request.exclusive {
             free.len() as u32
         } else {
@@ -370,7 +382,7 @@ fn share_out(
         {
             grant(&mut given.gres, id, gres.to_mut().take(&wanted, &cores).unwrap_or_default());
         }
-        given.alloc.push(id, cores, memory_mb);
+        before = Some((used, node.hardware, tasks, given.alloc.push(id, cores, memory_mb)));
     }
     given
 }

@@ -10,7 +10,7 @@ use squall_model::time::Time;
 
 use crate::place::{self, Condition, fits, place};
 use crate::request::Request;
-use crate::scratch::Scratch;
+use crate::scratch::{List, Scratch};
 use crate::view::{Closed, Given, Item, Row, View};
 
 /// More than these are not looked at for one job.
@@ -76,14 +76,15 @@ pub(crate) fn clear(
 }
 
 /// What going and staying change in a scratch.
-struct State(BTreeMap<NodeId, (CoreSet, u64)>, NodeSet, BTreeMap<NodeId, NodeGres>, Vec<Closed>);
+struct State(List, NodeSet, BTreeMap<NodeId, NodeGres>, Vec<Closed>);
 
 impl State {
     fn of(scratch: &Scratch) -> Self {
-        Self(scratch.taken.clone(), scratch.open.clone(), scratch.gres.clone(), scratch.closed.clone())
+        Self(scratch.taken.saved(), scratch.open.clone(), scratch.gres.clone(), scratch.closed.clone())
     }
     fn put_back(self, scratch: &mut Scratch) {
-        (scratch.taken, scratch.open, scratch.gres, scratch.closed) = (self.0, self.1, self.2, self.3);
+        scratch.taken.restore(self.0);
+        (scratch.open, scratch.gres, scratch.closed) = (self.1, self.2, self.3);
     }
 }
 
@@ -171,7 +172,7 @@ impl Gone {
             for id in group.nodes.iter().filter(|id| victim.left.contains(*id)) {
                 let node = view.node(id);
                 let shared = self.row.map(|row| scratch.row(view, id, row, &self.jobs));
-                let taken = scratch.taken.entry(id).or_insert_with(|| (node.cores.clone(), node.memory_mb));
+                let taken = scratch.taken.of(id, &node);
                 let memory_mb = taken.1;
                 change(taken, group);
                 taken.0 = shared.unwrap_or_else(|| std::mem::take(&mut taken.0));

@@ -1,7 +1,10 @@
 //! Memory that a policy uses again from pass to pass. Its content never matters between passes.
 
+mod taken;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{JobId, NodeId};
@@ -10,13 +13,14 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::topology::Memory;
-use crate::view::{Closed, Row, View};
+use crate::view::{Closed, Given, Row, View};
+pub(crate) use taken::{List, Taken};
 
 /// What a plan has done to the cluster so far.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Cores and memory in use on nodes on which this plan has placed something.
-    pub(crate) taken: BTreeMap<NodeId, (CoreSet, u64)>,
+    pub(crate) taken: Taken,
     /// Nodes with free cores after what this plan has placed.
     pub(crate) open: NodeSet,
     /// Nodes that wait for blocked partitions of a higher tier.
@@ -44,8 +48,12 @@ pub struct Scratch {
     gained: Vec<NodeId>,
     /// Nodes with something free at the time that is looked at.
     pub(crate) among: NodeSet,
+    /// How many tasks of the job that is looked at each of these could take then, but for what is kept for others.
+    pub(crate) tasks: Vec<u32>,
+    /// Whether that is known and all there is to it.
+    pub(crate) counted: bool,
     /// What this plan has started: until when, and what becomes free then.
-    pub(crate) begun: Vec<(Time, Gain)>,
+    pub(crate) begun: Vec<(Time, Arc<Given>)>,
     /// Generic resources of nodes on which this plan has placed something that holds some.
     pub(crate) gres: BTreeMap<NodeId, NodeGres>,
     /// The same as they will be at the time that is looked at, of nodes where some will have become free.
@@ -69,7 +77,7 @@ pub struct Scratch {
 /// What starts and promises change in a [`Scratch`]: for a way back.
 #[derive(Debug)]
 pub(crate) struct Mark {
-    taken: BTreeMap<NodeId, (CoreSet, u64)>,
+    taken: List,
     open: NodeSet,
     placed: usize,
     holds: Vec<Vec<Hold>>,
@@ -147,7 +155,7 @@ impl Scratch {
     /// How things stand.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
-            taken: self.taken.clone(),
+            taken: self.taken.saved(),
             open: self.open.clone(),
             placed: self.placed.len(),
             holds: self.holds.clone(),
@@ -164,7 +172,8 @@ impl Scratch {
     }
     /// As if nothing had been started or promised since.
     pub(crate) fn back_to(&mut self, mark: Mark) {
-        (self.taken, self.open, self.gres, self.licenses) = (mark.taken, mark.open, mark.gres, mark.licenses);
+        self.taken.restore(mark.taken);
+        (self.open, self.gres, self.licenses) = (mark.open, mark.gres, mark.licenses);
         self.placed.truncate(mark.placed);
         self.beyond.clear();
         self.holds = mark.holds;
@@ -238,6 +247,7 @@ impl Scratch {
             self.gains[node.index()] = (0, 0);
         }
         self.later.clear();
+        self.counted = false;
     }
 
     /// Keeps generic resources for a job.
@@ -296,10 +306,8 @@ impl Scratch {
             self.until.push(until);
         }
     }
-    /// A job started on part of a node and may run until then.
-    pub(crate) fn begin(&mut self, until: Time, gain: Gain) {
-        let (node, need) = (gain.node, (gain.cpus, gain.memory_mb));
-        self.begun.push((until, gain));
+    /// A job has part of a node until then.
+    pub(crate) fn begin(&mut self, until: Time, node: NodeId, need: (u32, u64)) {
         for hold in self.holds.get_mut(node.index()).into_iter().flatten().filter(|hold| hold.from < until) {
             hold.left = less(hold.left, need);
         }

@@ -2,7 +2,7 @@
 //! anew when and where, under the same configuration or another one.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use squall_engine::control::Rehearsal;
@@ -32,8 +32,9 @@ pub struct Past {
 
 impl Past {
     /// The jobs of a trace as jobs of a cluster: one task on one CPU for each processor, on as many nodes as the job asks
-    /// for, if it does. Of the properties that these are to have those count that are among `features`.
-    pub fn of_trace(trace: &Trace, features: &BTreeSet<String>) -> Vec<Self> {
+    /// for, if it does. Of the properties that these are to have, or are not to have (`^name`), those count that are among
+    /// `nodes`: lists of the nodes that have them, names of nodes among them.
+    pub fn of_trace(trace: &Trace, nodes: &BTreeMap<String, String>) -> Vec<Self> {
         let owner = Arc::new(Owner::default());
         let past = |(job, id): (&TraceJob, u32)| {
             let mut need = Need { ntasks: Some(job.processors), ..Need::default() };
@@ -41,8 +42,18 @@ impl Past {
                 (need.nodes_min, need.nodes_max) = (Some(spec.nodes), Some(spec.nodes));
                 (need.ntasks_per_node, need.exclusive) = (spec.per_node, spec.exclusive);
                 let wanted = trace.properties.get(spec.properties).into_iter().flatten();
-                let wanted: Vec<&str> = wanted.filter(|name| features.contains(*name)).map(String::as_str).collect();
-                need.constraint = (!wanted.is_empty()).then(|| wanted.join("&"));
+                let (mut features, mut names, mut without) = (Vec::new(), Vec::new(), Vec::new());
+                for name in wanted {
+                    match property(name, nodes) {
+                        Some((_, having)) if name.starts_with('^') => without.push(having),
+                        Some((name, having)) if name == having => names.push(name),
+                        Some((name, _)) => features.push(name),
+                        None => {}
+                    }
+                }
+                let list = |words: Vec<&str>, by: &str| (!words.is_empty()).then(|| words.join(by));
+                need.constraint = list(features, "&");
+                (need.nodelist, need.exclude) = (list(names, ","), list(without, ","));
             }
             let spec = JobSpec { need, time_limit_s: Some(job.estimate), ..JobSpec::default() };
             let (eligible, run) = (Time::from_secs(job.submit), Span::from_secs(job.run));
@@ -50,6 +61,14 @@ impl Past {
         };
         trace.jobs.iter().zip(1..).map(past).collect()
     }
+}
+
+/// What a property of a trace is called on these nodes, and which of them have it: traces call nodes by their whole names,
+/// with a domain, or `host=name`, and what is not wanted `^name`.
+pub fn property<'a>(name: &str, nodes: &'a BTreeMap<String, String>) -> Option<(&'a str, &'a str)> {
+    let name = name.trim_start_matches('^').trim_start_matches("host=");
+    let known = nodes.get_key_value(name).or_else(|| nodes.get_key_value(name.split_once('.')?.0))?;
+    Some((known.0, known.1))
 }
 
 /// What came of it.

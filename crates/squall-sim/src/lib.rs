@@ -40,7 +40,7 @@ mod world;
 
 pub use cosched::{Fared, Method, fare};
 pub use coverage::{Coverage, Fault, Phase};
-pub use history::{Course, Past, again};
+pub use history::{Course, Past, again, property};
 pub use judge::Violation;
 pub use metrics::{Metrics, course};
 pub use mutation::Mutation;

@@ -177,7 +177,7 @@ fn leave(queue: &mut VecDeque<u32>, waits: &[bool], started: usize) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     use proptest::prelude::{Strategy, prop, proptest};
     use proptest::{prop_assert, prop_assert_eq};
@@ -216,7 +216,7 @@ mod tests {
         let hardware = Hardware { cpus, sockets, cores_per_socket, threads_per_core, ..Hardware::default() };
         let nodes: Vec<_> = (1..=nodes).map(|n| (format!("n{n}"), hardware.clone())).collect();
         let trace = Trace { jobs: jobs.to_vec(), ..Trace::default() };
-        let starts = again(&config, &nodes, &Past::of_trace(&trace, &BTreeSet::new()), |_| {}).starts;
+        let starts = again(&config, &nodes, &Past::of_trace(&trace, &BTreeMap::new()), |_| {}).starts;
         starts.into_iter().map(|start| start.unwrap().secs()).collect()
     }
 

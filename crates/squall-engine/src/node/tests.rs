@@ -50,7 +50,9 @@ fn start_job(key: StepKey, nodes: usize) -> Down {
 fn start_step(key: StepKey, nodes: usize) -> Down {
     let facts = facts(key, nodes);
     let mut shares = Alloc::default();
-    facts.ids.iter().for_each(|node| shares.push(node, CoreSet::default(), 0));
+    for node in facts.ids.iter() {
+        shares.push(node, CoreSet::default(), 0);
+    }
     let tasks = vec![1; nodes].into();
     let layout = Layout { nodes: facts.nodes.clone(), tasks, distribution: Distribution::Block, cpus_per_task: 1 };
     Down::StartStep(Box::new(StepStart { key, facts, layout, shares, kill_wait_s: 30, ..StepStart::default() }))

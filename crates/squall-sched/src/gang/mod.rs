@@ -44,12 +44,12 @@ pub(crate) fn row_books(view: &impl View, scratch: &Scratch, nodes: &NodeSet, of
     let usable = nodes.intersection(view.reachable());
     for id in usable.iter() {
         let node = view.node(id);
-        let memory_mb = scratch.taken.get(&id).map_or(node.memory_mb, |(_, memory_mb)| *memory_mb);
+        let memory_mb = scratch.taken.get(id).map_or(node.memory_mb, |(_, memory_mb)| *memory_mb);
         let cores = scratch.row(view, id, of, &BTreeSet::new());
         if cores.len() < node.hardware.cpus as usize {
             row.open.insert(id);
         }
-        row.taken.insert(id, (cores, memory_mb));
+        row.taken.set(id, (cores, memory_mb));
     }
     row
 }

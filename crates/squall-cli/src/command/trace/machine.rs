@@ -1,6 +1,6 @@
 //! Machines of nodes that a trace is replayed on: a list of sizes, or the nodes of a configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use squall_host::controld::topology;
@@ -54,6 +54,33 @@ impl Machine {
         Self::of(config).map_err(|e| at(&e))
     }
 
+    /// The machine that lies beside an extended trace, as the simulator Alea has it: `X.machines` beside
+    /// `X.swf-ext[.gz]`, with a cluster in each line: a number, its name, how many nodes, CPUs of each, and more that does
+    /// not count here. Jobs ask for a cluster as `cl_NAME`.
+    pub(super) fn beside(trace: &Path) -> Result<Option<Self>, String> {
+        let name = trace.file_name().unwrap_or_default().to_string_lossy();
+        let Some((name, _)) = name.split_once(".swf-ext") else { return Ok(None) };
+        let file = trace.with_file_name(format!("{name}.machines"));
+        let text = match std::fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(format!("{}: {e}", file.display())),
+        };
+        let mut config = Config::default();
+        for (at, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |why: &str| format!("{}: line {at}: {why}", file.display());
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [_, name, count, cpus, ..] = words[..] else { return Err(wrong("should be NUMBER NAME NODES CPUS")) };
+            let number = |text: &str, most: u32| text.parse().ok().filter(|n| (1..=most).contains(n));
+            let count: u32 = number(count, NODES_MAX).ok_or_else(|| wrong("column 3 is no number of nodes"))?;
+            let cpus = number(cpus, CPUS_MAX).ok_or_else(|| wrong("column 4 is no number of CPUs"))?;
+            let (features, name) = (vec![format!("cl_{name}")], format!("{name}[1-{count}]"));
+            config.nodes.push(NodeConfig { name, cpus: Some(cpus), features, ..NodeConfig::default() });
+        }
+        config.complete();
+        Self::of(config).map_err(|e| format!("{}: {e}", file.display())).map(Some)
+    }
+
     fn of(config: Config) -> Result<Self, String> {
         let (mut nodes, mut seen) = (Vec::new(), BTreeSet::new());
         for entry in &config.nodes {
@@ -74,9 +101,14 @@ impl Machine {
         self.nodes.iter().fold(0, |sum, (_, hardware)| sum.saturating_add(hardware.cpus))
     }
 
-    /// What nodes are said to have.
-    pub(super) fn features(&self) -> BTreeSet<String> {
-        self.nodes.iter().flat_map(|(_, hardware)| hardware.features.iter().cloned()).collect()
+    /// What nodes are said to have, and which; names of nodes among them.
+    pub(super) fn features(&self) -> BTreeMap<String, String> {
+        let mut having: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, hardware) in &self.nodes {
+            hardware.features.iter().for_each(|feature| having.entry(feature).or_default().push(name));
+        }
+        let features = having.into_iter().map(|(feature, names)| (feature.to_owned(), hostlist::compress(names)));
+        features.chain(self.nodes.iter().map(|(name, _)| (name.clone(), name.clone()))).collect()
     }
 
     /// The machine under a policy, as far as a controller can be configured so.

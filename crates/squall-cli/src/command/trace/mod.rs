@@ -17,7 +17,7 @@ use std::time::Instant;
 use flate2::bufread::MultiGzDecoder;
 use lexopt::Arg;
 use squall_sched::Discipline;
-use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, replay};
+use squall_sim::{Metrics, Past, Replay, Schedule, Trace, again, property, replay};
 
 use self::machine::Machine;
 use self::progress::Progress;
@@ -156,7 +156,7 @@ pub(crate) fn named(text: &str) -> Result<Vec<&'static str>, String> {
     text.split(',').map(find).collect()
 }
 
-/// Reads a trace, packed by gzip or not.
+/// Reads a trace, packed by gzip or not; for so many processors, or as many as it says that there are.
 pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String> {
     let problem = |e: std::io::Error| format!("{}: {e}", path.display());
     let mut bytes = Vec::new();
@@ -167,6 +167,10 @@ pub(crate) fn load(path: &Path, processors: Option<u32>) -> Result<Trace, String
         BufReader::new(file).read_to_end(&mut bytes).map_err(problem)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let processors = match processors {
+        None => Machine::beside(path)?.as_ref().map(Machine::processors),
+        given => given,
+    };
     let read = if name.contains(".swf-ext") { Trace::read_extended } else { Trace::read };
     let trace = read(&String::from_utf8_lossy(&bytes), processors);
     let trace = trace.map_err(|bad| format!("{}: {bad}", path.display()))?;
@@ -210,7 +214,7 @@ fn on(policy: &'static str, machine: &Machine, trace: &Trace, watch: impl FnMut(
     let metrics = Metrics::of(&trace.jobs, &starts, machine.processors());
     let schedule = Schedule { starts, queue_max: course.queue_max, passes: course.passes, promises: Vec::new() };
     let mut passed_over: Vec<String> = trace.properties.concat();
-    passed_over.retain(|name| !features.contains(name));
+    passed_over.retain(|name| property(name, &features).is_none());
     passed_over.sort();
     passed_over.dedup();
     Ok(Run { policy, nodes: Some(machine.nodes.len()), passed_over, schedule, metrics, took_s })
@@ -220,7 +224,8 @@ fn answer(ask: &Ask) -> Result<String, String> {
     let machine = match (&ask.machine, &ask.config) {
         (Some(sizes), _) => Some(Machine::parse(sizes)?),
         (None, Some(file)) => Some(Machine::read(file)?),
-        (None, None) => None,
+        (None, None) if ask.processors.is_some() => None,
+        (None, None) => Machine::beside(&ask.trace)?,
     };
     let trace = load(&ask.trace, machine.as_ref().map(Machine::processors).or(ask.processors))?;
     let runs = all(ask, machine.as_ref(), &trace)?;
@@ -360,7 +365,8 @@ mod tests {
         std::fs::write(folder.join("a.toml"), config).unwrap();
         let waited = |text: String, options: &str| {
             std::fs::write(folder.join("a.swf-ext"), text).unwrap();
-            let line = format!("DIR/a.swf-ext --json {options}").replace("DIR", &folder.display().to_string());
+            let line =
+                format!("DIR/a.swf-ext --json {options}").trim_end().replace("DIR", &folder.display().to_string());
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
             let said = answer(&parse(&words).ok().unwrap())?;
             let value: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -376,6 +382,18 @@ mod tests {
         let fast = |of: &str| (1..=3).map(|id| line(id, 4, &format!("1:ppn=4:{of}"))).collect::<String>();
         assert_eq!(waited(fast("brno:fast"), config).unwrap(), (100, "[\"brno\"]".into()));
         assert_eq!(waited(fast("brno"), config).unwrap().0, 0);
+        // The machine may lie beside the trace.
+        let beside = folder.join("a.machines");
+        std::fs::write(&beside, "0 zewura 2 4 1 64\n1 zegox 2 4 1 64\n").unwrap();
+        assert_eq!(waited(fast("cl_zegox"), "--policy fcfs").unwrap(), (100, "[]".into()));
+        assert_eq!(waited(fast("cl_zegox"), "--procs 16").unwrap().0, 0);
+        assert_eq!(waited(fast("^cl_zegox"), "").unwrap(), (100, "[]".into()), "not there");
+        assert_eq!(waited(fast("zegox2.brno.cz"), "").unwrap(), (300, "[]".into()), "all on one node");
+        assert_eq!(waited(fast("^zegox2:^elsewhere"), "").unwrap(), (0, "[\"^elsewhere\"]".into()));
+        std::fs::write(&beside, "0 zewura 2\n").unwrap();
+        let bad = waited(fast("cl_zegox"), "--policy fcfs").unwrap_err();
+        assert!(bad.ends_with("a.machines: line 1: should be NUMBER NAME NODES CPUS"), "{bad}");
+        std::fs::remove_file(&beside).unwrap();
         // By count alone nobody asks what nodes have.
         assert_eq!(waited(fast("fast"), "--procs 16").unwrap(), (0, "[]".into()));
         let refused = waited(two("4:ppn=1", "4:ppn=2"), config).unwrap_err();

@@ -104,7 +104,9 @@ impl World {
     /// The job holds so many cores on each of so many nodes.
     pub(super) fn start(&mut self, id: JobId, nodes: u32, cores: usize) {
         let mut alloc = Alloc::default();
-        (0..nodes).for_each(|node| alloc.push(NodeId(node), CoreSet::first(cores), 1000));
+        for node in 0..nodes {
+            alloc.push(NodeId(node), CoreSet::first(cores), 1000);
+        }
         let attempt = Attempt(self.c.state.jobs.get(&id).map_or(0, |job| job.attempt.0) + 1);
         self.commit(Event::JobStarted { id, attempt, partition: "debug".into(), alloc });
     }
