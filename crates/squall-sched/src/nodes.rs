@@ -2,10 +2,10 @@
 
 mod licenses;
 mod together;
+mod walk;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::iter::Peekable;
 use std::sync::Arc;
 
 use squall_model::gang::ROWS_MAX;
@@ -15,14 +15,15 @@ use squall_model::time::{Span, Time};
 
 use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
-use crate::place::{Condition, capacity, choose, fits, free, place, share_out};
+use crate::place::{Condition, choose, fits, free, place, share_out};
 use crate::policy::{Blocked, Cleared, Room};
 use crate::preempt::{self, Victim, Way};
 use crate::request::Request;
-use crate::scratch::{Gain, Scratch};
-use crate::view::{Bars, Candidate, Closed, End, Given, PartitionView, Row, View};
+use crate::scratch::Scratch;
+use crate::view::{Bars, Candidate, Closed, Given, PartitionView, Row, View};
 use licenses::Lacks;
 pub(crate) use licenses::licensed;
+use walk::{Ends, Walk};
 
 /// Jobs without a time limit are expected to end so long after their start, as Slurm has it.
 pub const UNLIMITED: Span = Span::from_secs(365 * 86_400);
@@ -99,7 +100,7 @@ impl<V: View> Room for Nodes<'_, V> {
         } else {
             choose(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         };
-        if self.could.is_some() { Ok(()) } else { Err(self.longest(job, end, &[])) }
+        if self.could.is_some() { Ok(()) } else { Err(self.longest(job, end, std::iter::empty())) }
     }
 
     fn start(&mut self, job: &Candidate<'_>, at: usize) -> Result<Given, Blocked> {
@@ -166,7 +167,7 @@ impl<V: View> Room for Nodes<'_, V> {
             let free = way.free.get(&id).copied().unwrap_or_default();
             self.scratch.keep(id, (from, until), (group.cores.len() as u32, group.memory_mb), free);
         }
-        self.scratch.keep_gres((from, until), &way.given.gres);
+        self.scratch.note((from, until), alloc.nodes(), &way.given.gres);
         if self.view.shares() {
             self.occupy(self.view.rank(at), &way);
         }
@@ -204,10 +205,10 @@ impl<V: View> Nodes<'_, V> {
         let end = self.now + span(&partition, job);
         let rows = self.rows(job, at);
         if could.is_some() && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
-            return Err(Blocked::Busy(self.longest(job, end, &self.scratch.begins)));
+            return Err(Blocked::Busy(self.longest(job, end, self.scratch.begins())));
         }
         // Where nothing is kept while it would run, it starts where it could.
-        let free = self.view.topology().is_none() && self.scratch.begins.iter().all(|begin| *begin >= end);
+        let free = self.view.topology().is_none() && self.scratch.begins().all(|begin| begin >= end);
         let known = could.as_ref().filter(|_| free && rows == 1);
         self.scratch.window = (self.now, end);
         let elsewhere = job.avoid.and_then(|avoid| {
@@ -226,7 +227,7 @@ impl<V: View> Nodes<'_, V> {
             }),
         };
         let Some(mut given) = placed else {
-            let busy = Blocked::Busy(self.longest(job, end, &self.scratch.begins));
+            let busy = Blocked::Busy(self.longest(job, end, self.scratch.begins()));
             return Err(if could.is_some() { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
         let share = Share::of(&given.alloc);
@@ -296,13 +297,13 @@ impl<V: View> Nodes<'_, V> {
     ) -> Option<(Time, Given)> {
         let (view, scratch) = (self.view, &mut *self.scratch);
         let lacks = Lacks::of(view, scratch, request, self.now + SOON);
-        let mut walk = Walk::new(view, scratch, request, partition);
+        let mut walk = Walk::new(view, scratch, request, partition, self.now);
         let turns = view.turns().chain(job.wish.patience).filter(|time| *time > self.now);
-        let mut ends = Ends::new(view.ends(), turns, scratch, self.now + SOON);
-        let (mut tried, mut skip) = (0, 0);
+        let mut ends = Ends::new(view.ends(), turns, scratch, self.now, self.now + SOON);
+        let (mut tried, mut skip, mut more) = (0, 0, true);
         let mut time = self.now;
         loop {
-            if walk.may_fit(request) && !lacks.meet(time, span) {
+            if more && walk.may_fit() && !lacks.meet(time, span) {
                 if skip == 0 {
                     scratch.window = (time, time + span);
                     scratch.times += 1;
@@ -321,9 +322,8 @@ impl<V: View> Nodes<'_, V> {
             if time > self.horizon {
                 return None;
             }
-            while ends.peek() == Some(time) {
-                ends.pass(|gain| walk.gain(view, scratch, (request, partition), gain));
-            }
+            more = false;
+            ends.pass(time, |turn| more |= walk.happens(scratch, time, turn));
         }
     }
 
@@ -338,7 +338,7 @@ impl<V: View> Nodes<'_, V> {
                 self.scratch.keep(id, (time, time + span), need, free);
             }
         }
-        self.scratch.keep_gres((time, time + span), &given.gres);
+        self.scratch.note((time, time + span), given.alloc.nodes(), &given.gres);
         for (name, count) in &request.licenses {
             let turns = [(time, -i64::from(*count)), (time + span, i64::from(*count))];
             self.scratch.license_turns.extend(turns.map(|(time, more)| (time, name.clone(), more)));
@@ -358,12 +358,13 @@ impl<V: View> Nodes<'_, V> {
             let free = free(self.view, self.scratch, id, Condition::Then);
             self.scratch.keep(id, (from, until), free, free);
         }
+        self.scratch.note((from, until), spare, &[]);
         self.scratch.closed.push(Closed { nodes, from, until });
     }
 
     /// Where a job found no room until `end`, who asks for the same finds none either if it may run longer than this:
     /// none of the times at which something `begins` to be kept from it is between the two.
-    fn longest(&self, job: &Candidate<'_>, end: Time, begins: &[Time]) -> Span {
+    fn longest(&self, job: &Candidate<'_>, end: Time, begins: impl Iterator<Item = Time>) -> Span {
         // Who asks for as few switches may have waited long enough, though this one has not.
         if job.need.wish.switches.is_some() {
             return Span(u64::MAX);
@@ -371,8 +372,7 @@ impl<V: View> Nodes<'_, V> {
         if self.view.topology().is_some() {
             return Span(end.since(self.now).0.saturating_sub(1));
         }
-        let begins = begins.iter().copied().chain(self.view.turns());
-        let last = begins.filter(|begin| *begin > self.now && *begin < end).max();
+        let last = begins.chain(self.view.turns()).filter(|begin| *begin > self.now && *begin < end).max();
         last.map_or(Span(0), |last| last.since(self.now))
     }
 
@@ -418,8 +418,7 @@ impl<V: View> Nodes<'_, V> {
 
     /// Whether there can't be enough nodes until then, for what is kept for others.
     fn crowded_beyond(&mut self, end: Time, request: &Request) -> bool {
-        let begins = self.scratch.begins.iter().copied();
-        let Some(begin) = begins.filter(|begin| *begin < end).max() else { return false };
+        let Some(begin) = self.scratch.begins().filter(|begin| *begin < end).max() else { return false };
         let known = self.scratch.beyond.iter().find(|(time, ..)| *time == begin);
         let (_, nodes, roomiest) = known.copied().unwrap_or_else(|| {
             self.scratch.window = (self.now, begin + Span(1));
@@ -438,95 +437,6 @@ impl<V: View> Nodes<'_, V> {
             let nodes = open.iter().map(|id| self.view.node(id));
             nodes.map(|node| node.hardware.cpus.saturating_sub(node.cores.len() as u32)).max().unwrap_or(0)
         })
-    }
-}
-
-/// How many nodes could take tasks as time goes on, and how many tasks: no less than there is room for.
-#[derive(Default)]
-struct Walk {
-    nodes: i64,
-    tasks: i64,
-}
-
-impl Walk {
-    fn new<V: View>(view: &V, scratch: &mut Scratch, request: &Request, partition: &PartitionView<'_>) -> Self {
-        let mut walk = Self::default();
-        scratch.window = (Time(0), Time(0));
-        scratch.counted = !scratch.keeps() && request.gres.is_empty();
-        let among = scratch.open.intersection(partition.nodes);
-        for id in among.iter() {
-            walk.count(0, (view, scratch, request), id);
-        }
-        scratch.among = among;
-        walk
-    }
-    /// Counts what a node can take at the time that is looked at instead of what it could before.
-    fn count<V: View>(&mut self, before: u32, (view, scratch, request): (&V, &mut Scratch, &Request), id: NodeId) {
-        let after = capacity(view, scratch, request, id, Condition::Then);
-        if scratch.tasks.len() <= id.index() {
-            scratch.tasks.resize(id.index() + 1, 0);
-        }
-        scratch.tasks[id.index()] = after;
-        self.nodes += i64::from(after > 0) - i64::from(before > 0);
-        self.tasks += i64::from(after) - i64::from(before);
-    }
-    /// Something becomes free on a node. What is kept there for others counts as free.
-    fn gain<V: View>(
-        &mut self,
-        view: &V,
-        scratch: &mut Scratch,
-        (request, partition): (&Request, &PartitionView<'_>),
-        gain: Gain,
-    ) {
-        let id = gain.node;
-        if !partition.nodes.contains(id) || !view.node(id).usable || request.excluded.contains(id) {
-            return;
-        }
-        scratch.window = (Time(0), Time(0));
-        let before = if scratch.among.insert(id) { 0 } else { scratch.tasks[id.index()] };
-        scratch.gain(view, gain);
-        self.count(before, (view, scratch, request), id);
-    }
-    /// Whether there may be room.
-    fn may_fit(&self, request: &Request) -> bool {
-        self.nodes >= i64::from(request.nodes_min) && request.tasks.is_none_or(|tasks| self.tasks >= i64::from(tasks))
-    }
-}
-
-/// All that ends, in order: what runs, what this plan has started, what is kept, and where reservations begin and end.
-struct Ends<'a, I: Iterator<Item = End<'a>>> {
-    running: Peekable<I>,
-    planned: Peekable<std::vec::IntoIter<(Time, Option<Arc<Given>>)>>,
-    soon: Time,
-}
-
-impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
-    fn new(running: I, turns: impl Iterator<Item = Time>, scratch: &Scratch, soon: Time) -> Self {
-        let begun = scratch.begun.iter().map(|(time, given)| (*time, Some(Arc::clone(given))));
-        let mut planned: Vec<_> = begun.chain(scratch.keeps_until().chain(turns).map(|time| (time, None))).collect();
-        planned.sort_by_key(|(time, _)| *time);
-        Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
-    }
-    /// When the next one ends.
-    fn peek(&mut self) -> Option<Time> {
-        let running = self.running.peek().map(|end| end.time.max(self.soon));
-        let planned = self.planned.peek().map(|(time, _)| *time);
-        [running, planned].into_iter().flatten().min()
-    }
-    /// The next one ends.
-    fn pass(&mut self, mut gain: impl FnMut(Gain)) {
-        let time = self.peek();
-        if let Some((_, planned)) = self.planned.next_if(|(planned, _)| Some(*planned) == time) {
-            let Some(Given { alloc, gres, .. }) = planned.as_deref() else { return };
-            for group in &alloc.groups {
-                group.nodes.iter().for_each(|id| gain(Gain::of(id, group, gres)));
-            }
-        } else if let Some(End { alloc, gres, left, .. }) = self.running.next() {
-            for group in &alloc.groups {
-                let nodes = group.nodes.iter().filter(|id| left.contains(*id));
-                nodes.for_each(|id| gain(Gain::of(id, group, gres)));
-            }
-        }
     }
 }
 

@@ -137,12 +137,13 @@ fn find(
         Condition::Then => &scratch.among,
         Condition::Empty | Condition::Ideal => nodes,
     };
-    let counted = condition == Condition::Then && scratch.counted;
+    // Where nothing is kept that begins later, what a node can take at that very time it can take.
+    let known = condition == Condition::Then && scratch.walked && !scratch.keeps() && request.gres.is_empty();
     for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
         if condition == Condition::Now && scratch.withheld.contains(id) {
             continue;
         }
-        let tasks = if counted { scratch.tasks[id.index()] } else { capacity(view, scratch, request, id, condition) };
+        let tasks = if known { scratch.tasks[id.index()] } else { capacity(view, scratch, request, id, condition) };
         if tasks == 0 {
             continue;
         }

@@ -35,10 +35,8 @@ pub struct Scratch {
     holds: Vec<Vec<Hold>>,
     /// Nodes of which something is kept.
     held: Vec<NodeId>,
-    /// From when on something is kept.
-    pub(crate) begins: Vec<Time>,
-    /// When what is kept becomes free again. The same for all nodes of a job, so it stands here once.
-    until: Vec<Time>,
+    /// For whom something is kept, in any order.
+    pub(crate) kept: Vec<Kept>,
     /// Where something begins to be kept: on how many nodes some CPU is free until after that, and the most on one. Not
     /// less.
     pub(crate) beyond: Vec<(Time, usize, u32)>,
@@ -46,12 +44,12 @@ pub struct Scratch {
     gains: Vec<(u32, u64)>,
     /// Nodes where something will.
     gained: Vec<NodeId>,
-    /// Nodes with something free at the time that is looked at.
+    /// Nodes with something free for the job that is looked at, at the time that is looked at.
     pub(crate) among: NodeSet,
-    /// How many tasks of the job that is looked at each of these could take then, but for what is kept for others.
+    /// How many tasks of the job that is looked at each of these could take at that very time.
     pub(crate) tasks: Vec<u32>,
-    /// Whether that is known and all there is to it.
-    pub(crate) counted: bool,
+    /// Whether that is known.
+    pub(crate) walked: bool,
     /// What this plan has started: until when, and what becomes free then.
     pub(crate) begun: Vec<(Time, Arc<Given>)>,
     /// Generic resources of nodes on which this plan has placed something that holds some.
@@ -82,8 +80,7 @@ pub(crate) struct Mark {
     placed: usize,
     holds: Vec<Vec<Hold>>,
     held: usize,
-    until: usize,
-    begins: usize,
+    kept: usize,
     begun: usize,
     gres: BTreeMap<NodeId, NodeGres>,
     kept_gres: usize,
@@ -109,6 +106,14 @@ impl Gain {
         let gres = gres.map(|grant| (grant.name.clone(), grant.indices.clone())).collect();
         Self { node, cpus: group.cores.len() as u32, memory_mb: group.memory_mb, gres }
     }
+}
+
+/// For whom something is kept: from when, until when and where. What it is stands with each node.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) from: Time,
+    pub(crate) until: Time,
+    pub(crate) nodes: Arc<NodeSet>,
 }
 
 /// Part of a node that is kept for a job.
@@ -139,8 +144,7 @@ impl Scratch {
         while let Some(node) = self.held.pop() {
             self.holds[node.index()].clear();
         }
-        self.begins.clear();
-        self.until.clear();
+        self.kept.clear();
         self.beyond.clear();
         self.begun.clear();
         self.licenses.clear();
@@ -160,8 +164,7 @@ impl Scratch {
             placed: self.placed.len(),
             holds: self.holds.clone(),
             held: self.held.len(),
-            until: self.until.len(),
-            begins: self.begins.len(),
+            kept: self.kept.len(),
             begun: self.begun.len(),
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.len(),
@@ -178,8 +181,7 @@ impl Scratch {
         self.beyond.clear();
         self.holds = mark.holds;
         self.held.truncate(mark.held);
-        self.until.truncate(mark.until);
-        self.begins.truncate(mark.begins);
+        self.kept.truncate(mark.kept);
         self.begun.truncate(mark.begun);
         self.kept_gres.truncate(mark.kept_gres);
         self.closed.truncate(mark.closed);
@@ -247,12 +249,12 @@ impl Scratch {
             self.gains[node.index()] = (0, 0);
         }
         self.later.clear();
-        self.counted = false;
+        self.walked = false;
     }
 
-    /// Keeps generic resources for a job.
-    pub(crate) fn keep_gres(&mut self, (from, until): (Time, Time), gres: &[Grant]) {
-        self.begins.push(from);
+    /// Notes that something is kept for a job on these nodes, and keeps generic resources for it.
+    pub(crate) fn note(&mut self, (from, until): (Time, Time), nodes: NodeSet, gres: &[Grant]) {
+        self.kept.push(Kept { from, until, nodes: Arc::new(nodes) });
         self.kept_gres.extend(gres.iter().map(|grant| (from, until, grant.clone())));
     }
     /// Generic resources start to be held.
@@ -302,9 +304,6 @@ impl Scratch {
             hold.left = less(hold.left, need);
         }
         holds.push(Hold { from, until, cpus: need.0, memory_mb: need.1, left });
-        if self.until.last() != Some(&until) {
-            self.until.push(until);
-        }
     }
     /// A job has part of a node until then.
     pub(crate) fn begin(&mut self, until: Time, node: NodeId, need: (u32, u64)) {
@@ -330,9 +329,9 @@ impl Scratch {
     pub(crate) fn keeps(&self) -> bool {
         !self.held.is_empty()
     }
-    /// When what is kept becomes free again.
-    pub(crate) fn keeps_until(&self) -> impl Iterator<Item = Time> + '_ {
-        self.until.iter().copied()
+    /// From when on something is kept.
+    pub(crate) fn begins(&self) -> impl Iterator<Item = Time> + '_ {
+        self.kept.iter().map(|kept| kept.from)
     }
 }
 

@@ -3,7 +3,8 @@
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
-use super::{Ends, Lacks, Nodes, PATIENCE, SOON, span, unbarred};
+use super::walk::{Ends, Turn};
+use super::{Lacks, Nodes, PATIENCE, SOON, span, unbarred};
 use crate::place::{Condition, capacity, place};
 use crate::policy::Blocked;
 use crate::view::{Candidate, Given, Start, View};
@@ -24,7 +25,7 @@ impl<V: View> Nodes<'_, V> {
         let view = self.view;
         let patience = choices.iter().filter_map(|(job, _)| job.wish.patience);
         let turns = view.turns().chain(patience).filter(|time| *time > self.now);
-        let mut ends = Ends::new(view.ends(), turns, self.scratch, self.now + SOON);
+        let mut ends = Ends::new(view.ends(), turns, self.scratch, self.now, self.now + SOON);
         self.scratch.among = self.scratch.open.clone();
         let (mut time, mut tried, mut skip) = (self.now, 0, 0);
         let found = loop {
@@ -40,14 +41,14 @@ impl<V: View> Nodes<'_, V> {
             }
             let Some(next) = ends.peek().filter(|next| *next <= self.horizon) else { break None };
             time = next;
-            while ends.peek() == Some(time) {
-                ends.pass(|gain| {
-                    if view.node(gain.node).usable {
-                        self.scratch.among.insert(gain.node);
-                        self.scratch.gain(view, gain);
-                    }
-                });
-            }
+            ends.pass(time, |turn| {
+                if let Turn::Gained(gain) = turn
+                    && view.node(gain.node).usable
+                {
+                    self.scratch.among.insert(gain.node);
+                    self.scratch.gain(view, gain);
+                }
+            });
         };
         self.scratch.forget_gains();
         found

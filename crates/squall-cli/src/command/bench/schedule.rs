@@ -1,5 +1,6 @@
 //! `squall bench schedule`: what a scheduling pass of the controller takes when very many jobs wait.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,6 +21,8 @@ const PENDING: u32 = 100_000;
 const CPUS: u32 = 16;
 /// Passes of each kind that are timed.
 const TIMES: usize = 30;
+/// For how many that wait room is kept, besides the first alone.
+const KEPT: [usize; 2] = [10, 50];
 /// When it begins.
 const BEGIN: Time = Time::from_secs(1_000_000);
 /// Longest time limit.
@@ -52,7 +55,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     if nodes == 0 {
         return Err("--nodes: at least one node is needed".into());
     }
-    let [round_mix, odd] = [Mix::Round, Mix::Odd].map(|mix| time(mix, nodes, pending));
+    let [round_mix, odd] = [Mix::Round, Mix::Odd].map(|mix| time(mix, 1, nodes, pending));
+    let kept = KEPT.map(|kept| (kept, round(time(Mix::Round, kept, nodes, pending).next_us / 1e3)));
     let fields = vec![
         ("nodes", json!(nodes)),
         ("pending", json!(pending)),
@@ -63,6 +67,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         ("started_after_ends", json!(round_mix.started)),
         ("why_ms", json!(round_mix.why_ms.map(round))),
         ("all_different_why_ms", json!(odd.why_ms.map(round))),
+        ("after_one_end_with_room_kept_for_ms", json!(BTreeMap::from(kept))),
         ("all_different_full_pass_ms", json!(round(odd.full_us / 1e3))),
         ("all_different_looked_at", json!(odd.looked_at)),
         ("all_different_after_one_end_us", json!(round(odd.next_us))),
@@ -70,8 +75,9 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     Ok(Finding { bench: "schedule", figure: round_mix.full_us / 1e3, unit: "ms for a pass", limit: None, fields })
 }
 
-fn time(mix: Mix, nodes: u32, pending: u32) -> Times {
-    let (mut rehearsal, mut seed) = (cluster(nodes), Seed::new(7));
+/// Passes with room kept for so many.
+fn time(mix: Mix, kept: usize, nodes: u32, pending: u32) -> Times {
+    let (mut rehearsal, mut seed) = (cluster(nodes, kept), Seed::new(7));
     // What fills the cluster is submitted first.
     let mut submitted = 0;
     let mut waiting = 0;
@@ -108,7 +114,8 @@ fn time(mix: Mix, nodes: u32, pending: u32) -> Times {
     };
     let (full_us, next_us) = (middle(&mut full), middle(&mut next));
     let next_max_us = next.last().copied().unwrap_or_default();
-    Times { full_us, next_us, next_max_us, looked_at, started, why_ms: why(&mut rehearsal) }
+    let why_ms = if kept == 1 { why(&mut rehearsal) } else { [0.0; 3] };
+    Times { full_us, next_us, next_max_us, looked_at, started, why_ms }
 }
 
 fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
@@ -123,10 +130,11 @@ fn why(rehearsal: &mut Rehearsal) -> [f64; 3] {
 }
 
 /// Nodes, all alike, and nothing on them.
-fn cluster(nodes: u32) -> Rehearsal {
+fn cluster(nodes: u32, kept: usize) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
     let mut config = Config::default();
     config.nodes.push(NodeConfig { name: format!("n[1-{nodes}]"), ..NodeConfig::default() });
+    config.scheduler_parameters.bf_job_part_count_reserve = kept;
     config.complete();
     rehearsal.happens(BEGIN, Event::Configured { config: Arc::new(config) });
     for at in 0..nodes {

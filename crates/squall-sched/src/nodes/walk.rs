@@ -1,0 +1,155 @@
+//! How much room a job has as time goes on.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+use std::vec::IntoIter;
+
+use squall_model::id::NodeId;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
+
+use crate::place::{Condition, capacity};
+use crate::request::Request;
+use crate::scratch::{Gain, Scratch};
+use crate::view::{End, Given, PartitionView, View};
+
+/// How many nodes can take tasks at a time, and how many tasks: what is kept for others from a later time on counts as
+/// free, so a job may find no room though there is enough, but none where there is not.
+pub(super) struct Walk<'a, V> {
+    view: &'a V,
+    request: &'a Request,
+    partition: &'a PartitionView<'a>,
+    /// Nodes that were counted.
+    seen: NodeSet,
+    nodes: i64,
+    tasks: i64,
+}
+
+impl<'a, V: View> Walk<'a, V> {
+    pub(super) fn new(
+        view: &'a V,
+        scratch: &mut Scratch,
+        request: &'a Request,
+        partition: &'a PartitionView<'a>,
+        now: Time,
+    ) -> Self {
+        let seen = scratch.open.intersection(partition.nodes);
+        let mut walk = Self { view, request, partition, seen: NodeSet::new(), nodes: 0, tasks: 0 };
+        scratch.window = (now, now + Span(1));
+        scratch.walked = true;
+        scratch.among = NodeSet::new();
+        for id in seen.iter() {
+            walk.count(scratch, 0, id);
+        }
+        Self { seen, ..walk }
+    }
+    /// Counts what a node can take instead of what it could before.
+    fn count(&mut self, scratch: &mut Scratch, before: u32, id: NodeId) {
+        let after = capacity(self.view, scratch, self.request, id, Condition::Then);
+        if scratch.tasks.len() <= id.index() {
+            scratch.tasks.resize(id.index() + 1, 0);
+        }
+        scratch.tasks[id.index()] = after;
+        match (before > 0, after > 0) {
+            (false, true) => scratch.among.insert(id),
+            (true, false) => scratch.among.remove(id),
+            _ => true,
+        };
+        self.nodes += i64::from(after > 0) - i64::from(before > 0);
+        self.tasks += i64::from(after) - i64::from(before);
+    }
+    /// Something happens at a time. Whether there may be more room than before.
+    pub(super) fn happens(&mut self, scratch: &mut Scratch, time: Time, turn: Turn) -> bool {
+        scratch.window = (time, time + Span(1));
+        match turn {
+            Turn::Gained(gain) => {
+                let id = gain.node;
+                let counts = self.partition.nodes.contains(id) && !self.request.excluded.contains(id);
+                if counts && self.view.node(id).usable {
+                    let before = if self.seen.insert(id) { 0 } else { scratch.tasks[id.index()] };
+                    scratch.gain(self.view, gain);
+                    self.count(scratch, before, id);
+                }
+                true
+            }
+            Turn::Kept { nodes, from_now } => {
+                for id in nodes.intersection(&self.seen).iter() {
+                    self.count(scratch, scratch.tasks[id.index()], id);
+                }
+                !from_now
+            }
+            Turn::Other => true,
+        }
+    }
+    /// Whether there may be room.
+    pub(super) fn may_fit(&self) -> bool {
+        let Request { nodes_min, tasks, .. } = self.request;
+        self.nodes >= i64::from(*nodes_min) && tasks.is_none_or(|tasks| self.tasks >= i64::from(tasks))
+    }
+}
+
+/// What happens at a time.
+pub(super) enum Turn {
+    /// Something becomes free.
+    Gained(Gain),
+    /// Something on these nodes is kept from now on, or no longer.
+    Kept { nodes: Arc<NodeSet>, from_now: bool },
+    /// Reservations begin or end, or a job has waited long enough for few switches.
+    Other,
+}
+
+/// What a plan brings about at a time.
+enum Planned {
+    /// What it has started ends.
+    Ends(Arc<Given>),
+    /// As [`Turn`] has it.
+    Turns(Turn),
+}
+
+/// All that happens, in order: what runs, what this plan has started and what it keeps, and where reservations begin and
+/// end.
+pub(super) struct Ends<'a, I: Iterator<Item = End<'a>>> {
+    running: Peekable<I>,
+    planned: Peekable<IntoIter<(Time, Planned)>>,
+    soon: Time,
+}
+
+impl<'a, I: Iterator<Item = End<'a>>> Ends<'a, I> {
+    pub(super) fn new(running: I, turns: impl Iterator<Item = Time>, scratch: &Scratch, now: Time, soon: Time) -> Self {
+        let begun = scratch.begun.iter().map(|(time, given)| (*time, Planned::Ends(Arc::clone(given))));
+        let kept = scratch.kept.iter().flat_map(|kept| {
+            [(kept.from, true), (kept.until, false)]
+                .map(|(time, from_now)| (time, Planned::Turns(Turn::Kept { nodes: Arc::clone(&kept.nodes), from_now })))
+        });
+        let turns = turns.map(|time| (time, Planned::Turns(Turn::Other)));
+        let mut planned: Vec<_> = begun.chain(kept).chain(turns).filter(|(time, _)| *time > now).collect();
+        planned.sort_by_key(|(time, _)| *time);
+        Self { running: running.peekable(), planned: planned.into_iter().peekable(), soon }
+    }
+    /// When something happens next.
+    pub(super) fn peek(&mut self) -> Option<Time> {
+        let running = self.running.peek().map(|end| end.time.max(self.soon));
+        let planned = self.planned.peek().map(|(time, _)| *time);
+        [running, planned].into_iter().flatten().min()
+    }
+    /// Everything happens that does so at that time.
+    pub(super) fn pass(&mut self, time: Time, mut happens: impl FnMut(Turn)) {
+        while self.peek() == Some(time) {
+            match self.planned.next_if(|(planned, _)| *planned == time) {
+                Some((_, Planned::Turns(turn))) => happens(turn),
+                Some((_, Planned::Ends(given))) => {
+                    for group in &given.alloc.groups {
+                        group.nodes.iter().for_each(|id| happens(Turn::Gained(Gain::of(id, group, &given.gres))));
+                    }
+                }
+                None => {
+                    let Some(End { alloc, gres, left, .. }) = self.running.next() else { return };
+                    for group in &alloc.groups {
+                        let nodes = group.nodes.iter().filter(|id| left.contains(*id));
+                        nodes.for_each(|id| happens(Turn::Gained(Gain::of(id, group, gres))));
+                    }
+                }
+            }
+        }
+    }
+}
