@@ -23,7 +23,8 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         command.arg(name);
         table::part(options, command)
     };
-    let mut lines = passes(&part("schedule")?);
+    // Traces first: what is wrong with one is told at once.
+    let mut replays = Vec::new();
     for trace in &traces {
         let known = anchors::of(trace);
         let mut command = table::bench()?;
@@ -34,8 +35,10 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         if let Some(peer) = &options.peer {
             command.arg("--peer").arg(peer);
         }
-        lines.extend(replayed(known, &table::part(options, command)?));
+        replays.extend(replayed(known, &table::part(options, command)?));
     }
+    let mut lines = passes(&part("schedule")?);
+    lines.extend(replays);
     lines.extend(prisms(&part("place")?));
     lines.extend(layouts(&part("layout")?));
     lines.extend(blue_waters(&part("bluewaters")?));
