@@ -136,5 +136,5 @@ impl State {
 
 fn begin(run: &mut Run, time: Time) {
     run.start = time;
-    run.steps.insert(squall_model::id::StepNo::BATCH, batch_step(time, &run.alloc));
+    run.steps.insert(squall_model::id::StepNo::BATCH, Box::new(batch_step(time, &run.alloc)));
 }

@@ -1,7 +1,7 @@
 //! Starts of jobs and steps, ends of steps, suspension.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use squall_model::gang::Shift;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
@@ -29,7 +29,7 @@ impl State {
         job.attempt = attempt;
         let mut steps = BTreeMap::new();
         if job.spec.kind == JobKind::Batch {
-            steps.insert(StepNo::BATCH, batch_step(time, alloc));
+            steps.insert(StepNo::BATCH, Box::new(batch_step(time, alloc)));
         }
         job.phase = Phase::Running(Box::new(Run {
             start: time,
@@ -91,7 +91,7 @@ impl State {
             tally: None,
             ended: None,
         };
-        run.steps.insert(no, step);
+        run.steps.insert(no, Box::new(step));
     }
 
     pub(super) fn step_nodes_ended(
@@ -167,7 +167,7 @@ impl State {
             return None;
         }
         let (Phase::Running(run) | Phase::Completing(run, _)) = &mut job.phase else { return None };
-        run.steps.get_mut(&no).filter(|step| step.ended.is_none())
+        run.steps.get_mut(&no).map(|step| &mut **step).filter(|step| step.ended.is_none())
     }
 }
 
@@ -185,6 +185,9 @@ fn outcome(tally: &StepEnd, ended_by: Option<u32>) -> Outcome {
     Outcome { state, exit, reason: tally.note.clone() }
 }
 
+/// What a script's own step asks for.
+static NOTHING: LazyLock<Arc<StepSpec>> = LazyLock::new(Arc::default);
+
 /// The batch script as a step: all of the job's share of its first node; its layout is left empty.
 pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let first = alloc.nodes().first();
@@ -192,7 +195,7 @@ pub(super) fn batch_step(time: Time, alloc: &Alloc) -> Step {
     let groups = group.map(|(node, group)| AllocGroup { nodes: NodeSet::one(node), ..group.clone() });
     Step {
         key: ClientKey(0),
-        spec: Arc::default(),
+        spec: Arc::clone(&NOTHING),
         alloc: Alloc { groups: groups.into_iter().collect() },
         layout: Layout::default(),
         start: time,

@@ -101,7 +101,7 @@ impl Offer {
 
 /// Steps that hold cores: all that have not ended, but for the batch script, which shares with everything.
 fn holding(run: &Run) -> impl Iterator<Item = &Step> {
-    run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| step)
+    run.steps.iter().filter(|(no, step)| **no != StepNo::BATCH && step.ended.is_none()).map(|(_, step)| &**step)
 }
 
 /// What the nodes of a step are told, all of them the same.
@@ -151,5 +151,5 @@ pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
 
 fn step_of(state: &State, key: StepKey) -> Option<&Step> {
     let job = state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
-    job.last_run()?.steps.get(&key.step)
+    job.last_run()?.steps.get(&key.step).map(|step| &**step)
 }

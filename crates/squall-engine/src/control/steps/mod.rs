@@ -168,7 +168,7 @@ fn tell_created(c: &Controller, key: StepKey, caller: CallerId, out: &mut Out) {
 /// A step of a job's attempt, ended or not.
 fn step_of(c: &Controller, key: StepKey) -> Option<&Step> {
     let job = c.state.jobs.get(&key.job).filter(|job| job.attempt == key.attempt)?;
-    job.last_run()?.steps.get(&key.step)
+    job.last_run()?.steps.get(&key.step).map(|step| &**step)
 }
 
 /// A request that was made before: its `srun` lost the controller and is back. True: it is taken care of.
