@@ -1,27 +1,150 @@
-//! `--constraint`: feature names with `&` and `|`.
+//! `--constraint`: feature names with `&` and `|`, and how many nodes are to have them, as the man page of Slurm's sbatch
+//! has it.
 
-/// Alternatives, each a list of features that a node must all have.
+/// More alternatives than these are no constraint that a person wrote.
+const ALTERNATIVES_MAX: usize = 64;
+/// Parentheses within parentheses.
+const DEPTH_MAX: u32 = 16;
+
+/// Features that a node must all have.
+type All = Vec<String>;
+
+/// What nodes must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Constraint {
-    alternatives: Vec<Vec<String>>,
+    /// Each node has all of one of these; none: it is free to have what it likes.
+    alternatives: Vec<All>,
+    /// All nodes have the same one of them.
+    alike: bool,
+    /// So many nodes have all of that; the others need not.
+    counts: Vec<(u32, All)>,
 }
 
 impl Constraint {
-    /// Reads `a&b|c`; round and square brackets around the whole are taken off. None: something else.
+    /// Reads `a&b|c`, `(a|b)&c`, `[a|b]` (all nodes alike), and `a*2` or `[a*2&(b&c)*4]` (so many nodes). None: something
+    /// else.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let inner = inner.or_else(|| text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'))).unwrap_or(text);
-        let alternatives = inner.split('|').map(|part| part.split('&').map(feature).collect());
-        alternatives.collect::<Option<Vec<Vec<String>>>>().map(|alternatives| Self { alternatives })
+        let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let inner = bracketed.unwrap_or(text);
+        if !inner.contains('*') {
+            let alternatives = read(inner)?;
+            let alike = bracketed.is_some() && alternatives.len() > 1;
+            return Some(Self { alternatives, alike, counts: Vec::new() });
+        }
+        let (mut counts, mut of_each) = (Vec::new(), Vec::new());
+        for part in split(inner) {
+            match part.rsplit_once('*') {
+                None => of_each.push(format!("({part})")),
+                Some((features, count)) => {
+                    let count: u32 = count.trim().parse().ok().filter(|count| *count > 0)?;
+                    let [features] = <[All; 1]>::try_from(read(features)?).ok()?;
+                    counts.push((count, features));
+                }
+            }
+        }
+        if counts.len() > ALTERNATIVES_MAX {
+            return None;
+        }
+        let alternatives = if of_each.is_empty() { Vec::new() } else { read(&of_each.join("&"))? };
+        Some(Self { alternatives, alike: false, counts })
     }
-    /// Whether a node with these features will do.
+    /// Whether a node with these features will do, beside others that have what is missing.
     pub fn holds(&self, features: &[String]) -> bool {
-        self.alternatives.iter().any(|all| all.iter().all(|wanted| features.contains(wanted)))
+        self.alternatives.is_empty() || self.alternatives.iter().any(|all| has(features, all))
     }
     /// Every feature named.
     pub fn features(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().flatten().map(String::as_str)
+        let counted = self.counts.iter().map(|(_, all)| all);
+        self.alternatives.iter().chain(counted).flatten().map(String::as_str)
+    }
+    /// Whether each node is judged by itself: nothing is counted, and nodes need not be alike.
+    pub fn is_of_each(&self) -> bool {
+        !self.alike && self.counts.is_empty()
+    }
+    /// Where all nodes have to be alike: the ways in which they can be.
+    pub(crate) fn ways(&self) -> Option<impl Iterator<Item = Self>> {
+        let one = |all: &All| Self { alternatives: vec![all.clone()], ..Self::default() };
+        self.alike.then(|| self.alternatives.iter().map(one))
+    }
+    /// How many nodes are to have all of what.
+    pub(crate) fn counts(&self) -> &[(u32, Vec<String>)] {
+        &self.counts
+    }
+    /// What each node is to have, whatever is counted.
+    pub(crate) fn of_each(&self) -> Self {
+        Self { alternatives: self.alternatives.clone(), ..Self::default() }
+    }
+}
+
+/// Whether all of these are among a node's features.
+pub(crate) fn has(features: &[String], all: &[String]) -> bool {
+    all.iter().all(|wanted| features.contains(wanted))
+}
+
+/// The parts between `&` that are within no parentheses.
+fn split(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == '&' && depth == 0
+    })
+}
+
+/// Alternatives, each a list of features that a node must all have. `&` binds closer than `|`.
+fn read(text: &str) -> Option<Vec<All>> {
+    let mut reader = Reader { rest: text, depth: 0 };
+    let all = reader.either()?;
+    reader.rest.trim().is_empty().then_some(all)
+}
+
+/// What is left to be read.
+struct Reader<'a> {
+    rest: &'a str,
+    depth: u32,
+}
+
+impl Reader<'_> {
+    fn either(&mut self) -> Option<Vec<All>> {
+        let mut all = self.both()?;
+        while self.takes('|') {
+            all.extend(self.both()?);
+        }
+        (all.len() <= ALTERNATIVES_MAX).then_some(all)
+    }
+    fn both(&mut self) -> Option<Vec<All>> {
+        let mut all = self.one()?;
+        while self.takes('&') {
+            let more = self.one()?;
+            if all.len() * more.len() > ALTERNATIVES_MAX {
+                return None;
+            }
+            match &more[..] {
+                [one] => all.iter_mut().for_each(|a| a.extend_from_slice(one)),
+                _ => all = all.iter().flat_map(|a| more.iter().map(|b| [a.as_slice(), b].concat())).collect(),
+            }
+        }
+        Some(all)
+    }
+    fn one(&mut self) -> Option<Vec<All>> {
+        if self.takes('(') {
+            self.depth += 1;
+            let inner = if self.depth > DEPTH_MAX { None } else { self.either() };
+            self.depth -= 1;
+            return inner.filter(|_| self.takes(')'));
+        }
+        let (name, rest) = self.rest.split_at(self.rest.find(['&', '|', '(', ')']).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        Some(vec![vec![feature(name)?]])
+    }
+    fn takes(&mut self, sign: char) -> bool {
+        let rest = self.rest.trim_start().strip_prefix(sign);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
     }
 }
 
@@ -33,6 +156,8 @@ fn feature(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::Constraint;
 
     fn holds(constraint: &str, features: &[&str]) -> bool {
@@ -46,12 +171,45 @@ mod tests {
         assert!(holds("a&b|c", &["a", "b"]));
         assert!(!holds("a&b|c", &["a"]));
         assert!(holds("[x|y]", &["y"]));
+        assert!(holds("(a|b)&c", &["b", "c"]) && !holds("(a|b)&c", &["b"]));
+        assert!(holds("( a & (b|c) )", &["a", "c"]));
+    }
+
+    #[test]
+    fn nodes_alike_and_counted() {
+        let of = |text: &str| Constraint::parse(text).unwrap();
+        assert_eq!(of("[x|y&z]").ways().unwrap().collect::<Vec<_>>(), [of("x"), of("y&z")]);
+        assert!(of("x|y").ways().is_none() && of("[x&y]").ways().is_none());
+        let counted = of("[x*2&(y&z)*4&w]");
+        assert_eq!(counted.counts(), [(2, vec!["x".to_owned()]), (4, vec!["y".into(), "z".into()])]);
+        assert_eq!((counted.of_each(), counted.features().count()), (of("w"), 4));
+        assert_eq!(of("x*3").counts(), [(3, vec!["x".to_owned()])]);
+        assert!(holds("x*3", &["y"]));
+    }
+
+    #[test]
+    fn long_lists_take_no_longer_than_they_are() {
+        let long = vec!["a"; 100_000].join("&");
+        assert_eq!(Constraint::parse(&long).unwrap().features().count(), 100_000);
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for text in ["", "a&", "a*2", "a|[b", "a b"] {
+        let deep = "(".repeat(100_000);
+        let (wide, many) = (["(a|b)"; 9].join("&"), ["a*1"; 99].join("&"));
+        let texts = [
+            "", "a&", "a*0", "a*", "*2", "a*b", "a|b*2", "(a|b)*2", "a|[b", "a b", "(a", "a)", "()", &deep, &wide,
+            &many,
+        ];
+        for text in texts {
             assert_eq!(Constraint::parse(text), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_much(text in "[ab&|()*2\\[\\] ]{0,40}") {
+            Constraint::parse(&text);
         }
     }
 }

@@ -7,6 +7,7 @@ use squall_model::id::NodeId;
 use squall_model::resource::{Hardware, Memory};
 use squall_model::set::{CoreSet, NodeSet};
 
+use crate::constraint::{Constraint, has};
 use crate::request::{Request, gpus};
 use crate::scratch::Scratch;
 use crate::topology::{Class, Kind, Scene, Topology, arrange};
@@ -59,6 +60,14 @@ pub(crate) fn choose(
     if !request.required.is_subset(nodes) || !request.required.0.is_disjoint(&request.excluded.0) {
         return None;
     }
+    if let Some(ways) = request.constraint.as_ref().and_then(Constraint::ways) {
+        let mut ways = ways.map(|way| Request { constraint: Some(way), ..request.clone() });
+        return ways.find_map(|one| choose(view, scratch, &one, nodes, condition));
+    }
+    if request.constraint.as_ref().is_some_and(|constraint| !constraint.counts().is_empty()) {
+        let request = counted(view, scratch, request, nodes, condition)?;
+        return choose(view, scratch, &request, nodes, condition);
+    }
     if !request.gres.per_job.is_empty() {
         let most = request.gres.per_job.iter().map(|asked| asked.count).max().unwrap_or(1);
         let mut widths = request.nodes_min..=request.nodes_max.min(most.max(request.nodes_min)).min(nodes.len() as u32);
@@ -72,6 +81,56 @@ pub(crate) fn choose(
     let found = find(view, scratch, request, nodes, condition, &mut fits);
     scratch.fits = fits;
     found
+}
+
+/// The request with as many nodes as its constraint wants of each kind: the first that have room, of the kind that fewest
+/// are of first; those that it names anyway before others.
+fn counted(
+    view: &impl View,
+    scratch: &Scratch,
+    request: &Request,
+    nodes: &NodeSet,
+    condition: Condition,
+) -> Option<Request> {
+    let constraint = request.constraint.as_ref()?;
+    let fits = |id: &NodeId| {
+        let withheld = condition == Condition::Now && scratch.withheld.contains(*id);
+        !withheld
+            && nodes.contains(*id)
+            && !request.excluded.contains(*id)
+            && capacity(view, scratch, request, *id, condition) > 0
+    };
+    let mut others = among(scratch, nodes, condition).clone();
+    others.subtract(&request.required);
+    let fits: Vec<NodeId> = request.required.iter().chain(others.iter()).filter(fits).collect();
+    let mut kinds: Vec<(u32, Vec<NodeId>)> = Vec::new();
+    for (count, all) in constraint.counts() {
+        let of = fits.iter().copied().filter(|id| has(&view.node(*id).hardware.features, all));
+        kinds.push((*count, of.collect()));
+    }
+    kinds.sort_by_key(|(_, nodes)| nodes.len());
+    let (mut chosen, mut required) = (NodeSet::new(), request.required.clone());
+    for (count, of) in kinds {
+        let free: Vec<NodeId> = of.into_iter().filter(|id| !chosen.contains(*id)).take(count as usize).collect();
+        if free.len() < count as usize {
+            return None;
+        }
+        for id in free {
+            chosen.insert(id);
+            required.insert(id);
+        }
+    }
+    let few = required.len() <= request.nodes_max as usize;
+    few.then(|| Request { required, constraint: Some(constraint.of_each()), ..request.clone() })
+}
+
+/// The nodes that have something free in that condition.
+fn among<'a>(scratch: &'a Scratch, nodes: &'a NodeSet, condition: Condition) -> &'a NodeSet {
+    match condition {
+        Condition::Now => &scratch.open,
+        Condition::Then => &scratch.among,
+        Condition::Empty | Condition::Ideal => nodes,
+    }
 }
 
 /// The network, if it has a say in where the job goes.
@@ -132,11 +191,7 @@ fn find(
     let torus = network.is_some_and(|topology| matches!(topology.kind, Kind::Torus(_)));
     let one_is_enough = request.nodes_min == 1 && request.required.is_empty() && !request.spread && !torus;
     let choice = network.is_some() || !request.required.is_empty() || request.contiguous;
-    let among = match condition {
-        Condition::Now => &scratch.open,
-        Condition::Then => &scratch.among,
-        Condition::Empty | Condition::Ideal => nodes,
-    };
+    let among = among(scratch, nodes, condition);
     // Where nothing is kept that begins later, what a node can take at that very time it can take.
     let known = condition == Condition::Then && scratch.walked && !scratch.keeps() && request.gres.is_empty();
     for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {

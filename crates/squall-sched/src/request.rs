@@ -67,7 +67,10 @@ impl Request {
             Some(text) => Some(Constraint::parse(text)?),
             None => None,
         };
-        let nodes_min = need.nodes_min.unwrap_or(1).max(required.len() as u32).max(1);
+        // As many as are counted, where nothing else says how many.
+        let counted = constraint.as_ref().map_or(&[][..], Constraint::counts);
+        let counted = counted.iter().fold(0_u32, |sum, (count, _)| sum.saturating_add(*count));
+        let nodes_min = need.nodes_min.unwrap_or(counted).max(required.len() as u32).max(1);
         let open_ended = if need.nodes_min.is_some() { nodes_min } else { u32::MAX };
         // Without a number of tasks, more nodes would only mean more tasks than were asked for.
         let of_job: u32 = gres.per_job.iter().map(|asked| asked.count).sum();

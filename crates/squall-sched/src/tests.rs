@@ -338,6 +338,29 @@ fn whole_nodes_lists_and_features() {
 }
 
 #[test]
+fn features_of_all_nodes_and_of_some() {
+    let mut cluster = Cluster::new(&[1; 6]);
+    for (node, feature) in [(0, "a"), (1, "b"), (2, "a"), (3, "b"), (4, "b")] {
+        cluster.nodes[node].hardware.features.push(feature.into());
+    }
+    let on = |constraint: &str, nodes_min: Option<u32>| {
+        let need = Need { constraint: Some(constraint.into()), nodes_min, ..Need::default() };
+        let started = cluster.clone().queue(vec![need]).started();
+        started.first().map(|(_, nodes)| nodes.iter().map(|(node, _)| *node).collect::<Vec<_>>())
+    };
+    assert_eq!(on("a|b", Some(3)), Some(vec![0, 1, 2]));
+    assert_eq!(on("[a|b]", Some(2)), Some(vec![0, 2]), "all of a kind");
+    assert_eq!(on("[a|b]", Some(3)), Some(vec![1, 3, 4]));
+    assert_eq!(on("[a|b]", Some(4)), None);
+    assert_eq!(on("[a*1&b*2]", None), Some(vec![0, 1, 3]), "as many as are counted");
+    assert_eq!(on("b*2", Some(3)), Some(vec![0, 1, 3]), "the others may be anything");
+    assert_eq!(on("b*4", Some(6)), None);
+    assert_eq!(on("[a*2&b*1]", Some(2)), None, "more are counted than may be");
+    let named = Need { constraint: Some("b*2".into()), nodelist: Some("n4".into()), ..Need::default() };
+    assert_eq!(cluster.clone().queue(vec![named]).started(), [(1, vec![(1, 1), (4, 1)])]);
+}
+
+#[test]
 fn neighbours_are_neighbours() {
     let mut cluster = Cluster::new(&[1, 1, 1, 1, 1]);
     cluster.open.remove(NodeId(1));

@@ -169,7 +169,7 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     }
     if let Some(text) = &need.constraint {
         let Some(constraint) = Constraint::parse(text) else {
-            return Err(invalid("constraint", text, "feature names with & and | are understood"));
+            return Err(invalid("constraint", text, "feature names with & and |, [a|b] and a*COUNT are understood"));
         };
         let known = |feature: &str| state.nodes.iter().any(|node| node.hardware.features.iter().any(|f| f == feature));
         if !constraint.features().all(known) {

@@ -173,11 +173,13 @@ fn nodes(state: &State, new: &mut Reservation, change: &ReservationChange) -> Re
     };
     let constraint = match &new.features {
         None => None,
-        Some(text) => Some(Constraint::parse(text).ok_or_else(|| Refusal::InvalidValue {
-            option: "constraint".to_owned(),
-            value: text.clone(),
-            problem: "feature names with & and | are understood".to_owned(),
-        })?),
+        Some(text) => {
+            Some(Constraint::parse(text).filter(Constraint::is_of_each).ok_or_else(|| Refusal::InvalidValue {
+                option: "constraint".to_owned(),
+                value: text.clone(),
+                problem: "feature names with & and | are understood".to_owned(),
+            })?)
+        }
     };
     let fits = |id: &NodeId| {
         let Some(node) = state.node(*id).filter(|node| node.usable()) else { return false };
