@@ -90,6 +90,8 @@ impl Peer {
             match self.0.read(&mut chunk) {
                 Ok(0) => return None,
                 Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // A call with a timeout is not taken up again by itself.
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 read => self.1.extend_from_slice(&chunk[..read.unwrap()]),
             }
         }
