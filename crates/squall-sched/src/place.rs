@@ -62,7 +62,11 @@ pub(crate) fn choose(
     }
     if let Some(ways) = request.constraint.as_ref().and_then(Constraint::ways) {
         let mut ways = ways.map(|way| Request { constraint: Some(way), ..request.clone() });
-        return ways.find_map(|one| choose(view, scratch, &one, nodes, condition));
+        // A walk counts nodes of all kinds.
+        let walked = std::mem::take(&mut scratch.walked);
+        let found = ways.find_map(|one| choose(view, scratch, &one, nodes, condition));
+        scratch.walked = walked;
+        return found;
     }
     if request.constraint.as_ref().is_some_and(|constraint| !constraint.counts().is_empty()) {
         let request = counted(view, scratch, request, nodes, condition)?;

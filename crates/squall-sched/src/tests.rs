@@ -356,6 +356,13 @@ fn features_of_all_nodes_and_of_some() {
     assert_eq!(on("b*2", Some(3)), Some(vec![0, 1, 3]), "the others may be anything");
     assert_eq!(on("b*4", Some(6)), None);
     assert_eq!(on("[a*2&b*1]", Some(2)), None, "more are counted than may be");
+    // Room is kept for the first when as many of a kind are free, not as many of any.
+    let busy = cluster.clone().run(0, 1, 100).run(1, 1, 50).run(2, 1, 200).run(3, 1, 300).run(4, 1, 300).run(5, 1, 400);
+    let alike = Need { constraint: Some("[a|b]".into()), nodes_min: Some(2), ..Need::default() };
+    let plan = busy.queue(vec![alike]).plan_by(Discipline::Conservative, &mut Scratch::default());
+    let kept: Vec<_> =
+        plan.reserved.iter().map(|kept| (kept.time.since(NOW).secs(), kept.given.alloc.nodes())).collect();
+    assert_eq!(kept, [(200, [NodeId(0), NodeId(2)].into_iter().collect())]);
     let named = Need { constraint: Some("b*2".into()), nodelist: Some("n4".into()), ..Need::default() };
     assert_eq!(cluster.clone().queue(vec![named]).started(), [(1, vec![(1, 1), (4, 1)])]);
 }

@@ -32,7 +32,6 @@ impl Machine {
         let mut first = 1;
         for group in text.split('+') {
             let (count, cpus) = group.split_once('x').ok_or_else(|| wrong("should be NODESxCPUS+NODESxCPUS…"))?;
-            let number = |text: &str, most: u32| text.parse().ok().filter(|n| (1..=most).contains(n));
             let count = number(count, NODES_MAX + 1 - first.min(NODES_MAX));
             let count = count.ok_or_else(|| wrong(&format!("needs from 1 to {NODES_MAX} nodes")))?;
             let cpus = number(cpus, CPUS_MAX);
@@ -71,8 +70,7 @@ impl Machine {
             let wrong = |why: &str| format!("{}: line {at}: {why}", file.display());
             let words: Vec<&str> = line.split_whitespace().collect();
             let [_, name, count, cpus, ..] = words[..] else { return Err(wrong("should be NUMBER NAME NODES CPUS")) };
-            let number = |text: &str, most: u32| text.parse().ok().filter(|n| (1..=most).contains(n));
-            let count: u32 = number(count, NODES_MAX).ok_or_else(|| wrong("column 3 is no number of nodes"))?;
+            let count = number(count, NODES_MAX).ok_or_else(|| wrong("column 3 is no number of nodes"))?;
             let cpus = number(cpus, CPUS_MAX).ok_or_else(|| wrong("column 4 is no number of CPUs"))?;
             let (features, name) = (vec![format!("cl_{name}")], format!("{name}[1-{count}]"));
             config.nodes.push(NodeConfig { name, cpus: Some(cpus), features, ..NodeConfig::default() });
@@ -126,6 +124,11 @@ impl Machine {
             SchedulerType::Backfill => "conservative",
         }
     }
+}
+
+/// A number from 1 to `most`.
+fn number(text: &str, most: u32) -> Option<u32> {
+    text.parse().ok().filter(|n| (1..=most).contains(n))
 }
 
 /// Configures a controller for a policy.
