@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use squall_model::id::{Epoch, NodeId};
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Health, Query, Tally, Test, Variable};
+use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
 /// Queries under way: one as a rule, and never many.
 #[derive(Debug, Default)]
@@ -17,17 +17,16 @@ struct One {
     /// Incarnation and number.
     key: (Epoch, u64),
     tally: Tally,
-    variable: Variable,
+    test: Test,
     /// Children that have not answered.
     children: BTreeSet<u32>,
-    /// What this node itself still has to answer.
-    own: Option<(Test, bool)>,
+    /// This node itself still has to answer.
+    own: bool,
+    /// It answers only when the test holds.
+    wait: bool,
     health: bool,
     until: Time,
 }
-
-/// An answer to be sent up.
-pub(super) type Answer = ((Epoch, u64), Tally);
 
 impl Asked {
     /// A query came; `children` are asked too, `own`: so is this node.
@@ -36,9 +35,10 @@ impl Asked {
         let one = One {
             key,
             tally: Tally::default(),
-            variable: query.test.variable.clone(),
+            test: query.test.clone(),
             children,
-            own: own.then(|| (query.test.clone(), query.wait)),
+            own,
+            wait: query.wait,
             health: query.health,
             until: now + Span(query.time_us),
         };
@@ -52,7 +52,7 @@ impl Asked {
         if let Some(one) = self.queries.iter_mut().find(|one| one.key == key)
             && one.children.remove(&child)
         {
-            one.tally.merge(&one.variable, tally);
+            one.tally.merge(&one.test.variable, tally);
         }
     }
 
@@ -68,36 +68,32 @@ impl Asked {
         self.queries.clear();
     }
 
-    /// Answers for this node where that is possible, and takes out what is complete or whose time is up.
+    /// Answers for this node where that is possible, and sends up what is complete or whose time is up.
     pub(super) fn settle(
         &mut self,
         now: Time,
         node: Option<NodeId>,
-        value: impl Fn(&Variable) -> i64,
-        health: Health,
-    ) -> Vec<Answer> {
+        (value, health): (impl Fn(&Variable) -> i64, Health),
+        says: &mut Vec<Upward>,
+    ) {
         if self.queries.is_empty() {
-            return Vec::new();
+            return;
         }
-        let mut complete = Vec::new();
         let mut at = 0;
         while let Some(one) = self.queries.get_mut(at) {
             let late = one.until <= now;
-            if let Some(node) = node {
+            if let Some(node) = node.filter(|_| one.own) {
                 one.answer_for(node, late, &value, health);
             }
-            if late || (one.own.is_none() && one.children.is_empty()) {
-                let one = self.queries.remove(at);
-                complete.push((one.key, one.tally));
+            if late || (!one.own && one.children.is_empty()) {
+                let One { key: (epoch, number), tally, .. } = self.queries.remove(at);
+                // Most frames say one thing, and many are under way at once in a rack: no room for more than there is.
+                says.reserve_exact(1);
+                says.push(Upward::Tally { epoch, number, tally });
             } else {
                 at += 1;
             }
         }
-        if self.queries.is_empty() {
-            // Nodes are many, and most of the time nobody asks.
-            self.queries = Vec::new();
-        }
-        complete
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -108,19 +104,19 @@ impl Asked {
 impl One {
     /// This node's own answer, if it can be given already or must be given now.
     fn answer_for(&mut self, node: NodeId, late: bool, value: impl Fn(&Variable) -> i64, health: Health) {
-        let Some((test, wait)) = &self.own else { return };
+        let test = &self.test;
         let value = value(&test.variable);
         let holds = test.comparison.holds(value, test.value);
-        if !(holds || !wait || late || test.variable.is_final(value)) {
+        if !(holds || !self.wait || late || test.variable.is_final(value)) {
             return;
         }
         if holds {
             self.tally.yes.insert(node);
         } else {
             self.tally.no.insert(node);
-            self.tally.witness = self.variable.reduce(self.tally.witness, Some((node, value)));
+            self.tally.witness = test.variable.reduce(self.tally.witness, Some((node, value)));
         }
         self.tally.health.extend(self.health.then_some((node, health)));
-        self.own = None;
+        self.own = false;
     }
 }

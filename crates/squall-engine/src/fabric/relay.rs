@@ -200,10 +200,7 @@ impl Relay {
             out.dial = Some(dial);
         }
         if self.has_path() {
-            for ((epoch, number), tally) in self.asked.settle(now, self.node, value, health) {
-                self.says.reserve_exact(1);
-                self.says.push(Upward::Tally { epoch, number, tally });
-            }
+            self.asked.settle(now, self.node, (value, health), &mut self.says);
             while let Some((batch, composite)) = self.gather.take(now) {
                 self.says.push(Upward::Composite { batch, composite: Box::new(composite) });
             }

@@ -216,6 +216,9 @@ impl NodeMachine {
 
     /// Sends what waits to be reported. A node that is shutting down keeps its reports for the next life.
     pub(super) fn send_reports(&mut self, now: Time) {
+        if self.outbox.is_said() {
+            return;
+        }
         let Some(node) = self.relay.node().filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
         let composite = self.outbox.take(node);
         self.relay.report(now, composite);

@@ -392,7 +392,7 @@ impl Machine for NodeMachine {
     type Out = NodeOut;
 
     fn step(&mut self, now: Time, input: NodeInput, out: &mut NodeOut) {
-        if !matches!(input, NodeInput::FoundJob { .. } | NodeInput::FoundStep { .. }) {
+        if !self.found.is_empty() && !matches!(input, NodeInput::FoundJob { .. } | NodeInput::FoundStep { .. }) {
             for (key, finish) in std::mem::take(&mut self.found) {
                 self.finished(now, key, finish, out);
             }

@@ -57,6 +57,11 @@ impl Outbox {
         self.unsaid_jobs = self.jobs.iter().copied().collect();
     }
 
+    /// Whether all was said in this session.
+    pub(super) fn is_said(&self) -> bool {
+        self.unsaid_steps.is_empty() && self.unsaid_jobs.is_empty()
+    }
+
     /// What was not said yet.
     pub(super) fn take(&mut self, node: NodeId) -> Composite {
         let mut composite = Composite::default();

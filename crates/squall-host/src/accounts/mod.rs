@@ -30,7 +30,7 @@ use book::Book;
 
 /// How long records are gathered for one transaction, unless somebody asks: a job that has come and gone meanwhile is
 /// written once.
-const GATHER: Duration = Duration::from_millis(500);
+const GATHER: Duration = Duration::from_secs(1);
 /// Records that may wait in memory; more are read from the journal again.
 const WAITING_MAX: usize = 50_000;
 /// How often what is stored is made durable, so that the journal can drop it.
