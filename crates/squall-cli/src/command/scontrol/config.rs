@@ -11,7 +11,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::show::ping;
+use crate::command::scontrol::show;
 use crate::format::words;
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
@@ -23,38 +23,73 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
+    let (host, trouble) = match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { host, trouble, .. }) => (host, trouble),
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     let mut all = values(&config);
+    all.push(("SlurmctldHost[0]", host.clone()));
     all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
     for (key, value) in all {
         let _ = writeln!(text, "{key:<23} = {value}");
     }
-    text.push('\n');
+    let _ = write!(text, "\n{}", show::up(&host));
     call.print(&text);
-    ping(call)
+    trouble.into_iter().for_each(|trouble| call.complain(&trouble));
+    Ok(())
 }
 
 /// What is so in every cluster, for programs that look whether something of Slurm's is in use.
 const FIXED: &[(&str, &str)] = &[
     ("AccountingStorageHost", "localhost"),
-    ("AccountingStoreFlags", "(null)"),
     ("AccountingStorageUser", "N/A"),
+    ("AccountingStoreFlags", "(null)"),
+    ("AcctGatherEnergyType", "(null)"),
+    ("AcctGatherFilesystemType", "(null)"),
+    ("AcctGatherInterconnectType", "(null)"),
+    ("AcctGatherProfileType", "(null)"),
+    ("BurstBufferType", "(null)"),
+    ("CliFilterPlugins", "(null)"),
+    ("DefMemPerNode", "UNLIMITED"),
     ("EpilogSlurmctld", "(null)"),
+    ("FederationParameters", "(null)"),
     ("HealthCheckInterval", "0 sec"),
     ("HealthCheckProgram", "(null)"),
     ("JobAcctGatherParams", "(null)"),
+    ("JobContainerType", "(null)"),
     ("JobDefaults", "(null)"),
+    ("JobFileAppend", "0"),
     ("JobSubmitPlugins", "(null)"),
     ("LaunchParameters", "(null)"),
+    ("MCSPlugin", "mcs/none"),
+    ("NodeFeaturesPlugins", "(null)"),
     ("OverTimeLimit", "0 min"),
     ("PriorityParameters", "(null)"),
     ("PrologFlags", "(null)"),
     ("PrologSlurmctld", "(null)"),
+    ("PropagatePrioProcess", "0"),
     ("PropagateResourceLimits", "ALL"),
+    ("PropagateResourceLimitsExcept", "(null)"),
+    ("RebootProgram", "(null)"),
+    ("RequeueExit", "(null)"),
+    ("RequeueExitHold", "(null)"),
+    ("ResumeProgram", "(null)"),
+    ("ResvEpilog", "(null)"),
+    ("ResvOverRun", "0 min"),
+    ("ResvProlog", "(null)"),
     ("SlurmctldParameters", "(null)"),
+    ("SlurmctldPort", "6817"),
     ("SlurmdParameters", "(null)"),
+    ("SlurmdPort", "6818"),
+    ("SrunEpilog", "(null)"),
+    ("SrunPortRange", "0-0"),
+    ("SrunProlog", "(null)"),
+    ("SuspendProgram", "(null)"),
+    ("SuspendTime", "INFINITE"),
     ("SwitchType", "switch/none"),
     ("TaskEpilog", "(null)"),
     ("TaskPluginParam", "(null type)"),
@@ -63,10 +98,16 @@ const FIXED: &[(&str, &str)] = &[
     ("TrackWCKey", "No"),
     ("UnkillableStepTimeout", "60 sec"),
     ("UsePam", "No"),
+    ("VSizeFactor", "0 percent"),
 ];
 
 fn yes(value: bool) -> String {
     if value { "Yes" } else { "No" }.to_owned()
+}
+
+/// A text, or what Slurm says where there is none.
+fn or(text: &str, none: &str) -> String {
+    if text.is_empty() { none } else { text }.to_owned()
 }
 
 fn number(value: bool) -> String {
@@ -79,11 +120,6 @@ fn time_slice(slice: TimeSlice) -> String {
         whole if whole.bytes().all(|b| b.is_ascii_digit()) => format!("{whole} sec"),
         part => part,
     }
-}
-
-fn enforced(config: &Config) -> String {
-    let words = String::from(config.accounting_storage_enforce);
-    if words.is_empty() { "none".to_owned() } else { words }
 }
 
 /// Who goes first and who makes room; how priorities are made, if they are.
@@ -141,7 +177,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
     };
     let parameters = String::from(config.scheduler_parameters.clone());
     vec![
-        ("AccountingStorageEnforce", enforced(config)),
+        ("AccountingStorageEnforce", or(&String::from(config.accounting_storage_enforce), "none")),
         ("AccountingStorageTRES", words("cpu,mem,energy,node,billing,fs/disk,vmem,pages")),
         ("AccountingStorageType", words("accounting_storage/slurmdbd")),
         ("AuthType", words("auth/peercred")),
@@ -149,18 +185,19 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("ClusterName", config.cluster.clone()),
         ("CompleteWait", seconds(0)),
         ("DefMemPerCPU", memory),
+        ("DependencyParameters", or(if config.kill_invalid_depend { "kill_invalid_depend" } else { "" }, "(null)")),
         ("DisableRootJobs", yes(false)),
         ("EnforcePartLimits", words("NO")),
         ("Epilog", words("(null)")),
         ("FirstJobId", words("1")),
-        ("GresTypes", if config.gres_types.is_empty() { words("(null)") } else { config.gres_types.clone() }),
+        ("GresTypes", or(&config.gres_types, "(null)")),
         ("InactiveLimit", seconds(0)),
         ("JobAcctGatherFrequency", words("30")),
         ("JobAcctGatherType", words("jobacct_gather/cgroup")),
         ("JobCompType", words("jobcomp/none")),
         ("JobRequeue", number(config.job_requeue)),
         ("KillOnBadExit", words("0")),
-        ("Licenses", if config.licenses.is_empty() { words("(null)") } else { config.licenses.clone() }),
+        ("Licenses", or(&config.licenses, "(null)")),
         ("KillWait", seconds(config.kill_wait_s)),
         ("MaxArraySize", config.max_array_size.to_string()),
         ("MaxJobCount", config.max_job_count.to_string()),
@@ -178,7 +215,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("ReturnToService", words("1")),
         ("RoutePlugin", words(route)),
         ("SchedulerTimeSlice", time_slice(config.scheduler_time_slice)),
-        ("SchedulerParameters", if parameters.is_empty() { words("(null)") } else { parameters }),
+        ("SchedulerParameters", or(&parameters, "(null)")),
         ("SchedulerType", words(scheduler)),
         ("SelectType", words("select/cons_tres")),
         ("SelectTypeParameters", words("CR_CPU_MEMORY")),
@@ -186,7 +223,8 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("SlurmdTimeout", seconds(config.node_timeout_s)),
         ("SLURM_VERSION", words::slurm_version()),
         ("TaskPlugin", words("task/affinity,task/cgroup")),
-        ("TopologyPlugin", words("topology/default")),
+        ("TopologyParam", or(&config.topology_param, "(null)")),
+        ("TopologyPlugin", or(&config.topology_plugin, "topology/default")),
         ("TreeWidth", config.tree_width.to_string()),
         ("WaitTime", seconds(0)),
     ]

@@ -62,11 +62,16 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     }
 }
 
+/// What is said of a controller that answers.
+pub(super) fn up(host: &str) -> String {
+    format!("Slurmctld(primary) at {host} is UP\n")
+}
+
 /// `scontrol ping`.
 pub(super) fn ping(call: &mut Call<'_>) -> Result<(), Fail> {
     match call.controller.ask(&Request::Ping) {
         Ok(Answer::Pong { host, trouble, .. }) => {
-            call.print(&format!("Slurmctld(primary) at {host} is UP\n"));
+            call.print(&up(&host));
             if let Some(trouble) = trouble {
                 call.complain(&trouble);
             }
