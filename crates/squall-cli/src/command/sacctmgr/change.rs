@@ -259,8 +259,8 @@ fn add_users(call: &mut Call<'_>, given: &Arguments, settings: &[Setting]) -> Re
     if names.names.is_empty() {
         return refuse(call, " Need name of user to add.");
     }
-    if names.accounts.is_empty() {
-        names.accounts.extend(Some(user.default_account.clone()).filter(|account| !account.is_empty()));
+    if !user.default_account.is_empty() && !names.accounts.contains(&user.default_account) {
+        names.accounts.push(user.default_account.clone());
     }
     if names.accounts.is_empty() {
         return refuse(call, " Need name of account to add user to.");
