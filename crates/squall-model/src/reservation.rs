@@ -102,6 +102,7 @@ impl Flag {
 }
 
 const DAY_S: u64 = 86_400;
+const WEEK_S: u64 = 7 * DAY_S;
 
 impl Reservation {
     /// Whether it has that flag.
@@ -133,20 +134,46 @@ impl Reservation {
     }
     /// The next time after this one; None: it does not recur.
     pub fn next(&self) -> Option<Self> {
+        let step = self.step(self.start)?;
+        Some(Self { start: self.start + step, end: self.end + step, ..self.clone() })
+    }
+    /// Whether any of its times meets one of the other's, however often they come and however far apart they begin.
+    pub fn ever_meets(&self, other: &Self) -> bool {
+        let later = self.start.max(other.start);
+        let until = later + Span::from_secs(2 * WEEK_S);
+        let (mut one, mut two) = (self.brought_to(later), other.brought_to(later));
+        while one.0 >= two.1 || two.0 >= one.1 {
+            // The one that is over sooner comes again, or they never meet.
+            let (earlier, whose) = if one.1 <= two.1 { (&mut one, self) } else { (&mut two, other) };
+            match whose.step(earlier.0) {
+                Some(step) if earlier.0 + step < until => *earlier = (earlier.0 + step, earlier.1 + step),
+                _ => return false,
+            }
+        }
+        true
+    }
+    /// Beginning and end of one of its times, so many weeks on that the next week's would begin after `time`: what
+    /// recurs does so in the same way every week.
+    fn brought_to(&self, time: Time) -> (Time, Time) {
+        let weeks = if self.step(self.start).is_some() { time.since(self.start).secs() / WEEK_S } else { 0 };
+        let step = Span::from_secs(weeks * WEEK_S);
+        (self.start + step, self.end + step)
+    }
+    /// How long after the time that begins at `start` the next one does.
+    fn step(&self, start: Time) -> Option<Span> {
         let days = |after: u64| {
             // The first of January 1970 was a Thursday: 0 is Monday.
-            (self.start.secs() / DAY_S + after + 3) % 7
+            (start.secs() / DAY_S + after + 3) % 7
         };
         let step = match () {
             () if self.is(Flag::Hourly) => 3600,
             () if self.is(Flag::Daily) => DAY_S,
-            () if self.is(Flag::Weekly) => 7 * DAY_S,
+            () if self.is(Flag::Weekly) => WEEK_S,
             () if self.is(Flag::Weekday) => (1..=7).find(|&after| days(after) < 5)? * DAY_S,
             () if self.is(Flag::Weekend) => (1..=7).find(|&after| days(after) >= 5)? * DAY_S,
             () => return None,
         };
-        let step = Span::from_secs(step);
-        Some(Self { start: self.start + step, end: self.end + step, ..self.clone() })
+        Some(Span::from_secs(step))
     }
 }
 
@@ -172,6 +199,29 @@ mod tests {
         assert_eq!(next(Flag::Weekend), Some(24));
         assert_eq!(next(Flag::Weekly), Some(168));
         assert_eq!(next(Flag::Maint), None);
+    }
+
+    #[test]
+    fn those_that_recur_meet_others_however_far_apart_they_begin() {
+        const H: u64 = 3600;
+        const W: u64 = 7 * 24 * H;
+        // 2026-11-23 is a Monday.
+        let monday = 1_795_392_000;
+        let at = |hours: u64, flags: &[Flag]| lasting(monday + hours * H, monday + hours * H + 900, flags);
+        let meet = |one: &Reservation, two: &Reservation| {
+            assert_eq!(one.ever_meets(two), two.ever_meets(one), "it is mutual");
+            one.ever_meets(two)
+        };
+        let (year, once): (u64, &[Flag]) = (52 * W / H, &[]);
+        for flag in [Flag::Hourly, Flag::Daily, Flag::Weekly, Flag::Weekday] {
+            assert!(meet(&at(0, &[flag]), &at(year, once)), "{flag:?}");
+            assert!(!meet(&at(year, &[flag]), &at(0, once)), "{flag:?}: before the first there is none");
+        }
+        assert!(meet(&at(0, &[Flag::Hourly]), &at(year + 5, once)));
+        assert!(!meet(&at(0, &[Flag::Daily]), &at(year + 5, once)));
+        assert!(meet(&at(5 * 24, &[Flag::Weekend]), &at(year + 6 * 24, &[Flag::Weekly])));
+        assert!(!meet(&at(0, &[Flag::Weekday]), &at(year + 5 * 24, &[Flag::Weekend])));
+        assert!(meet(&at(0, &[Flag::Weekday]), &at(year + 4 * 24, &[Flag::Daily])));
     }
 
     #[test]

@@ -18,9 +18,6 @@ use crate::control::state::State;
 use crate::control::state::node::Node;
 use crate::control::{Controller, Out, facts};
 
-/// Times of a recurring reservation that are looked at for overlaps: a week of days.
-const OCCURRENCES: usize = 8;
-
 /// Makes a reservation, or changes one.
 pub(crate) fn reserve(
     c: &mut Controller,
@@ -91,6 +88,12 @@ fn decide(state: &State, ask: &Ask<'_>, change: &ReservationChange, create: bool
     new.accounts = list(&change.accounts, &new.accounts).unwrap_or(new.accounts);
     if new.users.is_empty() && new.accounts.is_empty() {
         return Err(invalid("Either Users and/or Accounts must be specified"));
+    }
+    for (list, what) in [(&new.users, "users"), (&new.accounts, "accounts")] {
+        let barred = list.iter().filter(|name| name.starts_with('-')).count();
+        if barred > 0 && barred < list.len() {
+            return Err(invalid(format!("{what}: either all of them are let in, or all are kept out (-NAME)")));
+        }
     }
     let words: Vec<String> = new.flags.iter().map(|flag| flag.name().to_owned()).collect();
     let words = list(&change.flags, &words).unwrap_or(words);
@@ -202,18 +205,11 @@ fn overlaps(state: &State, new: &Reservation) -> Result<(), Refusal> {
     if shares(new) {
         return Ok(());
     }
-    let times = |one: &Reservation| -> Vec<(Time, Time)> {
-        let all = std::iter::successors(Some(one.clone()), Reservation::next).take(OCCURRENCES);
-        all.map(|one| (one.start, one.end)).collect()
-    };
-    let others = state.reservations.values().filter(|one| one.name != new.name && !shares(one));
-    for other in others.filter(|one| !one.nodes.is_disjoint(&new.nodes)) {
-        let theirs = times(other);
-        if times(new).iter().any(|(from, until)| theirs.iter().any(|(start, end)| start < until && from < end)) {
-            return Err(Refusal::ReservationOverlap(format!("{} has some of these nodes then", other.name)));
-        }
+    let mut others = state.reservations.values().filter(|one| one.name != new.name && !shares(one));
+    match others.find(|one| !one.nodes.is_disjoint(&new.nodes) && one.ever_meets(new)) {
+        Some(other) => Err(Refusal::ReservationOverlap(format!("{} has some of these nodes then", other.name))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether jobs run on the nodes that may still do so when it begins. Those of the reservation itself may.

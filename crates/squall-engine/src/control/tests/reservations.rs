@@ -92,6 +92,7 @@ fn recurring_ones_advance_even_while_the_controller_is_down() {
 fn what_can_not_be_is_refused() {
     let mut d = Driver::new(2, 1);
     reserve(&mut d, "one", "n1", 50, 100, &[]);
+    reserve(&mut d, "daily", "n2", 1000, 10, &[Flag::Daily]);
     let job = d.submit(lasting(50));
     let mut refusal = |uid: u32, nodes: &str, from_s: u64, lasts_s: u64, edit: fn(&mut ReservationChange)| {
         let mut change = change(&d, "two", nodes, from_s, lasts_s, &[]);
@@ -103,6 +104,11 @@ fn what_can_not_be_is_refused() {
     };
     assert_eq!(refusal(ADA, "n2", 50, 10, |_| ()), Refusal::AccessDenied);
     assert!(matches!(refusal(0, "n[1-2]", 149, 10, |_| ()), Refusal::ReservationOverlap(_)));
+    assert!(matches!(refusal(0, "n2", 365 * 86_400 + 1005, 10, |_| ()), Refusal::ReservationOverlap(_)));
+    let both = |change: &mut ReservationChange| {
+        change.users = Some(ListChange::Set(vec!["ada".into(), "-bob".into()]));
+    };
+    assert!(matches!(refusal(0, "n2", 50, 10, both), Refusal::ReservationInvalid(_)), "some let in, some kept out");
     assert!(matches!(refusal(0, "n9", 50, 10, |_| ()), Refusal::InvalidNode(name) if name == "n9"));
     assert_eq!(refusal(0, "n1", 10, 20, |change| change.nodes = None), Refusal::InvalidNode(String::new()));
     assert!(matches!(refusal(0, "n2", 50, 10, |change| change.users = None), Refusal::ReservationInvalid(_)));
@@ -125,6 +131,10 @@ fn what_can_not_be_is_refused() {
     let key = d.key();
     let denied = d.submit_with(key, JobSpec { reservation: Some("others".into()), ..batch() });
     assert!(matches!(&denied[..], [Answer::Refused(Refusal::ReservationAccess(_))]));
+    let (spec, key) = (JobSpec { reservation: Some("others".into()), ..batch() }, d.key());
+    let request =
+        Request::Submit { spec: Box::new(spec), script: b"#!/bin/sh\n".to_vec().into(), env: Vec::new().into(), key };
+    assert!(matches!(&d.ask(9, 0, request)[..], [Answer::Submitted { .. }]), "root may use any");
 }
 
 #[test]
