@@ -246,16 +246,15 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
     if way.verbose {
         for job in done.iter().chain(refused.iter().map(|(job, _)| job)) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));
-            let kind = if way.full {
-                "full "
-            } else if way.batch {
-                "batch "
-            } else {
-                ""
+            let kind = match step {
+                _ if way.full => "full job",
+                _ if way.batch => "batch job",
+                Some(_) => "step",
+                None => "job",
             };
             call.say(&match signal {
-                None => format!("scancel: Terminating {kind}job {name}"),
-                Some((number, _)) => format!("scancel: Signal {number} to {kind}job {name}"),
+                None => format!("scancel: Terminating {kind} {name}"),
+                Some((number, _)) => format!("scancel: Signal {number} to {kind} {name}"),
             });
         }
     }

@@ -143,8 +143,8 @@ impl NodeState {
             "no_respond" | "not_responding" => self.silent,
             "err" | "error" | "fail" | "failing" | "failg" | "future" | "futr" | "reboot" | "reboot_issued"
             | "reboot_requested" | "power_down" | "powered_down" | "power_up" | "powering_down" | "powering_up"
-            | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned" | "plnd" | "blocked" | "inval" | "invalid_reg"
-            | "cloud" | "drain_" => false,
+            | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned" | "plnd" | "blocked" | "boot" | "inval"
+            | "invalid_reg" | "cloud" | "drain_" => false,
             _ => return None,
         })
     }

@@ -88,6 +88,13 @@ fn unequal_nodes_show_the_least() {
 }
 
 #[test]
+fn states_that_no_node_here_is_ever_in_are_no_error() {
+    for state in ["BOOT", "planned", "powering_up", "FAIL"] {
+        assert_eq!(run("sinfo", sinfo, &["-h", "-N", "-t", state]).err, "", "{state}");
+    }
+}
+
+#[test]
 fn what_fails_and_how() {
     check(
         "sinfo_what_fails_and_how",
