@@ -177,12 +177,14 @@ impl JobRow {
         all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
     }
 
-    /// `gres:gpu:2`: generic resources of each node, as asked for; empty: none.
+    /// `gres/gpu:2`: generic resources of each node, as asked for; empty: none.
     pub(crate) fn tres_per_node(&self) -> String {
         let own = self.spec.need.gres.iter().flat_map(|list| list.split(',')).map(str::to_owned);
         let gpus = self.other("gpus-per-node").into_iter().flat_map(|list| list.split(',')).map(|g| format!("gpu:{g}"));
         let all = own.chain(gpus).filter(|word| !word.is_empty() && word != "none");
-        all.map(|word| format!("gres:{}", word.trim_start_matches("gres:"))).collect::<Vec<_>>().join(",")
+        all.map(|word| format!("gres/{}", word.trim_start_matches("gres:").trim_start_matches("gres/")))
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     /// Whether it holds resources or held them.

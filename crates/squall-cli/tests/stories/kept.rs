@@ -18,7 +18,7 @@ fn gpus(c: &Cluster) {
     c.until_state(&holds, "RUNNING");
     let node = c.ok(&["scontrol", "show", "node", "n1"]);
     assert!(node.contains("Gres=gpu:2") && node.contains("GresUsed=gpu:2(IDX:0-1)"), "{node}");
-    assert_eq!(c.ok(&["squeue", "-h", "-o", "%b", "-j", &holds]), "gres:gpu:2");
+    assert_eq!(c.ok(&["squeue", "-h", "-o", "%b", "-j", &holds]), "gres/gpu:2");
     let waits = c.sbatch(&["--gpus=1", "-w", "n1", "--wrap", "true"]);
     assert_eq!(c.ok(&["squeue", "-h", "-o", "%r", "-j", &waits]), "Resources");
     let why = c.ok(&["squall", "why", &waits]);

@@ -210,7 +210,8 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         info.num_tasks,
         need.cpus_per_task.map_or_else(|| "1".to_owned(), |n| n.to_string())
     ));
-    lines.push(format!("TRES={}", row.tres()));
+    lines.push(format!("ReqTRES={}", row.tres()));
+    lines.push(format!("AllocTRES={}", if row.started() { row.tres() } else { "(null)".to_owned() }));
     lines.push(format!(
         "Socks/Node=* NtasksPerN:B:S:C={}:0:*:* CoreSpec={}",
         need.ntasks_per_node.unwrap_or(0),
@@ -256,12 +257,12 @@ fn files(row: &JobRow) -> Vec<String> {
     }
     lines.push("Power=".to_owned());
     let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
-    let gpus = |option: &str| row.other(option).map(|count| format!("gres:gpu:{count}")).unwrap_or_default();
+    let gpus = |option: &str| row.other(option).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();
     lines.extend(asked("TresPerJob", gpus("gpus")));
     lines.extend(asked("TresPerNode", row.tres_per_node()));
     lines.extend(asked("TresPerTask", gpus("gpus-per-task")));
-    lines.extend(row.other("cpus-per-gpu").map(|count| format!("CpusPerTres=gres:gpu:{count}")));
-    lines.extend(row.other("mem-per-gpu").map(|size| format!("MemPerTres=gres:gpu:{size}")));
+    lines.extend(row.other("cpus-per-gpu").map(|count| format!("CpusPerTres=gres/gpu:{count}")));
+    lines.extend(row.other("mem-per-gpu").map(|size| format!("MemPerTres=gres/gpu:{size}")));
     if spec.mail_user.is_some() || spec.mail_type.is_some() {
         lines.push(format!(
             "MailUser={} MailType={}",

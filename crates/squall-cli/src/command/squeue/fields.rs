@@ -24,9 +24,9 @@ fn number(value: Option<u32>) -> String {
     na(value.map(|v| v.to_string()))
 }
 
-/// `gres:gpu:4` of an option that counts GPUs.
+/// `gres/gpu:4` of an option that counts GPUs.
 fn gpus(job: &JobRow, option: &str) -> String {
-    na(job.other(option).map(|count| format!("gres:gpu:{count}")))
+    na(job.other(option).map(|count| format!("gres/gpu:{count}")))
 }
 
 fn other(job: &JobRow, name: &str) -> String {
