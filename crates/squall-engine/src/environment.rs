@@ -19,7 +19,7 @@ use crate::dependency::dependency_text;
 pub type Env = Vec<(String, String)>;
 
 /// Options without a field of their own whose value is handed on: long name, variable.
-pub const OTHERS: [(&str, &str); 21] = [
+pub const OTHERS: [(&str, &str); 22] = [
     ("export", "SLURM_EXPORT_ENV"),
     ("distribution", "SLURM_DISTRIBUTION"),
     ("hint", "SLURM_HINT"),
@@ -36,6 +36,7 @@ pub const OTHERS: [(&str, &str); 21] = [
     ("gpus", "SLURM_GPUS"),
     ("gpus-per-node", "SLURM_GPUS_PER_NODE"),
     ("gpus-per-task", "SLURM_GPUS_PER_TASK"),
+    ("tres-per-task", "SLURM_TRES_PER_TASK"),
     ("cpus-per-gpu", "SLURM_CPUS_PER_GPU"),
     ("mem-per-gpu", "SLURM_MEM_PER_GPU"),
     ("ntasks-per-gpu", "SLURM_NTASKS_PER_GPU"),

@@ -279,3 +279,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn tres_per_task_is_cpus_and_gpus_or_refused() {
+    let asked = sbatch("--tres-per-task=cpu=3,gres/gpu:a100:2");
+    assert_eq!(asked.spec.need.cpus_per_task, Some(3));
+    assert_eq!(asked.others.get("gpus-per-task").map(String::as_str), Some("a100:2"));
+    assert_eq!(sbatch("--tres-per-task=gres/gpu").others.get("gpus-per-task").map(String::as_str), Some("1"));
+    for list in ["cpu", "cpu::3", "cpu:3cpu:3", "gres//gpu::1", "gres/shard:3", "license/x:7", "cpu=0", "", "gres/:1"] {
+        let said = complaint(Tool::Srun, &format!("--tres-per-task={list}"));
+        assert!(said.contains("--tres-per-task"), "{list}: {said}");
+    }
+}

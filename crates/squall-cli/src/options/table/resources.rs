@@ -497,8 +497,41 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         "hardware threads to use of each core",
         keep_count,
     ),
-    opt("tres-per-task", NO, Needed("LIST"), Tools::ALL, &[], "trackable resources for each task", keep),
+    opt(
+        "tres-per-task",
+        NO,
+        Needed("LIST"),
+        Tools::ALL,
+        &["SBATCH_TRES_PER_TASK", "SALLOC_TRES_PER_TASK", "SLURM_TRES_PER_TASK"],
+        "CPUs and GPUs for each task: cpu=2,gres/gpu=1",
+        tres_per_task,
+    ),
 ];
+
+/// `cpu=2,gres/gpu:a100=1` is `--cpus-per-task` and `--gpus-per-task`; of other resources a task has no part of its own.
+fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    for word in given.text().split(',') {
+        let (name, count) = word.rsplit_once(['=', ':']).unwrap_or((word, "1"));
+        let number = count.parse().ok().filter(|number: &u32| *number > 0);
+        match (name, number) {
+            ("cpu", Some(number)) if word != name => asked.spec.need.cpus_per_task = Some(number),
+            ("gres/gpu", Some(number)) => drop(asked.others.insert("gpus-per-task", number.to_string())),
+            (name, Some(number)) if name.strip_prefix("gres/gpu:").is_some_and(is_plain) => {
+                asked.others.insert("gpus-per-task", format!("{}:{number}", &name["gres/gpu:".len()..]));
+            }
+            (name, _) if name.strip_prefix("gres/").is_some_and(is_plain) || name.starts_with("license/") => {
+                return Err(given.invalid("of these a task has no part of its own: use --gres or --licenses"));
+            }
+            _ => return Err(given.invalid("use a list such as cpu=2,gres/gpu=1")),
+        }
+    }
+    keep(asked, given)
+}
+
+/// Whether it is a name without another count or a path in it.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains([':', '=', '/'])
+}
 
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     match given.text() {
