@@ -90,10 +90,14 @@ impl Ask {
         for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
             list.retain(|asked| asked.count > 0);
         }
-        // `--gpus-per-task` says how many there are for each; a total beside it says the same.
+        // The options say the same thing in several ways, and do not add up: `--gpus-per-task` says how many there are
+        // for each, and a total beside it or beside `--gpus-per-node` says of how many tasks or nodes.
         if !ask.per_task.is_empty() {
             ask.per_job.clear();
         }
+        let (of_nodes, of_tasks) = (&ask.per_node, &ask.per_task);
+        ask.per_job.retain(|total| of_nodes.iter().all(|each| each.name != total.name));
+        ask.per_node.retain(|each| of_tasks.iter().all(|own| own.name != each.name));
         Ok(ask)
     }
 
@@ -235,27 +239,34 @@ impl NodeGres {
 
     /// `gpu:a100:4,fpga:1`.
     pub fn text(&self) -> String {
-        self.list(|kind, _| (kind.indices.len(), String::new()))
+        self.list(|all, _| format!("{}", all.len()))
     }
 
     /// `gpu:a100:2(IDX:0-1)`.
     pub fn used_text(&self) -> String {
-        self.list(|kind, held| {
-            let here: CoreSet = held.iter().filter(|index| kind.indices.contains(index)).collect();
-            (here.len(), format!("(IDX:{})", index_text(&here)))
+        self.list(|all, held| {
+            let here: CoreSet = held.iter().filter(|&index| all.contains(index)).collect();
+            format!("{}(IDX:{})", here.len(), index_text(&here))
         })
     }
 
-    fn list(&self, tell: impl Fn(&Kind, &CoreSet) -> (usize, String)) -> String {
-        let none = CoreSet::new();
-        let mut words: Vec<(String, usize, String)> = Vec::new();
+    /// A word for each name and type, from its devices and what is held of that name: devices that are near different
+    /// cores are of one kind for users.
+    fn list(&self, tell: impl Fn(&CoreSet, &CoreSet) -> String) -> String {
+        let mut words: Vec<(&Kind, CoreSet)> = Vec::new();
         for kind in &self.kinds {
-            let model = kind.model.as_ref().map(|model| format!(":{model}")).unwrap_or_default();
-            let (count, more) = tell(kind, self.held.get(&kind.name).unwrap_or(&none));
-            words.push((format!("{}{model}", kind.name), count, more));
+            let alike = |(known, _): &&mut (&Kind, CoreSet)| known.name == kind.name && known.model == kind.model;
+            match words.iter_mut().find(alike) {
+                Some((_, all)) => all.union_with(&kind.indices.clone().collect()),
+                None => words.push((kind, kind.indices.clone().collect())),
+            }
         }
-        let words: Vec<String> = words.into_iter().map(|(name, count, more)| format!("{name}:{count}{more}")).collect();
-        words.join(",")
+        let none = CoreSet::new();
+        let word = |(kind, all): &(&Kind, CoreSet)| {
+            let model = kind.model.as_ref().map(|model| format!(":{model}")).unwrap_or_default();
+            format!("{}{model}:{}", kind.name, tell(all, self.held.get(&kind.name).unwrap_or(&none)))
+        };
+        words.iter().map(word).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -373,6 +384,11 @@ mod tests {
         let others = [("gpus-per-task".to_owned(), "a100:2".to_owned())];
         let ask = Ask::of(&Need::default(), &others).expect("it is understood");
         assert_eq!(ask.on_node(0, 1, 3), [counts("gpu", Some("a100"), 6)]);
+        let both = [("gpus", "2"), ("gpus-per-node", "1"), ("gpus-per-task", "1")];
+        let both = both.map(|(option, value)| (option.to_owned(), value.to_owned()));
+        let ask = |others| Ask::of(&Need::default(), others).expect("it is understood");
+        assert_eq!(ask(&both).on_node(0, 1, 1), [counts("gpu", None, 1)], "they say the same");
+        assert_eq!(ask(&both[..2]).on_node(0, 2, 1), [counts("gpu", None, 1)]);
     }
 
     #[test]
@@ -390,6 +406,10 @@ mod tests {
         assert_eq!(n1.used_text(), "gpu:a100:0(IDX:N/A),gpu:v100:1(IDX:2)");
         assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
         assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
+        let lines = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
+        let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n").expect("it has some");
+        two.take(&[counts("gpu", None, 2)], &CoreSet::new()).expect("there are two");
+        assert_eq!((two.text(), two.used_text()), ("gpu:2".into(), "gpu:2(IDX:0-1)".into()), "of one kind");
         assert!(parse_conf("Name=gpu\nAutoDetect=nvml").unwrap_err().starts_with("line 2"));
         assert!(parse_conf("Name=gpu Foo=1").unwrap_err().contains("`Foo`"));
     }

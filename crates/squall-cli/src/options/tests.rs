@@ -291,3 +291,15 @@ fn tres_per_task_is_cpus_and_gpus_or_refused() {
         assert!(said.contains("--tres-per-task"), "{list}: {said}");
     }
 }
+
+#[test]
+fn gpus_of_job_and_node_say_how_many_nodes() {
+    let nodes = |line: &str| {
+        let mut asked = sbatch(line);
+        collect::count_gpu_tasks(&mut asked);
+        (asked.spec.need.nodes_min, asked.spec.need.nodes_max)
+    };
+    assert_eq!(nodes("--gpus=4 --gpus-per-node=2"), (Some(2), Some(2)));
+    assert_eq!(nodes("--gpus=a100:4 --gpus-per-node=a100:2 -N1"), (Some(1), None), "what is said holds");
+    assert_eq!((nodes("--gpus=3 --gpus-per-node=2"), nodes("--gpus=3")), ((None, None), (None, None)));
+}
