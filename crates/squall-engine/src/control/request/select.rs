@@ -285,14 +285,17 @@ impl<'a> Filter<'a> {
     fn takes_spec(&self, state: &State, owner: &Owner, spec: &JobSpec, partition: Option<&str>) -> bool {
         let w = self.wanted;
         let has = |list: &[String], value: &str| list.is_empty() || list.iter().any(|wanted| wanted == value);
+        let set_up = |list: &[String], value: &str| {
+            list.is_empty() || list.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
+        };
         let in_partition = || match partition {
             Some(partition) => has(&w.partitions, partition),
             None => state.partitions_of(spec).any(|partition| has(&w.partitions, &partition.config.name)),
         };
         (w.users.is_empty() || w.users.contains(&owner.uid))
             && has(&w.names, &spec.name)
-            && has(&w.accounts, spec.account.as_deref().unwrap_or(&state.config.default_account))
-            && has(&w.qos, spec.qos.as_deref().unwrap_or(&state.config.default_qos))
+            && set_up(&w.accounts, spec.account.as_deref().unwrap_or(&state.config.default_account))
+            && set_up(&w.qos, spec.qos.as_deref().unwrap_or(&state.config.default_qos))
             && (w.partitions.is_empty() || in_partition())
     }
 

@@ -1,5 +1,7 @@
 //! Under which account and QOS a job runs, and whether it may.
 
+use std::collections::BTreeMap;
+
 use squall_model::config::PartitionConfig;
 use squall_model::job::{JobSpec, Owner};
 use squall_model::policy::ROOT;
@@ -13,6 +15,8 @@ use crate::control::state::job::Queue;
 /// where they are set up; others run, unless associations are enforced.
 pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result<(), Refusal> {
     let (policy, enforce) = (&state.policy, state.config.accounting_storage_enforce);
+    as_set_up(&mut spec.account, &policy.accounts);
+    as_set_up(&mut spec.qos, &policy.qos);
     if spec.qos.as_deref().is_some_and(|qos| !limits::knows_qos(state, qos)) {
         return Err(Refusal::InvalidQos(spec.qos.clone().unwrap_or_default()));
     }
@@ -52,6 +56,16 @@ pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result
         Some(_) => {}
     }
     Ok(())
+}
+
+/// A name is as it was set up, whether users write it in capitals or not: so it is in Slurm, and in users' scripts.
+fn as_set_up<T>(name: &mut Option<String>, known: &BTreeMap<String, T>) {
+    if let Some(asked) = name
+        && !known.contains_key(asked)
+        && let Some((other, _)) = known.iter().find(|(other, _)| other.eq_ignore_ascii_case(asked))
+    {
+        asked.clone_from(other);
+    }
 }
 
 /// Whether a partition is for jobs of this account and QOS.

@@ -128,6 +128,9 @@ fn who_is_set_up_runs_where_they_are() {
     let mut d = set_up(1, 4, [phys(&[], &[]), vec![qos("high", &[])]].concat());
     let job = d.submit(batch());
     assert_eq!(d.c.state().jobs[&job].spec.account.as_deref(), Some("phys"));
+    let loud = d.submit(JobSpec { account: Some("PHYS".into()), qos: Some("High".into()), ..batch() });
+    let spec = &d.c.state().jobs[&loud].spec;
+    assert_eq!((spec.account.as_deref(), spec.qos.as_deref()), (Some("phys"), Some("high")), "as they were set up");
     let refused = |d: &mut Driver, spec: JobSpec| {
         let key = d.key();
         d.submit_with(key, spec).remove(0)
