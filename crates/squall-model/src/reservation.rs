@@ -91,6 +91,10 @@ impl Flag {
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, flag)| *flag == self).map_or("", |(name, _)| name)
     }
+    /// Whether it says when the reservation comes again.
+    pub fn recurs(self) -> bool {
+        matches!(self, Self::Hourly | Self::Daily | Self::Weekday | Self::Weekend | Self::Weekly)
+    }
     /// The flag that a word means: its name, or `IGNORE`, `STATIC_ALLOC`.
     pub fn parse(word: &str) -> Option<Self> {
         match word.to_ascii_uppercase().as_str() {

@@ -6,6 +6,7 @@ mod job;
 mod license;
 mod node;
 mod partition;
+mod records;
 pub(crate) mod reservation;
 mod show;
 mod topology;
@@ -181,7 +182,7 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     } else if is("resume", 3) {
         control::suspend(call, manner, rest, false)
     } else if is("ping", 3) {
-        show::ping(call)
+        show::ping(call, manner)
     } else if is("reconfigure", 3) {
         control::simple(call, &Request::Reconfigure { config: None }, "slurm_reconfigure error")
     } else if is("shutdown", 8) {

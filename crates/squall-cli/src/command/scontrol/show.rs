@@ -1,14 +1,20 @@
 //! `scontrol show`: which entity, and the small ones.
 
+use std::time::Instant;
+
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, JobSelection, Request};
+use squall_model::wire::info::StepInfo;
 
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
-use crate::command::scontrol::{Manner, config, job, license, means, node, partition, record, reservation, topology};
+use crate::command::scontrol::{
+    Manner, config, job, license, means, node, partition, record, records, reservation, topology,
+};
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
+use crate::format::json::document;
 use crate::format::words;
 
 /// `show ENTITY [ID …]`, `show ENTITY=ID`.
@@ -68,10 +74,21 @@ pub(super) fn up(host: &str) -> String {
 }
 
 /// `scontrol ping`.
-pub(super) fn ping(call: &mut Call<'_>) -> Result<(), Fail> {
+pub(super) fn ping(call: &mut Call<'_>, manner: Manner) -> Result<(), Fail> {
+    let asked = Instant::now();
+    let shown = |host: &str, cluster: &str, answered: Option<u64>| match manner.dialect {
+        None if answered.is_some() => up(host),
+        None => format!("Slurmctld(primary) at {host} is DOWN\n"),
+        Some(dialect) => {
+            let pings = vec![records::ping(host, answered)];
+            document(dialect, cluster, &["scontrol", "ping"], vec![("pings", pings.into())])
+        }
+    };
     match call.controller.ask(&Request::Ping) {
         Ok(Answer::Pong { host, trouble, .. }) => {
-            call.print(&up(&host));
+            let took = asked.elapsed().as_micros() as u64;
+            let cluster = call.cluster("slurm_ping error")?;
+            call.print(&shown(&host, &cluster, Some(took)));
             if let Some(trouble) = trouble {
                 call.complain(&trouble);
             }
@@ -79,7 +96,7 @@ pub(super) fn ping(call: &mut Call<'_>) -> Result<(), Fail> {
         }
         Ok(_) => call.failed("slurm_ping error", &unexpected()),
         Err(e) => {
-            call.print("Slurmctld(primary) at localhost is DOWN\n");
+            call.print(&shown("localhost", "", None));
             if let Some(detail) = e.detail() {
                 let detail = detail.to_owned();
                 call.say(&format!("scontrol: {detail}"));
@@ -139,22 +156,25 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
         call.say(&format!("Job step {} not found", only.text));
         return Err(Fail(1));
     }
-    let mut text = String::new();
-    for row in job_rows(call, page)? {
-        for step in row.info.steps.iter().filter(|s| s.end.is_none()) {
-            if targets.iter().all(|t| t.step.is_none_or(|wanted| wanted == step.step)) {
-                text.push_str(&step_record(manner, &row, step));
-            }
-        }
-    }
-    if text.is_empty() {
-        text.push_str("No job steps in the system\n");
-    }
+    let rows = job_rows(call, page)?;
+    let wanted =
+        |step: &StepInfo| step.end.is_none() && targets.iter().all(|t| t.step.is_none_or(|wanted| wanted == step.step));
+    let found: Vec<(&JobRow, &StepInfo)> =
+        rows.iter().flat_map(|row| row.info.steps.iter().filter(|s| wanted(s)).map(move |step| (row, step))).collect();
+    let text = if let Some(dialect) = manner.dialect {
+        let cluster = call.cluster("slurm_get_job_steps error")?;
+        let all: Vec<_> = found.iter().map(|(row, step)| records::step(row, step, &cluster, call.now)).collect();
+        document(dialect, &cluster, &["scontrol", "show", "steps"], vec![("steps", all.into())])
+    } else if found.is_empty() {
+        "No job steps in the system\n".to_owned()
+    } else {
+        found.iter().map(|(row, step)| step_record(manner, row, step)).collect()
+    };
     call.print(&text);
     Ok(())
 }
 
-fn step_record(manner: Manner, row: &JobRow, step: &squall_model::wire::info::StepInfo) -> String {
+fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
     let state = step.end.as_ref().map_or("RUNNING", |(_, how)| words::end(how.state).0);
     let start = row.clock.show(step.start);
     record(

@@ -94,6 +94,22 @@ fn show_all_jobs_and_json() {
 }
 
 #[test]
+fn steps_and_pings_are_json_where_that_is_asked() {
+    let parsed = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&run("scontrol", scontrol, args).out).expect("it is JSON")
+    };
+    let steps = parsed(&["--json", "show", "steps"]);
+    let first = &steps["steps"][0];
+    assert!(first["id"].as_str().unwrap().contains('.') && first["state"][0] == "RUNNING", "{first}");
+    let mut down = fake();
+    down.down = true;
+    let seen = run_with(&mut down, "scontrol", scontrol, &["ping", "--json"], &[]);
+    assert_eq!(seen.code, 1);
+    let answer: serde_json::Value = serde_json::from_str(&seen.out).expect("it is JSON");
+    assert_eq!((&answer["pings"][0]["pinged"], &answer["pings"][0]["mode"]), (&"DOWN".into(), &"primary".into()));
+}
+
+#[test]
 fn config_and_ping() {
     let pong = |trouble: Option<&str>| Answer::Pong {
         host: "vm".into(),

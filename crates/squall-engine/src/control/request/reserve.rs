@@ -99,6 +99,9 @@ fn decide(state: &State, ask: &Ask<'_>, change: &ReservationChange, create: bool
     let words = list(&change.flags, &words).unwrap_or(words);
     let flag = |word: &String| Flag::parse(word).ok_or_else(|| invalid(format!("{word} is not a known flag")));
     new.flags = words.iter().map(flag).collect::<Result<BTreeSet<_>, _>>()?;
+    if new.flags.iter().filter(|flag| flag.recurs()).count() > 1 {
+        return Err(invalid("it comes again in one way: HOURLY, DAILY, WEEKDAY, WEEKEND or WEEKLY"));
+    }
     new.partition = change.partition.clone().or(new.partition);
     new.features = change.features.clone().or(new.features);
     times(&mut new, change, ask.now)?;

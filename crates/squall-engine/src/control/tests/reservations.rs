@@ -109,6 +109,10 @@ fn what_can_not_be_is_refused() {
         change.users = Some(ListChange::Set(vec!["ada".into(), "-bob".into()]));
     };
     assert!(matches!(refusal(0, "n2", 50, 10, both), Refusal::ReservationInvalid(_)), "some let in, some kept out");
+    let twice = |change: &mut ReservationChange| {
+        change.flags = Some(ListChange::Set(vec!["HOURLY".into(), "WEEKDAY".into()]));
+    };
+    assert!(matches!(refusal(0, "n2", 50, 10, twice), Refusal::ReservationInvalid(_)), "hourly or on weekdays");
     assert!(matches!(refusal(0, "n9", 50, 10, |_| ()), Refusal::InvalidNode(name) if name == "n9"));
     assert_eq!(refusal(0, "n1", 10, 20, |change| change.nodes = None), Refusal::InvalidNode(String::new()));
     assert!(matches!(refusal(0, "n2", 50, 10, |change| change.users = None), Refusal::ReservationInvalid(_)));
