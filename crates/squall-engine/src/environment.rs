@@ -324,7 +324,7 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
         places.get(local % places.len().max(1)).copied()
     };
     let own: CoreSet = match bind.map(|bind| bind.split_once(':').unwrap_or((bind, ""))) {
-        Some(("map_gpu", list)) => gpus.iter().nth(turn(list)?).into_iter().collect(),
+        Some(("map_gpu" | "map", list)) => gpus.iter().nth(turn(list)?).into_iter().collect(),
         Some(("per_task", each)) => part(gpus, local, each.parse().ok()?),
         // So many tasks for each GPU.
         Some(("single", tasks)) => part(gpus, local / tasks.parse::<usize>().ok()?.max(1) % gpus.len().max(1), 1),

@@ -303,3 +303,13 @@ fn gpus_of_job_and_node_say_how_many_nodes() {
     assert_eq!(nodes("--gpus=a100:4 --gpus-per-node=a100:2 -N1"), (Some(1), None), "what is said holds");
     assert_eq!((nodes("--gpus=3 --gpus-per-node=2"), nodes("--gpus=3")), ((None, None), (None, None)));
 }
+
+#[test]
+fn tres_bind_is_gpu_bind_and_what_has_no_counterpart_is_refused() {
+    let bind = |line: &str| sbatch(line).others.get("gpu-bind").cloned();
+    assert_eq!(bind("--tres-bind=gres/gpu:map:0,1").as_deref(), Some("map:0,1"));
+    assert_eq!(bind("--tres-bind=gres/gpu:closest").as_deref(), Some("closest"));
+    assert!(complaint(Tool::Srun, "--tres-bind=gres/fpga:closest").contains("gres/gpu:closest"));
+    assert_eq!(complaint(Tool::Sbatch, "--oom-kill-step=0"), "accepted");
+    assert!(complaint(Tool::Sbatch, "--oom-kill-step=1").contains("--kill-on-bad-exit"));
+}

@@ -250,6 +250,7 @@ fn files(row: &JobRow) -> Vec<String> {
     if let Some(comment) = &spec.comment {
         lines.push(format!("Comment={comment} "));
     }
+    lines.extend(row.other("extra").map(|text| format!("Extra={text}")));
     if row.is_batch() {
         lines.push(format!("StdErr={}", row.stderr()));
         lines.push(format!("StdIn={}", row.stdin()));

@@ -176,6 +176,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         asked.spec.mail_user = some(given)?;
         Ok(())
     }),
+    opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", keep),
     opt("mcs-label", NO, Needed("LABEL"), Tools::ALL, &[], "security label", keep),
     opt("nice", NO, Maybe("VALUE"), Tools::ALL, &[], "lower the priority by so much (100 without a number)", nice),
     opt(

@@ -6,7 +6,7 @@ use squall_sched::layout::Grid;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{counted, keep, keep_count, same_place, some};
+use crate::options::table::{counted, ignore, keep, keep_count, same_place, some};
 use crate::options::values::number::node_count;
 use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
 
@@ -498,6 +498,28 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         keep_count,
     ),
     opt(
+        "oom-kill-step",
+        NO,
+        Maybe("0|1"),
+        Tools::ALL,
+        &["SBATCH_OOM_KILL_STEP", "SALLOC_OOM_KILL_STEP", "SLURM_OOM_KILL_STEP"],
+        "0: a task that runs out of memory ends alone",
+        |_, given| match given.text() {
+            "0" => Ok(()),
+            _ => Err(given.invalid("such a task ends alone here: use --kill-on-bad-exit, which ends the step")),
+        },
+    ),
+    opt("stepmgr", NO, Flag, Tools::ALL, &[], "", ignore),
+    opt(
+        "tres-bind",
+        NO,
+        Needed("gres/gpu:TYPE"),
+        Tools::ALL,
+        &["SBATCH_TRES_BIND", "SALLOC_TRES_BIND", "SLURM_TRES_BIND"],
+        "which task gets which GPU",
+        tres_bind,
+    ),
+    opt(
         "tres-per-task",
         NO,
         Needed("LIST"),
@@ -507,6 +529,16 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         tres_per_task,
     ),
 ];
+
+/// `gres/gpu:map:0,1` is `--gpu-bind=map:0,1`; nothing else is bound.
+fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    let bind = match given.text().split_once("gres/gpu:") {
+        Some((verbose, bind)) if matches!(verbose, "" | "verbose," | "v,") && !bind.contains("gres/") => bind,
+        _ => return Err(given.invalid("GPUs are bound: use gres/gpu:closest, gres/gpu:map:0,1 or gres/gpu:single:1")),
+    };
+    asked.others.insert("gpu-bind", bind.to_owned());
+    Ok(())
+}
 
 /// `cpu=2,gres/gpu:a100=1` is `--cpus-per-task` and `--gpus-per-task`; of other resources a task has no part of its own.
 fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
