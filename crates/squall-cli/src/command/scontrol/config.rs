@@ -39,7 +39,9 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     }
     let _ = write!(text, "\n{}", show::up(&host));
     call.print(&text);
-    trouble.into_iter().for_each(|trouble| call.complain(&trouble));
+    if let Some(trouble) = trouble {
+        call.complain(&trouble);
+    }
     Ok(())
 }
 
