@@ -1,8 +1,10 @@
 //! `bench shmem`: how long `shmem_init` takes against the number of processes of a node, with full and with direct modex,
-//! as in the PMIx talk of 2017. Beside it the CPU time that the processes take in it together: where there are more of them
-//! than cores, it cannot last less than that, shared among the cores.
+//! as in the PMIx talk of 2017: on one node of this machine, up to a process on each CPU, which is the figure; beyond, and
+//! on several nodes. Beside it the CPU time that the processes take in it together: where there are more of them than
+//! CPUs, it cannot last less than that, shared among the CPUs.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -18,14 +20,32 @@ const PROGRAM: &str = "#include <shmem.h>\n#include <stdio.h>\n#include <time.h>
                        shmem_barrier_all();\n  printf(\"%f %f\\n\", wall, cpu);\n  shmem_finalize();\n  return 0;\n}\n";
 
 const NODES: u32 = 2;
-const EACH: [u32; 4] = [1, 2, 4, 8];
+/// Processes of a node go up to this, or to its CPUs.
+const EACH_MIN: u32 = 8;
 const RUNS: usize = 5;
 
 /// Name, and Open MPI's switches.
 const MODES: [(&str, &[(&str, &str)]); 2] =
     [("full", &[]), ("direct", &[("OMPI_MCA_pmix_base_async_modex", "1"), ("OMPI_MCA_pmix_base_collect_data", "0")])];
 
-/// The figure is the slowest process of the largest shape, its limit that of the smallest.
+/// One number of nodes and processes, in one mode.
+struct Shape {
+    mode: &'static str,
+    nodes: u32,
+    each: u32,
+    /// The slowest process, and the CPU time of all; milliseconds.
+    ms: f64,
+    cpu_ms: f64,
+}
+
+impl Shape {
+    fn show(&self) -> Value {
+        let shape = format!("{} {} x {}", self.mode, self.nodes, self.each);
+        json!({ "shape": shape, "shmem_init_ms": round(self.ms), "cpu_ms_of_all": round(self.cpu_ms) })
+    }
+}
+
+/// The figure is the slowest process with one on each CPU of a node, its limit one process alone.
 pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let nodes = options.nodes.unwrap_or(NODES);
     let cluster = Cluster::nodes(nodes)?;
@@ -36,37 +56,53 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     if !made.is_ok_and(|status| status.success()) {
         return Err("oshcc: cannot compile; Debian has it in openmpi-bin libopenmpi-dev".to_owned());
     }
-    let mut rows = Vec::new();
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    let mut counts: Vec<u32> = (0..=EACH_MIN.max(cpus).ilog2()).map(|power| 1 << power).collect();
+    if !counts.contains(&cpus) {
+        counts.push(cpus);
+        counts.sort_unstable();
+    }
+    let mut shapes = Vec::new();
     for (mode, switches) in MODES {
-        for each in EACH {
-            let (mut slowest, mut together) = (Vec::new(), Vec::new());
-            for _ in 0..RUNS {
-                let me = std::env::current_exe().map_err(|e| e.to_string())?;
-                let mut srun = Command::new(me);
-                let (n, size) = (nodes.to_string(), (nodes * each).to_string());
-                srun.args(["srun", "--overcommit", "--nodes", &n, "--ntasks", &size]).arg(&program);
-                srun.env("SQUALL_STATE", cluster.place().dir()).envs(switches.iter().copied()).stdin(Stdio::null());
-                let output = srun.output().map_err(|e| e.to_string())?;
-                let text = String::from_utf8_lossy(&output.stdout);
-                let pair =
-                    |line: &str| line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-                let times: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
-                if times.len() as u32 != nodes * each {
-                    return Err(format!("srun: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
-                }
-                slowest.push(times.iter().map(|(wall, _)| *wall).fold(0.0, f64::max));
-                together.push(times.iter().map(|(_, cpu)| cpu).sum());
+        for nodes in [1, nodes].into_iter().take(nodes.min(2) as usize) {
+            for &each in &counts {
+                let (ms, cpu_ms) = measure(&cluster, &program, (nodes, each), switches)?;
+                shapes.push(Shape { mode, nodes, each, ms, cpu_ms });
             }
-            slowest.sort_by(f64::total_cmp);
-            together.sort_by(f64::total_cmp);
-            let (ms, cpu_ms) = (round(slowest[RUNS / 2]), round(together[RUNS / 2]));
-            let shape = format!("{mode} {nodes} x {each}");
-            rows.push(json!({ "shape": shape, "shmem_init_ms": ms, "cpu_ms_of_all": cpu_ms }));
         }
     }
-    let ms = |at: usize| rows.get(at).and_then(|row| row["shmem_init_ms"].as_f64()).unwrap_or_default();
-    let (figure, limit) = (ms(EACH.len() - 1), ms(0));
-    let unit = "ms of shmem_init, 8 processes each";
-    let fields = vec![("shapes", Value::Array(rows))];
-    Ok(Finding { bench: "shmem", figure, unit, limit: Some((limit, "1 process each")), fields })
+    let ms = |each: u32| shapes.iter().find(|shape| shape.nodes == 1 && shape.each == each).map_or(0.0, |s| s.ms);
+    let (figure, limit) = (round(ms(cpus)), round(ms(1)));
+    let fields = vec![("cpus", cpus.into()), ("shapes", shapes.iter().map(Shape::show).collect())];
+    let unit = "ms of shmem_init, a process on each CPU of a node";
+    Ok(Finding { bench: "shmem", figure, unit, limit: Some((limit, "1 process")), fields })
+}
+
+/// Medians of the slowest process and of the CPU time of all.
+fn measure(
+    cluster: &Cluster,
+    program: &Path,
+    (nodes, each): (u32, u32),
+    switches: &[(&str, &str)],
+) -> Result<(f64, f64), String> {
+    let (mut slowest, mut together) = (Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let mut srun = Command::new(me);
+        let (n, size) = (nodes.to_string(), (nodes * each).to_string());
+        srun.args(["srun", "--overcommit", "--nodes", &n, "--ntasks", &size]).arg(program);
+        srun.env("SQUALL_STATE", cluster.place().dir()).envs(switches.iter().copied()).stdin(Stdio::null());
+        let output = srun.output().map_err(|e| e.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let pair = |line: &str| line.split_once(' ').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let times: Vec<(f64, f64)> = text.lines().filter_map(pair).collect();
+        if times.len() as u32 != nodes * each {
+            return Err(format!("srun: {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+        }
+        slowest.push(times.iter().map(|(wall, _)| *wall).fold(0.0, f64::max));
+        together.push(times.iter().map(|(_, cpu)| cpu).sum());
+    }
+    slowest.sort_by(f64::total_cmp);
+    together.sort_by(f64::total_cmp);
+    Ok((slowest[RUNS / 2], together[RUNS / 2]))
 }
