@@ -430,7 +430,7 @@ pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) ->
 }
 
 /// Counts per node with repetitions folded: `4(x2),2`.
-fn counts_text(counts: &Runs<u32>) -> String {
+pub fn counts_text(counts: &Runs<u32>) -> String {
     let text = |(count, times)| if times == 1 { format!("{count}") } else { format!("{count}(x{times})") };
     joined(counts.runs().map(text))
 }

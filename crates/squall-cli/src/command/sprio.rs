@@ -142,6 +142,9 @@ fn name(job: &JobPriority) -> String {
 
 fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("verbose") {
+        call.print(&given.in_force(OPTIONS));
+    }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
     let mut jobs = JobSelection::default();
     if let Some(list) = given.last("jobs").filter(|list| !list.is_empty()) {

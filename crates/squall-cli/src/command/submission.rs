@@ -41,6 +41,11 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     collect::verify(asked)?;
     collect::count_gpu_tasks(asked);
     collect::count_grid_tasks(asked);
+    if asked.verbose > 0 {
+        for line in asked.defined() {
+            eprintln!("{}: {line}", tool.name());
+        }
+    }
     Ok(())
 }
 

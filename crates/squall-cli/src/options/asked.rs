@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::duration::format_limit;
 use squall_model::job::JobSpec;
 use squall_model::step::Distribution;
 
@@ -16,6 +17,8 @@ pub(crate) struct Asked {
     pub(crate) others: BTreeMap<&'static str, String>,
     /// Where each option was given, by long name.
     pub(crate) sources: BTreeMap<&'static str, Source>,
+    /// The options as they were given, by long name: what `--verbose` shows.
+    pub(crate) given: BTreeMap<&'static str, Option<String>>,
     /// `--quiet`.
     pub(crate) quiet: bool,
     /// `--verbose`, how often.
@@ -112,6 +115,25 @@ impl Asked {
     /// Whether the option was given on the command line.
     pub(crate) fn on_line(&self, long: &str) -> bool {
         self.sources.get(long) == Some(&Source::Line)
+    }
+
+    /// What `--verbose` shows of the options, in Slurm's frame: a line for each.
+    pub(crate) fn defined(&self) -> Vec<String> {
+        let rule = ["-"; 20].concat();
+        let shown = |(long, value): (&&str, &Option<String>)| {
+            let value = match (*long, value) {
+                ("verbose", _) => self.verbose.to_string(),
+                ("time", _) => format_limit(self.spec.limit_s().flatten()),
+                (_, Some(value)) => value.clone(),
+                (_, None) => "set".to_owned(),
+            };
+            format!("{long:<20}: {value}")
+        };
+        let mut lines = vec!["defined options".to_owned(), format!("{rule} {rule}")];
+        lines.extend(self.given.iter().map(shown));
+        lines.push(format!("{rule} {rule}"));
+        lines.push("end of defined options".to_owned());
+        lines
     }
 
     /// The options without a field of their own, for the spec.

@@ -110,6 +110,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, found: &Found, source: &Source
     let given = Given { option, value: value.as_deref(), tool, source };
     (option.set)(asked, &given)?;
     asked.sources.insert(option.long, source.clone());
+    asked.given.insert(option.long, value.clone());
     Ok(())
 }
 

@@ -86,6 +86,38 @@ fn output_labels_and_exit_messages() {
     assert!(program.export.is_none());
 }
 
+/// Tools find job and step by these words.
+#[test]
+fn verbose_tells_of_options_allocation_launch_and_ends() {
+    let cluster = cluster(2, (0, 0), |node, mut step| {
+        step.tell(&[FromStep::Started(vec![(node, 100 + node)]), exited(node, 0, 0), FromStep::Done]);
+    });
+    let (code, _, error) = cluster.run("srun", &["--jobid=5", "-v", "-n2", "-t90", "prog"]);
+    let mut lines: Vec<&str> = error.lines().collect();
+    lines[6..].sort_unstable();
+    let rule = "srun: -------------------- --------------------";
+    let said = [
+        "srun: defined options",
+        rule,
+        "srun: jobid               : 5",
+        "srun: ntasks              : 2",
+        "srun: time                : 01:30:00",
+        "srun: verbose             : 1",
+        "srun: Node n1, 1 tasks started",
+        "srun: Node n2, 1 tasks started",
+        rule,
+        "srun: end of defined options",
+        "srun: jobid 5: nodes(2):`n[1-2]', cpu counts: 1(x2)",
+        "srun: launching StepId=5.0 on host n1, 1 tasks: 0",
+        "srun: launching StepId=5.0 on host n2, 1 tasks: 1",
+        "srun: n1: task 0: Completed",
+        "srun: n2: task 1: Completed",
+    ];
+    let mut said = said.to_vec();
+    said[6..].sort_unstable();
+    assert_eq!((code, lines), (0, said));
+}
+
 /// A step daemon may be quicker than the controller's answer.
 #[test]
 fn what_comes_before_the_step_is_known_is_kept() {

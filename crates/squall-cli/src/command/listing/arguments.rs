@@ -75,6 +75,18 @@ impl Arguments {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.options.iter().any(|o| o.name == name)
     }
+    /// What `--verbose` shows: every option that has a name, and what it is.
+    pub(crate) fn in_force(&self, known: &[Known]) -> String {
+        let value = |name| match (self.options.iter().filter(|o| o.name == name).count(), self.last(name)) {
+            (0, _) => "(null)".to_owned(),
+            (count, Some("")) => count.to_string(),
+            (_, value) => value.unwrap_or_default().to_owned(),
+        };
+        let names = known.iter().map(|option| option.0).filter(|name| !name.is_empty());
+        let lines: Vec<String> = names.map(|name| format!("{name:<13}= {}\n", value(name))).collect();
+        let rule = "-".repeat(29);
+        format!("{rule}\n{}{rule}\n\n", lines.concat())
+    }
     /// The last value of an option.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|o| o.name == name).map(Given::text)

@@ -95,6 +95,9 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("verbose") {
+        call.print(&given.in_force(OPTIONS));
+    }
     if given.has("helpformat") {
         let names: Vec<&str> = FIELDS.iter().map(|f| f.names[0]).collect();
         call.print(&format!("{}\n", names.join("\n")));

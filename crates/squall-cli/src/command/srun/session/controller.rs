@@ -20,6 +20,7 @@ impl Session<'_> {
                 if self.held_up {
                     self.say(&format!("Step created for job {}", self.job));
                 }
+                self.tell_created(&facts, step, &layout);
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
                 self.created = Some(Created { step, layout: *layout, output, input });
                 for (node, frame) in std::mem::take(&mut self.early) {

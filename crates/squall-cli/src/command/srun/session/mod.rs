@@ -4,6 +4,7 @@ mod controller;
 mod end;
 mod signals;
 mod tasks;
+mod verbose;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ const GRACE: Duration = Duration::from_secs(1);
 pub(crate) struct Manners {
     /// `--quiet`.
     pub(crate) quiet: bool,
+    /// `--verbose`.
+    pub(crate) verbose: bool,
     /// `--kill-on-bad-exit`.
     pub(crate) kill_on_bad_exit: bool,
     /// `--wait`; zero: for ever.
