@@ -214,7 +214,12 @@ impl Ask {
         let per_node = spec.ntasks_per_node;
         let Some(ntasks) = spec.ntasks else {
             let nodes = if given.is_some() || !required.is_empty() { nodes_min } else { nodes_max };
-            let ntasks = nodes as u64 * u64::from(per_node.unwrap_or(1).max(1));
+            // As many as the CPUs of a node make, where only those of a task are said.
+            let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
+                (None, Some(_)) => (rooms[*at].cores.len() as u32 / task_cpus(spec)).max(1),
+                _ => per_node.unwrap_or(1).max(1),
+            };
+            let ntasks = required.iter().chain(&optional).take(nodes).map(|at| u64::from(tasks_on(at))).sum::<u64>();
             let ntasks = u32::try_from(ntasks).map_err(|_| Refusal::TooManyRequested("processors".into()))?;
             return Ok(Self {
                 required,

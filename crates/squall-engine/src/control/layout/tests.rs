@@ -60,6 +60,18 @@ fn one_task_on_each_of_four_nodes() {
     }
 }
 
+/// As with Slurm, `srun -c2` without `-n` runs as many tasks as two CPUs each allow.
+#[test]
+fn tasks_of_so_many_cpus_fill_the_nodes() {
+    let tasks_of = |cpus: u32| StepSpec { cpus_per_task: Some(cpus), ..StepSpec::default() };
+    assert_eq!(counts(&place(&rooms(&[8, 4]), &tasks_of(2)).unwrap()), [4, 2]);
+    assert_eq!(counts(&place(&rooms(&[8, 4]), &tasks_of(3)).unwrap()), [2, 1]);
+    let narrow = StepSpec { nodes_min: Some(1), ..tasks_of(1) };
+    assert_eq!(counts(&place(&rooms(&[8, 4]), &narrow).unwrap()), [8]);
+    let each = StepSpec { ntasks_per_node: Some(1), ..tasks_of(2) };
+    assert_eq!(counts(&place(&rooms(&[8, 4]), &each).unwrap()), [1, 1]);
+}
+
 #[test]
 fn fewer_tasks_than_nodes_use_the_first_nodes() {
     let placed = place(&rooms(&[2; 4]), &spec(1)).unwrap();
