@@ -49,14 +49,14 @@ pub(crate) struct Ask {
 /// Waits for an allocation, across restarts of the controller. A signal gives the request up.
 pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     let Ask { tool, specs, env, immediate_s, quiet } = ask;
-    let (env, key) = (ByteBuf::from(env), fresh_key());
+    let (env, key, several) = (ByteBuf::from(env), fresh_key(), specs.len() > 1);
     let request = match <[JobSpec; 1]>::try_from(specs) {
         Ok([spec]) => Request::Allocate { spec: Box::new(spec), env, key, immediate_s },
         Err(specs) => Request::SubmitHet { specs, script: ByteBuf::new(), env, key, immediate_s },
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
-    let waiting = Waiting { tool, job, quiet, client, told: false };
+    let waiting = Waiting { tool, job, several, quiet, client, told: false };
     if let Some(note) = note {
         waiting.say(&note);
     }
@@ -66,6 +66,8 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
 struct Waiting {
     tool: Tool,
     job: JobId,
+    /// It is heterogeneous: as with Slurm, which has those wait always, all is told of it.
+    several: bool,
     quiet: bool,
     client: Client,
     told: bool,
@@ -90,7 +92,7 @@ impl Waiting {
             if ready[0] {
                 match self.client.receive() {
                     Ok(Answer::Allocated(facts)) => {
-                        if self.told {
+                        if self.told || self.several {
                             self.say(&format!("job {} has been allocated resources", self.job));
                         }
                         return Ok(Granted { client: self.client, facts: *facts });

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use squall_model::id::StepNo;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::info::JobInfo;
 use squall_model::wire::node::SignalTarget;
 
 use crate::client::unexpected;
@@ -167,6 +168,10 @@ fn chosen(
         Ok(page) => page,
         Err(e) => return call.failed("slurm_load_jobs error", &e),
     };
+    let known = |target: &Target| page.jobs.iter().any(|job| of_job(&target.job, job));
+    for target in targets.iter().filter(|target| !known(target)) {
+        call.complain(&format!("Kill job error on job id {}: {}", target.text, refusal::text(&Refusal::InvalidJobId)));
+    }
     let (reservation, wckey) = narrow(given).unwrap_or_default();
     let mut all = Vec::new();
     for job in &page.jobs {
@@ -176,9 +181,10 @@ fn chosen(
         if !fits {
             continue;
         }
-        let step = targets.iter().find(|t| matches!(&t.job, JobRef::Job(id) if *id == job.id)).and_then(|t| t.step);
+        let step = targets.iter().find(|target| of_job(&target.job, job)).and_then(|target| target.step);
         let name = JobName { id: job.id, task: job.task };
-        let question = format!("Cancel job_id={name} name={} partition={} [y/n]? ", spec.name, job.partition);
+        let what = step.map_or_else(|| format!("job_id={name}"), |step| format!("step_id={name}.{step}"));
+        let question = format!("Cancel {what} name={} partition={} [y/n]? ", spec.name, job.partition);
         if !given.has("interactive") || agreed(call, &question) {
             let job_ref = match &job.pending_tasks {
                 Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),
@@ -188,6 +194,14 @@ fn chosen(
         }
     }
     Ok(all)
+}
+
+/// Whether a job is among those that a word of the command line means.
+fn of_job(meant: &JobRef, job: &JobInfo) -> bool {
+    match meant {
+        JobRef::Job(id) | JobRef::Tasks(id, _) => *id == job.id || job.task.is_some_and(|task| task.array == *id),
+        JobRef::Component(leader, offset) => job.id.0 == leader.0 + offset,
+    }
 }
 
 fn agreed(call: &mut Call<'_>, question: &str) -> bool {
@@ -243,6 +257,9 @@ fn one(call: &mut Call<'_>, way: &Way, jobs: JobSelection, step: Option<StepNo>)
             return if quiet { Ok(()) } else { call.fail(&format!("Kill job error: {}", refusal::error_text(&e))) };
         }
     };
+    if way.verbose && done.is_empty() && refused.is_empty() {
+        call.complain("No active jobs match ALL job filters");
+    }
     if way.verbose {
         for job in done.iter().chain(refused.iter().map(|(job, _)| job)) {
             let name = step.map_or_else(|| job.to_string(), |step| format!("{job}.{step}"));

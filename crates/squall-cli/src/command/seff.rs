@@ -13,8 +13,12 @@ use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::sacct::row::{Row, Units};
 
-const OPTIONS: &[Known] =
-    &[("cluster", 'M', Value::Needed), ("debug", 'd', Value::None), ("verbose", 'v', Value::None)];
+const OPTIONS: &[Known] = &[
+    ("cluster", 'M', Value::Needed),
+    ("debug", 'd', Value::None),
+    ("verbose", 'v', Value::None),
+    ("", 'h', Value::None),
+];
 
 const HELP: &str = "\
 Usage: seff [OPTIONS] JOB[_TASK]...
@@ -30,6 +34,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     call.check_cluster(given.last("cluster"), false, "slurm_load_accounting error")?;
+    if given.has("") {
+        call.print(HELP);
+        return Ok(());
+    }
     if given.operands.is_empty() {
         call.print(HELP);
         return Err(Fail(1));

@@ -5,6 +5,8 @@ use squall_model::job::{EndState, ExitCode, JobState, Outcome, PendingReason};
 use squall_model::policy::{Limit, PreemptMode, Whose};
 use squall_model::wire::client::StateFilter;
 
+use crate::options::values::signal::signal_text;
+
 /// The release of Slurm whose manners the commands have.
 pub(crate) const SLURM_VERSION: (u32, u32, u32) = (24, 5, 8);
 
@@ -211,7 +213,10 @@ pub(crate) fn end_reason(outcome: Option<&Outcome>) -> String {
     }
     match outcome.state {
         EndState::Failed if outcome.exit.code != 0 => "NonZeroExitCode",
-        EndState::Failed if outcome.exit.signal != 0 => "RaisedSignal",
+        EndState::Failed if outcome.exit.signal != 0 => {
+            let number = outcome.exit.signal;
+            return format!("RaisedSignal:{number}({})", signal_text(i32::from(number)).replace(' ', "_"));
+        }
         EndState::Timeout => "TimeLimit",
         EndState::OutOfMemory => "OutOfMemory",
         EndState::NodeFail => "NodeDown",
@@ -239,10 +244,10 @@ pub(crate) fn partition_state(state: PartitionState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use squall_model::job::{EndState, JobState};
+    use squall_model::job::{EndState, ExitCode, JobState, Outcome};
     use squall_model::wire::client::StateFilter;
 
-    use super::{STATES, accounting_state, slurm_version, state_filter, state_list};
+    use super::{STATES, accounting_state, end_reason, slurm_version, state_filter, state_list};
 
     #[test]
     fn states_by_either_name() {
@@ -261,5 +266,9 @@ mod tests {
         assert_eq!(slurm_version(), "24.05.8");
         assert_eq!(accounting_state(JobState::Ended(EndState::Cancelled { by: 1000 })), "CANCELLED by 1000");
         assert_eq!(state_list(JobState::Completing(EndState::Failed)), ["FAILED", "COMPLETING"]);
+        let failed = |exit| end_reason(Some(&Outcome { state: EndState::Failed, exit, reason: None }));
+        assert_eq!(failed(ExitCode { code: 0, signal: 9 }), "RaisedSignal:9(Killed)");
+        assert_eq!(failed(ExitCode { code: 0, signal: 53 }), "RaisedSignal:53(Real-time_signal_19)");
+        assert_eq!(failed(ExitCode { code: 2, signal: 0 }), "NonZeroExitCode");
     }
 }

@@ -92,7 +92,7 @@ fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(())
     } else if is("add", 2) || is("create", 2) {
         change::add(call, &given, specs)
-    } else if is("modify", 1) {
+    } else if is("modify", 1) || is("update", 1) {
         change::modify(call, &given, specs)
     } else if is("delete", 2) || is("remove", 3) {
         change::delete(call, &given, specs)

@@ -64,6 +64,10 @@ fn what_is_said() {
     assert_eq!(answered(&["10"], &[10], &[]), Seen { code: 0, out: String::new(), err: String::new() });
     assert_eq!(answered(&["-v", "10"], &[10], &[]).err, "scancel: Terminating job 10\n");
     assert_eq!(answered(&["-v", "-s", "10", "10"], &[10], &[]).err, "scancel: Signal 10 to job 10\n");
+    let nobody = answered(&["-v", "--name=nobodys"], &[], &[]);
+    assert_eq!((nobody.code, nobody.err.as_str()), (0, "scancel: error: No active jobs match ALL job filters\n"));
+    let gone = answered(&["--interactive", "99"], &[], &[]);
+    assert_eq!(gone.err, "scancel: error: Kill job error on job id 99: Invalid job id specified\n");
     assert_eq!(answered(&["-v", "10.0"], &[10], &[]).err, "scancel: Terminating step 10.0\n");
     let unknown = [(99, Refusal::InvalidJobId)];
     assert_eq!(answered(&["99"], &[], &unknown), Seen { code: 0, out: String::new(), err: String::new() });

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use squall_model::job::{ArrayTask, JobState};
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
+use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::info::JobsPage;
 
+use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names};
@@ -132,6 +133,9 @@ struct Plan {
 
 fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("verbose") {
+        call.print(&given.in_force(OPTIONS));
+    }
     take_operand(&mut given);
     if given.has("helpformat") || given.has("helpFormat") {
         let text = help_format(given.has("helpFormat"));
@@ -241,6 +245,9 @@ fn list(
     let steps = given.has("steps");
     let page = match call.controller.jobs(plan.selection.clone(), plan.ended, steps || dialect.is_some()) {
         Ok(page) => page,
+        Err(ClientError::Refused(Refusal::InvalidNode(name))) => {
+            return call.fail(&format!("Invalid node name {name}"));
+        }
         Err(e) => return call.failed(WHAT, &e),
     };
     // As Slurm: only a single job that nobody knows is an error.

@@ -190,6 +190,8 @@ fn what_fails_and_how() {
             ],
         ),
     );
+    let seen = run("squeue", squeue, &["-w", "n77"]);
+    assert_eq!((seen.code, seen.err.as_str()), (1, "squeue: error: Invalid node name n77\n"));
     let mut down = fake();
     down.down = true;
     let seen = run_with(&mut down, "squeue", squeue, &["-h"], &[]);

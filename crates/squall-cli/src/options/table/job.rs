@@ -115,7 +115,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         'e',
         Needed("FILE"),
         FILES,
-        &["SBATCH_ERROR", "SLURM_STDERRMODE"],
+        &["SBATCH_ERROR", "SLURM_STDERRMODE", "SRUN_ERROR"],
         "file for standard error; %j job, %A array, %a index, %x name, %N node, %t task",
         |asked, given| {
             asked.spec.stderr = some(given)?;
@@ -132,7 +132,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         'i',
         Needed("FILE"),
         FILES,
-        &["SBATCH_INPUT", "SLURM_STDINMODE"],
+        &["SBATCH_INPUT", "SLURM_STDINMODE", "SRUN_INPUT"],
         "file for standard input",
         |asked, given| {
             asked.spec.stdin = some(given)?;
@@ -228,7 +228,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         'o',
         Needed("FILE"),
         FILES,
-        &["SBATCH_OUTPUT", "SLURM_STDOUTMODE"],
+        &["SBATCH_OUTPUT", "SLURM_STDOUTMODE", "SRUN_OUTPUT"],
         "file for standard output (and error); %j job, %A array, %a index, %x name, %N node, %t task",
         |asked, given| {
             asked.spec.stdout = some(given)?;
