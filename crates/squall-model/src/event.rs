@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{Config, PartitionConfig};
 use crate::foreign::{Question, Reply};
 use crate::gang::Shift;
 use crate::gres::Grant;
@@ -285,6 +285,14 @@ pub enum Event {
     ForeignResolved {
         /// What was asked, and the answer.
         replies: Vec<(Question, Reply)>,
+    },
+    /// An operator made, changed or deleted a partition. It stays so until `scontrol reconfigure`, or a start with another
+    /// configuration than the last.
+    PartitionChanged {
+        /// Its name.
+        name: String,
+        /// What it is now; None: it is no more.
+        config: Option<Box<PartitionConfig>>,
     },
 }
 

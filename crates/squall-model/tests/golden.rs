@@ -95,9 +95,8 @@ fn changes() -> Vec<PolicyChange> {
 
 /// One of each kind, in the order of the enum.
 fn samples() -> Vec<Event> {
-    let (id, node, attempt, step) = (JobId(12), NodeId(4), Attempt(2), StepNo(0));
+    let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
     let requeue = Requeue { hold: true, not_before: Some(Time(9)) };
-    let incarnation = Incarnation(5);
     vec![
         Event::ControllerStarted { epoch: Epoch(3), version: "0.1.0".into() },
         Event::Configured { config: Arc::new(Config::default()) },
@@ -163,6 +162,7 @@ fn samples() -> Vec<Event> {
                 (Question::Ended(Named { id: JobId(3), index: None }), Reply::Unknown),
             ],
         },
+        Event::PartitionChanged { name: "debug".into(), config: Some(Box::default()) },
     ]
 }
 

@@ -234,6 +234,16 @@ impl Book {
                 self.config = Arc::clone(config);
                 self.set_meta("config", Packed(&**config))
             }
+            Event::PartitionChanged { name, config } => {
+                let all = &mut Arc::make_mut(&mut self.config).partitions;
+                let default = config.as_ref().is_some_and(|config| config.default);
+                all.retain_mut(|p| {
+                    p.default &= !default;
+                    p.name != *name
+                });
+                all.extend(config.as_deref().cloned());
+                self.set_meta("config", Packed(&*self.config))
+            }
             Event::NodeRegistered { node, name, .. } => {
                 self.nodes.insert(node.0, name.clone());
                 let sql = "INSERT OR REPLACE INTO nodes (id, name) VALUES (?1, ?2)";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_model::config::Config;
+use squall_model::config::{Config, PartitionConfig};
 use squall_model::event::{Event, Record, Requeue};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepNo};
 use squall_model::job::{ArraySpec, EndState, ExitCode, JobSpec, JobState, Outcome, Owner, Usage};
@@ -114,6 +114,18 @@ fn a_job_from_submission_to_end() {
     assert_eq!((rows[0].exit.code, rows[0].usage.max_rss_kb, rows[0].end), (3, 9, Some(Time::from_secs(7))));
     assert_eq!((rows[1].state, rows[1].end), (JobState::Ended(EndState::Failed), Some(Time::from_secs(2))));
     assert_eq!(bed.ask(&AccountingQuery { allocations_only: true, ..AccountingQuery::default() }).len(), 1);
+}
+
+#[test]
+fn a_job_is_in_the_partition_that_was_made_the_default() {
+    let mut bed = Bed::new();
+    let config = PartitionConfig { name: "new".into(), default: true, ..PartitionConfig::default() };
+    bed.happens(Event::PartitionChanged { name: "new".into(), config: Some(Box::new(config)) });
+    bed.submits(1, None);
+    bed.happens(Event::PartitionChanged { name: "new".into(), config: None });
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!(rows.iter().map(|row| row.partition.as_str()).collect::<Vec<_>>(), ["new"]);
 }
 
 #[test]

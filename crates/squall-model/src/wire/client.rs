@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::config::{Config, PartitionState};
+use crate::config::{Config, PartitionConfig, PartitionState};
 use crate::event::NodeAdmin;
 use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
@@ -141,6 +141,15 @@ pub enum Request {
         name: String,
         /// Its new state.
         state: PartitionState,
+    },
+    /// `scontrol create`, `update` and `delete partition`. Answer: `Done`.
+    ChangePartition {
+        /// Its name.
+        name: String,
+        /// What it was when the caller looked (`Stale` if it is another by now); None: there was none.
+        was: Option<Box<PartitionConfig>>,
+        /// What it is to be; None: nothing.
+        now: Option<Box<PartitionConfig>>,
     },
     /// `squeue`, `scontrol show job`. Answers: `Jobs` pages.
     Jobs {
@@ -779,4 +788,6 @@ pub enum Refusal {
     CellAway(u32),
     /// So many job ids are not left.
     OutOfIds,
+    /// Jobs of the partition wait or run.
+    PartitionBusy(String),
 }

@@ -11,6 +11,7 @@ use crate::id::{Attempt, JobId, StepNo};
 use crate::job::{
     ArrayTask, ExitCode, Het, JobSpec, JobState, NodeTest, Outcome, Owner, PendingReason, Seat, Together, Usage,
 };
+use crate::policy::PreemptMode;
 use crate::reservation::Reservation;
 use crate::resource::{Hardware, Memory};
 use crate::set::IndexSet;
@@ -133,6 +134,8 @@ pub struct StepInfo {
     pub num_tasks: u32,
     /// When it started.
     pub start: Time,
+    /// Its own time limit, seconds.
+    pub time_limit_s: Option<u64>,
     /// When and how it ended.
     pub end: Option<(Time, Outcome)>,
 }
@@ -189,6 +192,8 @@ pub struct NodeInfo {
 pub struct PartitionInfo {
     /// Its configuration and present state.
     pub config: PartitionConfig,
+    /// How its jobs make room, by its own word or the cluster's.
+    pub preempt_mode: PreemptMode,
     /// Names of its nodes, compressed.
     pub nodes: String,
     /// How many nodes.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use squall_model::config::PartitionConfig;
+use squall_model::hostlist::expand;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{
     ArraySpec, ArrayTask, EndState, ExitCode, JobKind, JobSpec, JobState, Need, Outcome, Owner, PendingReason, Usage,
 };
-use squall_model::policy::{Policy, Real};
+use squall_model::policy::{Policy, PreemptMode, Real};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
@@ -76,6 +77,10 @@ impl Controller for Fake {
     fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
         if self.down {
             return Err(ClientError::Connect("nobody listens".into()));
+        }
+        let named = jobs.nodes.as_deref().map(|list| expand(list).unwrap_or_default()).unwrap_or_default();
+        if let Some(name) = named.into_iter().find(|name| !["n1", "n2", "n3", "n4"].contains(&name.as_str())) {
+            return Err(ClientError::Refused(Refusal::InvalidNode(name)));
         }
         let mut page = self.page.clone();
         page.unknown = jobs.ids.iter().map(id_of).filter(|id| page.jobs.iter().all(|j| !belongs(j, *id))).collect();
@@ -280,6 +285,7 @@ fn jobs() -> JobsPage {
         num_cpus: 2,
         num_tasks: 2,
         start: at(-30),
+        time_limit_s: Some(120),
         end: None,
     }];
     let task = |id, index, state| JobInfo { task: Some(ArrayTask { array: JobId(20), index }), ..job(id, 1, state) };
@@ -333,6 +339,7 @@ fn partition(name: &str, default: bool, nodes: &str, count: u32) -> PartitionInf
             max_time_s: (!default).then_some(7200),
             ..PartitionConfig::default()
         },
+        preempt_mode: PreemptMode::Off,
         nodes: nodes.into(),
         num_nodes: count,
         num_cpus: count * 4,

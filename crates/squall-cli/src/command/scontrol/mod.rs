@@ -1,5 +1,6 @@
 //! scontrol: shows and changes jobs, nodes and partitions.
 
+mod change_partition;
 mod config;
 mod control;
 mod job;
@@ -63,8 +64,12 @@ scontrol [<OPTION>] [<COMMAND>]
      --json, --yaml: produce JSON or YAML output of show job, node, partition
 
   Valid <COMMAND> values are:
+     create partition <SPECIFICATIONS>
+                              make a partition; it stays until \"reconfigure\".
      create reservation <SPECIFICATIONS>
                               keep nodes for some users for some time.
+     delete PartitionName=<NAME>
+                              delete a partition that no job uses.
      delete ReservationName=<NAME>
                               delete a reservation that no running job uses.
      hold <job_list>          prevent specified jobs from starting.
@@ -131,6 +136,7 @@ fn manner(given: &Arguments) -> Manner {
 /// Without a command: commands from standard input.
 fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
     let mut result = Ok(());
+    let mut last = Vec::new();
     loop {
         call.print("scontrol: ");
         let mut line = String::new();
@@ -138,7 +144,10 @@ fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
             Ok(0) | Err(_) => return result,
             Ok(_) => {}
         }
-        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        if words == ["!!"] {
+            words.clone_from(&last);
+        }
         match words.first().map(String::as_str) {
             None => {}
             Some("exit" | "quit" | "q") => return result,
@@ -147,6 +156,7 @@ fn converse(call: &mut Call<'_>, mut manner: Manner) -> Result<(), Fail> {
             Some("quiet") => manner.quiet = true,
             Some(_) => result = command(call, manner, &words),
         }
+        last = words;
     }
 }
 
@@ -162,9 +172,17 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     if is("show", 3) {
         show::show(call, manner, rest)
     } else if is("create", 1) {
-        reservation::create(call, rest)
+        if change_partition::is_meant(rest) {
+            change_partition::create(call, rest)
+        } else {
+            reservation::create(call, rest)
+        }
     } else if is("delete", 3) {
-        reservation::delete(call, rest)
+        if change_partition::is_meant(rest) {
+            change_partition::delete(call, rest)
+        } else {
+            reservation::delete(call, rest)
+        }
     } else if is("update", 1) {
         update::update(call, rest)
     } else if is("requeue", 3) {

@@ -81,7 +81,7 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
             config.priority_tier,
             String::from(config.oversubscribe)
         ),
-        format!("OverTimeLimit=NONE PreemptMode={}", words::preempt_mode(config.preempt_mode.unwrap_or_default())),
+        format!("OverTimeLimit=NONE PreemptMode={}", words::preempt_mode(partition.preempt_mode)),
         format!(
             "State={} TotalCPUs={} TotalNodes={} SelectTypeParameters=NONE",
             state(config.state),

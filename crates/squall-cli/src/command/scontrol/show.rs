@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use squall_model::duration::format_limit;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::info::StepInfo;
@@ -153,7 +154,7 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
     if let [only] = targets.as_slice()
         && page.unknown.contains(&id_of(&only.job))
     {
-        call.say(&format!("Job step {} not found", only.text));
+        call.say("slurm_get_job_steps error: Invalid job id specified");
         return Err(Fail(1));
     }
     let rows = job_rows(call, page)?;
@@ -181,10 +182,11 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
         manner.oneliner,
         &[
             format!(
-                "StepId={}.{} UserId={} StartTime={start} TimeLimit=UNLIMITED",
+                "StepId={}.{} UserId={} StartTime={start} TimeLimit={}",
                 row.array_id(),
                 step.step,
-                row.owner.uid
+                row.owner.uid,
+                format_limit(step.time_limit_s)
             ),
             format!("State={state} Partition={} NodeList={}", row.info.partition, step.nodes),
             format!(

@@ -19,7 +19,7 @@ fn asked(args: &[&str]) -> Vec<Request> {
     let mut fake = fake();
     let seen = run_with(&mut fake, "scontrol", scontrol, args, &[]);
     assert_eq!(seen.code, 0, "{args:?}: {}", seen.err);
-    fake.asked.retain(|r| !matches!(r, Request::Jobs { .. } | Request::Nodes));
+    fake.asked.retain(|r| !matches!(r, Request::Jobs { .. } | Request::Nodes | Request::Partitions));
     fake.asked
 }
 
@@ -168,6 +168,7 @@ fn updates_of_jobs() {
     assert_eq!(update(&["JobName=new", "Partition=long"]).name.as_deref(), Some("new"));
     assert_eq!(update(&["ArrayTaskThrottle=3"]).array_limit, Some(Some(3)));
     assert_eq!(update(&["ArrayTaskThrottle=0"]).array_limit, Some(None));
+    assert_eq!(update(&["ArrayTaskThrottle", "4", "Nice=1"]).array_limit, Some(Some(4)));
     assert_eq!(update(&["MinMemoryNode=2G"]).memory, Some(Memory::PerNodeMb(2048)));
     assert_eq!(update(&["MinMemoryCPU=500"]).memory, Some(Memory::PerCpuMb(500)));
     assert_eq!(update(&["NumNodes=2-4"]).nodes, Some((2, Some(4))));
@@ -198,6 +199,41 @@ fn updates_of_nodes_and_partitions() {
     assert_eq!(
         asked(&["update", "PartitionName=debug", "State=inact"]),
         [Request::UpdatePartition { name: "debug".into(), state: PartitionState::Inactive }]
+    );
+}
+
+#[test]
+fn partitions_are_made_changed_and_deleted() {
+    let change = |args: &[&str]| match asked(args).pop() {
+        Some(Request::ChangePartition { name, was, now }) => (name, was.map(|p| *p), now.map(|p| *p)),
+        other => panic!("{other:?}"),
+    };
+    let args = ["create", "PartitionName=new", "Nodes=n[1-2]", "MaxTime=1:30:00", "Default=YES", "AllowAccounts=a,b"];
+    let (name, was, new) = change(&args);
+    let new = new.unwrap();
+    assert_eq!((name.as_str(), was, new.nodes.as_str()), ("new", None, "n[1-2]"));
+    assert_eq!(
+        (new.max_time_s, new.default, &new.allow_accounts[..]),
+        (Some(5400), true, &["a".into(), "b".into()][..])
+    );
+    let (_, was, now) = change(&["update", "PartitionName=debug", "DefaultTime", "10", "PriorityTier=5", "DenyQos=x"]);
+    let now = now.unwrap();
+    assert_eq!((now.default_time_s, now.priority_tier, &now.deny_qos[..]), (Some(600), 5, &["x".into()][..]));
+    assert_eq!(was.map(|was| (was.name, was.priority_tier)), Some(("debug".into(), 1)));
+    let nodes = |word: &str| change(&["update", "partitionname=debug", word]).2.unwrap().nodes;
+    assert_eq!((nodes("Nodes-=n2").as_str(), nodes("Nodes+=n9").as_str()), ("n[1,3-4]", "n[1-4,9]"));
+    assert_eq!(change(&["update", "part=debug", "MaxTime=-1", "Hidden=NO"]).2.unwrap().max_time_s, None);
+    let (name, was, now) = change(&["delete", "partition", "debug"]);
+    assert_eq!((name.as_str(), was.is_some(), now), ("debug", true, None));
+    let busy = || refused(Refusal::PartitionBusy("debug".into()));
+    let said = |args: &[&str]| run("scontrol", scontrol, args).err;
+    assert_eq!(said(&["delete", "partition=x"]), "delete_partition x: Invalid partition name specified\n");
+    assert!(said(&["create", "partition=x"]).contains("Nodes must be specified"));
+    assert!(said(&["update", "partition=debug", "Hidden=YES"]).contains("not supported: Hidden=YES"));
+    assert!(said(&["update", "partition=debug", "MaxNodes=few"]).contains("Invalid input: MaxNodes=few"));
+    assert_eq!(
+        answered(&["create", "partition=x", "nodes=n1"], busy()).err,
+        "Error creating the partition: Partition is in use\n"
     );
 }
 

@@ -1,15 +1,14 @@
-//! `scontrol update`: of what, and of nodes and partitions.
+//! `scontrol update`: of what, and of nodes.
 
-use squall_model::config::PartitionState;
+use std::iter::Peekable;
+
 use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::{ask_done, means, reservation, update_job};
+use crate::command::scontrol::{ask_done, change_partition, means, reservation, update_job};
 use crate::command::sinfo::all_nodes;
-
-const PARTITION_STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
 
 /// A word of an update: `Key=Value`, `Key+=Value`.
 pub(super) struct Change<'a> {
@@ -24,8 +23,12 @@ pub(super) struct Change<'a> {
 /// The words of a change. One that is none is an error.
 pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Vec<Change<'a>>, Fail> {
     let mut changes = Vec::new();
-    for word in words {
-        let Some((key, value)) = word.split_once('=') else { return invalid(call, word) };
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        // `Key Value` will do as well.
+        let value_of_its_own = |words: &mut Peekable<_>| words.next_if(|next: &&str| !next.contains('='));
+        let pair = word.split_once('=').or_else(|| Some((word, value_of_its_own(&mut words)?)));
+        let Some((key, value)) = pair else { return invalid(call, word) };
         let sign = key.chars().last().filter(|c| matches!(c, '+' | '-'));
         changes.push(Change { key: key.trim_end_matches(['+', '-']), sign, value });
     }
@@ -49,7 +52,7 @@ pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
         if is("NodeName", 3) {
             return nodes(call, &changes);
         } else if is("PartitionName", 3) {
-            return partition(call, &changes);
+            return change_partition::update(call, &changes);
         } else if reservation::is_entity(change.key) {
             return reservation::update(call, &changes);
         } else if is("JobId", 3) || is("JobName", 4) {
@@ -67,7 +70,7 @@ pub(super) fn invalid<T>(call: &mut Call<'_>, word: &str) -> Result<T, Fail> {
 }
 
 /// A state that is none, and those that are.
-fn bad_state<T>(call: &mut Call<'_>, change: &Change<'_>, valid: &str) -> Result<T, Fail> {
+pub(super) fn bad_state<T>(call: &mut Call<'_>, change: &Change<'_>, valid: &str) -> Result<T, Fail> {
     let result = invalid(call, &format!("State={}", change.value));
     call.say(valid);
     result
@@ -121,29 +124,4 @@ fn nodes(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
         },
     };
     ask_done(call, &Request::UpdateNodes { nodes, admin, reason }, "slurm_update error")
-}
-
-fn partition(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
-    let (mut name, mut state) = (String::new(), None);
-    for change in changes {
-        let is = |name, least| means(change.key, name, least);
-        if is("PartitionName", 3) {
-            change.value.clone_into(&mut name);
-        } else if is("State", 2) {
-            state = Some(match change.value.to_lowercase().as_str() {
-                "up" => PartitionState::Up,
-                "down" => PartitionState::Down,
-                "drain" => PartitionState::Drain,
-                text if "inactive".starts_with(text) && text.len() >= 4 => PartitionState::Inactive,
-                _ => return bad_state(call, change, PARTITION_STATES),
-            });
-        } else {
-            return unsupported(call, change);
-        }
-    }
-    let Some(state) = state else {
-        call.say("No changes specified");
-        return Err(Fail(1));
-    };
-    ask_done(call, &Request::UpdatePartition { name, state }, "slurm_update error")
 }

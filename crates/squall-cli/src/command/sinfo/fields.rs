@@ -184,9 +184,7 @@ pub(crate) static FIELDS: &[F] = &[
     }),
     F::new(&["PartitionName"], 'R', "PARTITION", |g| g.part(|p| p.config.name.clone())),
     F::new(&["Port"], '\0', "PORT", |_| "6818".to_owned()),
-    F::new(&["PreemptMode"], 'M', "PREEMPT_MODE", |g| {
-        g.part(|p| words::preempt_mode(p.config.preempt_mode.unwrap_or_default()).to_owned())
-    }),
+    F::new(&["PreemptMode"], 'M', "PREEMPT_MODE", |g| g.part(|p| words::preempt_mode(p.preempt_mode).to_owned())),
     F::new(&["PriorityJobFactor"], 'I', "PRIO_JOB_FACTOR", |g| g.part(|p| p.config.priority_job_factor.to_string())),
     F::new(&["PriorityTier", "Priority"], 'p', "PRIO_TIER", |g| g.part(|p| p.config.priority_tier.to_string())),
     F::new(&["Reason"], 'E', "REASON", |g| reason(g).map_or("none", |r| r.0.as_str()).to_owned()),

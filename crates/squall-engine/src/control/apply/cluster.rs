@@ -101,6 +101,21 @@ impl State {
         }
     }
 
+    pub(super) fn partition_changed(&mut self, time: Time, name: &str, config: Option<&PartitionConfig>) {
+        self.settle_ledger(time);
+        let at = self.partitions.iter().position(|p| p.config.name == name);
+        match (at, config) {
+            (Some(at), Some(config)) => self.partitions[at] = self.partition_from(config),
+            (None, Some(config)) => self.partitions.push(self.partition_from(config)),
+            (Some(at), None) => drop(self.partitions.remove(at)),
+            (None, None) => {}
+        }
+        if config.is_some_and(|config| config.default) {
+            self.partitions.iter_mut().for_each(|p| p.config.default = p.config.name == name);
+        }
+        self.recount(time);
+    }
+
     fn name_nodes(&mut self, list: &str) {
         for name in hostlist::expand(list).unwrap_or_default() {
             if !self.index.names.contains_key(&name) {
@@ -126,7 +141,7 @@ impl State {
     }
 }
 
-fn is_all(partition: &PartitionConfig) -> bool {
+pub(crate) fn is_all(partition: &PartitionConfig) -> bool {
     partition.nodes.is_empty() || partition.nodes == "ALL"
 }
 

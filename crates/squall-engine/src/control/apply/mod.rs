@@ -15,6 +15,7 @@ mod submit;
 use squall_model::event::{Event, Record};
 use squall_model::time::Time;
 
+pub(crate) use self::cluster::is_all;
 use super::state::State;
 
 impl State {
@@ -38,6 +39,7 @@ impl State {
             Event::NodesSet { nodes, admin, reason, by } => {
                 self.nodes_set(time, nodes, *admin, reason.as_deref(), *by);
             }
+            Event::PartitionChanged { name, config } => self.partition_changed(time, name, config.as_deref()),
             Event::PartitionSet { name, state } => self.partition_set(name, *state),
             Event::JobSubmitted { id, key, owner, spec } => self.job_submitted(time, *id, *key, owner, spec),
             Event::JobStarted { id, attempt, partition, alloc } => {

@@ -68,7 +68,7 @@ pub(crate) fn before(c: &mut Controller, now: Time, event: &Event, out: &mut Out
 pub(crate) fn after(c: &mut Controller, event: &Event) {
     let may = match event {
         Event::JobEnding { id, .. } | Event::JobSuspended { id, .. } => c.state.gang.contains_key(id),
-        Event::NodesReleased { .. } => !c.state.gang.is_empty(),
+        Event::NodesReleased { .. } | Event::PartitionChanged { .. } => !c.state.gang.is_empty(),
         Event::Configured { .. } => {
             // A slot may last another time now.
             c.gang.news.union_with(&c.gang.nodes);

@@ -78,7 +78,7 @@ pub(crate) fn after(c: &mut Controller, event: &Event, leader: Option<JobId>) {
             c.leases.look(&c.state, *id);
         }
         Event::JobLeased { behind, .. } => c.leases.look(&c.state, *behind),
-        Event::Configured { .. } => {
+        Event::Configured { .. } | Event::PartitionChanged { .. } => {
             c.leases.rebuild(&c.state);
             review(c);
         }

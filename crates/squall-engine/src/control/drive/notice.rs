@@ -67,7 +67,10 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
 /// State has changed: timers, wake-ups and what is to be sent follow.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
-        Event::Configured { .. } | Event::PartitionSet { .. } | Event::PolicyChanged { .. } => cluster_changed(c, now),
+        Event::Configured { .. }
+        | Event::PartitionSet { .. }
+        | Event::PartitionChanged { .. }
+        | Event::PolicyChanged { .. } => cluster_changed(c, now),
         Event::NodeRegistered { node, .. } | Event::NodeDown { node, .. } | Event::NodeUp { node } => {
             refresh(c, *node);
             c.queue.wake_parked(&c.state);

@@ -64,10 +64,9 @@ pub(crate) fn partitions(state: &State) -> Vec<PartitionInfo> {
 
 fn one_partition(state: &State, partition: &Partition) -> PartitionInfo {
     let nodes = partition.nodes.iter().filter_map(|id| state.node(id));
-    let mut config = partition.config.clone();
-    config.preempt_mode.get_or_insert(state.config.preempt_mode.way);
     PartitionInfo {
-        config,
+        config: partition.config.clone(),
+        preempt_mode: state.config.preempt_mode_of(&partition.config),
         nodes: names(state, &partition.nodes),
         num_nodes: partition.nodes.len() as u32,
         num_cpus: nodes.map(|node| node.hardware.cpus).sum(),

@@ -190,7 +190,9 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
     info.partition.clone_from(&run.partition);
     info.start = Some(run.start);
     info.suspended = run.suspended;
-    info.time_limit_s = facts::time_limit_s(state, job, &run.partition);
+    // As Slurm has it, a deadline is a limit once the job runs.
+    let until_deadline = job.spec.deadline.map(|deadline| deadline.since(run.start).secs());
+    info.time_limit_s = facts::time_limit_s(state, job, &run.partition).into_iter().chain(until_deadline).min();
     info.batch_host = run.batch_node().and_then(|id| state.node(id)).map(|node| node.name.clone()).unwrap_or_default();
     info.num_nodes = nodes.len() as u32;
     info.num_cpus = run.alloc.cpus();
@@ -229,6 +231,7 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
         num_cpus: shares.map(cpus).sum::<usize>() as u32,
         num_tasks: step.layout.ntasks().max(1),
         start: step.start,
+        time_limit_s: step.spec.time_limit_s,
         end: step.ended.clone(),
     }
 }

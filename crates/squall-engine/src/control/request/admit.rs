@@ -121,7 +121,8 @@ fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.latest_start(spec.limit_s().flatten()).is_some_and(|latest| latest < now) {
         let problem = "the job could not end by then: ask for less --time, or for a --time-min that it can do with";
-        return Err(invalid("deadline", "", problem));
+        let asked = if spec.time_min_s.is_some_and(|least| least > 0) { "time-min" } else { "deadline" };
+        return Err(invalid(asked, "", problem));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod allocate;
 pub(crate) mod await_job;
 mod broadcast;
 mod cancel;
+mod change_partition;
 mod change_policy;
 mod create_step;
 mod each;
@@ -94,6 +95,9 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::UpdateNodes { nodes, admin, reason } => update_nodes::update_nodes(c, ask, &nodes, admin, reason, out),
         Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
+        Request::ChangePartition { name, was, now } => {
+            change_partition::change_partition(c, ask, name, was.as_deref(), now, out)
+        }
         Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
         Request::Nodes => Ok(Some(query::nodes(c, ask))),
         Request::Partitions => Ok(Some(query::partitions(c))),

@@ -61,7 +61,9 @@ pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<
         let problem = "the cluster has given job ids as another cell, and goes on as that one".to_owned();
         return Err(Refusal::InvalidValue { option: "cell".into(), value, problem });
     }
-    if *c.state.config != *config {
+    // What was made of partitions meanwhile goes, as in Slurm.
+    let as_read = c.state.partitions.iter().map(|partition| &partition.config).eq(&config.partitions);
+    if !as_read || *c.state.config != *config {
         c.commit(ask.now, Event::Configured { config: Arc::new(*config) }, out);
     }
     Ok(Some(Answer::Done))

@@ -107,13 +107,14 @@ fn begin_and_deadline() {
 fn who_could_not_end_by_the_deadline_does_not_start() {
     let mut d = Driver::new(1, 1);
     let deadline = Some(d.now + Span::from_secs(60));
-    let refused = |d: &mut Driver, spec: JobSpec| {
+    let refused = |d: &mut Driver, spec: JobSpec, what: &str| {
         let key = d.key();
         let answers = d.submit_with(key, spec);
-        matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, .. })] if option == "deadline")
+        matches!(&answers[..], [Answer::Refused(Refusal::InvalidValue { option, .. })] if option == what)
     };
-    assert!(refused(&mut d, JobSpec { deadline, time_limit_s: Some(61), ..batch() }));
-    assert!(refused(&mut d, JobSpec { deadline, time_limit_s: Some(100), time_min_s: Some(61), ..batch() }));
+    assert!(refused(&mut d, JobSpec { deadline, time_limit_s: Some(61), ..batch() }, "deadline"));
+    let least = JobSpec { deadline, time_limit_s: Some(100), time_min_s: Some(61), ..batch() };
+    assert!(refused(&mut d, least, "time-min"), "as in Slurm, it is the least time that is too long");
     let first = d.submit(batch());
     let limited = d.submit(JobSpec { deadline, time_limit_s: Some(40), ..batch() });
     let shorter = d.submit(JobSpec { deadline, time_limit_s: Some(600), time_min_s: Some(30), ..batch() });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::config::PartitionState;
+use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{
@@ -356,6 +356,45 @@ fn nodes_and_partitions() {
     assert_eq!(world.refusal(&operator(), unknown), Refusal::InvalidPartition("x".into()));
     let same = Request::Reconfigure { config: Some(Box::new((*world.c.state.config).clone())) };
     assert_eq!(world.ask(&operator(), same).events, [], "an equal configuration is not journaled again");
+}
+
+#[test]
+fn partitions_come_and_change_and_go() {
+    let mut world = World::new();
+    let config = |name: &str, nodes: &str| PartitionConfig {
+        name: name.into(),
+        nodes: nodes.into(),
+        ..PartitionConfig::default()
+    };
+    let ask = |was: Option<&PartitionConfig>, now: Option<&PartitionConfig>| Request::ChangePartition {
+        name: "new".into(),
+        was: was.cloned().map(Box::new),
+        now: now.cloned().map(Box::new),
+    };
+    let (first, wide) = (config("new", "n1"), config("new", "n[1-2]"));
+    assert_eq!(world.refusal(&user(ADA), ask(None, Some(&first))), Refusal::AccessDenied);
+    let nowhere = config("new", "n9");
+    assert_eq!(world.refusal(&operator(), ask(None, Some(&nowhere))), Refusal::InvalidNode("n9".into()));
+    assert_eq!(world.refusal(&operator(), ask(Some(&first), None)), Refusal::InvalidPartition("new".into()));
+    world.answer(&operator(), ask(None, Some(&first)));
+    assert_eq!(world.refusal(&operator(), ask(None, Some(&first))), Refusal::InvalidPartition("new".into()));
+    assert_eq!(world.refusal(&operator(), ask(Some(&wide), Some(&first))), Refusal::Stale);
+    let default = PartitionConfig { default: true, ..wide.clone() };
+    world.answer(&operator(), ask(Some(&first), Some(&default)));
+    assert_eq!(world.c.state.default_partition().map(|p| (&p.config, p.nodes.len())), Some((&default, 2)));
+    assert_eq!(world.c.state.partitions.iter().filter(|p| p.config.default).count(), 1);
+    let waits = world.submit(ADA, JobSpec::default());
+    assert_eq!(world.refusal(&operator(), ask(Some(&default), None)), Refusal::PartitionBusy("new".into()));
+    let outcome = Outcome { state: EndState::Completed, exit: ExitCode::OK, reason: None };
+    world.start(waits, 1, 1);
+    world.commit(Event::JobEnding { id: waits, outcome, requeue: None });
+    world.release(waits);
+    world.answer(&operator(), ask(Some(&default), None));
+    assert!(world.c.state.partition("new").is_none());
+    world.answer(&operator(), ask(None, Some(&first)));
+    let same = Request::Reconfigure { config: Some(Box::new((*world.c.state.config).clone())) };
+    world.answer(&operator(), same);
+    assert!(world.c.state.partition("new").is_none(), "the configuration says nothing of it");
 }
 
 #[test]

@@ -1,0 +1,246 @@
+//! `scontrol create`, `update` and `delete partition`.
+
+use squall_model::config::{PartitionConfig, PartitionState};
+use squall_model::duration::{parse_limit, whole_minutes};
+use squall_model::gang::OverSubscribe;
+use squall_model::hostlist;
+use squall_model::policy::{PreemptMode, Seconds};
+use squall_model::wire::client::Request;
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::update::{Change, bad_state, changes, invalid, unsupported};
+use crate::command::scontrol::{ask_done, means};
+use crate::command::sinfo::all_partitions;
+
+const STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" and \"INACTIVE\"";
+
+/// What partitions always are here: setting it changes nothing.
+const FIXED: &[(&str, &str)] = &[
+    ("AllocNodes", "ALL"),
+    ("Alternate", ""),
+    ("DisableRootJobs", "NO"),
+    ("ExclusiveUser", "NO"),
+    ("Hidden", "NO"),
+    ("LLN", "NO"),
+    ("MaxCPUsPerNode", "UNLIMITED"),
+    ("MaxCPUsPerSocket", "UNLIMITED"),
+    ("OverTimeLimit", "NONE"),
+    ("ReqResv", "NO"),
+    ("RootOnly", "NO"),
+];
+
+/// Whether words are about a partition: `partition …` or `… PartitionName=NAME …`.
+pub(super) fn is_meant(words: &[String]) -> bool {
+    words.iter().any(|word| match word.split_once('=') {
+        Some((key, _)) => means(key, "PartitionName", 3) && words.iter().all(|w| !means(w, "reservation", 3)),
+        None => means(word, "PartitionName", 3) && words.first() == Some(word),
+    })
+}
+
+/// `create PartitionName=NAME Nodes=LIST KEY=VALUE …`.
+pub(super) fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let words = joined(words);
+    let words = changes(call, &words)?;
+    let fresh = PartitionConfig { name: String::new(), nodes: String::new(), ..PartitionConfig::default() };
+    let config = changed(call, fresh, &words)?;
+    if config.nodes.is_empty() {
+        return call.fail("Nodes must be specified: a list, or ALL.  No partition created.");
+    }
+    let request = Request::ChangePartition { name: config.name.clone(), was: None, now: Some(Box::new(config)) };
+    ask_done(call, &request, "Error creating the partition")
+}
+
+/// `update PartitionName=NAME KEY=VALUE …`.
+pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fail> {
+    const WHAT: &str = "slurm_update error";
+    let name = name(words);
+    if words.len() < 2 {
+        call.say("No changes specified");
+        return Err(Fail(1));
+    }
+    let was = present(call, name, WHAT)?;
+    let now = changed(call, was.clone(), words)?;
+    let is_state = |word: &Change<'_>| means(word.key, "State", 2) || means(word.key, "PartitionName", 3);
+    let request = if words.iter().all(is_state) {
+        // The only change that the cells of a cluster take together.
+        Request::UpdatePartition { name: name.to_owned(), state: now.state }
+    } else {
+        Request::ChangePartition { name: name.to_owned(), was: Some(Box::new(was)), now: Some(Box::new(now)) }
+    };
+    ask_done(call, &request, WHAT)
+}
+
+/// `delete PartitionName=NAME`.
+pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let words = joined(words);
+    let words = changes(call, &words)?;
+    let name = name(&words);
+    let what = format!("delete_partition {name}");
+    let was = present(call, name, &what)?;
+    ask_done(call, &Request::ChangePartition { name: name.to_owned(), was: Some(Box::new(was)), now: None }, &what)
+}
+
+/// `partition NAME …` and `partition PartitionName=NAME …` as `PartitionName=NAME …`.
+fn joined(words: &[String]) -> Vec<String> {
+    match words {
+        [entity, name, rest @ ..] if !entity.contains('=') && !name.contains('=') => {
+            std::iter::once(format!("{entity}={name}")).chain(rest.iter().cloned()).collect()
+        }
+        [entity, rest @ ..] if !entity.contains('=') => rest.to_vec(),
+        _ => words.to_vec(),
+    }
+}
+
+fn name<'a>(words: &[Change<'a>]) -> &'a str {
+    words.iter().find(|word| means(word.key, "PartitionName", 3)).map_or("", |word| word.value)
+}
+
+/// A partition as it is.
+fn present(call: &mut Call<'_>, name: &str, what: &str) -> Result<PartitionConfig, Fail> {
+    let all = match all_partitions(call) {
+        Ok(all) => all,
+        Err(e) => return call.failed(what, &e),
+    };
+    if let Some(partition) = all.into_iter().find(|p| p.config.name == name) {
+        return Ok(partition.config);
+    }
+    call.say(&format!("{what}: Invalid partition name specified"));
+    Err(Fail(1))
+}
+
+/// A partition with what the words say.
+fn changed(call: &mut Call<'_>, mut config: PartitionConfig, words: &[Change<'_>]) -> Result<PartitionConfig, Fail> {
+    for word in words {
+        if means(word.key, "State", 2) {
+            let Some(state) = state(word.value) else { return bad_state(call, word, STATES) };
+            config.state = state;
+        } else if !set_limit(&mut config, word).or_else(|| set_other(&mut config, word)).unwrap_or_default() {
+            let fixed = FIXED.iter().find(|(name, _)| name.eq_ignore_ascii_case(word.key));
+            match fixed {
+                Some((_, value)) if value.eq_ignore_ascii_case(word.value) => {}
+                Some(_) => return unsupported(call, word),
+                None => return invalid(call, &format!("{}={}", word.key, word.value)),
+            }
+        }
+    }
+    Ok(config)
+}
+
+fn state(text: &str) -> Option<PartitionState> {
+    match text.to_lowercase().as_str() {
+        "up" => Some(PartitionState::Up),
+        "down" => Some(PartitionState::Down),
+        "drain" => Some(PartitionState::Drain),
+        text if "inactive".starts_with(text) && text.len() >= 4 => Some(PartitionState::Inactive),
+        _ => None,
+    }
+}
+
+/// Keys with times and counts. Some(false): the value can't be; None: it is another key.
+fn set_limit(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
+    let is = |name, least| means(word.key, name, least);
+    let limit = || match word.value {
+        "NONE" => Some(None),
+        text => parse_limit(text).ok().map(|limit| limit.map(whole_minutes)),
+    };
+    let count = || match word.value.to_ascii_uppercase().as_str() {
+        "UNLIMITED" | "INFINITE" | "-1" => Some(None),
+        text => text.parse::<u32>().ok().map(Some),
+    };
+    let number = || word.value.parse::<u32>().ok();
+    let done = if is("MaxTime", 4) {
+        limit().map(|limit| config.max_time_s = limit)
+    } else if is("DefaultTime", 8) {
+        limit().map(|limit| config.default_time_s = limit)
+    } else if is("MaxNodes", 4) {
+        count().map(|count| config.max_nodes = count)
+    } else if is("MinNodes", 2) {
+        number().map(|count| config.min_nodes = count)
+    } else if is("PriorityTier", 12) || is("Priority", 3) {
+        number().map(|tier| config.priority_tier = tier)
+    } else if is("PriorityJobFactor", 9) {
+        number().map(|factor| config.priority_job_factor = factor)
+    } else if is("GraceTime", 5) {
+        number().map(|seconds| config.grace_time_s = Seconds(u64::from(seconds)))
+    } else {
+        return None;
+    };
+    Some(done.is_some())
+}
+
+/// The other keys, as [`set_limit`].
+fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
+    let is = |name, least| means(word.key, name, least);
+    let value = word.value;
+    if is("Nodes", 1) {
+        return Some(nodes(&config.nodes, word).map(|nodes| config.nodes = nodes).is_some());
+    } else if is("Default", 7) {
+        return Some(yes(value).map(|yes| config.default = yes).is_some());
+    } else if is("OverSubscribe", 5) || is("Shared", 2) {
+        return Some(OverSubscribe::try_from(value.to_owned()).map(|over| config.oversubscribe = over).is_ok());
+    } else if is("PreemptMode", 3) {
+        return Some(preempt_mode(value).map(|mode| config.preempt_mode = Some(mode)).is_some());
+    } else if is("PartitionName", 3) {
+        value.clone_into(&mut config.name);
+    } else if is("QoS", 1) {
+        Some(value).filter(|name| *name != "N/A").unwrap_or_default().clone_into(&mut config.qos);
+    } else if is("AllowGroups", 6) {
+        config.allow_groups = list(&config.allow_groups, word);
+    } else if is("AllowAccounts", 6) {
+        config.deny_accounts.clear();
+        config.allow_accounts = list(&config.allow_accounts, word);
+    } else if is("AllowQos", 6) {
+        config.deny_qos.clear();
+        config.allow_qos = list(&config.allow_qos, word);
+    } else if is("DenyAccounts", 5) {
+        config.allow_accounts.clear();
+        config.deny_accounts = list(&config.deny_accounts, word);
+    } else if is("DenyQos", 5) {
+        config.allow_qos.clear();
+        config.deny_qos = list(&config.deny_qos, word);
+    } else {
+        return None;
+    }
+    Some(true)
+}
+
+fn yes(text: &str) -> Option<bool> {
+    match text.to_ascii_uppercase().as_str() {
+        "YES" | "Y" | "1" => Some(true),
+        "NO" | "N" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// Names with commas; `ALL` and nothing are everybody, or nobody denied. `+=` adds, `-=` takes away.
+fn list(present: &[String], word: &Change<'_>) -> Vec<String> {
+    let everybody = word.value.eq_ignore_ascii_case("ALL") || word.value == "(null)";
+    let names = || word.value.split(',').filter(|name| !name.is_empty() && !everybody).map(str::to_owned);
+    match word.sign {
+        Some('+') => present.iter().cloned().chain(names().filter(|name| !present.contains(name))).collect(),
+        Some('-') => present.iter().filter(|name| names().all(|gone| gone != **name)).cloned().collect(),
+        _ => names().collect(),
+    }
+}
+
+/// Nodes as a list, `+=` and `-=` against those present.
+fn nodes(present: &str, word: &Change<'_>) -> Option<String> {
+    let Some(sign) = word.sign else { return Some(word.value.to_owned()).filter(|list| !list.is_empty()) };
+    let (mut all, named) = (hostlist::expand(present).ok()?, hostlist::expand(word.value).ok()?);
+    all.retain(|name| !named.contains(name));
+    if sign == '+' {
+        all.extend(named);
+    }
+    Some(hostlist::compress(all)).filter(|list| !list.is_empty())
+}
+
+fn preempt_mode(text: &str) -> Option<PreemptMode> {
+    let upper = text.to_ascii_uppercase();
+    match upper.split(',').find(|word| *word != "GANG")? {
+        "OFF" => Some(PreemptMode::Off),
+        "CANCEL" => Some(PreemptMode::Cancel),
+        "REQUEUE" => Some(PreemptMode::Requeue),
+        "SUSPEND" => Some(PreemptMode::Suspend),
+        _ => None,
+    }
+}

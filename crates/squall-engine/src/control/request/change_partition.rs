@@ -1,0 +1,61 @@
+//! `scontrol create`, `update` and `delete partition`.
+
+use squall_model::config::PartitionConfig;
+use squall_model::event::Event;
+use squall_model::hostlist;
+use squall_model::wire::client::{Answer, Refusal};
+
+use super::rights::{Deed, can};
+use super::select::nodes_of;
+use super::{Ask, Reply};
+use crate::control::apply::is_all;
+use crate::control::{Controller, Out};
+
+/// Makes a partition what it is to be, if it is still what the caller saw. One that jobs need can't be deleted.
+pub(crate) fn change_partition(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    name: String,
+    was: Option<&PartitionConfig>,
+    now: Option<Box<PartitionConfig>>,
+    out: &mut Out,
+) -> Reply {
+    if !can(ask.who, Deed::Operate) {
+        return Err(Refusal::AccessDenied);
+    }
+    let known = c.state.partition(&name).map(|partition| &partition.config);
+    if known.is_some() != was.is_some() {
+        return Err(Refusal::InvalidPartition(name));
+    }
+    if known != was {
+        return Err(Refusal::Stale);
+    }
+    match &now {
+        Some(config) => check(c, &name, config)?,
+        None if is_used(c, &name) => return Err(Refusal::PartitionBusy(name)),
+        None => {}
+    }
+    c.commit(ask.now, Event::PartitionChanged { name, config: now }, out);
+    Ok(Some(Answer::Done))
+}
+
+/// Whether it can be like that: a name, nodes that there are, and what a configuration as a whole must fulfil.
+fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Refusal> {
+    if config.name != name || !hostlist::is_name(name) {
+        return Err(Refusal::InvalidPartition(name.to_owned()));
+    }
+    if !is_all(config) {
+        nodes_of(&c.state, "Nodes", &config.nodes)?;
+    }
+    let mut all = (*c.state.config).clone();
+    all.partitions = c.state.partitions.iter().map(|p| p.config.clone()).filter(|p| p.name != name).collect();
+    all.partitions.push(config.clone());
+    all.check().map_err(|problem| Refusal::InvalidValue { option: "PartitionName".into(), value: name.into(), problem })
+}
+
+/// Whether jobs that have not ended are in a partition or may come into it.
+fn is_used(c: &Controller, name: &str) -> bool {
+    let named = |spec| c.state.partitions_of(spec).any(|partition| partition.config.name == name);
+    let waits = c.state.arrays.values().any(|array| !array.is_ended() && named(&array.spec));
+    waits || c.state.jobs.values().any(|job| !job.is_ended() && named(&job.spec))
+}
