@@ -181,16 +181,19 @@ fn chosen(
         if !fits {
             continue;
         }
-        let step = targets.iter().find(|target| of_job(&target.job, job)).and_then(|target| target.step);
         let name = JobName { id: job.id, task: job.task };
-        let what = step.map_or_else(|| format!("job_id={name}"), |step| format!("step_id={name}.{step}"));
-        let question = format!("Cancel {what} name={} partition={} [y/n]? ", spec.name, job.partition);
-        if !given.has("interactive") || agreed(call, &question) {
-            let job_ref = match &job.pending_tasks {
-                Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),
-                None => JobRef::Job(job.id),
-            };
-            all.push(Target { job: job_ref, step, text: name.to_string() });
+        let meant = targets.iter().filter(|target| of_job(&target.job, job)).map(|target| target.step);
+        let whole = targets.is_empty().then_some(None);
+        for step in meant.chain(whole) {
+            let what = step.map_or_else(|| format!("job_id={name}"), |step| format!("step_id={name}.{step}"));
+            let question = format!("Cancel {what} name={} partition={} [y/n]? ", spec.name, job.partition);
+            if !given.has("interactive") || agreed(call, &question) {
+                let job_ref = match &job.pending_tasks {
+                    Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),
+                    None => JobRef::Job(job.id),
+                };
+                all.push(Target { job: job_ref, step, text: name.to_string() });
+            }
         }
     }
     Ok(all)

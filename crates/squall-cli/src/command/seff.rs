@@ -34,11 +34,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     call.check_cluster(given.last("cluster"), false, "slurm_load_accounting error")?;
-    if given.has("") {
-        call.print(HELP);
-        return Ok(());
-    }
-    if given.operands.is_empty() {
+    if given.operands.is_empty() || given.has("") {
         call.print(HELP);
         return Err(Fail(1));
     }

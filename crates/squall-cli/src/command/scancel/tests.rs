@@ -1,6 +1,9 @@
 //! Tests of scancel: what is asked, what is said, how it ends.
 
+use std::sync::Arc;
+
 use squall_model::id::{JobId, StepNo};
+use squall_model::job::JobSpec;
 use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::node::SignalTarget;
 
@@ -57,6 +60,19 @@ fn what_is_asked() {
     assert_eq!(all.nodes.as_deref(), Some("n1"));
     assert_eq!(asked(&["--me"])[0].0.users, [1000]);
     assert!(asked(&["--wckey", "none"]).is_empty());
+}
+
+#[test]
+fn every_step_that_is_named_is_meant() {
+    let mut fake = fake();
+    let with_key = |spec: &Arc<JobSpec>| Arc::new(JobSpec { wckey: Some("k".into()), ..JobSpec::clone(spec) });
+    fake.page.specs = fake.page.specs.iter().map(with_key).collect();
+    assert_eq!(run_with(&mut fake, "scancel", scancel, &["--wckey=k", "10.0", "10.1"], &[]).code, 0);
+    let step = |request: &Request| match request {
+        Request::Cancel { step, .. } => *step,
+        _ => None,
+    };
+    assert_eq!(fake.asked.iter().filter_map(step).collect::<Vec<_>>(), [StepNo(0), StepNo(1)]);
 }
 
 #[test]
