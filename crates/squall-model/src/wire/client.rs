@@ -772,7 +772,7 @@ pub enum Refusal {
     Limit(Whose, Limit),
     /// What was to be changed has changed meanwhile.
     Stale,
-    /// Accounts would contradict themselves: what, and why.
+    /// What is set up would contradict itself: what, and why.
     Contradiction(String, String),
     /// There is no such reservation, or what is asked of it can't be: in words.
     ReservationInvalid(String),

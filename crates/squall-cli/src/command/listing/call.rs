@@ -100,9 +100,12 @@ impl Call<'_> {
         self.say(&format!("{what}: {}", refusal::error_text(error)));
         let behind = match error {
             // Slurm's words alone would not tell what to do.
-            ClientError::Refused(refusal @ (Refusal::NotSupported(_) | Refusal::CellAway(_))) => {
-                refusal::detail(refusal)
-            }
+            ClientError::Refused(
+                refusal @ (Refusal::NotSupported(_)
+                | Refusal::CellAway(_)
+                | Refusal::PartitionBusy(_)
+                | Refusal::Contradiction(..)),
+            ) => refusal::detail(refusal),
             error => error.detail().map(str::to_owned),
         };
         if let Some(detail) = behind {

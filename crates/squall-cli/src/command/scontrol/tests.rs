@@ -233,7 +233,7 @@ fn partitions_are_made_changed_and_deleted() {
     assert!(said(&["update", "partition=debug", "MaxNodes=few"]).contains("Invalid input: MaxNodes=few"));
     assert_eq!(
         answered(&["create", "partition=x", "nodes=n1"], busy()).err,
-        "Error creating the partition: Partition is in use\n"
+        "Error creating the partition: Partition is in use\nscontrol: jobs of partition debug wait or run; squeue -p debug\n"
     );
 }
 

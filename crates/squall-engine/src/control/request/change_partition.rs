@@ -9,7 +9,7 @@ use super::rights::{Deed, can};
 use super::select::nodes_of;
 use super::{Ask, Reply};
 use crate::control::apply::is_all;
-use crate::control::{Controller, Out};
+use crate::control::{Controller, Out, limits};
 
 /// Makes a partition what it is to be, if it is still what the caller saw. One that jobs need can't be deleted.
 pub(crate) fn change_partition(
@@ -39,7 +39,7 @@ pub(crate) fn change_partition(
     Ok(Some(Answer::Done))
 }
 
-/// Whether it can be like that: a name, nodes that there are, and what a configuration as a whole must fulfil.
+/// Whether it can be like that: a name, nodes and a QOS that there are, and what a configuration as a whole must fulfil.
 fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Refusal> {
     if config.name != name || !hostlist::is_name(name) {
         return Err(Refusal::InvalidPartition(name.to_owned()));
@@ -47,10 +47,13 @@ fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Ref
     if !is_all(config) {
         nodes_of(&c.state, "Nodes", &config.nodes)?;
     }
+    if !config.qos.is_empty() && !limits::knows_qos(&c.state, &config.qos) {
+        return Err(Refusal::InvalidQos(config.qos.clone()));
+    }
     let mut all = (*c.state.config).clone();
     all.partitions = c.state.partitions.iter().map(|p| p.config.clone()).filter(|p| p.name != name).collect();
     all.partitions.push(config.clone());
-    all.check().map_err(|problem| Refusal::InvalidValue { option: "PartitionName".into(), value: name.into(), problem })
+    all.check().map_err(|problem| Refusal::Contradiction(format!("PartitionName={name}"), problem))
 }
 
 /// Whether jobs that have not ended are in a partition or may come into it.

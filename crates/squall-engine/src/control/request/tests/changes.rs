@@ -8,6 +8,7 @@ use squall_model::id::{JobId, NodeId, StepNo};
 use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome,
 };
+use squall_model::policy::{PolicyChange, PreemptMode, Qos};
 use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request, StateFilter};
 use squall_model::wire::node::{Down, SignalTarget};
 
@@ -376,6 +377,12 @@ fn partitions_come_and_change_and_go() {
     let nowhere = config("new", "n9");
     assert_eq!(world.refusal(&operator(), ask(None, Some(&nowhere))), Refusal::InvalidNode("n9".into()));
     assert_eq!(world.refusal(&operator(), ask(Some(&first), None)), Refusal::InvalidPartition("new".into()));
+    let suspends = PartitionConfig { preempt_mode: Some(PreemptMode::Suspend), ..first.clone() };
+    let refusal = world.refusal(&operator(), ask(None, Some(&suspends)));
+    assert!(matches!(refusal, Refusal::Contradiction(..)), "nobody would wake its jobs: {refusal:?}");
+    world.commit(Event::PolicyChanged { changes: vec![PolicyChange::Qos("high".into(), Some(Qos::default()))], by: 0 });
+    let unknown = PartitionConfig { qos: "low".into(), ..first.clone() };
+    assert_eq!(world.refusal(&operator(), ask(None, Some(&unknown))), Refusal::InvalidQos("low".into()));
     world.answer(&operator(), ask(None, Some(&first)));
     assert_eq!(world.refusal(&operator(), ask(None, Some(&first))), Refusal::InvalidPartition("new".into()));
     assert_eq!(world.refusal(&operator(), ask(Some(&wide), Some(&first))), Refusal::Stale);
