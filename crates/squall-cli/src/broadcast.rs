@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use squall_model::job::{Checksum, Digest};
 use squall_model::limits::CHUNK_WINDOW_BYTES;
-use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, PlaceAt, Request};
+use squall_model::wire::broadcast::{Broadcast, BroadcastTo, PlaceAt};
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::Bytes;
 
 use crate::client::{Client, ClientError, unexpected};

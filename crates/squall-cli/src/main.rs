@@ -60,6 +60,7 @@ const COMMANDS: &[Command] = &[
     slurm("sacct", "show what jobs were and what they used", command::sacct::run),
     slurm("scancel", "end jobs, or send them signals", command::scancel::run),
     slurm("scontrol", "show and change jobs, nodes and partitions", command::scontrol::run),
+    slurm("sattach", "watch the tasks of a running step, and speak to them", command::sattach::run),
     slurm("sstat", "show running steps", command::sstat::run),
     slurm("seff", "show how well a job used what it had", command::seff::run),
     slurm("sbcast", "copy a file to all nodes of a job", command::sbcast::run),

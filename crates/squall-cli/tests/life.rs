@@ -275,3 +275,34 @@ fn who_has_closed_stderr_gets_the_exit_code_all_the_same() {
     let status = Command::new(env!("CARGO_BIN_EXE_squall")).args(["bench", "nonsense"]).stderr(writer).status();
     assert_eq!(status.unwrap().code(), Some(2));
 }
+
+#[test]
+fn a_sites_task_prolog_comes_before_the_users_and_its_epilog_after() {
+    let c = Cluster::new("scripts");
+    std::fs::create_dir_all(&c.dir).unwrap();
+    let path = |name: &str| c.dir.join(name).display().to_string();
+    let write = |name: &str, text: &str| {
+        std::fs::write(c.dir.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        let rights = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(c.dir.join(name), rights).unwrap();
+    };
+    let told = path("told");
+    write("site", "echo export WHO=site; echo export SITE=$SLURM_STEP_ID$SLURM_PROCID");
+    write("own", "echo export WHO=own after $WHO");
+    write("site-after", &format!("echo site $WHO >> {told}"));
+    write("own-after", &format!("echo own $WHO >> {told}"));
+    let config = format!("TaskProlog = \"{}\"\nTaskEpilog = \"{}\"\n", path("site"), path("site-after"));
+    std::fs::write(c.dir.join("c.toml"), config).unwrap();
+    c.ok(&["up", "--config", &path("c.toml")]);
+    let shown = c.ok(&["scontrol", "show", "config"]);
+    assert!(shown.contains(&format!("TaskProlog              = {}\n", path("site"))), "{shown}");
+    let (prolog, epilog) = (format!("--task-prolog={}", path("own")), format!("--task-epilog={}", path("own-after")));
+    assert_eq!(c.ok(&["srun", &prolog, &epilog, "sh", "-c", "echo $WHO $SITE"]), "own after site 00\n");
+    let read = || std::fs::read_to_string(&told).unwrap_or_default();
+    assert_eq!(read(), "own\nsite\n");
+    // A batch script is a task, too; its environment is that of its steps.
+    let script = format!("echo $WHO; {} srun sh -c 'echo $WHO $SITE'", env!("CARGO_BIN_EXE_squall"));
+    c.ok(&["sbatch", "--wait", "-o", &path("out"), "--wrap", &script]);
+    assert_eq!(std::fs::read_to_string(path("out")).unwrap(), "site\nsite 00\n");
+    assert_eq!(read(), "own\nsite\nsite site\nsite\n");
+}

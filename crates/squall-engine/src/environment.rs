@@ -281,7 +281,7 @@ pub fn step_env(launch: &StepLaunch) -> Env {
     env.set("SLURM_TOPOLOGY_ADDR", format_args!("{above}{node}"));
     env.set("SLURM_TOPOLOGY_ADDR_PATTERN", pattern);
     env.set("SLURM_CPUS_ON_NODE", launch.cores.len());
-    env.set("SLURM_GTIDS", joined(launch.ranks()));
+    env.set("SLURM_GTIDS", joined(launch.ranks().into_iter().map(|rank| launch.rank_among(rank))));
     if let Some(gpus) = launch.gres.get(GPU).filter(|gpus| !gpus.is_empty()) {
         env.set("SLURM_GPUS_ON_NODE", gpus.len());
         let script = launch.program == Program::Batch;
@@ -348,9 +348,11 @@ fn step_numbers(env: &mut Builder, launch: &StepLaunch) {
     let preserves =
         |program: &Program| matches!(program, Program::Tasks(p) if other(&p.others, "preserve-env").is_some());
     if !preserves(&launch.program) {
-        env.set("SLURM_NNODES", layout.nodes.len());
-        env.set("SLURM_NTASKS", layout.ntasks());
-        env.set("SLURM_NPROCS", layout.ntasks());
+        let own = (layout.nodes.len() as u32, layout.ntasks());
+        let (nodes, ntasks) = launch.among().map_or(own, |among| (among.nodes, among.tasks));
+        env.set("SLURM_NNODES", nodes);
+        env.set("SLURM_NTASKS", ntasks);
+        env.set("SLURM_NPROCS", ntasks);
         env.set("SLURM_TASKS_PER_NODE", &tasks);
     }
     env.set("SLURM_STEP_ID", launch.key.step);
@@ -417,9 +419,9 @@ pub fn bind_env(bind: &CpuBind, masks: Option<&[CoreSet]>) -> Env {
 /// task 0 of 1. Without `pid` (not yet known before the fork) SLURM_TASK_PID is left to the caller.
 pub fn task_env(launch: &StepLaunch, local: u32, rank: u32, pid: Option<u32>) -> Env {
     let mut env = Builder::default();
-    env.set("SLURM_PROCID", rank);
+    env.set("SLURM_PROCID", launch.rank_among(rank));
     env.set("SLURM_LOCALID", local);
-    env.set("SLURM_NODEID", launch.node_index);
+    env.set("SLURM_NODEID", launch.node_index + launch.among().unwrap_or_default().nodes_before);
     if let Some(pid) = pid {
         env.set("SLURM_TASK_PID", pid);
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 
 use squall_model::id::{StepKey, StepNo};
 use squall_model::job::JobAttempt;
@@ -50,6 +51,13 @@ struct Hierarchy {
 
 /// Controllers that limits need.
 const CONTROLLERS: [&str; 2] = ["memory", "cpuset"];
+
+/// Weight of a process, and the most that a v1 group can have.
+const SHARES: usize = 1024;
+const SHARES_MAX: usize = 1 << 18;
+
+/// How much of each second real-time processes of all jobs may take: half of what there is.
+const RT_RUNTIME_US: &str = "475000";
 
 /// What a job or step may use on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,6 +110,24 @@ impl Cgroups {
             v2.cloned().or_else(|| own().filter(has_idle))
         });
         found.as_ref()
+    }
+
+    /// Has this process, and what it starts from now on, compete for CPUs one by one with what other nodes of this machine
+    /// run. Left to itself the kernel counts each session as one (`sched_autogroup_enabled`, see sched(7)), and each step
+    /// daemon begins one: programs that look again and again while they wait, as MPI's do, then only make way for those of
+    /// their own session, and who was woken in another one waits for 100 ms and more (Linux 6.18). Nothing to do where the
+    /// process is in somebody's group already, or in v2's. An error: it stays where it is.
+    pub(crate) fn share_cpus(&self) -> io::Result<()> {
+        // With a group of its own this process would have a second root.
+        let [root] = &*self.cpu_roots else { return Ok(()) };
+        let dir = root.join(self.below.iter().next().unwrap_or_default());
+        make_dir(&dir)?;
+        let cpus = available_parallelism().map_or(1, usize::from);
+        // So that each process has the weight that it would have without a group, as far as that goes.
+        write(&dir, "cpu.shares", &(SHARES * cpus).min(SHARES_MAX).to_string())?;
+        // Where real-time processes need leave of their group.
+        let _ = write(&dir, "cpu.rt_runtime_us", RT_RUNTIME_US);
+        write(&dir, "cgroup.procs", "0")
     }
 
     /// The hierarchy of the CPU controller where that is in use and not v2.
@@ -523,6 +549,31 @@ mod tests {
     fn cpus_are_listed_as_the_kernel_wants_them() {
         assert_eq!(cpu_list(&[0, 1, 2, 5, 64].into_iter().collect()), "0-2,5,64");
         assert_eq!(cpu_list(&CoreSet::new()), "");
+    }
+
+    #[test]
+    fn nodes_of_a_machine_share_its_cpus_in_one_group() {
+        let root = std::env::temp_dir().join(format!("squall-shares-{}", std::process::id()));
+        let group = root.join("squall");
+        fs::create_dir_all(&group).unwrap();
+        let files = ["cpu.shares", "cgroup.procs"].map(|name| group.join(name));
+        let read = || files.each_ref().map(|file| fs::read_to_string(file).unwrap());
+        for file in &files {
+            fs::write(file, "").unwrap();
+        }
+        let below = PathBuf::from("squall/cluster/n1");
+        let mut cgroups = Cgroups { cpu_roots: vec![root.clone(), root.join("service")], below, ..Cgroups::default() };
+        // Who started this has a group for it already.
+        cgroups.share_cpus().unwrap();
+        assert_eq!(read(), ["", ""]);
+        cgroups.cpu_roots.pop();
+        cgroups.share_cpus().unwrap();
+        let [shares, procs] = read();
+        assert_eq!(procs, "0");
+        assert_eq!(shares.parse::<usize>().unwrap() % 1024, 0);
+        cgroups.cpu_roots.clear();
+        cgroups.share_cpus().unwrap();
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -16,6 +16,7 @@ use squall_engine::node::{Boot, ContentAct, Health, NodeAct, NodeInput, NodeMach
 use squall_model::config::Config;
 use squall_model::id::{Epoch, NodeId, StepKey};
 use squall_model::job::{Blob, Digest, ExitCode, JobAttempt, Usage};
+use squall_model::step::TaskScripts;
 use squall_model::time::{Span, Time};
 use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::sealed::Sealed;
@@ -142,6 +143,8 @@ enum Event {
     Placed((Epoch, u64), i32),
     /// The switcher of that number has spoken; None: it has ended.
     Switched(u64, Option<Report>),
+    /// What the tasks of a step have used so far.
+    Used(StepKey, Usage),
     /// A step daemon tells the one on another node.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
@@ -159,6 +162,8 @@ struct Daemon {
     binds: bool,
     /// Whether each step has a daemon of its own.
     own_step_daemons: bool,
+    /// What the site runs around each task.
+    scripts: TaskScripts,
     program: CString,
     /// Makes step daemons; none before the first, and after a failure.
     nursery: Option<Nursery>,
@@ -282,6 +287,7 @@ impl Daemon {
             cgroups,
             hardware,
             own_step_daemons: config.own_step_daemons.0,
+            scripts: TaskScripts { prolog: config.task_prolog.clone(), epilog: config.task_epilog.clone() },
             binds: sys::host::is_name_of_host(&args.name),
             program: CString::new(args.program.as_os_str().as_bytes())?,
             nursery: None,
@@ -341,6 +347,7 @@ impl Daemon {
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
             Event::Switched(number, report) => self.switched(number, report),
+            Event::Used(key, usage) => self.inputs.push_back(NodeInput::Used { key, usage }),
             Event::Letter(key, to, message) => self.inputs.push_back(NodeInput::Letter { key, to, message }),
         }
     }
@@ -443,7 +450,12 @@ fn ears(reach: &Reach, config: &Config, events: UnboundedSender<Event>) -> Ears 
 fn open_cgroups(place: &Place, name: &str) -> (Cgroups, Vec<String>) {
     let cluster = Digest::of(place.dir().as_os_str().as_bytes()).to_string();
     match Mounts::read() {
-        Ok(mounts) => Cgroups::open(&mounts, &cluster[..16], name),
+        Ok(mounts) => {
+            let (cgroups, mut notices) = Cgroups::open(&mounts, &cluster[..16], name);
+            let shared = cgroups.share_cpus();
+            notices.extend(shared.err().map(|e| format!("CPUs can't be shared with other nodes of this machine: {e}")));
+            (cgroups, notices)
+        }
         Err(e) => (Cgroups::default(), vec![format!("no cgroups: {e}")]),
     }
 }

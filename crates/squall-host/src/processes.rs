@@ -8,7 +8,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::spool::TASK_MARK;
+use squall_model::id::StepKey;
+
+use crate::spool::{TASK_MARK, parse_key};
 use crate::sys::host::tick_us;
 use crate::sys::pidfd;
 
@@ -102,6 +104,38 @@ pub(crate) fn marked(steps: &Path) -> Vec<(u32, String)> {
         alive.then_some((pid, name))
     });
     found.collect()
+}
+
+/// A process of a job on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfJob {
+    /// Its id.
+    pub pid: u32,
+    /// The step.
+    pub key: StepKey,
+    /// The node's name.
+    pub node: String,
+    /// Its task's number on the node and its rank, if it is a task's own.
+    pub task: Option<(u32, u32)>,
+}
+
+/// The processes of jobs on this machine whose environment the caller may read, of the cluster whose state is below that
+/// folder; in the order of their steps.
+pub fn of_jobs(state: &Path) -> Vec<OfJob> {
+    let mut found: Vec<OfJob> = all().into_iter().filter_map(|pid| of_job(pid, state)).collect();
+    found.sort_by_key(|process| (process.key, process.node.clone(), process.task.is_none(), process.task, process.pid));
+    found
+}
+
+fn of_job(pid: u32, state: &Path) -> Option<OfJob> {
+    let folder = mark(pid).filter(|folder| folder.starts_with(state))?;
+    let key = parse_key(folder.file_name()?.to_str()?)?;
+    let node = folder.ancestors().nth(2)?.file_name()?.to_str()?.to_owned();
+    let number = |name: &str| -> Option<u32> { String::from_utf8(variable(pid, name)?).ok()?.trim().parse().ok() };
+    let own = number("SLURM_TASK_PID") == Some(pid);
+    let task = number("SLURM_LOCALID").zip(number("SLURM_PROCID")).filter(|_| own);
+    Stat::of(pid).filter(|stat| !stat.is_dead())?;
+    Some(OfJob { pid, key, node, task })
 }
 
 /// Every step daemon that serves a folder below `steps`: its process and the name of the folder.

@@ -163,8 +163,9 @@ pub struct TaskPid {
     pub start: u64,
 }
 
-/// Ticks that may pass between the note of a start and the start; no id is given again so soon.
-const START_TICKS: u64 = 100;
+/// Ticks that may pass between the note of a start and the start: a busy machine may leave the parent waiting meanwhile, and a
+/// program that is being written is tried again for a while. No id is given again so soon.
+const START_TICKS: u64 = 500;
 
 impl TaskPid {
     /// Whether a process with this id is the task.

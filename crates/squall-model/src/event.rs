@@ -294,6 +294,25 @@ pub enum Event {
         /// What it is now; None: it is no more.
         config: Option<Box<PartitionConfig>>,
     },
+    /// A running job gave back some of its nodes, which are told to end it: it has them no more, and they are free when
+    /// they have released it.
+    JobShrunk {
+        /// The job.
+        id: JobId,
+        /// The attempt.
+        attempt: Attempt,
+        /// What it holds from now on.
+        alloc: Alloc,
+    },
+    /// A running step got another time limit.
+    StepLimited {
+        /// The job.
+        job: JobId,
+        /// The step.
+        step: StepNo,
+        /// Seconds since its start; None: as long as the job.
+        time_limit_s: Option<u64>,
+    },
 }
 
 /// How a job goes back into the queue.

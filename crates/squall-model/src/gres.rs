@@ -132,6 +132,11 @@ impl Ask {
         }
         totals
     }
+
+    /// How many GPUs a job has over so many nodes and tasks.
+    pub fn gpus(&self, nodes: u32, tasks: u32) -> u32 {
+        if self.is_empty() { 0 } else { self.totals(nodes, tasks).get("gpu").copied().unwrap_or(0) }
+    }
 }
 
 /// `4`, `a100:2`, `a100:2,v100:1`.

@@ -191,6 +191,10 @@ impl JobSpec {
     pub fn is_held(&self) -> bool {
         self.hold || self.priority == Some(0)
     }
+    /// The reservations that it may run in, by name.
+    pub fn reservations(&self) -> impl Iterator<Item = &str> {
+        self.reservation.iter().flat_map(|names| names.split(',')).filter(|name| !name.is_empty())
+    }
     /// The time limit as asked, seconds; None: the partition's default; Some(None): unlimited.
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))

@@ -65,6 +65,114 @@ pub enum Limit {
     MinMem,
     /// Least nodes of a job.
     MinNode,
+    /// Any other limit on a resource.
+    Tres(Scope, Tres),
+}
+
+/// Over what a limit holds. Append-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Scope {
+    /// All jobs together.
+    Grp,
+    /// All jobs together over the time that they ran: resources times seconds.
+    GrpUsed,
+    /// All jobs that run, over the time that they may still run: resources times seconds.
+    GrpDue,
+    /// A job.
+    Job,
+    /// A job over its time limit: resources times seconds.
+    JobDue,
+    /// A job on each of its nodes.
+    Node,
+    /// Each user in an association or in a QOS.
+    User,
+    /// Each account in a QOS.
+    Account,
+    /// A job at least.
+    Least,
+}
+
+/// A resource that is accounted and can be limited. Append-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Tres {
+    Cpu,
+    Mem,
+    Node,
+    Gpu,
+}
+
+impl Tres {
+    /// All that can be limited, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Mem, Self::Node, Self::Gpu];
+
+    /// Slurm's name: `gres/gpu`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Mem => "mem",
+            Self::Node => "node",
+            Self::Gpu => "gres/gpu",
+        }
+    }
+}
+
+impl Limit {
+    /// Limits on resources that have a name of their own.
+    const NAMED: [(Self, Scope, Tres); 15] = [
+        (Self::GrpCpu, Scope::Grp, Tres::Cpu),
+        (Self::GrpMem, Scope::Grp, Tres::Mem),
+        (Self::GrpNode, Scope::Grp, Tres::Node),
+        (Self::MaxCpu, Scope::Job, Tres::Cpu),
+        (Self::MaxMem, Scope::Job, Tres::Mem),
+        (Self::MaxNode, Scope::Job, Tres::Node),
+        (Self::UserCpu, Scope::User, Tres::Cpu),
+        (Self::UserMem, Scope::User, Tres::Mem),
+        (Self::UserNode, Scope::User, Tres::Node),
+        (Self::AccountCpu, Scope::Account, Tres::Cpu),
+        (Self::AccountMem, Scope::Account, Tres::Mem),
+        (Self::AccountNode, Scope::Account, Tres::Node),
+        (Self::MinCpu, Scope::Least, Tres::Cpu),
+        (Self::MinMem, Scope::Least, Tres::Mem),
+        (Self::MinNode, Scope::Least, Tres::Node),
+    ];
+
+    /// The limit on a resource.
+    pub fn of(scope: Scope, tres: Tres) -> Self {
+        let named = Self::NAMED.iter().find(|named| (named.1, named.2) == (scope, tres));
+        named.map_or(Self::Tres(scope, tres), |named| named.0)
+    }
+
+    /// The resource that is limited. None: it is jobs, or time.
+    pub fn tres(self) -> Option<Tres> {
+        match self {
+            Self::Tres(_, tres) => Some(tres),
+            _ => Self::NAMED.iter().find(|named| named.0 == self).map(|named| named.2),
+        }
+    }
+
+    /// Over what it holds.
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::Tres(scope, _) => scope,
+            Self::GrpJobs | Self::GrpSubmit => Scope::Grp,
+            Self::GrpWall => Scope::GrpUsed,
+            Self::MaxWall => Scope::Job,
+            Self::MaxJobs | Self::MaxSubmit | Self::UserJobs | Self::UserSubmit => Scope::User,
+            Self::AccountJobs | Self::AccountSubmit => Scope::Account,
+            _ => Self::NAMED.iter().find(|named| named.0 == self).map_or(Scope::Job, |named| named.1),
+        }
+    }
+
+    /// Whether it holds for each below: those of all together are their holder's own.
+    fn is_inherited(self) -> bool {
+        !matches!(self.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue)
+    }
+
+    /// Whether the room that it leaves changes while nothing starts or ends.
+    pub fn moves(self) -> bool {
+        matches!(self.scope(), Scope::GrpUsed | Scope::GrpDue)
+    }
 }
 
 /// Whose limit it is.
@@ -324,9 +432,19 @@ impl Policy {
 
     /// A limit of an association: its own, or for limits of each user and job, the nearest above it.
     pub fn limit(&self, account: &str, own: &Association, limit: Limit) -> Option<u64> {
-        let grp = limit <= Limit::GrpNode;
-        let above = self.above(account).filter(|_| !grp).find_map(|(_, above)| above.limits.get(&limit));
-        own.limits.get(&limit).or(above).copied()
+        let above = self.above(account).filter(|_| limit.is_inherited());
+        own.limits.get(&limit).or(above.into_iter().find_map(|(_, above)| above.limits.get(&limit))).copied()
+    }
+
+    /// All limits of an association, its own and those that it inherits.
+    pub fn limits(&self, account: &str, own: &Association) -> impl Iterator<Item = (Limit, u64)> {
+        let mut all = own.limits.clone();
+        for (limit, most) in self.above(account).flat_map(|(_, above)| &above.limits) {
+            if limit.is_inherited() {
+                all.entry(*limit).or_insert(*most);
+            }
+        }
+        all.into_iter()
     }
 }
 
@@ -387,6 +505,44 @@ impl From<Enforce> for String {
             (enforce.safe, "safe"),
         ];
         words.into_iter().filter_map(|(on, word)| on.then_some(word)).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// `EnforcePartLimits`: whether jobs that exceed limits of their partitions are refused, where otherwise they wait there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum EnforcePartLimits {
+    /// They wait.
+    #[default]
+    No,
+    /// They are refused if none of their partitions would take them.
+    Any,
+    /// They are refused if one of their partitions would not take them.
+    All,
+}
+
+impl TryFrom<String> for EnforcePartLimits {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "no" => Ok(Self::No),
+            // What Slurm had when it knew two of them.
+            "any" | "yes" => Ok(Self::Any),
+            "all" => Ok(Self::All),
+            _ => Err(format!("EnforcePartLimits = `{text}`: NO, ANY or ALL is meant")),
+        }
+    }
+}
+
+impl From<EnforcePartLimits> for String {
+    fn from(enforce: EnforcePartLimits) -> Self {
+        match enforce {
+            EnforcePartLimits::No => "NO",
+            EnforcePartLimits::Any => "ANY",
+            EnforcePartLimits::All => "ALL",
+        }
+        .to_owned()
     }
 }
 
@@ -494,7 +650,19 @@ impl Eq for Real {}
 
 #[cfg(test)]
 mod tests {
+    use super::{Limit, Scope, Tres};
     use crate::config::Config;
+
+    #[test]
+    fn a_limit_is_what_it_is_made_of() {
+        for scope in [Scope::Grp, Scope::GrpUsed, Scope::Job, Scope::Node, Scope::User, Scope::Account, Scope::Least] {
+            for tres in Tres::ALL {
+                let limit = Limit::of(scope, tres);
+                assert_eq!((limit.scope(), limit.tres()), (scope, Some(tres)), "{limit:?}");
+            }
+        }
+        assert_eq!(Limit::of(Scope::Grp, Tres::Cpu), Limit::GrpCpu, "what was written before is found");
+    }
 
     #[test]
     fn grace_is_in_seconds_however_it_is_written() {

@@ -99,6 +99,18 @@ impl Alloc {
             None => self.groups.push(group),
         }
     }
+    /// What of it is on these nodes, and what is not.
+    pub fn split(&self, nodes: &NodeSet) -> (Self, Self) {
+        let part = |of: &dyn Fn(&mut NodeSet)| {
+            let mut groups = self.groups.clone();
+            for group in &mut groups {
+                of(&mut group.nodes);
+            }
+            groups.retain(|group| !group.nodes.is_empty());
+            Self { groups }
+        };
+        (part(&|all| all.intersect_with(nodes)), part(&|all| all.subtract(nodes)))
+    }
     /// The place of a node among all nodes of the allocation, in the order of their ids: the allocation's order.
     pub fn place(&self, node: NodeId) -> Option<usize> {
         self.on(node).map(|_| self.groups.iter().map(|g| g.nodes.rank(node)).sum())

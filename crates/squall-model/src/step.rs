@@ -271,6 +271,7 @@ impl StepStart {
             program: self.program.clone(),
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&self.gres, node),
+            site: TaskScripts::default(),
         })
     }
 }
@@ -313,6 +314,7 @@ impl BatchStart {
             program: Program::Batch,
             kill_wait_s: self.kill_wait_s,
             gres: gres::on_node(&facts.gres, node),
+            site: TaskScripts::default(),
         })
     }
 }
@@ -342,9 +344,45 @@ pub struct StepLaunch {
     pub kill_wait_s: u64,
     /// Generic resources that the step may use on this node, by name.
     pub gres: BTreeMap<String, CoreSet>,
+    /// What the site runs around each task.
+    pub site: TaskScripts,
+}
+
+/// Programs that run as the user before and after each task; empty: none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskScripts {
+    /// Before: what it prints may change the task's environment.
+    pub prolog: String,
+    /// After.
+    pub epilog: String,
+}
+
+impl TaskScripts {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.prolog.is_empty() && self.epilog.is_empty()
+    }
 }
 
 impl StepLaunch {
+    /// Its place among those of other components.
+    pub fn among(&self) -> Option<Among> {
+        let Program::Tasks(program) = &self.program else { return None };
+        program.among
+    }
+
+    /// A rank as users see it.
+    pub fn rank_among(&self, rank: u32) -> u32 {
+        rank.saturating_add(self.among().unwrap_or_default().tasks_before)
+    }
+
+    /// What the user wants run around each task: `srun --task-prolog`, `--task-epilog`.
+    pub fn own_scripts(&self) -> TaskScripts {
+        let Program::Tasks(program) = &self.program else { return TaskScripts::default() };
+        let of = |option: &str| program.others.iter().find(|(name, _)| name == option).map(|(_, path)| path.clone());
+        TaskScripts { prolog: of("task-prolog").unwrap_or_default(), epilog: of("task-epilog").unwrap_or_default() }
+    }
+
     /// Ranks of the tasks on this node, rising.
     pub fn ranks(&self) -> Vec<u32> {
         self.layout.ranks_on(self.node_index as usize)
@@ -393,8 +431,8 @@ pub struct TaskProgram {
     pub pty: Option<(u16, u16)>,
     /// `--kill-on-bad-exit`: end the step when a task fails.
     pub kill_on_bad_exit: bool,
-    /// `--wait`: seconds after the first task's end until the others are killed; 0: never.
-    pub wait_s: u32,
+    /// `--label`, where a node writes the files.
+    pub label: bool,
     /// `--cpu-bind`, as given.
     pub cpu_bind: Option<String>,
     /// Where the `srun` listens: step daemons connect there.
@@ -405,10 +443,28 @@ pub struct TaskProgram {
     pub export: Option<String>,
     /// Options that are handed on to the tasks' environment, by long name.
     pub others: Vec<(String, String)>,
+    /// Its place among the steps that one command starts in several components of a heterogeneous job.
+    pub among: Option<Among>,
     /// The step of the same job from whose processes `srun` was called.
     pub within: Option<StepNo>,
     /// `--bcast` without a path: the file in the nodes' keeping that is executed in place of what the command names.
     pub content: Option<ContentId>,
+}
+
+/// The place of a component's tasks and nodes among those of all components of a step: tasks are counted, and nodes
+/// numbered, through all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Among {
+    /// Tasks of the components before it.
+    pub tasks_before: u32,
+    /// Its own tasks.
+    pub own: u32,
+    /// Tasks of all.
+    pub tasks: u32,
+    /// Nodes of the components before it.
+    pub nodes_before: u32,
+    /// Nodes of all.
+    pub nodes: u32,
 }
 
 /// Ranks: all, or a list.
@@ -454,6 +510,15 @@ pub enum ClientAddress {
         /// `HOST:PORT`; what is said there is encrypted, by the step's cookie.
         address: String,
     },
+}
+
+/// Somebody who listens to what the tasks of a running step say, beside its `srun`, and may speak to them: `sattach`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watcher {
+    /// Where it listens.
+    pub client: ClientAddress,
+    /// What both sides show each other when a step daemon connects.
+    pub cookie: [u8; 16],
 }
 
 /// Frames from a step daemon to its `srun`.

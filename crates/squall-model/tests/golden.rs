@@ -93,6 +93,18 @@ fn changes() -> Vec<PolicyChange> {
     ]
 }
 
+fn reservation(node: NodeId) -> Reservation {
+    Reservation {
+        name: "maint".into(),
+        start: Time(1),
+        end: Time(2),
+        nodes: NodeSet::one(node),
+        users: vec!["root".into()],
+        flags: Flag::NAMES.into_iter().map(|(_, flag)| flag).collect(),
+        ..Reservation::default()
+    }
+}
+
 /// One of each kind, in the order of the enum.
 fn samples() -> Vec<Event> {
     let (id, node, attempt, step, incarnation) = (JobId(12), NodeId(4), Attempt(2), StepNo(0), Incarnation(5));
@@ -138,17 +150,7 @@ fn samples() -> Vec<Event> {
             step: Some(step),
             grants: vec![Grant { nodes: NodeSet::one(node), name: "gpu".into(), indices: BitSet::first(2) }],
         },
-        Event::ReservationSet {
-            reservation: Box::new(Reservation {
-                name: "maint".into(),
-                start: Time(1),
-                end: Time(2),
-                nodes: NodeSet::one(node),
-                users: vec!["root".into()],
-                flags: Flag::NAMES.into_iter().map(|(_, flag)| flag).collect(),
-                ..Reservation::default()
-            }),
-        },
+        Event::ReservationSet { reservation: Box::new(reservation(node)) },
         Event::ReservationGone { name: "maint".into() },
         Event::Ganged { shifts: vec![Shift { job: id, turn: Turn { slot: 1, mask: 6, of: 3 }, idle: Span(7) }] },
         Event::HetFormed { leader: id, size: 2 },
@@ -163,6 +165,8 @@ fn samples() -> Vec<Event> {
             ],
         },
         Event::PartitionChanged { name: "debug".into(), config: Some(Box::default()) },
+        Event::JobShrunk { id, attempt, alloc: alloc() },
+        Event::StepLimited { job: id, step: StepNo(3), time_limit_s: Some(600) },
     ]
 }
 

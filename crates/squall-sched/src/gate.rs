@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use squall_model::job::PendingReason;
-use squall_model::policy::{Limit, Whose};
+use squall_model::policy::{Limit, Scope, Tres, Whose};
 use squall_model::resource::{Alloc, Memory};
+use squall_model::time::Span;
 
 use crate::request::Request;
 use crate::view::View;
@@ -38,34 +39,48 @@ pub(crate) struct Share {
     cpus: u64,
     memory_mb: u64,
     nodes: u64,
+    gpus: u64,
+    /// For how long at most, in seconds.
+    span_s: u64,
 }
 
 impl Share {
     /// What it takes at least.
-    pub(crate) fn least(request: &Request) -> Self {
+    pub(crate) fn least(request: &Request, span: Span) -> Self {
         let nodes = u64::from(request.nodes_min);
-        let on_all = u64::from(request.tasks_per_node.unwrap_or(1)) * nodes;
-        let tasks = request.tasks.map_or(on_all, u64::from);
-        let cpus = if request.overcommit { 1 } else { tasks * u64::from(request.task_cpus) };
+        let tasks = request.tasks_on(request.nodes_min);
+        let cpus = if request.overcommit { 1 } else { u64::from(tasks) * u64::from(request.task_cpus) };
         let memory_mb = match request.memory {
             Memory::PerNodeMb(mb) => mb.saturating_mul(nodes),
             Memory::PerCpuMb(mb) => mb.saturating_mul(cpus),
             Memory::Unset => 0,
         };
-        Self { cpus, memory_mb, nodes }
+        let gpus = u64::from(request.gres.gpus(request.nodes_min, tasks));
+        Self { cpus, memory_mb, nodes, gpus, span_s: span.secs() }
     }
     /// What it got.
-    pub(crate) fn of(alloc: &Alloc) -> Self {
-        Self { cpus: u64::from(alloc.cpus()), memory_mb: alloc.memory_mb(), nodes: alloc.nodes().len() as u64 }
+    pub(crate) fn of(alloc: &Alloc, request: &Request, span: Span) -> Self {
+        let nodes = alloc.nodes().len() as u32;
+        let gpus = u64::from(request.gres.gpus(nodes, request.tasks_on(nodes)));
+        let (cpus, memory_mb) = (u64::from(alloc.cpus()), alloc.memory_mb());
+        Self { cpus, memory_mb, nodes: u64::from(nodes), gpus, span_s: span.secs() }
     }
 
-    fn of_limit(self, limit: Limit) -> u64 {
-        match limit {
-            Limit::GrpCpu | Limit::UserCpu | Limit::AccountCpu => self.cpus,
-            Limit::GrpMem | Limit::UserMem | Limit::AccountMem => self.memory_mb,
-            Limit::GrpNode | Limit::UserNode | Limit::AccountNode => self.nodes,
-            // A job; of time, any at all.
-            _ => 1,
+    fn of_limit(self, limit: Limit, safe: bool) -> u64 {
+        let amount = match limit.tres() {
+            Some(Tres::Cpu) => self.cpus,
+            Some(Tres::Mem) => self.memory_mb,
+            Some(Tres::Node) => self.nodes,
+            Some(Tres::Gpu) => self.gpus,
+            // A job.
+            None => 1,
+        };
+        match limit.scope() {
+            Scope::GrpDue => amount.saturating_mul(self.span_s),
+            Scope::GrpUsed if safe => amount.saturating_mul(self.span_s),
+            // Any at all, as long as there is some left.
+            Scope::GrpUsed => amount.min(1),
+            _ => amount,
         }
     }
 }
@@ -77,19 +92,21 @@ pub(crate) struct Rooms(BTreeMap<Gate, Vec<(Limit, u64)>>);
 impl Rooms {
     /// The limit that a job would break.
     pub(crate) fn closed(&mut self, view: &impl View, gates: &[Gate], share: Share) -> Option<PendingReason> {
+        let safe = view.safe();
         gates.iter().find_map(|&gate| {
             let room = self.0.entry(gate).or_insert_with(|| view.room(gate));
-            let broken = room.iter().find(|(limit, left)| share.of_limit(*limit) > *left);
+            let broken = room.iter().find(|(limit, left)| share.of_limit(*limit, safe) > *left);
             broken.map(|(limit, _)| PendingReason::Limit(gate.whose(), *limit))
         })
     }
 
     /// A job starts.
-    pub(crate) fn take(&mut self, gates: &[Gate], share: Share) {
+    pub(crate) fn take(&mut self, view: &impl View, gates: &[Gate], share: Share) {
+        let safe = view.safe();
         for gate in gates {
             for (limit, left) in self.0.get_mut(gate).into_iter().flatten() {
-                if *limit != Limit::GrpWall {
-                    *left = left.saturating_sub(share.of_limit(*limit));
+                if safe || limit.scope() != Scope::GrpUsed {
+                    *left = left.saturating_sub(share.of_limit(*limit, safe));
                 }
             }
         }

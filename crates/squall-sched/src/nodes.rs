@@ -199,10 +199,11 @@ impl<V: View> Nodes<'_, V> {
             return Err(Blocked::Never(PendingReason::Licenses));
         }
         let gates = self.view.gates(job.item, at);
-        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request)) {
+        let time = span(&partition, job);
+        if let Some(reason) = self.rooms.closed(self.view, &gates, Share::least(&request, time)) {
             return Err(Blocked::Never(reason));
         }
-        let end = self.now + span(&partition, job);
+        let end = self.now + time;
         let rows = self.rows(job, at);
         if could.is_some() && rows == 1 && over.is_none() && self.crowded_beyond(end, &request) {
             return Err(Blocked::Busy(self.longest(job, end, self.scratch.begins())));
@@ -230,11 +231,11 @@ impl<V: View> Nodes<'_, V> {
             let busy = Blocked::Busy(self.longest(job, end, self.scratch.begins()));
             return Err(if could.is_some() { busy } else { self.why(&request, &partition, job).unwrap_or(busy) });
         };
-        let share = Share::of(&given.alloc);
+        let share = Share::of(&given.alloc, &request, time);
         if let Some(reason) = self.rooms.closed(self.view, &gates, share) {
             return Err(Blocked::Never(reason));
         }
-        self.rooms.take(&gates, share);
+        self.rooms.take(self.view, &gates, share);
         self.book(&given, end);
         if self.view.shares() {
             self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));

@@ -109,6 +109,11 @@ impl Request {
         Some(request)
     }
 
+    /// Tasks over so many nodes.
+    pub(crate) fn tasks_on(&self, nodes: u32) -> u32 {
+        self.tasks.unwrap_or_else(|| self.tasks_per_node.unwrap_or(1).saturating_mul(nodes))
+    }
+
     /// Adds what the job wishes of the network: a geometry says how many nodes, where nothing else does.
     pub fn wish_for(&mut self, wish: Wish, need: &Need, topology: Option<&Topology>) {
         self.wish = wish;

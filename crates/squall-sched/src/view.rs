@@ -110,9 +110,13 @@ pub trait View: Queues<Need = Request> {
     fn gates(&self, _item: Item, _partition: usize) -> Vec<Gate> {
         Vec::new()
     }
-    /// What limits leave behind a gate: jobs, CPUs, MiB, nodes, seconds.
+    /// What limits leave behind a gate: jobs, CPUs, MiB, nodes, devices, seconds, or these times seconds.
     fn room(&self, _gate: Gate) -> Vec<(Limit, u64)> {
         Vec::new()
+    }
+    /// Whether limits on time must have room for a job's whole time limit, and not only for its start.
+    fn safe(&self) -> bool {
+        false
     }
     /// Whether cores are shared anywhere.
     fn shares(&self) -> bool {

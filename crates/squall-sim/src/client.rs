@@ -453,7 +453,11 @@ impl World {
             Wish::Suspend { order, suspend } => Request::Suspend { jobs: selection(id_of(order)?, None), suspend },
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);
-                let change = JobUpdate { array_limit, time_limit_s: time_limit_s.map(Some), ..JobUpdate::default() };
+                // Some jobs that run give back nodes; those that wait ask for so many.
+                let count = time_limit_s.filter(|limit| array_limit.is_none() && limit % 3 == 0);
+                let nodes = count.map(|limit| (1 + (limit % 4) as u32, None));
+                let time_limit_s = time_limit_s.map(Some);
+                let change = JobUpdate { array_limit, time_limit_s, nodes, ..JobUpdate::default() };
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
             }
             Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },

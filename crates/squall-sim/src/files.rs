@@ -8,7 +8,8 @@ use squall_model::hostlist;
 use squall_model::job::Digest;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, Request};
+use squall_model::wire::broadcast::{Broadcast, BroadcastTo};
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Bytes, Chunk, ContentId};
 
 use crate::world::{Happening, World};

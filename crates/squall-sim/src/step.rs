@@ -164,7 +164,7 @@ impl World {
             let input = match message {
                 ToStepd::Signal { signal, all } => StepInput::Signal { signal, all },
                 ToStepd::End { kill_wait_s, why } => StepInput::End { kill_wait_s, why },
-                ToStepd::Usage | ToStepd::Letter { .. } => return,
+                ToStepd::Usage | ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => return,
             };
             return self.tell_step(node, key, input);
         }
@@ -172,7 +172,7 @@ impl World {
             ToStepd::Signal { signal, .. } => self.signal(node, key, signal),
             ToStepd::End { kill_wait_s: 0, .. } => self.signal(node, key, KILL),
             ToStepd::End { .. } => self.signal(node, key, TERM),
-            ToStepd::Usage | ToStepd::Letter { .. } => {}
+            ToStepd::Usage | ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
         }
     }
 

@@ -236,6 +236,7 @@ impl Hold {
         let Some(client) = &mut self.client else { return };
         match client.receive() {
             Ok(Answer::JobDone { outcome, .. }) => self.revoke(child, Some(&outcome)),
+            Ok(Answer::Notice(text)) => eprintln!("salloc: {text}"),
             Ok(_) => {}
             Err(error) if may_pass(&error) => {
                 self.client = None;

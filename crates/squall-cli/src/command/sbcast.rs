@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use serde_bytes::ByteBuf;
 use squall_model::id::JobId;
-use squall_model::wire::client::{BroadcastTo, JobRef, JobSelection, PlaceAt, Refusal};
+use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
+use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 
 use crate::broadcast::{self, Sent};
 use crate::client::ClientError;

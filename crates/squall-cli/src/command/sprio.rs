@@ -55,11 +55,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sprio", args, sprio)
 }
 
-/// One column: its letter, title and width (negative: on the left).
+/// One column: its letter and title.
 struct Field {
     letter: char,
     title: &'static str,
-    width: i32,
     get: fn(&JobPriority, &Factors) -> String,
     /// What stands there in the line of weights.
     weight: fn(&Factors) -> String,
@@ -83,14 +82,12 @@ macro_rules! factor {
             Field {
                 letter: $upper,
                 title: $title,
-                width: 10,
                 get: |job, weights| whole(job.factors.$factor.0 * weights.$factor.0),
                 weight: |weights| whole(weights.$factor.0),
             },
             Field {
                 letter: $lower,
                 title: $title,
-                width: 10,
                 get: |job, _| norm(job.factors.$factor),
                 weight: |weights| whole(weights.$factor.0),
             },
@@ -99,21 +96,20 @@ macro_rules! factor {
 }
 
 static PLAIN: [Field; 9] = [
-    Field { letter: 'i', title: "JOBID", width: 15, get: |job, _| name(job), weight: |_| "Weights".to_owned() },
-    Field { letter: 'r', title: "PARTITION", width: -9, get: |job, _| job.partition.clone(), weight: none },
-    Field { letter: 'u', title: "USER", width: 8, get: |job, _| job.user.clone(), weight: none },
-    Field { letter: 'o', title: "ACCOUNT", width: 8, get: |job, _| job.account.clone(), weight: none },
-    Field { letter: 'n', title: "QOSNAME", width: -10, get: |job, _| job.qos.clone(), weight: none },
-    Field { letter: 'Y', title: "PRIORITY", width: 10, get: |job, _| job.priority.to_string(), weight: none },
+    Field { letter: 'i', title: "JOBID", get: |job, _| name(job), weight: |_| "Weights".to_owned() },
+    Field { letter: 'r', title: "PARTITION", get: |job, _| job.partition.clone(), weight: none },
+    Field { letter: 'u', title: "USER", get: |job, _| job.user.clone(), weight: none },
+    Field { letter: 'o', title: "ACCOUNT", get: |job, _| job.account.clone(), weight: none },
+    Field { letter: 'n', title: "QOSNAME", get: |job, _| job.qos.clone(), weight: none },
+    Field { letter: 'Y', title: "PRIORITY", get: |job, _| job.priority.to_string(), weight: none },
     Field {
         letter: 'y',
         title: "PRIORITY",
-        width: 10,
         get: |job, _| format!("{:.14}", f64::from(job.priority) / f64::from(u32::MAX)),
         weight: none,
     },
-    Field { letter: 'S', title: "SITE", width: 10, get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
-    Field { letter: 'N', title: "NICE", width: 11, get: |job, _| job.nice.to_string(), weight: none },
+    Field { letter: 'S', title: "SITE", get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
+    Field { letter: 'N', title: "NICE", get: |job, _| job.nice.to_string(), weight: none },
 ];
 
 static FACTORS: [[Field; 2]; 6] = [
@@ -126,9 +122,9 @@ static FACTORS: [[Field; 2]; 6] = [
 ];
 
 static REST: [Field; 3] = [
-    Field { letter: 's', title: "SITE", width: 10, get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
-    Field { letter: 'c', title: "CLUSTER", width: 8, get: |_, _| String::new(), weight: none },
-    Field { letter: 'T', title: "TRES", width: -20, get: |_, _| String::new(), weight: none },
+    Field { letter: 's', title: "SITE", get: |_, _| "0".to_owned(), weight: |_| "1".to_owned() },
+    Field { letter: 'c', title: "CLUSTER", get: |_, _| String::new(), weight: none },
+    Field { letter: 'T', title: "TRES", get: |_, _| String::new(), weight: none },
 ];
 
 fn field(letter: char) -> Option<&'static Field> {
@@ -236,7 +232,7 @@ enum Piece {
     Column(&'static Field, usize, bool),
 }
 
-/// `%.15i %9r`: width, with a point on the right. The error is the letter that means nothing.
+/// `%.15i %9r`: width, with a point on the right; without one as wide as it is. The error is the letter that means nothing.
 fn pieces(format: &str) -> Result<Vec<Piece>, char> {
     const WIDTH_MAX: usize = 4096;
     let (mut pieces, mut chars) = (Vec::new(), format.chars().peekable());
@@ -254,7 +250,6 @@ fn pieces(format: &str) -> Result<Vec<Piece>, char> {
         let letter = chars.next().unwrap_or('%');
         let field = field(letter).ok_or(letter)?;
         pieces.push(Piece::Text(std::mem::take(&mut text)));
-        let width = if width == 0 { field.width.unsigned_abs() as usize } else { width };
         pieces.push(Piece::Column(field, width, right));
     }
     pieces.push(Piece::Text(text));
@@ -266,8 +261,9 @@ fn line(out: &mut String, pieces: &[Piece], get: impl Fn(&Field) -> String) {
         match piece {
             Piece::Text(text) => out.push_str(text),
             Piece::Column(field, width, right) => {
-                let text: String = get(field).chars().take(*width).collect();
-                let blanks = " ".repeat(width - text.chars().count());
+                let most = if *width == 0 { usize::MAX } else { *width };
+                let text: String = get(field).chars().take(most).collect();
+                let blanks = " ".repeat(width.saturating_sub(text.chars().count()));
                 let (before, after) = if *right { (blanks.as_str(), "") } else { ("", blanks.as_str()) };
                 out.push_str(before);
                 out.push_str(&text);
@@ -350,6 +346,11 @@ mod tests {
         );
         let chosen = seen(true, &["-h", "-o", "%.4i|%5u|%.3A", "-S", "-Y"]);
         assert_eq!(chosen.out, "  11|ann  |500\n  12|bob  |250\n");
+        let plain = seen(true, &["-o", "%i|%u|%Y|%r|%F", "-j", "12"]);
+        assert_eq!(
+            plain.out,
+            "JOBID|USER|PRIORITY|PARTITION|FAIRSHARE\n11|ann|3000|debug|2500\n12|bob|2750|debug|2500\n"
+        );
         let norms = seen(true, &["-n", "-h"]).out;
         assert!(norms.contains("0.5000000  0.5000000"), "{norms}");
         assert!(seen(true, &["-u", "root"]).out.contains("USER   PRIORITY"));

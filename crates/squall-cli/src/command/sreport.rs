@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use squall_model::job::JobState;
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
@@ -114,6 +114,8 @@ fn sreport(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             _ => return call.fail(&format!("Unknown condition: {word}")),
         }
     }
+    // Since today, without an end, is an hour, as in Slurm.
+    end = end.max(start + Span::from_secs(3600));
     let what = "slurm_load_accounting error";
     let query = AccountingQuery {
         start: Some(start),

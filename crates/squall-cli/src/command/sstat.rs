@@ -1,16 +1,17 @@
-//! sstat: running steps. What tasks use is measured when they end, so that amounts are still 0 here.
+//! sstat: running steps, and what their tasks have used so far: the nodes are asked for it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use squall_model::id::StepNo;
-use squall_model::wire::client::AccountingQuery;
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::AccountingRow;
 
+use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::listing::select::{Target, lines, names};
+use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::sacct::fields::FIELDS;
 use crate::command::sacct::row::{Row, Units};
 use crate::format::sheet::{Sheet, Style};
@@ -44,7 +45,7 @@ sstat [<OPTION>] -j <job(.stepid)>
       -P, --parsable2:   output will be '|' delimited without a '|' at the end
       -V, --version:     output version information and exit
 
-  What tasks use is measured when they end; until then amounts are 0. See sacct.
+  What tasks use is measured when this command asks. See sacct for steps that have ended.
 ";
 
 /// Every field, in the order of the default table.
@@ -82,9 +83,13 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
     let mut rows = Vec::new();
     for target in call.targets(&jobs.join(","))? {
-        let steps = running(call, &target, given.has("allsteps"))?;
+        let mut steps = running(call, &target, given.has("allsteps"))?;
+        for row in &mut steps {
+            measure(call, row)?;
+        }
         if steps.is_empty() {
-            call.complain(&format!("couldn't get steps for job {}", target.text));
+            let none = why_none(call, &target)?;
+            call.complain(&none);
         }
         rows.extend(steps);
     }
@@ -137,6 +142,39 @@ fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<Accoun
     Ok(rows)
 }
 
+/// Why there is nothing to show of a target, in Slurm's words: no such job, no such step, or none that runs. It is no error.
+fn why_none(call: &mut Call<'_>, target: &Target) -> Result<String, Fail> {
+    let (id, step) = (id_of(&target.job), target.step);
+    let selection = JobSelection { ids: vec![target.job.clone()], ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, true, false) {
+        Ok(page) => page,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    Ok(match step {
+        _ if page.unknown.contains(&id) => format!("couldn't get steps for job {id}"),
+        Some(step) => format!("StepId={id}.{step} not found running."),
+        None => format!("No steps running for job {id}"),
+    })
+}
+
+/// Asks for what a step has used so far. One that has just ended keeps what accounting says.
+fn measure(call: &mut Call<'_>, row: &mut AccountingRow) -> Result<(), Fail> {
+    let Some(step) = row.step else { return Ok(()) };
+    match call.controller.ask(&Request::Measure { job: row.id, step }) {
+        Ok(Answer::Measured(usage, silent)) => {
+            if silent > 0 {
+                call.complain(&format!("{silent} node(s) of StepId={}.{step} did not answer in time", row.id));
+            }
+            row.usage = usage;
+            Ok(())
+        }
+        Ok(_) | Err(ClientError::Refused(Refusal::InvalidJobId | Refusal::InvalidStepId | Refusal::NotRunning)) => {
+            Ok(())
+        }
+        Err(e) => call.failed(WHAT, &e),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use squall_model::id::StepNo;
@@ -168,9 +206,15 @@ mod tests {
         assert_eq!(seen(&["-nP", "-o", "jobid,maxrss", "-j", "40"]).out, "40.0|2M\n");
         assert_eq!(seen(&["40.batch", "-n", "-p", "--format=JobID"]).out, "40.batch|\n");
         assert_eq!(seen(&["-a", "-nP", "-o", "JobID", "40"]).out, "40.batch\n40.1\n40.0\n");
-        let unknown = seen(&["-j", "41", "-P", "-o", "jobid,ntasks"]);
-        assert_eq!((unknown.code, unknown.out.as_str()), (0, "JobID|NTasks\n"));
-        assert_eq!(unknown.err, "sstat: error: couldn't get steps for job 41\n");
+        for (job, said) in [
+            ("41", "couldn't get steps for job 41"),
+            ("10", "No steps running for job 10"),
+            ("10.7", "StepId=10.7 not found running."),
+        ] {
+            let none = seen(&["-j", job, "-P", "-o", "jobid,ntasks"]);
+            assert_eq!((none.code, none.out.as_str()), (0, "JobID|NTasks\n"));
+            assert_eq!(none.err, format!("sstat: error: {said}\n"));
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         [option, _room] if option == "--nursery" => {
             ExitCode::from(u8::try_from(squall_host::stepd::serve_nursery()).unwrap_or(1))
         }
+        [option, task @ ..] if option == "--task" => ExitCode::from(squall_host::stepd::run_task(task)),
+        [option, scripts @ ..] if option == "--epilog" => ExitCode::from(squall_host::stepd::run_epilogs(scripts)),
         [option] if option == "--switcher" => ExitCode::from(u8::try_from(squall_host::gang::serve()).unwrap_or(1)),
         _ => {
             eprintln!("usage: squall step --spool FOLDER");

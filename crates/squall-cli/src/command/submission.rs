@@ -12,6 +12,7 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::capture::{self, Vars};
 use crate::client::{ClientError, unexpected};
+use crate::command::hostfile;
 use crate::contact::Patience;
 use crate::options::asked::Asked;
 use crate::options::collect::{self, Line};
@@ -38,7 +39,11 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     let lookup = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string_lossy().into_owned());
     collect::obey_variables(asked, tool, &lookup)?;
     collect::obey_line(asked, tool, line)?;
+    if let Some(line) = collect::settle_hint(asked).filter(|_| asked.verbose > 0) {
+        eprintln!("{}: {line}", tool.name());
+    }
     collect::verify(asked)?;
+    hostfile::obey(asked, vars)?;
     collect::count_gpu_tasks(asked);
     collect::count_grid_tasks(asked);
     if asked.verbose > 0 {

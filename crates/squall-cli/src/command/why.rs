@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use squall_model::duration::{format_elapsed, format_memory_mb};
 use squall_model::job::{JobState, NodeTest, PendingReason, Seat, Together};
-use squall_model::policy::{Limit, Whose};
+use squall_model::policy::{Limit, Scope, Tres, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
@@ -211,35 +211,43 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
 /// Which limit it is, and where it is shown.
 fn limit_text(whose: Whose, limit: Limit) -> String {
     use Limit as L;
-    let what = match limit {
-        L::GrpJobs => "all its users together run as many jobs as they may",
-        L::GrpSubmit => "all its users together have submitted as many jobs as they may",
-        L::GrpWall => "all its users together have run as long as they may",
-        L::GrpCpu => "all its users together have as many CPUs as they may",
-        L::GrpMem => "all its users together have as much memory as they may",
-        L::GrpNode => "all its users together have as many nodes as they may",
-        L::MaxJobs | L::UserJobs => "its user runs as many jobs as may be",
-        L::MaxSubmit | L::UserSubmit => "its user has submitted as many jobs as may be",
-        L::UserCpu => "its user has as many CPUs as may be",
-        L::UserMem => "its user has as much memory as may be",
-        L::UserNode => "its user has as many nodes as may be",
-        L::AccountJobs => "its account runs as many jobs as may be",
-        L::AccountSubmit => "its account has submitted as many jobs as may be",
-        L::AccountCpu => "its account has as many CPUs as may be",
-        L::AccountMem => "its account has as much memory as may be",
-        L::AccountNode => "its account has as many nodes as may be",
-        L::MaxWall => "it asks for a longer time than a job may have",
-        L::MaxCpu => "it asks for more CPUs than a job may have",
-        L::MaxMem => "it asks for more memory than a job may have",
-        L::MaxNode => "it asks for more nodes than a job may have",
-        L::MinCpu => "it asks for fewer CPUs than a job must have",
-        L::MinMem => "it asks for less memory than a job must have",
-        L::MinNode => "it asks for fewer nodes than a job must have",
+    let what = match (limit, limit.tres()) {
+        (_, Some(tres)) => tres_text(limit.scope(), tres),
+        (L::GrpJobs, _) => "all its users together run as many jobs as they may".into(),
+        (L::GrpSubmit, _) => "all its users together have submitted as many jobs as they may".into(),
+        (L::GrpWall, _) => "all its users together have run as long as they may".into(),
+        (L::MaxJobs | L::UserJobs, _) => "its user runs as many jobs as may be".into(),
+        (L::MaxSubmit | L::UserSubmit, _) => "its user has submitted as many jobs as may be".into(),
+        (L::AccountJobs, _) => "its account runs as many jobs as may be".into(),
+        (L::AccountSubmit, _) => "its account has submitted as many jobs as may be".into(),
+        _ => Cow::Borrowed("it asks for a longer time than a job may have"),
     };
     match whose {
         Whose::Association => format!("{what}, by its association: sacctmgr show assoc"),
         Whose::Qos => format!("{what}, by its QOS: sacctmgr show qos"),
     }
+}
+
+/// What is limited of a resource.
+fn tres_text(scope: Scope, tres: Tres) -> Cow<'static, str> {
+    let (many, more, fewer, noun) = match tres {
+        Tres::Cpu => ("many", "more", "fewer", "CPUs"),
+        Tres::Mem => ("much", "more", "less", "memory"),
+        Tres::Node => ("many", "more", "fewer", "nodes"),
+        Tres::Gpu => ("many", "more", "fewer", "GPUs"),
+    };
+    let text = match scope {
+        Scope::Grp => format!("all its users together have as {many} {noun} as they may"),
+        Scope::GrpUsed => format!("all its users together have used {noun} for as long as they may"),
+        Scope::GrpDue => format!("what runs of all its users may still use {noun} for as long as may be"),
+        Scope::Job => format!("it asks for {more} {noun} than a job may have"),
+        Scope::JobDue => format!("it asks for {noun} for a longer time than a job may have"),
+        Scope::Node => format!("it asks for {more} {noun} on each node than a job may have"),
+        Scope::User => format!("its user has as {many} {noun} as may be"),
+        Scope::Account => format!("its account has as {many} {noun} as may be"),
+        Scope::Least => format!("it asks for {fewer} {noun} than a job must have"),
+    };
+    text.into()
 }
 
 fn test_text(test: NodeTest) -> &'static str {

@@ -1,6 +1,10 @@
-//! The state of a node in Slurm's words.
+//! The state of a node, and what it has, in Slurm's words.
 
+use std::collections::BTreeMap;
+
+use squall_model::duration::format_memory_mb;
 use squall_model::event::NodeAdmin;
+use squall_model::gres;
 use squall_model::wire::info::NodeInfo;
 
 /// What a node is doing.
@@ -148,6 +152,36 @@ impl NodeState {
             _ => return None,
         })
     }
+}
+
+/// `cpu=8,mem=16G,billing=8,gres/gpu=4`: what a node has.
+pub(crate) fn has(node: &NodeInfo) -> String {
+    let hardware = &node.hardware;
+    format!("cpu={}{},billing={}{}", hardware.cpus, memory(hardware.memory_mb), hardware.cpus, devices(&node.gres))
+}
+
+/// The same of what jobs hold there; empty: nothing.
+pub(crate) fn holds(node: &NodeInfo) -> String {
+    if node.cpus_used == 0 {
+        return String::new();
+    }
+    format!("cpu={}{}{}", node.cpus_used, memory(node.memory_used_mb), devices(&node.gres_used))
+}
+
+fn memory(mb: u64) -> String {
+    if mb > 0 { format!(",mem={}", format_memory_mb(mb)) } else { String::new() }
+}
+
+/// `,gres/gpu=4`: the sum over the types of each name.
+fn devices(list: &str) -> String {
+    let mut sums: BTreeMap<String, u32> = BTreeMap::new();
+    // Commas stand between indices, too.
+    let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
+    for count in gres::parse(&bare).unwrap_or_default() {
+        *sums.entry(count.name).or_default() += count.count;
+    }
+    let words = sums.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(",gres/{name}={count}"));
+    words.collect::<Vec<_>>().concat()
 }
 
 #[cfg(test)]

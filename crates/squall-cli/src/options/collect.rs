@@ -171,6 +171,52 @@ pub(crate) fn count_grid_tasks(asked: &mut Asked) {
     }
 }
 
+/// Options that say where tasks go within a node, as `--hint` does by itself.
+const INSTEAD_OF_HINT: [&str; 4] = ["ntasks-per-core", "threads-per-core", "extra-node-info", "cpu-bind"];
+
+/// `--hint`, and what says the same in detail: what was given goes before variables, the detail before the hint. What to
+/// tell those who want to know.
+pub(crate) fn settle_hint(asked: &mut Asked) -> Option<&'static str> {
+    let by_variable = |asked: &Asked, long: &str| matches!(asked.sources.get(long), Some(Source::Variable(_)));
+    let given = |asked: &Asked, long: &str| asked.sources.contains_key(long) && !by_variable(asked, long);
+    let quiet = asked.run.cpu_bind.as_deref().is_some_and(|bind| matches!(bind, "v" | "verbose" | "q" | "quiet"));
+    let detail = |asked: &Asked, how: &dyn Fn(&Asked, &str) -> bool| {
+        INSTEAD_OF_HINT.iter().any(|long| how(asked, long) && !(*long == "cpu-bind" && quiet))
+    };
+    let (hint, details) = (given(asked, "hint"), detail(asked, &given));
+    if hint && !details {
+        for long in INSTEAD_OF_HINT.iter().filter(|long| by_variable(asked, long)).collect::<Vec<_>>() {
+            forget(asked, long);
+        }
+        return None;
+    }
+    let of_variables = by_variable(asked, "hint") && detail(asked, &by_variable);
+    if details || of_variables {
+        forget(asked, "hint");
+    }
+    match () {
+        () if hint && details => Some(
+            "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and \
+             --cpu-bind (other then --cpu-bind=verbose). Ignoring --hint.",
+        ),
+        () if of_variables => Some(
+            "Following options are mutually exclusive with --hint: --ntasks-per-core, --threads-per-core, -B and \
+             --cpu-bind, but more than one set by environment variables. Ignoring SLURM_HINT.",
+        ),
+        () => None,
+    }
+}
+
+/// As if an option had not been given.
+fn forget(asked: &mut Asked, long: &str) {
+    asked.sources.remove(long);
+    asked.given.remove(long);
+    asked.others.remove(long);
+    if long == "cpu-bind" {
+        asked.run.cpu_bind = None;
+    }
+}
+
 /// What can only be judged when everything is known.
 pub(crate) fn verify(asked: &Asked) -> Result<(), Stop> {
     let need = &asked.spec.need;

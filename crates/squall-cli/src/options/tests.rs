@@ -52,6 +52,30 @@ fn no_name_stands_twice() {
 }
 
 #[test]
+fn a_hint_gives_way_to_what_says_the_same_in_detail() {
+    let settled = |line: &str, variables: &[(&str, &str)]| {
+        let args = words(line);
+        let mut asked = Asked::new(Tool::Srun);
+        let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        collect::obey_variables(&mut asked, Tool::Srun, &lookup).unwrap();
+        collect::obey_line(&mut asked, Tool::Srun, &collect::line(Tool::Srun, &args).unwrap()).unwrap();
+        let said = collect::settle_hint(&mut asked).unwrap_or_default();
+        let left = [asked.others.contains_key("hint"), asked.run.cpu_bind.is_some()];
+        (left, !said.is_empty(), said.ends_with("SLURM_HINT."))
+    };
+    let hint = ("SLURM_HINT", "nomultithread");
+    let bind = ("SLURM_CPU_BIND", "cores");
+    assert_eq!(settled("--hint=nomultithread", &[]), ([true, false], false, false));
+    assert_eq!(settled("--hint=nomultithread --cpu-bind=verbose", &[]), ([true, true], false, false));
+    assert_eq!(settled("--hint=nomultithread --cpu-bind=cores", &[]), ([false, true], true, false));
+    assert_eq!(settled("--hint=nomultithread --threads-per-core=1", &[]), ([false, false], true, false));
+    assert_eq!(settled("--hint=nomultithread", &[bind]), ([true, false], false, false));
+    assert_eq!(settled("--cpu-bind=cores", &[hint]), ([false, true], false, false));
+    assert_eq!(settled("", &[hint, bind]), ([false, true], true, true));
+    assert_eq!(settled("", &[hint]), ([true, false], false, false));
+}
+
+#[test]
 fn every_variable_belongs_to_a_command() {
     for option in table::GROUPS.iter().flat_map(|group| group.options) {
         for variable in option.env {

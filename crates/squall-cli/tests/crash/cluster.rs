@@ -1,5 +1,6 @@
 //! A cluster in a temporary folder whose daemons are killed.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -31,6 +32,8 @@ pub(crate) struct Cluster {
     binary: PathBuf,
     small_disk: bool,
     cells: u32,
+    /// Who was killed: for a failure's message.
+    killed: RefCell<Vec<String>>,
 }
 
 /// One node, with more slots than a load fills.
@@ -60,7 +63,7 @@ impl Cluster {
         fs::write(folder.join("crash.toml"), config).unwrap();
         let binary =
             std::env::var_os("SQUALL_CRASH_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_squall").into(), PathBuf::from);
-        Self { folder, binary, small_disk: false, cells }
+        Self { folder, binary, small_disk: false, cells, killed: RefCell::default() }
     }
 
     /// With the state folder on a disk of its own of so many bytes; None where that can't be had.
@@ -117,6 +120,10 @@ impl Cluster {
             Victim::Front => self.pid("front.pid"),
         };
         if let Some(pid) = pid {
+            let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let (parent, line) = (read("stat"), read("cmdline").replace('\0', " "));
+            let parent = parent.split(' ').nth(3).unwrap_or("nobody");
+            self.killed.borrow_mut().push(format!("killed {pid}, a child of {parent}: {}\n", line.trim_end()));
             drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
         }
     }
@@ -152,10 +159,11 @@ impl Cluster {
         traces::processes(&self.state())
     }
 
-    /// The last lines of the daemons' logs.
+    /// Who was killed, and the last lines of the daemons' logs.
     pub(crate) fn logs(&self) -> String {
         let cells = (0..self.cells).map(|cell| self.state().join(format!("cells/{cell}")));
-        cells.chain([self.state()]).map(|state| traces::log_ends(&state)).collect()
+        let ends: String = cells.chain([self.state()]).map(|state| traces::log_ends(&state)).collect();
+        format!("{}{ends}", self.killed.borrow().concat())
     }
 
     fn pid(&self, file: &str) -> Option<u32> {
@@ -174,17 +182,26 @@ impl Cluster {
         })
     }
 
+    /// A step daemon; not a script that it is starting, which until it executes has the command line of its parent.
     fn any_step(&self) -> Option<u32> {
         let end = Instant::now() + Duration::from_secs(1);
         while Instant::now() < end {
-            let steps = self.processes();
-            if let Some((pid, _)) = steps.iter().find(|(_, line)| line.split(' ').nth(1) == Some("step")) {
-                return Some(*pid);
+            let mut steps = self.processes().into_iter().filter(|(_, line)| line.split(' ').nth(1) == Some("step"));
+            if let Some((pid, _)) = steps.find(|(pid, _)| !is_daemons_child(*pid)) {
+                return Some(pid);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         None
     }
+}
+
+/// Whether a process's parent is a step daemon, idle or not. Those of step daemons are nurseries and node daemons.
+fn is_daemons_child(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some(parent) = stat.split(' ').nth(3) else { return true };
+    let line = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
+    line.starts_with(b"squall\0step\0") && !line.starts_with(b"squall\0step\0--nursery\0")
 }
 
 impl Drop for Cluster {

@@ -48,7 +48,7 @@ fn time_limit(c: &Cluster) {
 }
 
 fn out_of_memory(c: &Cluster) {
-    let eat = "x=$(head -c 120000000 /dev/zero | tr '\\0' x); sleep 5; echo not reached ${#x}";
+    let eat = "x=$(head -c 120000000 /dev/zero | tr '\\0' x); sleep 60; echo not reached ${#x}";
     let id = c.sbatch(&["--mem=40M", "-o", "oom.out", "--wrap", eat]);
     assert_eq!(c.end_of(&id), "OUT_OF_MEMORY|0:125");
     assert!(c.read("oom.out").to_lowercase().contains("oom"), "{}", c.read("oom.out"));

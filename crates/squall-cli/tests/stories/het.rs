@@ -8,6 +8,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("one_name_cancels_all_components", cancelled),
     ("srun_runs_in_components_of_a_heterogeneous_job", steps),
     ("salloc_and_srun_get_several_components", allocations),
+    ("tasks_of_all_components_are_counted_through", one_world),
     ("what_heterogeneous_jobs_can_not_be_is_said", refused),
 ];
 
@@ -41,7 +42,7 @@ fn whole(c: &Cluster) {
     assert_eq!(c.end_of(&job), "FAILED|3:0\nFAILED|3:0");
     assert_eq!(c.ok(&["sacct", "-n", "-X", "-P", "-o", "JobID", "-j", &job]), format!("{job}+0\n{job}+1"));
     let said = c.read("het.out");
-    let steps = format!("0: {job}\n0: {next}\n1: {next}\n");
+    let steps = format!("0: {job}\n1: {next}\n2: {next}\n");
     assert_eq!(said, format!("size 2 job {job} of {job} {next}\nnodes 1 2\n{steps}"));
 }
 
@@ -73,6 +74,22 @@ fn allocations(c: &Cluster) {
     lines.sort_unstable();
     assert_eq!((done.status, lines), (0, vec!["a", "b", "b"]), "{}", done.err);
     c.until("nothing is left", || c.ok(&["squeue", "-h"]).is_empty());
+}
+
+fn one_world(c: &Cluster) {
+    let tell = "echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_GTIDS $SLURM_NODEID/$SLURM_NNODES $SQUALL_HET_AMONG; \
+                [ $SLURM_PROCID != 3 ] || exit 7";
+    let done = c.run(&["srun", "-l", "-N1", "-n2", "-o", "het.%t", "sh", "-c", tell, ":", "-N2", "sh", "-c", tell]);
+    assert_eq!(done.status, 7, "{done:?}");
+    assert!(done.err.contains(": task 3: Exited with exit code 7\n"), "{done:?}");
+    for (rank, words) in ["0/4 0,1 0/3", "1/4 0,1 0/3", "2/4 2 1/3", "3/4 3 2/3"].iter().enumerate() {
+        assert_eq!(c.read(&format!("het.{rank}")).trim_end(), format!("{rank}: {words}"));
+    }
+    let inner = "srun -l --het-group=1,0 sh -c 'echo $SLURM_PROCID'";
+    let done = c.run(&["salloc", "-Q", "-N1", ":", "-N2", "sh", "-c", inner]);
+    let mut lines: Vec<&str> = done.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0: 0", "1: 1", "2: 2"], "{done:?}");
 }
 
 fn refused(c: &Cluster) {

@@ -10,10 +10,12 @@ mod gang;
 mod het;
 mod kept;
 mod library;
+mod scripts;
 mod steps;
 #[path = "../traces/mod.rs"]
 mod traces;
 mod users;
+mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -35,7 +37,9 @@ fn main() -> ExitCode {
         control::STORIES,
         kept::STORIES,
         users::STORIES,
+        watch::STORIES,
         library::STORIES,
+        scripts::STORIES,
         het::STORIES,
         // Its last one leaves jobs for the end.
         gang::STORIES,

@@ -8,6 +8,10 @@ pub(crate) const STORIES: &[Story] = &[
     ("srun_reports_exit_codes_as_slurm", exit_codes),
     ("srun_streams_input_and_output", streams),
     ("srun_writes_a_file_for_each_task", task_files),
+    ("sstat_measures_running_steps", running_steps_are_measured),
+    ("a_hostfile_says_where_ranks_go_whoever_asks_for_the_nodes", host_file),
+    ("files_of_tasks_are_labelled", labelled_files),
+    ("srun_waits_only_so_long_after_the_first_task", waits_for_others),
     ("srun_gives_a_terminal", terminal),
     ("salloc_runs_a_command_here_and_srun_uses_its_nodes", salloc),
     ("many_steps_share_the_cores_of_a_job", many_steps),
@@ -31,6 +35,74 @@ fn four_nodes(c: &Cluster) {
     lines.sort_unstable();
     let expected: Vec<String> = (0..8).map(|r| format!("{r}: {r} {} {} n{} 8", r % 2, r / 2, r / 2 + 1)).collect();
     assert_eq!(lines, expected);
+}
+
+fn running_steps_are_measured(c: &Cluster) {
+    let busy = "x=0; while [ ! -e busy.done ]; do x=$((x + 1)); done";
+    let job = c.sbatch(&["-N2", "-n2", "--wrap", &format!("srun sh -c '{busy}' & {busy}; wait")]);
+    let seen = |step: &str| {
+        let text = c.ok(&["sstat", "-nP", "--noconvert", "-o", "JobID,NTasks,AveCPU,MaxRSS", "-j", step]);
+        text.split('|').map(str::to_owned).collect::<Vec<_>>()
+    };
+    c.until("its steps have used some time", || {
+        [format!("{job}.0"), format!("{job}.batch")].iter().all(|step| {
+            let row = seen(step);
+            row.len() == 4 && row[2].as_str() >= "00:00:01" && row[3] != "0" && !row[3].is_empty()
+        })
+    });
+    assert_eq!(seen(&job)[..2], [format!("{job}.0"), "2".to_owned()]);
+    c.write("busy.done", "");
+    assert_eq!(c.end_of(&job), "COMPLETED|0:0");
+}
+
+fn host_file(c: &Cluster) {
+    c.write("hosts", "n3\nn1\nn3\n");
+    let env = [("SLURM_HOSTFILE", "hosts")];
+    let places = "0: n3\n1: n1\n2: n3\n";
+    let sorted = |text: &str| {
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        lines.join("\n") + "\n"
+    };
+    let tell = "srun -l sh -c 'echo $SLURMD_NODENAME'";
+    let done = c.run_with(&["sbatch", "--wait", "-o", "hosts.out", "--wrap", tell], &env, "");
+    assert_eq!((done.status, sorted(&c.read("hosts.out"))), (0, places.to_owned()), "{done:?}");
+    let done = c.run_with(&["salloc", "-Q", "sh", "-c", tell], &env, "");
+    assert_eq!((done.status, sorted(&done.out)), (0, places.to_owned()), "{done:?}");
+    let done = c.run_with(&["srun", "-l", "sh", "-c", "echo $SLURMD_NODENAME"], &env, "");
+    assert_eq!((done.status, sorted(&done.out)), (0, places.to_owned()), "{done:?}");
+    let done = c.run_with(&["salloc", "-Q", "-m", "arbitrary", "-w", "n2,n4", "sh", "-c", tell], &[], "");
+    assert_eq!((done.status, sorted(&done.out)), (0, "0: n2\n1: n4\n".to_owned()), "{done:?}");
+    let done = c.run_with(&["sbatch", "--wrap", "true"], &[("SLURM_HOSTFILE", "nosuch")], "");
+    assert!(done.status != 0 && done.err.contains("Failure getting NodeNames from hostfile"), "{done:?}");
+}
+
+fn labelled_files(c: &Cluster) {
+    let both = "echo out; echo err >&2; printf rest";
+    c.ok(&["srun", "-N2", "-n3", "-l", "-o", "label.%t", "sh", "-c", both]);
+    for rank in 0..3 {
+        assert_eq!(c.read(&format!("label.{rank}")), format!("{rank}: out\n{rank}: err\n{rank}: rest\n"));
+    }
+    c.ok(&["srun", "-n12", "-O", "-N2", "-l", "-o", "labels.%N", "echo", "a"]);
+    let mut lines: Vec<String> = ["n1", "n2"]
+        .iter()
+        .flat_map(|node| c.read(&format!("labels.{node}")).lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    lines.sort();
+    assert_eq!(lines, (0..12).map(|rank| format!("{rank:>2}: a")).collect::<Vec<_>>());
+}
+
+fn waits_for_others(c: &Cluster) {
+    let tell = "[ $SLURM_PROCID = 0 ] || exec sleep 1000";
+    let done = c.run(&["srun", "-N2", "-n2", "-W1", "sh", "-c", tell]);
+    let begin = done.err.lines().next().unwrap_or_default();
+    assert_eq!(begin, "srun: First task exited 1s ago", "{done:?}");
+    for words in
+        ["task 0: exited", "task 1: running", "srun: Terminating StepId=", "CANCELLED AT", "task 1: Terminated"]
+    {
+        assert!(done.err.contains(words), "{words}: {done:?}");
+    }
+    assert_eq!(done.status, 143, "{done:?}");
 }
 
 fn exit_codes(c: &Cluster) {

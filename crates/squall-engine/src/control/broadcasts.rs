@@ -15,7 +15,8 @@ use squall_model::job::{Digest, Owner};
 use squall_model::limits::{CASCADE_BYTES_MAX, CHUNK_BYTES, CHUNK_WINDOW_BYTES, RECALLED_MAX};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, PlaceAt};
+use squall_model::wire::broadcast::PlaceAt;
+use squall_model::wire::client::Answer;
 use squall_model::wire::fabric::{Bytes, Cascade, Chunk, Comparison, ContentId, Holding, Tally, Test, Variable};
 use squall_model::wire::node::{Down, Placement};
 

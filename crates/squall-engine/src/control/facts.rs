@@ -5,7 +5,7 @@ use std::sync::Arc;
 use squall_model::hostlist::HostList;
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::JobSpec;
-use squall_model::reservation::Flag;
+use squall_model::reservation::{Flag, Reservation};
 use squall_model::runs::Runs;
 use squall_model::step::JobFacts;
 use squall_model::time::{Span, Time};
@@ -62,7 +62,14 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
 pub(crate) fn end_time(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
     let limit = time_limit_s(state, job, &run.partition).map(Span::from_secs);
     let end = limit.and_then(|limit| limit_end(state, id, run, limit));
-    end.into_iter().chain(reservation_end(state, &job.spec)).chain(job.spec.deadline).min()
+    let others = [reservation_end(state, &job.spec, run), deadline_end(state, id, job, run)];
+    end.into_iter().chain(others.into_iter().flatten()).min()
+}
+
+/// When its deadline ends an attempt. As in Slurm, where it becomes a limit once the job runs, time in which the job is
+/// suspended does not count.
+pub(crate) fn deadline_end(state: &State, id: JobId, job: &Job, run: &Run) -> Option<Time> {
+    limit_end(state, id, run, job.spec.deadline?.since(run.start))
 }
 
 /// When a job has run for so long, as things are. Only time in which it runs counts.
@@ -74,10 +81,16 @@ fn limit_end(state: &State, id: JobId, run: &Run, limit: Span) -> Option<Time> {
     Some(*since + turn.stretch(Span(limit.0.saturating_sub(ran.0)))?)
 }
 
-/// When the reservation that a job asked for ends it.
-pub(crate) fn reservation_end(state: &State, spec: &JobSpec) -> Option<Time> {
-    let reservation = state.reservations.get(spec.reservation.as_ref()?)?;
-    (!reservation.is(Flag::Flex)).then_some(reservation.end)
+/// When a reservation in which a job runs ends it.
+fn reservation_end(state: &State, spec: &JobSpec, run: &Run) -> Option<Time> {
+    let own = spec.reservations().filter_map(|name| state.reservations.get(name));
+    own.filter(|one| !one.is(Flag::Flex) && runs_in(spec, run, one)).map(|one| one.end).min()
+}
+
+/// Whether a job runs in a reservation: in the one that it named, or in this one of several.
+pub(crate) fn runs_in(spec: &JobSpec, run: &Run, one: &Reservation) -> bool {
+    let alone = spec.reservations().count() == 1;
+    spec.reservations().any(|name| name == one.name) && (alone || !one.nodes.is_disjoint(&run.alloc.nodes()))
 }
 
 /// The time limit of a job in a partition, seconds; None: unlimited.

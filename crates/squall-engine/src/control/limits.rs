@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use squall_model::gres;
+use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
-use squall_model::policy::{Association, Limit, NORMAL, Qos, Whose};
+use squall_model::policy::{AssocKey, Association, Limit, NORMAL, Qos, Scope, Tres, Whose};
 use squall_model::time::Time;
-use squall_sched::Gate;
+use squall_sched::{Gate, UNLIMITED};
 
 use super::facts;
 use super::info::job::{Size, size};
 use super::state::State;
-use super::state::job::Queue;
+use super::state::job::{Job, Queue, Run};
 use super::state::ledger::Decay;
 
 /// What counts against limits, of all jobs that share them.
@@ -26,6 +28,20 @@ pub struct Tally {
     pub memory_mb: u64,
     /// Their nodes.
     pub nodes: u64,
+    /// Their GPUs.
+    pub gpus: u64,
+}
+
+impl Tally {
+    /// What they hold of a resource.
+    pub(crate) fn of(&self, tres: Tres) -> u64 {
+        match tres {
+            Tres::Cpu => self.cpus,
+            Tres::Mem => self.memory_mb,
+            Tres::Node => self.nodes,
+            Tres::Gpu => self.gpus,
+        }
+    }
 }
 
 /// All tallies, and what is found by number.
@@ -34,9 +50,11 @@ pub struct Tallies {
     /// By what limits them together.
     pub by_gate: BTreeMap<Gate, Tally>,
     /// Accounts and users of associations, by number.
-    associations: BTreeMap<u32, squall_model::policy::AssocKey>,
+    associations: BTreeMap<u32, AssocKey>,
     /// Names of levels of service, by number.
     qos: BTreeMap<u32, String>,
+    /// Whether there is a limit whose room changes with time.
+    pub budgets: bool,
 }
 
 impl Tallies {
@@ -46,6 +64,11 @@ impl Tallies {
             by_gate: BTreeMap::new(),
             associations: policy.associations.iter().map(|(key, own)| (own.id, key.clone())).collect(),
             qos: policy.qos.iter().map(|(name, qos)| (qos.id, name.clone())).collect(),
+            budgets: {
+                let of_qos = policy.qos.values().map(|qos| &qos.limits);
+                let all = policy.associations.values().map(|own| &own.limits).chain(of_qos);
+                all.into_iter().any(|limits| limits.keys().any(|limit| limit.moves()))
+            },
         }
     }
     /// Whether there is an association of that number.
@@ -113,31 +136,39 @@ pub(crate) fn gates(state: &State, owner: &Owner, spec: &JobSpec, partition: &st
     gates
 }
 
-/// The limits behind a gate, of which each is a number of jobs, CPUs, MiB, nodes or seconds.
+/// GPUs of a job on so many nodes.
+pub(crate) fn gpus(spec: &JobSpec, nodes: u32) -> u64 {
+    gres::Ask::of_job(spec).map_or(0, |ask| u64::from(ask.gpus(nodes, spec.need.tasks_on(nodes))))
+}
+
+/// A QOS by its number.
+pub(crate) fn qos_by_id(state: &State, id: u32) -> Option<&Qos> {
+    state.index.tallies.qos.get(&id).and_then(|name| state.policy.qos.get(name))
+}
+
+/// The limits behind a gate: numbers of jobs, CPUs, MiB, nodes, devices, seconds, or of these times seconds.
 fn limits_of(state: &State, gate: Gate) -> Vec<(Limit, u64)> {
-    let tallies = &state.index.tallies;
-    let qos = |id: u32| tallies.qos.get(&id).and_then(|name| state.policy.qos.get(name));
-    let within = |limits: &BTreeMap<Limit, u64>, from: Limit, through: Limit| -> Vec<(Limit, u64)> {
-        limits.range(from..=through).map(|(limit, most)| (*limit, *most)).collect()
+    let of_all = |limit: Limit| matches!(limit.scope(), Scope::Grp | Scope::GrpUsed | Scope::GrpDue);
+    let within = |limits: &BTreeMap<Limit, u64>, fits: &dyn Fn(Limit) -> bool| -> Vec<(Limit, u64)> {
+        limits.iter().filter(|(limit, _)| fits(**limit)).map(|(limit, most)| (*limit, *most)).collect()
+    };
+    let of_qos = |id: u32, fits: &dyn Fn(Limit) -> bool| {
+        qos_by_id(state, id).map(|qos| within(&qos.limits, fits)).unwrap_or_default()
     };
     match gate {
         Gate::Association(id) => {
-            let Some(key) = tallies.associations.get(&id) else { return Vec::new() };
+            let Some(key) = state.index.tallies.associations.get(&id) else { return Vec::new() };
             let Some(own) = state.policy.associations.get(key) else { return Vec::new() };
-            let mut limits = within(&own.limits, Limit::GrpJobs, Limit::GrpNode);
+            let mut limits = within(&own.limits, &of_all);
             if !key.user.is_empty() {
                 let each = [Limit::MaxJobs, Limit::MaxSubmit];
                 limits.extend(each.iter().filter_map(|l| Some((*l, state.policy.limit(&key.account, own, *l)?))));
             }
             limits
         }
-        Gate::Qos(id) => qos(id).map(|q| within(&q.limits, Limit::GrpJobs, Limit::GrpNode)).unwrap_or_default(),
-        Gate::QosUser(id, _) => {
-            qos(id).map(|q| within(&q.limits, Limit::UserJobs, Limit::UserNode)).unwrap_or_default()
-        }
-        Gate::QosAccount(id, _) => {
-            qos(id).map(|q| within(&q.limits, Limit::AccountJobs, Limit::AccountNode)).unwrap_or_default()
-        }
+        Gate::Qos(id) => of_qos(id, &of_all),
+        Gate::QosUser(id, _) => of_qos(id, &|limit| limit.scope() == Scope::User),
+        Gate::QosAccount(id, _) => of_qos(id, &|limit| limit.scope() == Scope::Account),
     }
 }
 
@@ -153,13 +184,15 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
         return limits;
     }
     let tally = state.index.tallies.by_gate.get(&gate).copied().unwrap_or_default();
+    let safe = state.config.accounting_storage_enforce.safe;
+    let due = |limit: Limit| if safe || limit.scope() == Scope::GrpDue { due_s(state, gate, limit, now) } else { 0 };
     let left = |(limit, most): (Limit, u64)| {
-        let used = match limit {
-            Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs => tally.jobs,
-            Limit::GrpCpu | Limit::UserCpu | Limit::AccountCpu => tally.cpus,
-            Limit::GrpMem | Limit::UserMem | Limit::AccountMem => tally.memory_mb,
-            Limit::GrpNode | Limit::UserNode | Limit::AccountNode => tally.nodes,
-            Limit::GrpWall => wall_s(state, gate, now),
+        let used = match (limit, limit.tres()) {
+            (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, _) => tally.jobs,
+            (Limit::GrpSubmit | Limit::MaxSubmit | Limit::UserSubmit | Limit::AccountSubmit, _) => return None,
+            _ if limit.scope() == Scope::GrpUsed => used_s(state, gate, limit, now).saturating_add(due(limit)),
+            _ if limit.scope() == Scope::GrpDue => due(limit),
+            (_, Some(tres)) => tally.of(tres),
             _ => return None,
         };
         Some((limit, most.saturating_sub(used)))
@@ -167,17 +200,92 @@ pub(crate) fn room(state: &State, gate: Gate, now: Time) -> Vec<(Limit, u64)> {
     limits.into_iter().filter_map(left).collect()
 }
 
-/// Seconds that the jobs of an association and of all below it ran.
-fn wall_s(state: &State, gate: Gate, now: Time) -> u64 {
-    let Gate::Association(id) = gate else { return 0 };
-    let Some(key) = state.index.tallies.associations.get(&id) else { return 0 };
-    let decay = Decay::of(&state.config);
-    let below = state.policy.associations.iter().filter(|(other, own)| {
-        !other.user.is_empty()
-            && (own.id == id
-                || (key.user.is_empty() && state.policy.above(&other.account).any(|(name, _)| name == key.account)))
-    });
-    below.map(|(_, own)| state.ledger.used(own.id, now, decay).1).sum::<f64>() as u64
+/// What the jobs behind a gate used of what a limit is about, or for how long they ran, in seconds.
+fn used_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
+    let (tallies, decay) = (&state.index.tallies, Decay::of(&state.config));
+    let used = |whose: Whose, id: u32, decay: Decay| {
+        let (amount, wall) = state.used(whose, limit.tres().unwrap_or(Tres::Cpu), id, now, decay);
+        if limit.tres().is_some() { amount } else { wall }
+    };
+    match gate {
+        Gate::Association(id) => {
+            let Some(key) = tallies.associations.get(&id) else { return 0 };
+            let below =
+                state.policy.associations.iter().filter(|(other, own)| is_below(state, (key, id), (other, own)));
+            below.map(|(_, own)| used(Whose::Association, own.id, decay)).sum::<f64>() as u64
+        }
+        Gate::Qos(id) => {
+            let decay = qos_by_id(state, id).map_or(decay, |qos| qos_decay(state, qos));
+            used(Whose::Qos, id, decay) as u64
+        }
+        Gate::QosUser(..) | Gate::QosAccount(..) => 0,
+    }
+}
+
+/// Whether a user's association is this one, or below this account.
+fn is_below(state: &State, (key, id): (&AssocKey, u32), (other, own): (&AssocKey, &Association)) -> bool {
+    let account = || state.policy.above(&other.account).any(|(name, _)| name == key.account);
+    !other.user.is_empty() && (own.id == id || (key.user.is_empty() && account()))
+}
+
+/// How what a QOS used is forgotten.
+pub(crate) fn qos_decay(state: &State, qos: &Qos) -> Decay {
+    let kept = qos.flags.iter().any(|flag| flag.eq_ignore_ascii_case("NoDecay"));
+    if kept { Decay::NEVER } else { Decay::of(&state.config) }
+}
+
+/// What the running jobs behind a gate may still use of what a limit is about, times seconds.
+fn due_s(state: &State, gate: Gate, limit: Limit, now: Time) -> u64 {
+    let due = |job: &Job| {
+        let run = job.run()?;
+        let left_s = facts::time_limit_s(state, job, &run.partition)
+            .map_or(UNLIMITED.secs(), |most| most.saturating_sub(run.elapsed(now).secs()));
+        let held = match limit.tres() {
+            None => 1,
+            Some(tres) => tally_of(&job.spec, run).of(tres),
+        };
+        let counts = gates(state, &job.owner, &job.spec, &run.partition).contains(&gate);
+        counts.then(|| held.saturating_mul(left_s))
+    };
+    state.jobs.values().filter(|job| job.is_running()).filter_map(|job| due(job)).fold(0, u64::saturating_add)
+}
+
+/// Running jobs behind whose gates nothing is left of what they use.
+pub(crate) fn spent(state: &State, now: Time) -> Vec<JobId> {
+    let enforce = state.config.accounting_storage_enforce;
+    if enforce.none || enforce.safe {
+        return Vec::new();
+    }
+    let mut empty: BTreeMap<Gate, Vec<Limit>> = BTreeMap::new();
+    let mut is_spent = |job: &Job| {
+        let run = job.run()?;
+        let held = tally_of(&job.spec, run);
+        let all = gates(state, &job.owner, &job.spec, &run.partition);
+        let without = |gate| {
+            let used_up = |(limit, most): (Limit, u64)| {
+                (limit.scope() == Scope::GrpUsed && used_s(state, gate, limit, now) >= most).then_some(limit)
+            };
+            limits_of(state, gate).into_iter().filter_map(used_up).collect::<Vec<_>>()
+        };
+        let uses = |limit: &Limit| limit.tres().is_none_or(|tres| held.of(tres) > 0);
+        let any = all.into_iter().any(|gate| empty.entry(gate).or_insert_with(|| without(gate)).iter().any(uses));
+        Some(any)
+    };
+    let running = state.jobs.iter().filter(|(_, job)| job.is_running());
+    running.filter(|(_, job)| is_spent(job) == Some(true)).map(|(id, _)| *id).collect()
+}
+
+/// What a job that holds resources counts for.
+pub(crate) fn tally_of(spec: &JobSpec, run: &Run) -> Tally {
+    let nodes = run.alloc.nodes().len() as u32;
+    Tally {
+        submitted: 0,
+        jobs: 1,
+        cpus: u64::from(run.alloc.cpus()),
+        memory_mb: run.alloc.memory_mb(),
+        nodes: u64::from(nodes),
+        gpus: gpus(spec, nodes),
+    }
 }
 
 /// The limit on submissions that so many more would break.
@@ -212,38 +320,34 @@ pub(crate) fn broken(
     let (nodes, cpus) = (u64::from(nodes), u64::from(cpus));
     let set = standing.time_limit_s.or(spec.limit_s());
     let wall = set.unwrap_or_else(|| facts::default_limit_s(state, partition)).unwrap_or(u64::MAX);
-    let asked = |limit: Limit| match limit {
-        Limit::MaxWall => wall,
-        Limit::MaxCpu | Limit::GrpCpu | Limit::UserCpu | Limit::AccountCpu => cpus,
-        Limit::MaxMem | Limit::GrpMem | Limit::UserMem | Limit::AccountMem => memory_mb,
-        Limit::MaxNode | Limit::GrpNode | Limit::UserNode | Limit::AccountNode => nodes,
-        Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs => 1,
+    let all = Tally { submitted: 0, jobs: 1, cpus, memory_mb, nodes, gpus: gpus(spec, nodes as u32) };
+    let safe = state.config.accounting_storage_enforce.safe;
+    let asked = |limit: Limit| match (limit, limit.tres().map(|tres| all.of(tres)), limit.scope()) {
+        (Limit::MaxWall, ..) => wall,
+        (Limit::GrpWall, ..) if safe => wall,
+        (_, Some(amount), Scope::GrpDue | Scope::JobDue) => amount.saturating_mul(wall),
+        (_, Some(amount), Scope::GrpUsed) if safe => amount.saturating_mul(wall),
+        (.., Scope::GrpUsed) => 0,
+        (_, Some(amount), Scope::Node) => amount / nodes.max(1),
+        (_, Some(amount), _) => amount,
+        (Limit::GrpJobs | Limit::MaxJobs | Limit::UserJobs | Limit::AccountJobs, ..) => 1,
         _ => 0,
     };
+    let of_job = |limit: Limit| matches!(limit.scope(), Scope::Job | Scope::JobDue | Scope::Node);
     let account = account_of(state, spec);
-    if let Some(own) = policy.association(account, &owner.user, partition) {
-        for limit in [Limit::MaxWall, Limit::MaxCpu, Limit::MaxMem, Limit::MaxNode] {
-            if policy.limit(account, own, limit).is_some_and(|most| asked(limit) > most) {
-                return Some((Whose::Association, limit));
-            }
-        }
+    let own = policy.association(account, &owner.user, partition);
+    let mut of_own = own.into_iter().flat_map(|own| policy.limits(account, own));
+    if let Some((limit, _)) = of_own.find(|(limit, most)| of_job(*limit) && asked(*limit) > *most) {
+        return Some((Whose::Association, limit));
     }
     let of_partition = state.partition(partition).and_then(|p| policy.qos.get(&p.config.qos));
     for qos in qos_of(state, spec).into_iter().chain(of_partition) {
-        for (&limit, &bound) in qos.limits.range(Limit::MaxWall..=Limit::MaxNode) {
-            if asked(limit) > bound {
-                return Some((Whose::Qos, limit));
-            }
-        }
-        for (&limit, &least) in qos.limits.range(Limit::MinCpu..=Limit::MinNode) {
-            let asked = match limit {
-                Limit::MinCpu => cpus,
-                Limit::MinMem => memory_mb,
-                _ => nodes,
-            };
-            if asked < least {
-                return Some((Whose::Qos, limit));
-            }
+        let breaks = |limit: Limit, bound: u64| match limit.scope() {
+            Scope::Least => asked(limit) < bound,
+            _ => of_job(limit) && asked(limit) > bound,
+        };
+        if let Some((limit, _)) = qos.limits.iter().find(|(limit, bound)| breaks(**limit, **bound)) {
+            return Some((Whose::Qos, *limit));
         }
     }
     gates(state, owner, spec, partition).into_iter().find_map(|gate| {

@@ -60,6 +60,8 @@ pub(crate) enum Purpose {
     Broadcast(CallerId, u64, Stage),
     /// How far nodes are out of step.
     Skew,
+    /// A client wants to know what a step uses.
+    Measure(CallerId),
 }
 
 /// What a client asks.
@@ -199,6 +201,11 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
             Purpose::Beat => beaten(c, now, (&asked.to, &asked.tally, asked.until), out),
             Purpose::Broadcast(caller, turn, stage) => {
                 broadcasts::answered(c, now, (caller, turn, stage), (&asked.to, &asked.tally), out);
+            }
+            Purpose::Measure(caller) => {
+                let silent = asked.to.len().saturating_sub(asked.tally.yes.len()) as u32;
+                let used = asked.tally.used.map(|used| *used).unwrap_or_default();
+                out.answers.push((caller, Answer::Measured(used, silent)));
             }
             Purpose::Skew => gang::answered(c, (&asked.to, &asked.tally)),
             Purpose::Client(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::id::{Epoch, NodeId};
+use squall_model::job::Usage;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Health, Query, Tally, Test, Upward, Variable};
 
@@ -73,7 +74,7 @@ impl Asked {
         &mut self,
         now: Time,
         node: Option<NodeId>,
-        (value, health): (impl Fn(&Variable) -> i64, Health),
+        (value, used, health): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>, Health),
         says: &mut Vec<Upward>,
     ) {
         if self.queries.is_empty() {
@@ -83,7 +84,7 @@ impl Asked {
         while let Some(one) = self.queries.get_mut(at) {
             let late = one.until <= now;
             if let Some(node) = node.filter(|_| one.own) {
-                one.answer_for(node, late, &value, health);
+                one.answer_for(node, late, (&value, &used), health);
             }
             if late || (!one.own && one.children.is_empty()) {
                 let One { key: (epoch, number), tally, .. } = self.queries.remove(at);
@@ -103,7 +104,13 @@ impl Asked {
 
 impl One {
     /// This node's own answer, if it can be given already or must be given now.
-    fn answer_for(&mut self, node: NodeId, late: bool, value: impl Fn(&Variable) -> i64, health: Health) {
+    fn answer_for(
+        &mut self,
+        node: NodeId,
+        late: bool,
+        (value, used): (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>),
+        health: Health,
+    ) {
         let test = &self.test;
         let value = value(&test.variable);
         let holds = test.comparison.holds(value, test.value);
@@ -112,6 +119,9 @@ impl One {
         }
         if holds {
             self.tally.yes.insert(node);
+            if let Some(used) = used(&test.variable) {
+                self.tally.used.get_or_insert_default().absorb(&used);
+            }
         } else {
             self.tally.no.insert(node);
             self.tally.witness = test.variable.reduce(self.tally.witness, Some((node, value)));

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use squall_model::id::{Epoch, NodeId};
+use squall_model::job::Usage;
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{
@@ -79,8 +80,8 @@ pub enum Delivery {
         /// What came.
         put: Put,
     },
-    /// The controller asks; nothing is to be done but to know that it reaches this node.
-    Heard,
+    /// The controller asks for a variable's value, which the next settlement tells.
+    Asked(Variable),
     /// A piece of a file.
     Chunk(Chunk),
     /// For a step daemon here.
@@ -187,7 +188,7 @@ impl Relay {
     pub fn settle(
         &mut self,
         now: Time,
-        (value, health): (impl Fn(&Variable) -> i64, Health),
+        own: (impl Fn(&Variable) -> i64, impl Fn(&Variable) -> Option<Usage>, Health),
         local: &mut Vec<Delivery>,
         out: &mut NetOut,
     ) {
@@ -200,7 +201,7 @@ impl Relay {
             out.dial = Some(dial);
         }
         if self.has_path() {
-            self.asked.settle(now, self.node, (value, health), &mut self.says);
+            self.asked.settle(now, self.node, own, &mut self.says);
             while let Some((batch, composite)) = self.gather.take(now) {
                 self.says.push(Upward::Composite { batch, composite: Box::new(composite) });
             }
@@ -382,7 +383,7 @@ impl Relay {
         }
         let own = self.node.is_some_and(|node| query.to.contains(node));
         if own {
-            local.push(Delivery::Heard);
+            local.push(Delivery::Asked(query.test.variable.clone()));
         }
         self.asked.open(now, query, asked, own);
     }

@@ -60,6 +60,8 @@ pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
         Answer::Allocated(_)
             | Answer::StepCreated { .. }
             | Answer::StepDone { .. }
+            | Answer::Measured(..)
+            | Answer::Notice(_)
             | Answer::JobDone { .. }
             | Answer::Script(_)
             | Answer::Want { .. }

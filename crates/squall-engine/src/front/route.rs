@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use squall_model::job::{JobKind, JobSpec};
-use squall_model::wire::client::{AccountingQuery, Answer, BroadcastTo, JobRef, JobSelection, Refusal, Request};
+use squall_model::wire::broadcast::BroadcastTo;
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, JobSelection, Refusal, Request};
 
 use super::Cells;
 
@@ -49,6 +50,10 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         Request::Attach { job }
         | Request::Finish { job, .. }
         | Request::Facts { job }
+        | Request::Measure { job, .. }
+        | Request::Watch { job, .. }
+        | Request::Notify { job, .. }
+        | Request::UpdateStep { job, .. }
         | Request::CreateStep { job, .. }
         | Request::AwaitJob { job }
         | Request::Script { job }
@@ -138,6 +143,7 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
             jobs_of(cells, How::Change, &jobs, |jobs| Request::Cancel { jobs, signal, step, verbose })
         }
         Request::Hold { jobs, user } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Hold { jobs, user }),
+        Request::Top { jobs } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Top { jobs }),
         Request::Release { jobs } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Release { jobs }),
         Request::Requeue { jobs, hold } => jobs_of(cells, How::Change, &jobs, |jobs| Request::Requeue { jobs, hold }),
         Request::Suspend { jobs, suspend } => {

@@ -3,10 +3,10 @@
 //! When the way to the controller stands, the node knocks; the controller offers a session; the node registers under
 //! it and is welcomed. So no registration of an earlier life, or on a way that has ceased to be, is ever believed.
 
-use squall_model::id::{NodeId, Session};
+use squall_model::id::{NodeId, Session, StepKey, StepNo};
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Composite, Put};
+use squall_model::wire::fabric::{Composite, Put, Variable};
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::stepd::ToStepd;
 
@@ -93,9 +93,12 @@ impl NodeMachine {
         match delivery {
             Delivery::Path => self.knock(now),
             Delivery::NoPath => self.link.stage = Stage::Away,
-            Delivery::Heard => {
+            Delivery::Asked(variable) => {
                 if self.link.is_welcome() {
                     self.link.heard = now;
+                }
+                if let Variable::Used(key) = variable {
+                    self.measure(key, out);
                 }
             }
             Delivery::Put { node, put } => self.put(now, node, &put, out),
@@ -188,6 +191,11 @@ impl NodeMachine {
             Down::EndStep { key, kill_wait_s, why } => self.end_step(now, key, kill_wait_s, why, out),
             Down::EndJob { job, kill_wait_s, cont, why } => self.end_job(now, job, kill_wait_s, cont, why, out),
             Down::Known { steps, jobs } => self.known(&steps, &jobs, out),
+            Down::Watch { key, watcher } => out.acts.push(NodeAct::Tell { key, message: ToStepd::Watch(watcher) }),
+            Down::Notify { job, text } => {
+                let key = StepKey { job: job.job, attempt: job.attempt, step: StepNo::BATCH };
+                out.acts.push(NodeAct::Tell { key, message: ToStepd::Notice(text) });
+            }
             Down::Recall { job } => self.recall(now, job, out),
             Down::Write { variable, value } => {
                 self.variables.insert(variable, value);

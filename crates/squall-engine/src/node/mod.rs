@@ -38,7 +38,7 @@ pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use gang::{Alignment, GangAct};
 use squall_model::id::{Epoch, Incarnation, NodeId, Session, StepKey};
-use squall_model::job::{Blob, JobAttempt};
+use squall_model::job::{Blob, JobAttempt, Usage};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
@@ -179,6 +179,13 @@ pub enum NodeInput {
         to: NodeId,
         /// What.
         message: Sealed<PeerMessage>,
+    },
+    /// What the tasks of a step have used so far: a step daemon's answer to `ToStepd::Usage`.
+    Used {
+        /// The step.
+        key: StepKey,
+        /// What.
+        usage: Usage,
     },
     /// The switcher has looked back.
     Switched {
@@ -364,9 +371,14 @@ impl NodeMachine {
             Variable::Placed(epoch, number) => contents.placed(*epoch, *number),
             Variable::Missing(content, from) => contents.missing(content, *from),
             Variable::Skew => skew,
+            Variable::Used(key) => jobs.get(&attempt_of(*key)).map_or(-1, |job| job.measured(key.step)),
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
-        self.relay.settle(now, (value, self.health), &mut local, &mut out.net);
+        let used = |variable: &Variable| match variable {
+            Variable::Used(key) => jobs.get(&attempt_of(*key)).and_then(|job| job.used(key.step)),
+            _ => None,
+        };
+        self.relay.settle(now, (value, used, self.health), &mut local, &mut out.net);
         self.deliver_all(now, local, out);
     }
 
@@ -420,6 +432,7 @@ impl Machine for NodeMachine {
             NodeInput::Content { content, holding } => self.contents.became(content, holding, &mut out.acts),
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
             NodeInput::Letter { key, to, message } => self.post(now, key, (to, message), out),
+            NodeInput::Used { key, usage } => self.used(key, usage),
             NodeInput::Switched { behind_us } => self.beat.behind_us = behind_us,
         }
         self.settle(now, out);

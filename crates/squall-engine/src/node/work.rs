@@ -61,6 +61,8 @@ struct Step {
     overdue: Option<Time>,
     /// Seconds between TERM and KILL, for the script: also of the steps that its end ends.
     kill_wait_s: u64,
+    /// What its tasks use, as its daemon said when it was asked last; None: it has yet to say.
+    used: Option<Box<Usage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +124,16 @@ impl Job {
     }
 
     /// 0: the step was never here; 1: it lives; 2: it has ended.
+    pub(super) fn measured(&self, step: StepNo) -> i64 {
+        let step = self.steps.get(&step).filter(|step| step.is_live());
+        step.map_or(-1, |step| i64::from(step.used.is_some()))
+    }
+
+    /// What the tasks of a step use.
+    pub(super) fn used(&self, step: StepNo) -> Option<Usage> {
+        self.steps.get(&step)?.used.as_deref().copied()
+    }
+
     pub(super) fn progress(&self, step: StepNo) -> i64 {
         self.steps.get(&step).map_or(0, |step| if step.is_live() { 1 } else { 2 })
     }
@@ -139,7 +151,7 @@ impl Job {
 
 impl Step {
     fn new(launch: &StepLaunch) -> Self {
-        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s: launch.kill_wait_s }
+        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s: launch.kill_wait_s, used: None }
     }
 
     fn is_live(&self) -> bool {
@@ -350,6 +362,23 @@ impl NodeMachine {
     }
 
     /// Its daemon died. If it was being ended, nobody counts its seconds any more but this machine.
+    /// Has what a step uses measured.
+    pub(super) fn measure(&mut self, key: StepKey, out: &mut NodeOut) {
+        let job = self.jobs.get_mut(&attempt_of(key));
+        if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) {
+            step.used = None;
+            out.acts.push(NodeAct::Tell { key, message: ToStepd::Usage });
+        }
+    }
+
+    /// What a step uses was measured.
+    pub(super) fn used(&mut self, key: StepKey, usage: Usage) {
+        let job = self.jobs.get_mut(&attempt_of(key));
+        if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) {
+            step.used = Some(Box::new(usage));
+        }
+    }
+
     pub(super) fn orphaned(&mut self, now: Time, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
         let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) else { return };

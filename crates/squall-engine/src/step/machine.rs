@@ -51,8 +51,8 @@ pub struct StepMachine {
     setup: StepSetup,
     phase: Phase,
     tasks: Vec<Task>,
-    /// When `--wait`, or a requeue that leaves time to hear of it, ends the step.
-    wait_until: Option<(Time, EndReason)>,
+    /// When a requeue ends the step, which leaves time to hear of it.
+    requeued: Option<Time>,
     /// Somebody ended the step: the output of those who don't read it isn't waited for.
     ended: bool,
     /// Signals that came before the tasks.
@@ -74,7 +74,7 @@ impl StepMachine {
             setup,
             phase: Phase::Idle,
             tasks,
-            wait_until: None,
+            requeued: None,
             ended: false,
             early: Vec::new(),
             started: Time::default(),
@@ -203,9 +203,6 @@ impl StepMachine {
         let failed = self.tasks.iter().any(|t| t.exit.is_some_and(|e| !e.is_ok()));
         if failed && self.setup.kill_on_bad_exit {
             self.end(now, self.setup.kill_wait_s, EndReason::None, out);
-        } else if self.setup.wait_s > 0 && self.tasks.iter().any(|t| t.exit.is_some()) && self.wait_until.is_none() {
-            let until = now + Span::from_secs(u64::from(self.setup.wait_s));
-            self.wait_until = Some((until, EndReason::None));
         }
     }
 
@@ -241,9 +238,8 @@ impl StepMachine {
 
     /// Ends the step: at once, or when who asked for it has had time to hear the answer.
     fn end_for(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
-        let waits = self.wait_until.is_some_and(|(_, why)| why == EndReason::Requeued);
-        if why == EndReason::Requeued && self.phase == Phase::Running && kill_wait_s > 0 && !waits {
-            self.wait_until = Some((now + REQUEUE_HEADSTART, why));
+        if why == EndReason::Requeued && self.phase == Phase::Running && kill_wait_s > 0 && self.requeued.is_none() {
+            self.requeued = Some(now + REQUEUE_HEADSTART);
         } else {
             self.end(now, kill_wait_s, why, out);
         }
@@ -287,10 +283,8 @@ impl StepMachine {
     fn tick(&mut self, now: Time, out: &mut StepOut) {
         match self.phase {
             Phase::Ending { kill_at } if now >= kill_at => self.clear(out),
-            Phase::Running => {
-                if let Some((_, why)) = self.wait_until.take_if(|(at, _)| now >= *at) {
-                    self.end(now, self.setup.kill_wait_s, why, out);
-                }
+            Phase::Running if self.requeued.take_if(|at| now >= *at).is_some() => {
+                self.end(now, self.setup.kill_wait_s, EndReason::Requeued, out);
             }
             Phase::Draining { until: Some(until) } if now >= until => self.finish(out),
             _ => {}
@@ -375,7 +369,7 @@ impl Machine for StepMachine {
 
     fn deadline(&self) -> Option<Time> {
         match self.phase {
-            Phase::Running => self.wait_until.map(|(at, _)| at),
+            Phase::Running => self.requeued,
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Draining { until } => until,
             Phase::Idle | Phase::Clearing | Phase::Over => None,

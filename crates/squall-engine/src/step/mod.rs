@@ -36,8 +36,6 @@ pub struct StepSetup {
     pub kill_wait_s: u64,
     /// `--kill-on-bad-exit`: a failing task ends the others.
     pub kill_on_bad_exit: bool,
-    /// `--wait`: seconds after the first task's end until the others are ended; 0: never.
-    pub wait_s: u32,
 }
 
 impl StepSetup {
@@ -49,13 +47,11 @@ impl StepSetup {
             client: false,
             kill_wait_s: launch.kill_wait_s,
             kill_on_bad_exit: false,
-            wait_s: 0,
         };
         match &launch.program {
             Program::Tasks(tasks) => {
                 setup.client = tasks.client != ClientAddress::None;
                 setup.kill_on_bad_exit = tasks.kill_on_bad_exit;
-                setup.wait_s = tasks.wait_s;
             }
             Program::Batch | Program::Timer { .. } => setup.ranks = vec![0],
         }

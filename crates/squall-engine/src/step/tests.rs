@@ -33,7 +33,6 @@ impl Story {
             client: step != StepNo::BATCH,
             kill_wait_s: 30,
             kill_on_bad_exit: false,
-            wait_s: 0,
         };
         change(&mut setup);
         Self { machine: StepMachine::new(setup), now: Time::from_secs(1000) }
@@ -166,17 +165,6 @@ fn an_end_or_signal_before_the_tasks_is_not_lost() {
     assert_eq!(story.step(StepInput::Spawned { rank: 0, pid: 7 }), []);
     let acts = story.step(StepInput::Spawned { rank: 1, pid: 8 });
     assert_eq!(acts.last(), Some(&StepAct::Signal { signal: 10, all: false }));
-}
-
-#[test]
-fn wait_ends_the_step_some_seconds_after_the_first_task() {
-    let mut story = Story::running(StepNo(0), &[0, 1, 2], |s| s.wait_s = 60);
-    assert_eq!(story.machine.deadline(), None);
-    story.exit(0, code(0));
-    assert_eq!(story.wait(30), []);
-    story.exit(1, code(0));
-    assert_eq!(story.wait(30), TERM_AND_CONT);
-    assert_eq!(story.wait(30), [StepAct::KillLeft]);
 }
 
 #[test]

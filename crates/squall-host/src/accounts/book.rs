@@ -260,6 +260,7 @@ impl Book {
             Event::StepAbandoned { job, step, outcome } => self.step_ended(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.ending(time, *id, outcome, requeue.is_some()),
             Event::NodesReleased { id, attempt, nodes } => self.released(time, *id, *attempt, nodes),
+            Event::JobShrunk { id, attempt, alloc } => self.shrunk(*id, *attempt, alloc),
             Event::TasksEnded { array, tasks, outcome } => self.tasks_ended(record.seq, time, *array, tasks, outcome),
             Event::JobUpdated { id, change, whole } => self.updated(*id, change, *whole),
             Event::JobRequeued { id, .. } => {
@@ -284,6 +285,7 @@ impl Book {
             | Event::ForeignResolved { .. }
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
+            | Event::StepLimited { .. }
             | Event::ReservationSet { .. }
             | Event::ReservationGone { .. } => Ok(()),
         }
@@ -441,6 +443,15 @@ impl Book {
         let name = first.map_or(String::new(), |n| self.name(n));
         let cpus = first.and_then(|n| alloc.on(n)).map_or(0, |g| g.cores.len());
         self.insert_step(id, StepNo::BATCH, "batch", time, (&name, 1), (cpus as u32, 1), "")
+    }
+
+    /// What a job holds from now on is what its row says of all of its time.
+    fn shrunk(&mut self, id: JobId, attempt: Attempt, alloc: &Alloc) -> Done {
+        let (nodes, names) = (alloc.nodes(), self.names(&alloc.nodes()));
+        let sql =
+            "UPDATE jobs SET nodes = ?3, num_nodes = ?4, num_cpus = ?5, memory_mb = ?6 WHERE id = ?1 AND attempt = ?2";
+        let values = params![id.0, attempt.0, names, nodes.len() as i64, alloc.cpus(), alloc.memory_mb() as i64];
+        self.db.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     fn het_formed(&self, leader: JobId, size: u32) -> Done {

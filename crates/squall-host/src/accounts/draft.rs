@@ -61,6 +61,7 @@ fn whose(event: &Event) -> Whose {
         | Event::HetFormed { .. }
         | Event::JobLeased { .. }
         | Event::LeaseReturned { .. }
+        | Event::StepLimited { .. }
         | Event::ForeignResolved { .. } => Whose::Nobodys,
         Event::JobStarted { id, .. } | Event::JobEnding { id, .. } | Event::NodesReleased { id, .. } => Whose::Of(*id),
         Event::StepStarted { job, .. } | Event::StepNodesEnded { job, .. } | Event::StepAbandoned { job, .. } => {

@@ -117,6 +117,22 @@ fn a_job_from_submission_to_end() {
 }
 
 #[test]
+fn a_job_that_gave_back_a_node_is_shown_with_what_it_kept() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    let mut alloc = Alloc::default();
+    alloc.push(NodeId(0), CoreSet::first(2), 100);
+    bed.happens(Event::JobShrunk { id: JobId(1), attempt: Attempt(1), alloc });
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!((rows[0].nodes.as_str(), rows[0].num_cpus, rows[0].num_nodes), ("n1", 2, 1));
+    bed.ends(1, 1, EndState::Completed, false);
+    bed.store(100);
+    assert_eq!(states(&bed.ask(&AccountingQuery::default())), [(1, 1, JobState::Ended(EndState::Completed))]);
+}
+
+#[test]
 fn a_job_is_in_the_partition_that_was_made_the_default() {
     let mut bed = Bed::new();
     let config = PartitionConfig { name: "new".into(), default: true, ..PartitionConfig::default() };

@@ -79,10 +79,6 @@ impl Daemon {
     }
 
     fn watch_task(&mut self, key: StepKey, task: TaskPid) {
-        if let Some(at) = self.reaped.iter().position(|(pid, ..)| *pid == task.pid) {
-            let (_, exit, usage) = self.reaped.remove(at).expect("its position was just found");
-            return self.task_died(key, task.rank, Some((exit, usage)));
-        }
         let fd = pidfd::open(task.pid).ok();
         let same = Stat::of(task.pid).is_some_and(|stat| task.is(&stat));
         let watched = fd.filter(|_| same).and_then(|fd| Watched::new(fd).ok());
@@ -98,9 +94,10 @@ impl Daemon {
     pub(super) fn task_died(&mut self, key: StepKey, rank: u32, exit: Option<(ExitCode, Usage)>) {
         let Some(orphan) = self.orphans.get_mut(&key) else { return };
         let Some(task) = orphan.living.remove(&rank) else { return };
-        // It may have been reaped by a nursery, which noted it, or here with all the other children.
+        // It may have been reaped by a nursery, which noted it, or here with all the other children, of whom the last with its
+        // id is the one.
         let noted = ended(&self.spool, key, &orphan.ranks).get(&rank).copied();
-        let at = self.reaped.iter().position(|(pid, ..)| *pid == task.pid);
+        let at = self.reaped.iter().rposition(|(pid, ..)| *pid == task.pid);
         let reaped = at.and_then(|at| self.reaped.remove(at)).map(|(_, exit, usage)| (exit, usage));
         let known = noted.or(reaped).or(exit);
         orphan.exits.push((rank, known.map(|(exit, _)| exit)));
@@ -166,7 +163,11 @@ impl Daemon {
                 self.signal_all_of(key, libc::SIGCONT);
                 self.signal_all_of(key, libc::SIGTERM);
             }
-            ToStepd::Usage | ToStepd::Letter { .. } => {}
+            ToStepd::Usage => {
+                let usage = self.orphans.get(&key).map(|orphan| orphan.usage).unwrap_or_default();
+                self.inputs.push_back(NodeInput::Used { key, usage });
+            }
+            ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
         }
     }
 

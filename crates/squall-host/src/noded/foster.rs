@@ -60,8 +60,8 @@ pub(super) enum FosterEvent {
 }
 
 impl Daemon {
-    /// Whether a step needs nothing but a parent, and can be known by its group. Not if that may be frozen: whoever
-    /// starts a process there waits until it executes, and with the foster would all others.
+    /// Whether a step needs nothing but a parent, and can be known by its group. Not if that may be frozen: a thread that
+    /// starts a process there waits until it executes, and the foster has few of them.
     pub(super) fn is_for_foster(&self, launch: &StepLaunch, groups: &StepGroups) -> bool {
         let memory = launch.memory_mb == 0 || groups.memory_dir().is_some();
         cfg!(target_arch = "x86_64")
@@ -69,6 +69,7 @@ impl Daemon {
             && launch.program == Program::Batch
             && !launch.facts.spec.get_user_env
             && !launch.facts.ganged
+            && launch.site.is_empty()
             && memory
             && !groups.has_to_join()
             && self.cgroups.birthplace(launch.key).is_some()
@@ -149,6 +150,7 @@ impl Daemon {
                     _ => None,
                 });
             }
+            FosterEvent::Said(FromFoster::Used(key, usage)) => self.inputs.push_back(NodeInput::Used { key, usage }),
             FosterEvent::Said(FromFoster::Lost(key)) => self.daemon_died(key),
             FosterEvent::Said(FromFoster::Serves(_)) => {}
             FosterEvent::Gone => {

@@ -241,6 +241,7 @@ impl Daemon {
     }
 
     fn try_spawn(&mut self, mut launch: StepLaunch) -> io::Result<()> {
+        launch.site.clone_from(&self.scripts);
         let groups = self.add_folder(&mut launch)?;
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
         if !self.is_for_foster(&launch, &groups) {
@@ -524,9 +525,11 @@ async fn talk(
     let listen = async {
         if let Ok(Some(Hello { role: Role::Step, .. })) = read(&mut reader).await {
             while let Ok(Some(said)) = read::<FromStepd>(&mut reader).await {
-                if let FromStepd::Letter { to, message } = said {
-                    let _ = events.send(Event::Letter(key, to, message));
-                }
+                let _ = match said {
+                    FromStepd::Letter { to, message } => events.send(Event::Letter(key, to, message)),
+                    FromStepd::Usage(usage) => events.send(Event::Used(key, usage)),
+                    _ => continue,
+                };
             }
         }
     };

@@ -128,7 +128,8 @@ impl Emulated {
                 ToStepd::Signal { signal, .. } if signal == i32::from(SIGTERM) || signal == i32::from(SIGKILL) => {
                     self.kill(now, key, signal as u8, tell);
                 }
-                ToStepd::Signal { .. } | ToStepd::Usage | ToStepd::Letter { .. } => {}
+                ToStepd::Usage => tell(NodeInput::Used { key, usage: squall_model::job::Usage::default() }),
+                ToStepd::Signal { .. } | ToStepd::Letter { .. } | ToStepd::Watch(_) | ToStepd::Notice(_) => {}
             },
             NodeAct::KillStep { key } => self.kill(now, key, SIGKILL, tell),
             NodeAct::Sweep { job } => {

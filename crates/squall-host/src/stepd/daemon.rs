@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
-use squall_model::step::{FromStep, Program, StepLaunch, ToStep};
+use squall_model::step::{FromStep, Program, StepLaunch, ToStep, Watcher};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -24,6 +24,7 @@ use super::prepare::{Ready, prepare};
 use super::processes::Processes;
 use super::srun;
 use super::streams::{INPUT_BYTES_MAX, Streams, Which};
+use super::watchers::Watchers;
 use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
@@ -48,6 +49,8 @@ pub(super) struct Daemon {
     signals: SignalFd,
     nodes: NodeLinks,
     srun: Option<Frames>,
+    /// Who else listens.
+    watchers: Watchers,
     ready: Option<Ready>,
     streams: Streams,
     /// Where notices go where there is no `srun`.
@@ -71,6 +74,7 @@ enum Event {
     Caller,
     Node(usize),
     Srun,
+    Watcher(usize),
     Stream(Which),
     Wireup(Port),
 }
@@ -85,6 +89,7 @@ impl Daemon {
             folder,
             signals,
             srun: None,
+            watchers: Watchers::default(),
             ready: None,
             streams: Streams::default(),
             stderr: None,
@@ -122,7 +127,7 @@ impl Daemon {
             return StepInput::Start;
         }
         if let Program::Tasks(program) = &launch.program {
-            match srun::connect(program, launch.node_index, launch.facts.owner.uid) {
+            match srun::connect(&program.client, program.cookie, launch.node_index, launch.facts.owner.uid) {
                 Ok(link) => self.srun = link,
                 Err(e) => {
                     return StepInput::Fail { error: format!("cannot reach srun: {e}"), node_fault: false };
@@ -152,6 +157,7 @@ impl Daemon {
         if Instant::now() < until
             && !(self.nodes.is_flushed()
                 && self.wireup.as_ref().is_none_or(Wireup::is_flushed)
+                && self.watchers.is_flushed()
                 && self.srun.as_ref().is_none_or(|link| link.backlog() == 0))
         {
             return false;
@@ -270,6 +276,27 @@ impl Daemon {
     fn tell_srun(&mut self, message: &FromStep) {
         if let Some(link) = &mut self.srun {
             link.send(message);
+            self.watchers.tell(message);
+        }
+    }
+
+    /// Calls somebody who wants to watch.
+    fn watched(&mut self, watcher: &Watcher) {
+        let launch = &self.folder.launch;
+        match srun::connect(&watcher.client, watcher.cookie, launch.node_index, launch.facts.owner.uid) {
+            Ok(None) => {}
+            Ok(Some(link)) => {
+                self.watchers.add(link, self.machine.pids());
+                // What came together with the greeting is no longer to be waited for.
+                self.hear_watcher(self.watchers.links().len().saturating_sub(1));
+            }
+            Err(e) => say(&format!("cannot reach who wants to watch: {e}")),
+        }
+    }
+
+    fn hear_watcher(&mut self, at: usize) {
+        for (rank, bytes) in self.watchers.hear(at) {
+            self.streams.input(rank, &bytes);
         }
     }
 
@@ -302,6 +329,7 @@ impl Daemon {
         }
         self.nodes.sweep();
         self.streams.sweep();
+        self.watchers.sweep();
         if let Some(wireup) = &mut self.wireup {
             wireup.turn();
         }
@@ -349,6 +377,9 @@ impl Daemon {
             let reading = if full { PollFlags::empty() } else { PollFlags::IN };
             polled.push((Event::Srun, link.as_fd(), reading | sending(link)));
         }
+        for (at, link) in self.watchers.links().iter().enumerate() {
+            polled.push((Event::Watcher(at), link.as_fd(), PollFlags::IN | sending(link)));
+        }
         let streams = self.streams.interests(self.has_room());
         polled.extend(streams.map(|(which, fd, flags)| (Event::Stream(which), fd, flags)));
         let wireup = self.wireup.iter().flat_map(Wireup::interests);
@@ -382,6 +413,7 @@ impl Daemon {
             Event::Caller => self.nodes.accept(&self.news()),
             Event::Node(at) => self.serve_node(at),
             Event::Srun => self.serve_srun(),
+            Event::Watcher(at) => self.hear_watcher(at),
             Event::Stream(Which::Output(at)) => {
                 self.read_once(at);
             }
@@ -418,6 +450,8 @@ impl Daemon {
                         wireup.received(from, Arc::unwrap_or_clone(message));
                     }
                 }
+                ToStepd::Watch(watcher) => self.watched(&watcher),
+                ToStepd::Notice(text) => self.notice(&text),
                 ToStepd::Usage => {
                     let usage = self.meter.so_far(&self.processes.tasks());
                     self.nodes.answer(at, &FromStepd::Usage(usage));

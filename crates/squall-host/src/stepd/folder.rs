@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use squall_engine::step::StepSetup;
 use squall_model::codec;
@@ -40,9 +41,29 @@ pub(super) struct Folder {
     /// The batch job's environment; empty for other steps.
     pub(super) environment: Vec<u8>,
     result: File,
-    pids: File,
+    notes: Notes,
+}
+
+/// Where tasks note themselves.
+#[derive(Clone, Debug)]
+pub(super) struct Notes {
+    file: Arc<File>,
     /// Bytes of it that are taken.
-    noted: u64,
+    taken: u64,
+}
+
+impl Notes {
+    fn new(file: File) -> Self {
+        Self { file: Arc::new(file), taken: 0 }
+    }
+
+    /// What a task that starts now notes of itself, so that it is found when this daemon is gone.
+    pub(super) fn line(&self, rank: u32) -> Note<'_> {
+        let head = format!("{rank} ");
+        // What comes after may be of an earlier step: it ends at an empty line, which the next one overwrites.
+        let line = format!("{head}{PID_ROOM} {}\n\n", boot_ticks());
+        Note { file: self.file.as_fd(), offset: self.taken, line: line.into_bytes(), room: head.len() }
+    }
 }
 
 impl Folder {
@@ -62,13 +83,13 @@ impl Folder {
             Program::Batch => fs::read(file::ENVIRONMENT).map_err(broken(file::ENVIRONMENT))?,
             _ => Vec::new(),
         };
-        Ok((Self { path, launch, environment, result, pids, noted: 0 }, listener))
+        Ok((Self { path, launch, environment, result, notes: Notes::new(pids) }, listener))
     }
 
     /// Takes over the folder of a launch that has come another way, without going there. `Taken`: nothing was touched.
     pub(super) fn adopt(path: PathBuf, launch: StepLaunch, environment: Vec<u8>) -> Result<Self, FolderError> {
         let (pids, result) = open(&path)?;
-        Ok(Self { path, launch, environment, result, pids, noted: 0 })
+        Ok(Self { path, launch, environment, result, notes: Notes::new(pids) })
     }
 
     /// The path of the batch script.
@@ -87,17 +108,14 @@ impl Folder {
         mark_begun(&self.result)
     }
 
-    /// What a task that starts now notes of itself, so that it is found when this daemon is gone.
-    pub(super) fn note_for(&self, rank: u32) -> Note<'_> {
-        let head = format!("{rank} ");
-        // What comes after may be of an earlier step: it ends at an empty line, which the next one overwrites.
-        let line = format!("{head}{PID_ROOM} {}\n\n", boot_ticks());
-        Note { file: self.pids.as_fd(), offset: self.noted, line: line.into_bytes(), room: head.len() }
+    /// Where a task that starts now notes itself.
+    pub(super) fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// The task has started.
     pub(super) fn noted(&mut self, rank: u32) {
-        self.noted += self.note_for(rank).line.len() as u64 - 1;
+        self.notes.taken += self.notes.line(rank).line.len() as u64 - 1;
     }
 
     /// Notes how a task ended, before anybody reaps it.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::id::StepKey;
+use squall_model::job::Usage;
 use squall_model::step::StepLaunch;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -37,8 +38,8 @@ use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
 use super::meter::{Meter, io_bytes};
 use super::prepare::{Ready, prepare};
-use super::processes::{Birth, KILL_AGAIN, start};
-use super::search::NotFound;
+use super::processes::KILL_AGAIN;
+use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
 use crate::logging::say;
 use crate::place::SocketPath;
@@ -98,6 +99,8 @@ pub(crate) enum FromFoster {
     Serves(Vec<StepKey>),
     /// The last word of a step; it lies in its folder too.
     Over(StepKey, FromStepd),
+    /// What the script of a step has used so far.
+    Used(StepKey, Usage),
     /// It does not serve that step: its folder is not as it should be, or somebody else's.
     Lost(StepKey),
 }
@@ -110,6 +113,8 @@ struct Ward {
     meter: Meter,
     /// What the script starts with, until then.
     ready: Option<Ready>,
+    /// The script is being started: what comes for the machine meanwhile.
+    starting: Option<Vec<StepInput>>,
     /// The script's process, until it is reaped.
     pid: Option<u32>,
     /// For notices.
@@ -164,7 +169,11 @@ impl Ward {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let machine = self.machine.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
+        let machine = self
+            .machine
+            .deadline()
+            .filter(|_| self.starting.is_none())
+            .map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
         [machine, self.killing, Some(self.next_sample)].into_iter().flatten().min()
     }
 }
@@ -183,6 +192,7 @@ pub(super) struct Foster {
     listener: UnixListener,
     links: Vec<Link>,
     wards: BTreeMap<StepKey, Ward>,
+    starters: Starters,
     /// Whose script a process is.
     scripts: HashMap<u32, StepKey>,
     /// What is to be said in this turn.
@@ -206,7 +216,10 @@ impl Foster {
         listener.set_nonblocking(true)?;
         let (links, wards, scripts, words) = Default::default();
         let until = Instant::now() + FIRST_WAIT;
-        Ok(Self { steps: steps.to_owned(), signals, listener, links, wards, scripts, words, busy: false, until })
+        // They have blocked what the signals' descriptor has: after it.
+        let starters = Starters::new()?;
+        let steps = steps.to_owned();
+        Ok(Self { steps, signals, listener, links, wards, starters, scripts, words, busy: false, until })
     }
 
     /// Runs until there is nothing to do.
@@ -218,12 +231,15 @@ impl Foster {
     }
 
     fn turn(&mut self) {
-        let (signal, caller, speaking) = self.wait();
+        let (signal, started, caller, speaking) = self.wait();
         if caller {
             self.accept();
         }
         for at in speaking {
             self.listen(at);
+        }
+        if started {
+            self.take_started();
         }
         if signal {
             self.take_signals();
@@ -247,11 +263,10 @@ impl Foster {
         }
     }
 
-    /// Waits for something to happen: a signal, a caller, links by their places.
-    fn wait(&self) -> (bool, bool, Vec<usize>) {
+    /// Waits for something to happen: a signal, a script started, a caller, links by their places.
+    fn wait(&self) -> (bool, bool, bool, Vec<usize>) {
         let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-        let fixed: [(BorrowedFd<'_>, PollFlags); 2] =
-            [(self.signals.as_fd(), PollFlags::IN), (self.listener.as_fd(), PollFlags::IN)];
+        let fixed = [self.signals.as_fd(), self.starters.bell(), self.listener.as_fd()].map(|fd| (fd, PollFlags::IN));
         let links = self.links.iter().map(|link| (link.frames.as_fd(), PollFlags::IN | sending(&link.frames)));
         let fds = fixed.into_iter().chain(links).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
@@ -260,11 +275,11 @@ impl Foster {
         let timeout = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
         if poll(&mut fds, timeout.as_ref()).is_err() {
-            return (false, false, Vec::new());
+            return (false, false, false, Vec::new());
         }
         let hit: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let links = hit.iter().skip(2).enumerate().filter(|(_, hit)| **hit).map(|(at, _)| at);
-        (hit[0], hit[1], links.collect())
+        let links = hit.iter().skip(3).enumerate().filter(|(_, hit)| **hit).map(|(at, _)| at);
+        (hit[0], hit[1], hit[2], links.collect())
     }
 
     fn accept(&mut self) {
@@ -304,7 +319,13 @@ impl Foster {
                 Ok(Some(ToFoster::Tell { key, message })) => match message {
                     ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
                     ToStepd::End { kill_wait_s, why } => self.feed(key, StepInput::End { kill_wait_s, why }),
-                    ToStepd::Usage | ToStepd::Letter { .. } => {}
+                    ToStepd::Usage => self.measure(key),
+                    ToStepd::Notice(text) => {
+                        if let Some(ward) = self.wards.get_mut(&key) {
+                            ward.notice(&text);
+                        }
+                    }
+                    ToStepd::Letter { .. } | ToStepd::Watch(_) => {}
                 },
                 Ok(None) => return,
                 Err(e) => {
@@ -361,6 +382,7 @@ impl Foster {
             folder,
             order,
             ready: None,
+            starting: None,
             pid: None,
             stderr: None,
             next_sample: Instant::now() + SAMPLE,
@@ -371,11 +393,22 @@ impl Foster {
         self.feed(key, first);
     }
 
+    fn measure(&mut self, key: StepKey) {
+        let Some(ward) = self.wards.get_mut(&key) else { return };
+        let script = ward.pid.map(|pid| (0, pid));
+        let used = ward.meter.so_far(script.as_slice());
+        self.words.push(FromFoster::Used(key, used));
+    }
+
     /// Hands an input to a step's machine and does what it wants, until it wants nothing more.
     fn feed(&mut self, key: StepKey, input: StepInput) {
         let mut queue = VecDeque::from([input]);
         while let Some(input) = queue.pop_front() {
             let Some(ward) = self.wards.get_mut(&key) else { return };
+            if let Some(later) = &mut ward.starting {
+                later.push(input);
+                continue;
+            }
             let mut acts = Vec::new();
             ward.machine.step(now(), input, &mut acts);
             for act in acts {
@@ -387,13 +420,13 @@ impl Foster {
     fn act(&mut self, key: StepKey, act: StepAct, answers: &mut VecDeque<StepInput>) {
         let Some(ward) = self.wards.get_mut(&key) else { return };
         match act {
-            StepAct::Spawn => {
-                let answer = ward.spawn();
-                if let StepInput::Spawned { pid, .. } = answer {
-                    self.scripts.insert(pid, key);
+            StepAct::Spawn => match ward.script() {
+                Ok(script) => {
+                    ward.starting = Some(Vec::new());
+                    self.starters.start(script);
                 }
-                answers.push_back(answer);
-            }
+                Err(failed) => answers.push_back(failed),
+            },
             StepAct::Signal { signal, all: true } => ward.signal_all(signal),
             StepAct::Signal { signal, all: false } => {
                 // As our child its id is its own until we reap it.
@@ -416,11 +449,33 @@ impl Foster {
         }
     }
 
+    /// Takes scripts that were started, or could not be.
+    fn take_started(&mut self) {
+        for (key, answer) in self.starters.started() {
+            let Some(ward) = self.wards.get_mut(&key) else { continue };
+            if let StepInput::Spawned { pid, .. } = answer {
+                ward.pid = Some(pid);
+                self.scripts.insert(pid, key);
+            }
+            let later = ward.starting.take().unwrap_or_default();
+            for input in [answer].into_iter().chain(later) {
+                self.feed(key, input);
+            }
+        }
+        self.reap();
+    }
+
     /// Takes children that have ended.
     fn reap(&mut self) {
         while let Peeked::Ended(Reaped { pid, exit, usage }) = peek() {
             let Some(key) = self.scripts.remove(&pid) else {
-                self.reap_orphan(pid);
+                let of = self.whose(pid);
+                let starting = |key| self.wards.get(&key).is_some_and(|ward| ward.starting.is_some());
+                if self.starters.are_at_work() && of.is_none_or(starting) {
+                    // It may be a script already: they will tell.
+                    break;
+                }
+                self.reap_orphan(pid, of);
                 continue;
             };
             let io = io_bytes(pid);
@@ -442,15 +497,19 @@ impl Foster {
         self.kill_on(|_| true);
     }
 
+    /// The step in whose group a process is that has ended and is not reaped.
+    fn whose(&self, pid: u32) -> Option<StepKey> {
+        let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let group = group.lines().find_map(|line| line.strip_prefix("0::/")).filter(|group| !group.is_empty())?;
+        self.wards.iter().find(|(_, ward)| ward.group().ends_with(group)).map(|(key, _)| *key)
+    }
+
     /// A process that lost its parent has ended: it counts for the step in whose group it was.
-    fn reap_orphan(&mut self, pid: u32) {
-        let group = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let group = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().to_owned();
+    fn reap_orphan(&mut self, pid: u32, of: Option<StepKey>) {
         let io = io_bytes(pid);
         let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { return };
-        let usage = squall_model::job::Usage { read_bytes: io.0, write_bytes: io.1, ..reaped.usage };
-        let of = self.wards.iter().find(|(_, ward)| !group.is_empty() && ward.group().ends_with(&group));
-        if let Some(key) = of.map(|(key, _)| *key) {
+        let usage = Usage { read_bytes: io.0, write_bytes: io.1, ..reaped.usage };
+        if let Some(key) = of {
             self.feed(key, StepInput::Orphan { usage });
         }
     }
@@ -475,7 +534,7 @@ impl Foster {
         self.kill_on(|at| at <= clock);
         let mut inputs = Vec::new();
         for (key, ward) in &mut self.wards {
-            if ward.machine.deadline().is_some_and(|at| time >= at) {
+            if ward.starting.is_none() && ward.machine.deadline().is_some_and(|at| time >= at) {
                 inputs.push((*key, StepInput::Tick));
             }
             if ward.next_sample <= clock {
@@ -520,28 +579,20 @@ impl Ward {
         Mode::from_raw_mode(self.order.launch.facts.spec.umask & 0o777)
     }
 
-    /// Starts the script.
-    fn spawn(&mut self) -> StepInput {
-        let failed = |e: &io::Error| StepInput::SpawnFailed {
+    /// The script, to be started; or that it can't be.
+    fn script(&mut self) -> Result<Script, StepInput> {
+        let failed = |e: io::Error| StepInput::SpawnFailed {
             rank: 0,
             code: e.raw_os_error().unwrap_or(libc::EIO) as u8,
             error: format!("the script can't be started here: {e}"),
         };
-        let group = match File::open(self.group()).and_then(|group| self.folder.note_begun().map(|()| group)) {
-            Ok(group) => group,
-            Err(e) => return failed(&e),
-        };
+        let group = File::open(self.group()).and_then(|group| self.folder.note_begun().map(|()| group));
+        let group = group.map_err(failed)?;
         let task = self.ready.take().and_then(|mut ready| Some((ready.tasks.pop()?, ready)));
-        let Some((mut task, ready)) = task else { return failed(&io::ErrorKind::NotFound.into()) };
+        let (mut task, ready) = task.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         task.cpus.clone_from(&self.order.cpus);
-        let identity = self.identity();
-        let birth = Birth { identity: &identity, umask: self.umask().as_raw_mode(), group: group.as_fd() };
-        match start(&task, &ready, self.folder.note_for(0), Some(&birth)) {
-            Ok(pid) => {
-                self.pid = Some(pid);
-                StepInput::Spawned { rank: 0, pid }
-            }
-            Err(NotFound { code, error }) => StepInput::SpawnFailed { rank: 0, code, error },
-        }
+        let (identity, umask) = (self.identity(), self.umask().as_raw_mode());
+        let notes = self.folder.notes().clone();
+        Ok(Script { key: self.order.launch.key, task, ready, identity, umask, group, notes })
     }
 }

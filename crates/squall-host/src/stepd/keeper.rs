@@ -1,26 +1,26 @@
 //! What a nursery does for its copies when they die: it is their parent, so that the tasks of a step daemon that was killed
 //! become its children, and how they end is noted in the step's folder although no daemon is left that could learn it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
+use squall_engine::step::StepSetup;
+use squall_model::id::StepKey;
 use squall_model::job::ExitCode;
 
 use crate::processes::Stat;
-use crate::spool::{Spool, TaskPid, file, note_exit, parse_key};
+use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
-use crate::traces::Traces;
 
 /// A nursery's children.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     /// Folders of step daemons that live; a foster's is that of all steps.
     daemons: BTreeMap<u32, PathBuf>,
-    /// Tasks whose daemon died: the result file, and their place in it.
-    tasks: BTreeMap<u32, (Rc<File>, usize)>,
+    /// Those of daemons that died and may have left tasks.
+    left: BTreeSet<PathBuf>,
     /// A step daemon had a use for libpmix.
     pub(super) pmix_wanted: bool,
 }
@@ -47,48 +47,85 @@ impl Keeper {
         }
     }
 
-    /// A child waits to be reaped. A step daemon always comes before the tasks that it leaves: its children become ours
-    /// in the same moment in which it dies, and line up behind it.
+    /// A child waits to be reaped.
     fn ended(&mut self, child: &Reaped) {
         if let Some(folder) = self.daemons.remove(&child.pid) {
             if child.exit == (ExitCode { code: pmix::WANTED, signal: 0 }) {
                 self.pmix_wanted = true;
             } else if child.exit != ExitCode::default() {
-                self.inherit(&folder);
+                self.left.retain(|folder| folder.exists());
+                self.left.insert(folder);
             }
-        } else if let Some((result, place)) = self.tasks.remove(&child.pid) {
+        } else if let Some((result, place)) = self.task(child.pid) {
             // Nobody hears of it but by this note; if it can't be written the task's end is lost, and the step counts so.
             let _ = note_exit(&result, place, child.exit, &child.usage);
         }
     }
 
-    /// Takes charge of what the daemon of that folder left.
-    fn inherit(&mut self, folder: &Path) {
-        if folder.file_name().and_then(|name| parse_key(name.to_str()?)).is_some() {
-            self.inherit_step(folder);
-            return;
-        }
-        for entry in folder.read_dir().into_iter().flatten().flatten() {
-            self.inherit_step(&entry.path());
-        }
+    /// The result file of the task that this process is, and its place in it. A daemon with threads leaves its tasks to us
+    /// a moment before it is dead itself: those that count as living may have left it, too.
+    fn task(&self, pid: u32) -> Option<(File, usize)> {
+        let stat = Stat::of(pid)?;
+        self.left.iter().chain(self.daemons.values()).find_map(|folder| {
+            // A foster's holds the folders of steps.
+            let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+            let mut steps = steps.filter(|_| key_of(folder).is_none()).chain([folder.clone()]);
+            steps.find_map(|step| noted_in(&step, pid, &stat))
+        })
     }
+}
 
-    /// Takes charge of those tasks of a step that are this process's children now.
-    fn inherit_step(&mut self, folder: &Path) -> Option<()> {
-        let key = parse_key(folder.file_name()?.to_str()?)?;
-        let root = folder.parent()?.parent()?;
-        let spool = folder.exists().then(|| Spool::open(root).ok())??;
-        if !spool.has_begun(key) {
-            return None;
-        }
-        let result = Rc::new(spool.open_file(key, file::RESULT).ok()?);
-        let traces = Traces::of(&spool, key, None)?;
-        let own = |task: &&TaskPid| Stat::of(task.pid).is_some_and(|stat| stat.parent == std::process::id());
-        for task in traces.started.values().filter(own) {
-            if let Some(place) = traces.ranks.iter().position(|rank| *rank == task.rank) {
-                self.tasks.insert(task.pid, (result.clone(), place));
-            }
-        }
-        Some(())
+fn key_of(folder: &Path) -> Option<StepKey> {
+    parse_key(folder.file_name()?.to_str()?)
+}
+
+/// The result file of a step, and the place in it of the task that has noted itself as this process.
+fn noted_in(folder: &Path, pid: u32, stat: &Stat) -> Option<(File, usize)> {
+    let (key, root) = (key_of(folder)?, folder.parent()?.parent()?);
+    let spool = folder.exists().then(|| Spool::open(root).ok())??;
+    let task = spool.tasks(key).into_iter().find(|task| task.pid == pid && task.is(stat))?;
+    let ranks = StepSetup::of(&*spool.launch(key)?).ranks;
+    let place = ranks.iter().position(|rank| *rank == task.rank)?;
+    Some((spool.open_file(key, file::RESULT).ok()?, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+    use squall_model::job::{ExitCode, Usage};
+    use squall_model::step::{JobFacts, Program, StepLaunch};
+
+    use super::{Keeper, Reaped};
+    use crate::processes::Stat;
+    use crate::spool::{Spool, file};
+
+    #[test]
+    fn a_task_that_ends_a_moment_before_its_daemon_is_dead_is_noted_in_its_own_step() {
+        let root = std::env::temp_dir().join(format!("squall-keeper-left-{}", std::process::id()));
+        let spool = Spool::open(&root).unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        let (pid, stat) = (child.id(), Stat::of(child.id()).unwrap());
+        let keys = [(1, pid, stat.start + 1), (2, pid, stat.start), (3, 1, stat.start)].map(|(job, pid, start)| {
+            let key = StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH };
+            let facts = JobFacts { key, ..JobFacts::default() };
+            let launch = StepLaunch { key, facts, program: Program::Batch, ..StepLaunch::default() };
+            spool.add_step(&launch, None, "").unwrap();
+            assert!(!spool.was_taken(key));
+            std::fs::write(spool.step(key).join(file::PIDS), format!("0 {pid} {start}\n\n")).unwrap();
+            key
+        });
+        let exit = ExitCode { code: 6, signal: 0 };
+        let end = |pid| Reaped { pid, exit, usage: Usage::default() };
+        let mut keeper = Keeper::default();
+        keeper.ended(&end(pid));
+        assert!(keys.iter().all(|key| spool.exits(*key).is_empty()), "no daemon of ours has started it");
+        // A foster that is about to die.
+        keeper.add(u32::MAX, spool.steps_dir());
+        keeper.ended(&end(pid));
+        assert_eq!(keys.map(|key| spool.exits(key)), [vec![], vec![(0, exit, Usage::default())], vec![]]);
+        child.wait().unwrap();
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

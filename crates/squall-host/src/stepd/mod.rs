@@ -27,10 +27,13 @@ mod nursery;
 mod patterns;
 mod prepare;
 mod processes;
+mod scripts;
 mod search;
 mod srun;
+mod starters;
 mod streams;
 mod tree;
+mod watchers;
 mod wireup;
 
 /// Whether a program is linked with an MPI, as far as its file shows.
@@ -58,6 +61,7 @@ use node_link::NodeLinks;
 pub(crate) use nursery::LIBRARIES_VARIABLE;
 pub use nursery::{Nursery, serve as serve_nursery};
 pub use patterns::{Names, expand};
+pub use scripts::{run_epilogs, run_task};
 pub(crate) use tree::{descendants, stat_field};
 pub(crate) use wireup::{speaks_by_tree, sweep_up};
 

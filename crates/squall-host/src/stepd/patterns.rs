@@ -39,8 +39,8 @@ impl<'a> Names<'a> {
             array: launch.facts.array,
             step: launch.key.step,
             node: &launch.node,
-            node_index: launch.node_index,
-            rank,
+            node_index: launch.node_index + launch.among().unwrap_or_default().nodes_before,
+            rank: launch.rank_among(rank),
             user: &launch.facts.owner.user,
             name: &launch.facts.spec.name,
         }

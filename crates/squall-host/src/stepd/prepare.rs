@@ -18,6 +18,7 @@ use super::files::{null, open_input, open_output, reason, work_dir};
 use super::folder::Folder;
 use super::login::login_environment;
 use super::patterns::{Names, default_output, expand};
+use super::scripts::{Epilog, Scripts};
 use super::search::{NotFound, find_program};
 use super::streams::{Streams, open_terminal, pipe};
 use super::wireup::{self, Wireup};
@@ -49,6 +50,8 @@ pub(super) struct Prepared {
     pub(super) verbose: Option<Verbose>,
     /// A further descriptor for it: its end of PMI.
     pub(super) further: Option<OwnedFd>,
+    /// What runs after it.
+    pub(super) epilog: Option<Epilog>,
 }
 
 /// All tasks of this node.
@@ -126,10 +129,13 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
     let args = spec.args.iter().map(|a| text(a.as_bytes()));
     let argv = std::iter::once(Ok(script.clone())).chain(args).collect::<Result<Vec<_>, _>>()?;
     let notices = clone(&stderr)?;
+    let (scripts, dir) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
+    let (argv, program) = around(scripts.as_ref(), (argv, Ok(script)), true);
     let task = Prepared {
         rank: 0,
-        program: Ok(script),
+        program,
         argv,
+        epilog: scripts.and_then(|scripts| scripts.after(&env, &dir)),
         env,
         env_pid,
         stdio: [stdin, stdout, stderr],
@@ -140,7 +146,7 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
     };
     Ok(Ready {
         tasks: vec![task],
-        dir: text(dir.as_os_str().as_bytes())?,
+        dir,
         rlimits: spec.rlimits.clone(),
         streams: Streams::default(),
         stderr: Some(notices),
@@ -168,7 +174,9 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
     let mut streams = Streams::default();
     let mut opened = Opened::default();
     let mut tasks = Vec::with_capacity(ranks.len());
-    for ((local, &rank), (argv, program_file)) in ranks.iter().enumerate().zip(commands) {
+    let (scripts, dir_text) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
+    for ((local, &rank), command) in ranks.iter().enumerate().zip(commands) {
+        let (argv, program_file) = around(scripts.as_ref(), command, program.content.is_some());
         let (mut env, env_pid) = shared.for_task(launch, local as u32, rank);
         let further = wireup.as_mut().map(|wireup| wireup.equip_task(&mut env, rank)).transpose();
         let further = further.map_err(|e| Refusal::io("PMI", &e))?;
@@ -181,8 +189,10 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
         };
         let cpus = binding.as_ref().map(|b| b.cpus(local)).unwrap_or_default();
         let verbose = binding.as_ref().and_then(|b| b.verbose(launch, local, rank));
+        let epilog = scripts.as_ref().and_then(|scripts| scripts.after(&env, &dir_text));
         tasks.push(Prepared {
             rank,
+            epilog,
             program: program_file,
             argv,
             env,
@@ -196,7 +206,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
     }
     Ok(Ready {
         tasks,
-        dir: text(dir.as_os_str().as_bytes())?,
+        dir: dir_text,
         rlimits: program.rlimits.clone(),
         streams,
         stderr: None,
@@ -207,8 +217,15 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
 /// Arguments, the name first, and the file to execute.
 type Command = (Vec<CString>, Result<CString, NotFound>);
 
+/// The command with the prologs before it. `known`: which file it is does not depend on them.
+fn around(scripts: Option<&Scripts>, (argv, file): Command, known: bool) -> Command {
+    let Some(scripts) = scripts else { return (argv, file) };
+    let (argv, squall) = scripts.before(argv, file.clone().ok().filter(|_| known));
+    (argv, squall.map_or(file, Ok))
+}
+
 fn what_to_run(folder: &Folder, program: &TaskProgram, rank: u32, path: &[u8], dir: &Path) -> Result<Command, Refusal> {
-    let argv = command_of(program, rank);
+    let argv = command_of(program, rank, folder.launch.rank_among(rank));
     let argv = argv.iter().map(|a| text(a)).collect::<Result<Vec<_>, _>>()?;
     let file = match (program.content, argv.first()) {
         (Some(content), Some(_)) => Ok(text(folder.content(content).as_os_str().as_bytes())?),
@@ -219,14 +236,14 @@ fn what_to_run(folder: &Folder, program: &TaskProgram, rank: u32, path: &[u8], d
 }
 
 /// The command of a rank, with the `%t` and `%o` of `--multi-prog` filled in. Empty: there is none for it.
-fn command_of(program: &TaskProgram, rank: u32) -> Vec<Vec<u8>> {
+fn command_of(program: &TaskProgram, rank: u32, shown: u32) -> Vec<Vec<u8>> {
     let all = IndexSet::new();
     let matching = program.commands.iter().find_map(|(ranks, argv)| match ranks {
         RankSet::All => Some((argv, &all, false)),
         RankSet::Some(set) => set.contains(rank).then_some((argv, set, true)),
     });
     let Some((argv, set, multi)) = matching else { return Vec::new() };
-    let numbers = [(b't', rank), (b'o', if multi { set.rank(rank) } else { rank })];
+    let numbers = [(b't', shown), (b'o', if multi { set.rank(rank) } else { rank })];
     argv.iter().map(|arg| if multi { number(arg, &numbers) } else { arg.to_vec() }).collect()
 }
 
@@ -258,6 +275,13 @@ impl At<'_> {
     fn path(&self, pattern: &str) -> PathBuf {
         self.dir.join(expand(pattern, &Names::of(self.launch, self.rank)))
     }
+
+    /// What stands before its lines, as wide for all.
+    fn label(&self) -> String {
+        let ntasks = self.launch.among().map_or(self.launch.layout.ntasks(), |among| among.tasks);
+        let width = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
+        format!("{:>width$}: ", self.launch.rank_among(self.rank))
+    }
 }
 
 fn terminal_stdio(streams: &mut Streams, rank: u32, size: (u16, u16)) -> Result<[File; 3], Refusal> {
@@ -286,7 +310,13 @@ fn stdio(program: &TaskProgram, at: &At<'_>, streams: &mut Streams, opened: &mut
     };
     let mut output = |stream: &Stream, stderr: bool| match stream {
         Stream::File(pattern) => {
-            opened.output(if stderr { "stderr" } else { "stdout" }, &at.path(pattern), program.append)
+            let file = opened.output(if stderr { "stderr" } else { "stdout" }, &at.path(pattern), program.append)?;
+            if !program.label {
+                return Ok(file);
+            }
+            let (read, write) = pipe().map_err(|e| Refusal::io("pipe", &e))?;
+            let labelled = streams.add_labelled(at.rank, read, file, at.label());
+            labelled.map(|()| write).map_err(|e| Refusal::io("pipe", &e))
         }
         Stream::Client | Stream::ClientRank(_) if through_client(stream) || program.pty.is_some() => {
             let (read, write) = pipe().map_err(|e| Refusal::io("pipe", &e))?;
@@ -348,13 +378,13 @@ mod tests {
             ..TaskProgram::default()
         };
         let text = |rank| {
-            let words = command_of(&program, rank).into_iter().map(|w| String::from_utf8(w).unwrap());
+            let words = command_of(&program, rank, rank).into_iter().map(|w| String::from_utf8(w).unwrap());
             words.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(text(6), "a 6:1 %6 100%");
         assert_eq!(text(3), "b 2");
         assert_eq!(text(0), "");
         let one = TaskProgram { commands: vec![(RankSet::All, argv(&["date", "+%t"]))], ..TaskProgram::default() };
-        assert_eq!(command_of(&one, 5), [b"date".to_vec(), b"+%t".to_vec()]);
+        assert_eq!(command_of(&one, 5, 5), [b"date".to_vec(), b"+%t".to_vec()]);
     }
 }

@@ -11,11 +11,13 @@ use squall_model::job::{ExitCode, Usage};
 use super::folder::Folder;
 use super::meter::{Meter, io_bytes};
 use super::prepare::{Prepared, Ready};
+use super::scripts::Epilog;
 use super::search::NotFound;
 use super::tree::{descendants, signal_all};
+use crate::logging::say;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
-use crate::sys::spawn::{Child, Note, Spawn, SpawnError};
+use crate::sys::spawn::{Note, Spawn, SpawnError};
 use crate::sys::wait::{Peeked, Reaped, Waited, peek, reap_pid};
 
 /// How soon those that are being killed are looked at again if none of them reports its end.
@@ -30,6 +32,10 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Processes {
     /// Rank by process id, of tasks that run.
     ranks: BTreeMap<u32, u32>,
+    /// What is to run when the task of a rank has ended.
+    epilogs: BTreeMap<u32, Epilog>,
+    /// By the process of an epilog: the end of its task, told when that has ended too.
+    held: BTreeMap<u32, StepInput>,
     /// Everything is to be killed until nothing is left; the time of the next look.
     killing: Option<Instant>,
     /// The emulated task: how long it lasts and how it ends.
@@ -42,7 +48,7 @@ impl Processes {
         let tasks = std::mem::take(&mut ready.tasks);
         let mut inputs = Vec::with_capacity(tasks.len());
         let begun = folder.note_begun();
-        for task in tasks {
+        for mut task in tasks {
             let rank = task.rank;
             if let Err(e) = &begun {
                 // Nobody could tell later whether it ran.
@@ -50,11 +56,12 @@ impl Processes {
                 inputs.push(StepInput::SpawnFailed { rank, code, error: format!("the spool can't be written: {e}") });
                 continue;
             }
-            inputs.push(match start(&task, ready, folder.note_for(rank), None) {
+            inputs.push(match start(&task, ready, folder.notes().line(rank), None) {
                 Ok(pid) => {
                     folder.noted(rank);
                     reset_score(pid);
                     self.ranks.insert(pid, rank);
+                    self.epilogs.extend(task.epilog.take().map(|epilog| (rank, epilog)));
                     StepInput::Spawned { rank, pid }
                 }
                 Err(NotFound { code, error }) => StepInput::SpawnFailed { rank, code, error },
@@ -119,6 +126,14 @@ impl Processes {
             let Ok(Waited::Reaped(reaped)) = reap_pid(pid) else { break };
             found = peek();
             let mut usage = reaped.usage;
+            if let Some(end) = self.held.remove(&pid) {
+                if reaped.exit != ExitCode::OK {
+                    let ExitCode { code, signal } = reaped.exit;
+                    say(&format!("TaskEpilog failed status={code}:{signal}"));
+                }
+                inputs.push(end);
+                continue;
+            }
             let Some(rank) = self.ranks.remove(&pid) else {
                 orphaned = true;
                 inputs.push(StepInput::Orphan { usage: Usage { read_bytes: io.0, write_bytes: io.1, ..usage } });
@@ -128,7 +143,17 @@ impl Processes {
             if reaped.exit.signal == libc::SIGKILL as u8 {
                 inputs.extend(meter.kernel_kills());
             }
-            inputs.push(StepInput::Exited { rank, exit: reaped.exit, usage });
+            let end = StepInput::Exited { rank, exit: reaped.exit, usage };
+            // When everything is being killed nothing more is started.
+            let epilog = self.epilogs.remove(&rank).filter(|_| self.killing.is_none());
+            match epilog.map(|epilog| epilog.start(pid)) {
+                Some(Ok(epilog)) => drop(self.held.insert(epilog, end)),
+                Some(Err(e)) => {
+                    say(&format!("the epilog of task {rank} can't be started: {e}"));
+                    inputs.push(end);
+                }
+                None => inputs.push(end),
+            }
         }
         if self.killing.is_some() {
             if found == Peeked::None {
@@ -157,7 +182,7 @@ impl Processes {
 
 /// A file that was just written can't be executed as long as some process has it open for writing, even if that is only a
 /// copy made by a fork elsewhere, on its way to exec: that passes.
-fn start_patiently(start: impl Fn() -> Result<Child, SpawnError>) -> Result<Child, SpawnError> {
+pub(super) fn again_while_busy<T>(start: impl Fn() -> Result<T, SpawnError>) -> Result<T, SpawnError> {
     for _ in 0..BUSY_TRIES {
         match start() {
             Err(e) if e.errno() == libc::ETXTBSY => std::thread::sleep(BUSY_PAUSE),
@@ -203,7 +228,7 @@ pub(super) fn start(
         note: Some(note),
     };
     let start = || birth.map_or_else(|| spawn.start(), |birth| spawn.start_in(birth.group));
-    let child = start_patiently(start).map_err(|e| {
+    let child = again_while_busy(start).map_err(|e| {
         let name = task.argv.first().map_or(program.as_c_str(), |n| n.as_c_str());
         NotFound::of(&e, name, program)
     })?;

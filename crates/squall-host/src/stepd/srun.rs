@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use squall_model::codec::PROTOCOL_VERSION;
-use squall_model::step::{ClientAddress, FromStep, TaskProgram, ToStep};
+use squall_model::step::{ClientAddress, FromStep, ToStep};
 use squall_model::wire::{Hello, Proof, Role};
 
 use super::frames::{Filled, Frames};
@@ -19,27 +19,32 @@ const GREETING: Duration = Duration::from_secs(10);
 
 /// Connects to the step's `srun` and exchanges greetings: first both sides' `wire::Hello`, then the cookies.
 /// `owner` is the job's: nobody else may listen there but root.
-pub(super) fn connect(program: &TaskProgram, node_index: u32, owner: u32) -> io::Result<Option<Frames>> {
-    let pipe = match &program.client {
+pub(super) fn connect(
+    client: &ClientAddress,
+    cookie: [u8; 16],
+    node_index: u32,
+    owner: u32,
+) -> io::Result<Option<Frames>> {
+    let pipe = match client {
         ClientAddress::None => return Ok(None),
         ClientAddress::Abstract(name) => here(name, owner)?,
-        ClientAddress::Tcp(address) => Pipe::call(address, program.cookie, GREETING)?,
+        ClientAddress::Tcp(address) => Pipe::call(address, cookie, GREETING)?,
         ClientAddress::Anywhere { name, address } => match here(name, owner) {
             // Nobody has that name here: srun is on another machine.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Pipe::call(address, program.cookie, GREETING)
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Pipe::call(address, cookie, GREETING)
                 .map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?,
             pipe => pipe?,
         },
     };
     let mut link = Frames::over(pipe);
     link.send(&Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer });
-    link.send(&FromStep::Hello { cookie: program.cookie, node_index });
+    link.send(&FromStep::Hello { cookie, node_index });
     let hello: Hello = await_frame(&mut link)?;
     if hello.protocol != PROTOCOL_VERSION {
         return Err(io::Error::other(format!("srun speaks protocol {}, not {PROTOCOL_VERSION}", hello.protocol)));
     }
     match await_frame(&mut link)? {
-        ToStep::Hello { cookie } if cookie == program.cookie => Ok(Some(link)),
+        ToStep::Hello { cookie: shown } if shown == cookie => Ok(Some(link)),
         _ => Err(io::Error::other("srun does not know this step")),
     }
 }

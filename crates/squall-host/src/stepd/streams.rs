@@ -13,20 +13,57 @@ use squall_model::step::FromStep;
 /// Most bytes of output in one frame.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// How often the output of a task is read for a file before it is the others' turn: more than a pipe holds.
+const LABELLED_AT_ONCE: u32 = 32;
+
 /// Most bytes of input that wait for tasks; above it no more is read from `srun`.
 pub(super) const INPUT_BYTES_MAX: usize = 8 << 20;
 
 /// End of input as a terminal takes it (Ctrl-D).
 const END_OF_INPUT: u8 = 4;
 
-/// A task's output that goes to `srun`.
+/// A task's output that goes to `srun`, or with labels into a file.
 #[derive(Debug)]
 struct Output {
     rank: u32,
     stderr: bool,
     pipe: File,
+    labelled: Option<Labelled>,
     /// Nothing more will come; left in place until `sweep`, so that places stay valid.
     over: bool,
+}
+
+/// A file whose lines begin with the rank of who wrote them.
+#[derive(Debug)]
+struct Labelled {
+    file: File,
+    label: String,
+    /// What is not yet a line.
+    held: Vec<u8>,
+}
+
+impl Labelled {
+    /// Takes what a task wrote; nothing: it has ended.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.held.extend_from_slice(bytes);
+        let whole = match self.held.iter().rposition(|b| *b == b'\n') {
+            _ if bytes.is_empty() || self.held.len() > CHUNK_BYTES => self.held.len(),
+            Some(at) => at + 1,
+            None => 0,
+        };
+        let rest = self.held.split_off(whole);
+        let lines = std::mem::replace(&mut self.held, rest);
+        let mut text = Vec::with_capacity(lines.len() + 16);
+        for line in lines.split_inclusive(|b| *b == b'\n') {
+            text.extend_from_slice(self.label.as_bytes());
+            text.extend_from_slice(line);
+            if !line.ends_with(b"\n") {
+                text.push(b'\n');
+            }
+        }
+        // At one blow: other tasks may write the same file.
+        self.file.write_all(&text)
+    }
 }
 
 /// A task's input that comes from `srun`.
@@ -64,7 +101,16 @@ impl Streams {
     /// Reads a task's output from this end of a pipe.
     pub(super) fn add_output(&mut self, rank: u32, stderr: bool, pipe: File) -> io::Result<()> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        self.outputs.push(Output { rank, stderr, pipe, over: false });
+        self.outputs.push(Output { rank, stderr, pipe, labelled: None, over: false });
+        Ok(())
+    }
+
+    /// The same, and writes it into that file with this label before each line.
+    pub(super) fn add_labelled(&mut self, rank: u32, pipe: File, file: File, label: String) -> io::Result<()> {
+        self.add_output(rank, false, pipe)?;
+        if let Some(output) = self.outputs.last_mut() {
+            output.labelled = Some(Labelled { file, label, held: Vec::new() });
+        }
         Ok(())
     }
 
@@ -107,6 +153,20 @@ impl Streams {
     pub(super) fn read(&mut self, at: usize) -> Option<FromStep> {
         let output = self.outputs.get_mut(at).filter(|o| !o.over)?;
         let mut bytes = vec![0; CHUNK_BYTES];
+        if let Some(labelled) = &mut output.labelled {
+            for _ in 0..LABELLED_AT_ONCE {
+                let count = match output.pipe.read(&mut bytes) {
+                    Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return None,
+                    result => result.unwrap_or(0),
+                };
+                // A full disk is the task's loss, as if it wrote there itself.
+                output.over = labelled.take(&bytes[..count]).is_err() || count == 0;
+                if output.over {
+                    break;
+                }
+            }
+            return None;
+        }
         match output.pipe.read(&mut bytes) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
             // A terminal whose tasks are gone answers EIO.
@@ -202,4 +262,36 @@ pub(super) fn open_terminal((rows, columns): (u16, u16)) -> io::Result<(File, Fi
 pub(super) fn pipe() -> io::Result<(File, File)> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     Ok((File::from(read), File::from(write)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io::Write;
+
+    use super::{Streams, pipe};
+
+    #[test]
+    fn lines_in_a_file_are_labelled_whole() {
+        let path = std::env::temp_dir().join(format!("squall-labelled-{}", std::process::id()));
+        let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let mut streams = Streams::default();
+        let mut task = |rank: u32| -> File {
+            let (read, write) = pipe().unwrap();
+            streams.add_labelled(rank, read, open(), format!("{rank:>2}: ")).unwrap();
+            write
+        };
+        let (mut one, mut two) = (task(1), task(12));
+        one.write_all(b"a\nb").unwrap();
+        two.write_all(b"x\n").unwrap();
+        assert!(streams.read(0).is_none() && streams.read(1).is_none(), "nothing of it is for srun");
+        one.write_all(b"c\nend").unwrap();
+        drop((one, two));
+        // A process that another test starts may have the other ends for a moment more.
+        while !streams.outputs_of(None).is_empty() {
+            assert!(streams.read(1).is_none() && streams.read(0).is_none());
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), " 1: a\n12: x\n 1: bc\n 1: end\n");
+        std::fs::remove_file(path).unwrap();
+    }
 }

@@ -56,7 +56,8 @@ pub(crate) struct Spawn<'a> {
     pub(crate) further: Option<BorrowedFd<'a>>,
     /// Who it becomes before it looks at anything; None: who the parent is.
     pub(crate) identity: Option<&'a Identity>,
-    /// Where the child notes its id before anything else: whenever the parent dies, who runs is known.
+    /// Where the child notes its id before anything else: whenever the parent dies, who runs is known. What can't be executed
+    /// takes its note back.
     pub(crate) note: Option<Note<'a>>,
 }
 
@@ -395,6 +396,10 @@ extern "C" fn child(plan: *mut c_void) -> c_int {
         }
         (*(*plan).report).errno = *libc::__errno_location();
         (*(*plan).report).failed = failed;
+        if let Some(line) = &(*plan).note {
+            // Nothing ran: whoever looks when the parent is gone is not to count it as lost.
+            libc::pwrite(line.file, c"\n".as_ptr().cast(), 1, line.offset);
+        }
         libc::_exit(127)
     }
 }
@@ -511,12 +516,15 @@ unsafe fn limit(limits: *const (u32, u64), count: usize) -> bool {
     true
 }
 
-/// Closes every descriptor from `first` on; one by one where the kernel (before 5.9) has no call for it.
+/// Has every descriptor from `first` on closed by exec; at once where the kernel (before 5.11) can't, one by one where it
+/// (before 5.9) has no call for it.
 fn close_from(first: c_int) -> bool {
     // SAFETY: takes integers; the child has its own table of descriptors (no CLONE_FILES).
     unsafe {
-        if libc::syscall(libc::SYS_close_range, first, c_int::MAX, 0) == 0 {
-            return true;
+        for how in [libc::CLOSE_RANGE_CLOEXEC, 0] {
+            if libc::syscall(libc::SYS_close_range, first, c_int::MAX, how) == 0 {
+                return true;
+            }
         }
         if *libc::__errno_location() != libc::ENOSYS {
             return false;

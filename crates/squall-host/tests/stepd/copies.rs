@@ -25,8 +25,8 @@ pub(crate) const TESTS: [Test; 2] = [
     ("copies::an_exit_status_outlives_both_daemons", an_exit_status_outlives_both_daemons),
 ];
 
-/// Ends when it is told to.
-const SCRIPT: &str = "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
+/// Says that it runs, and ends when it is told to.
+const SCRIPT: &str = "#!/bin/sh\n: > up\nwhile [ ! -e go ]; do sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
 
 /// A place for jobs, the folder of a step in a node's spool, its key, and a nursery.
 fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Nursery) {
@@ -79,7 +79,10 @@ fn an_exit_status_outlives_both_daemons() {
     let (dir, folder, key, mut nursery) = begin("keeper");
     let pid = nursery.birth(&folder, &[], None).unwrap();
     let spool = Spool::open(&dir).unwrap();
-    wait_until(|| folder.join(file::PIDS).exists() && !spool.tasks(key).is_empty());
+    // It has noted itself before that, but who has yet to be executed may be in want of a daemon that tries again: another
+    // test's process has the script open for writing until it is executed itself.
+    wait_until(|| dir.join("up").exists());
+    assert_eq!(spool.tasks(key).len(), 1);
     let parent = Stat::of(pid).unwrap().parent;
     drop(nursery);
     kill(pid, 9).unwrap();

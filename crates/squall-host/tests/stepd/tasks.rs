@@ -69,7 +69,8 @@ impl Srun {
     }
     fn until_output(&mut self, rank: u32, text: &str) {
         while !self.stdout(rank).contains(text) {
-            assert!(self.hear(), "{}", self.stdout(rank));
+            let more = self.hear();
+            assert!(more, "{:?}, {:?}, {:?}, {:?}", self.stdout(rank), self.exits, self.failed, self.notices);
         }
     }
     fn input(&mut self, rank: Option<u32>, text: &str) {

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
-use crate::policy::{Enforce, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
+use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::set::CoreSet;
 use crate::wire::fabric::Window;
 use crate::{gres, hostlist, license, limits};
@@ -83,6 +83,9 @@ pub struct Config {
     /// What of accounts a job must have.
     #[serde(alias = "AccountingStorageEnforce")]
     pub accounting_storage_enforce: Enforce,
+    /// Whether jobs that exceed limits of their partitions are refused.
+    #[serde(alias = "EnforcePartLimits")]
+    pub enforce_part_limits: EnforcePartLimits,
     /// Who goes first.
     #[serde(alias = "PriorityType")]
     pub priority_type: PriorityType,
@@ -153,6 +156,13 @@ pub struct Config {
     /// Address of the controller's interface for multicast; empty: `slurmctld_host` if that is an address, else the
     /// kernel's choice. Other machines use the interface by which they reach the controller.
     pub multicast_interface: Here<String>,
+    /// A program that runs as the user before each task, the batch script too. Of what it prints, `export NAME=VALUE` and
+    /// `unset NAME` change the task's environment, and what follows `print` goes to its output; empty: none.
+    #[serde(alias = "TaskProlog")]
+    pub task_prolog: String,
+    /// A program that runs as the user after each task; empty: none.
+    #[serde(alias = "TaskEpilog")]
+    pub task_epilog: String,
     /// How long a slot of a gang-scheduled partition lasts.
     #[serde(alias = "SchedulerTimeSlice")]
     pub scheduler_time_slice: TimeSlice,
@@ -220,6 +230,7 @@ impl Default for Config {
             scheduler_parameters: SchedulerParameters::default(),
             licenses: String::new(),
             accounting_storage_enforce: Enforce::default(),
+            enforce_part_limits: EnforcePartLimits::default(),
             priority_type: PriorityType::Basic,
             priority_weight_age: 0,
             priority_weight_fairshare: 0,
@@ -243,6 +254,8 @@ impl Default for Config {
             own_step_daemons: Here::default(),
             gang_switch: Here::default(),
             multicast: Here::default(),
+            task_prolog: String::new(),
+            task_epilog: String::new(),
             multicast_interface: Here::default(),
             scheduler_time_slice: TimeSlice::default(),
             coscheduling: None,
@@ -619,6 +632,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::{Config, RoutePolicy};
+    use crate::policy::EnforcePartLimits;
     use crate::wire::fabric::Window;
 
     #[test]
@@ -630,7 +644,7 @@ mod tests {
         let config = config.expect("these are the words");
         assert_eq!((config.tree_width, config.route_plugin), (50, RoutePolicy::Topology));
         assert_eq!(config.msg_aggregation_params.0, Window { messages: 10, time_ms: 200 });
-        let again = Config::from_toml(&toml::to_string(&config).expect("it is text")).expect("what is written is read");
+        let again = Config::from_toml(&config.to_toml().expect("it is text")).expect("what is written is read");
         assert_eq!(again, config);
     }
 
@@ -649,7 +663,11 @@ mod tests {
 
     #[test]
     fn keys_that_were_added_later_are_journaled_and_shown() {
-        let config = Config::from_toml("Licenses = \"foo:10\"\n").expect("these are the words");
+        let text = "Licenses = \"foo:10\"\nEnforcePartLimits = \"all\"\n";
+        let config = Config::from_toml(text).expect("these are the words");
+        assert_eq!(config.enforce_part_limits, EnforcePartLimits::All);
+        let wrong = Config::from_toml("EnforcePartLimits = \"some\"\n").expect_err("it is none");
+        assert!(wrong.contains("NO, ANY or ALL"), "{wrong}");
         let bytes = postcard::to_stdvec(&(config.clone(), 7_u8)).expect("it can be written");
         let read: (Config, u8) = postcard::from_bytes(&bytes).expect("it can be read");
         assert_eq!(read, (config, 7));

@@ -32,6 +32,8 @@ pub struct SchedulerParameters {
     pub bf_job_part_count_reserve: usize,
     /// A job waits no longer for as few leaf switches as it asked for, seconds.
     pub max_switch_wait_s: u32,
+    /// Users may say which of their jobs go first (`scontrol top`).
+    pub enable_user_top: bool,
     /// Words, as they were written, that say at what pace a scheduler goes that looks again and again; they change
     /// nothing for one that looks when something has happened.
     pub idle: Vec<String>,
@@ -68,6 +70,7 @@ impl Default for SchedulerParameters {
             bf_max_job_test: usize::MAX,
             bf_job_part_count_reserve: 1,
             max_switch_wait_s: SWITCH_WAIT_S,
+            enable_user_top: false,
             idle: Vec::new(),
         }
     }
@@ -106,6 +109,7 @@ impl TryFrom<String> for SchedulerParameters {
                 number.ok_or_else(|| format!("`{word}`: a number above 0 is needed"))
             };
             match name.trim() {
+                "enable_user_top" => parameters.enable_user_top = true,
                 "bf_window" => parameters.bf_window_min = Some(number()?),
                 "bf_max_job_test" => parameters.bf_max_job_test = number()? as usize,
                 "max_switch_wait" if value.trim() == "0" => parameters.max_switch_wait_s = 0,
@@ -116,8 +120,8 @@ impl TryFrom<String> for SchedulerParameters {
                     parameters.bf_job_part_count_reserve = number as usize;
                 }
                 _ => {
-                    let known = "bf_window=MINUTES, bf_max_job_test=N, bf_job_part_count_reserve=N and \
-                                 max_switch_wait=SECONDS";
+                    let known = "bf_window=MINUTES, bf_max_job_test=N, bf_job_part_count_reserve=N, \
+                                 max_switch_wait=SECONDS and enable_user_top";
                     return Err(format!("`{word}`: only {known} have an effect; leave it out"));
                 }
             }
@@ -135,7 +139,9 @@ impl From<SchedulerParameters> for String {
         let kept = (kept != 1).then(|| format!("bf_job_part_count_reserve={kept}"));
         let wait = parameters.max_switch_wait_s;
         let wait = (wait != SWITCH_WAIT_S).then(|| format!("max_switch_wait={wait}"));
-        window.into_iter().chain(depth).chain(kept).chain(wait).chain(parameters.idle).collect::<Vec<_>>().join(",")
+        let top = parameters.enable_user_top.then(|| "enable_user_top".to_owned());
+        let words = window.into_iter().chain(depth).chain(kept).chain(wait).chain(top).chain(parameters.idle);
+        words.collect::<Vec<_>>().join(",")
     }
 }
 
@@ -158,6 +164,7 @@ mod tests {
         assert_eq!(again, config);
         for (words, kept, depth) in [
             ("", 1, usize::MAX),
+            ("enable_user_top", 1, usize::MAX),
             ("bf_job_part_count_reserve=3", 3, usize::MAX),
             ("bf_job_part_count_reserve=0", 50, 50),
             ("bf_max_job_test=9,bf_job_part_count_reserve=0", 9, 9),

@@ -7,11 +7,12 @@ use crate::config::{Config, PartitionConfig, PartitionState};
 use crate::event::NodeAdmin;
 use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
-use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome};
+use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome, Usage};
 use crate::policy::{Limit, Policy, PolicyChange, Whose};
 use crate::set::IndexSet;
-use crate::step::{JobFacts, Layout, StepSpec, TaskProgram};
+use crate::step::{JobFacts, Layout, StepSpec, TaskProgram, Watcher};
 use crate::time::Time;
+use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
@@ -125,6 +126,29 @@ pub enum Request {
         jobs: JobSelection,
         /// What.
         change: Box<JobUpdate>,
+    },
+    /// `sattach`. Answers: `StepCreated`, and `StepDone` when it has ended.
+    Watch {
+        /// The job.
+        job: JobId,
+        /// A step of it that runs.
+        step: StepNo,
+        /// Whom its step daemons are to call; None: nobody, only the layout is wanted.
+        watcher: Option<Watcher>,
+    },
+    /// `scontrol notify`. Answer: `Done`.
+    Notify {
+        /// The job.
+        job: JobId,
+        /// What its user is to be told: a batch script in its standard error, `srun` and `salloc` in theirs.
+        text: String,
+    },
+    /// `sstat`. Answer: `Measured`.
+    Measure {
+        /// The job.
+        job: JobId,
+        /// A step of it that runs.
+        step: StepNo,
     },
     /// `scontrol update nodename=`. Answer: `Done`.
     UpdateNodes {
@@ -284,6 +308,20 @@ pub enum Request {
         /// Questions and answers.
         replies: Vec<(Question, Reply)>,
     },
+    /// `scontrol update stepid=`. Answer: `Done`.
+    UpdateStep {
+        /// The job.
+        job: JobId,
+        /// A step of it that runs; None: all of them.
+        step: Option<StepNo>,
+        /// Seconds since the step's start; None: as long as the job.
+        time_limit_s: Option<u64>,
+    },
+    /// `scontrol top`. Answer: `Affected`.
+    Top {
+        /// Which jobs, by id, in the order in which they are to go.
+        jobs: JobSelection,
+    },
 }
 
 impl Request {
@@ -293,51 +331,6 @@ impl Request {
             *key = new;
         }
     }
-}
-
-/// A file for nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Broadcast {
-    /// Whom it is for.
-    pub to: BroadcastTo,
-    /// Of the file's bytes.
-    pub digest: Digest,
-    /// Its length, bytes.
-    pub size: u64,
-    /// Nodes that share a disk share one copy.
-    pub shared: bool,
-    /// Where to put it; None: it is only brought into the nodes' keeping.
-    pub place: Option<PlaceAt>,
-    /// How long it may take, milliseconds; None: as long as there is progress.
-    pub time_ms: Option<u64>,
-    /// A name that the file has for the caller only as long as its bytes stay as they are, to be remembered with the
-    /// digest.
-    pub known_as: Option<Digest>,
-}
-
-/// Whom a file is for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BroadcastTo {
-    /// The nodes of the caller's running job.
-    Job(JobId),
-    /// These nodes, a host list; empty: all that are connected. For operators.
-    Nodes(String),
-}
-
-/// Where a file is to be put. See `Placement`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlaceAt {
-    /// Absolute path.
-    pub path: ByteBuf,
-    /// Permissions.
-    pub mode: u32,
-    /// Time of modification.
-    pub modified: Option<(i64, u32)>,
-    /// Replace what is there.
-    pub replace: bool,
-    /// The path is a folder, in which the file gets Slurm's name for the job's next step and the node:
-    /// `slurm_bcast_JOB.STEP_NODE`.
-    pub per_step: bool,
 }
 
 /// Which jobs a request is about. All conditions that are set must hold.
@@ -657,6 +650,10 @@ pub enum Answer {
         /// Where it failed, with one of the reasons: an error number, 0 if the node does not answer.
         failed: Option<(Vec<String>, i32)>,
     },
+    /// What the tasks of a running step have used so far, and how many of its nodes did not say.
+    Measured(Usage, u32),
+    /// To the owner of an allocation: for its user.
+    Notice(String),
     /// The digest of a file.
     Recalled(Option<Digest>),
     /// Licenses, by name.

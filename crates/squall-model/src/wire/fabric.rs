@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::hostlist::HostList;
 use crate::id::{Epoch, NodeId, StepKey};
-use crate::job::{Blob, Digest, JobAttempt};
+use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
 use crate::wire::node::{Down, Registration};
@@ -314,12 +314,15 @@ pub enum Variable {
     Missing(ContentId, u64),
     /// By how many microseconds the node's slots of gang scheduling were out of step at most, in the last seconds.
     Skew,
+    /// 1: what the tasks of the node's share of a step have used so far was measured since this was asked; it comes with
+    /// the answer. Below 0: nothing of it runs.
+    Used(StepKey),
 }
 
 impl Variable {
     /// Whether that value stays: who waits for another one waits in vain.
     pub fn is_final(&self, value: i64) -> bool {
-        value < 0 && matches!(self, Self::Content(_) | Self::Placed(..))
+        value < 0 && matches!(self, Self::Content(_) | Self::Placed(..) | Self::Used(_))
     }
 
     /// Of two nodes where it does not hold, the witness.
@@ -380,6 +383,8 @@ pub struct Tally {
     pub witness: Option<(NodeId, i64)>,
     /// How nodes feel, if that was asked.
     pub health: Vec<(NodeId, Health)>,
+    /// What tasks have used ([`Variable::Used`]), of all of the nodes together.
+    pub used: Option<Box<Usage>>,
 }
 
 /// Reports of many nodes, reduced by meaning. Taken in the order of the fields.
@@ -446,6 +451,9 @@ impl Tally {
         self.no.union_with(&other.no);
         self.witness = variable.reduce(self.witness, other.witness);
         self.health.extend_from_slice(&other.health);
+        if let Some(used) = other.used.as_deref() {
+            self.used.get_or_insert_default().absorb(used);
+        }
     }
     /// Those who answered.
     pub fn answered(&self) -> NodeSet {

@@ -1,5 +1,6 @@
 //! Every message, by kind of link: clients, nodes, step daemons.
 
+pub mod broadcast;
 pub mod client;
 pub mod fabric;
 pub mod info;

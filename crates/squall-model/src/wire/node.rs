@@ -8,7 +8,7 @@ use crate::gang::{Strobe, Turns};
 use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
-use crate::step::{BatchStart, JobFacts, StepStart};
+use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
 use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 
 /// What the controller tells a node. All are idempotent.
@@ -122,6 +122,20 @@ pub enum Down {
     Recall {
         /// The job.
         job: JobAttempt,
+    },
+    /// Let somebody watch a step.
+    Watch {
+        /// The step.
+        key: StepKey,
+        /// Who.
+        watcher: Watcher,
+    },
+    /// Tell the user something, in the standard error of a batch script.
+    Notify {
+        /// The job.
+        job: JobAttempt,
+        /// What.
+        text: String,
     },
 }
 

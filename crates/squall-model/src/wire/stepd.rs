@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{NodeId, StepKey};
 use crate::job::Usage;
 use crate::report::StepEnd;
+use crate::step::Watcher;
 use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 use crate::wire::sealed::Sealed;
@@ -28,6 +29,10 @@ pub enum ToStepd {
     },
     /// Say what the tasks have used so far.
     Usage,
+    /// Call somebody who wants to watch.
+    Watch(Watcher),
+    /// Tell the user.
+    Notice(String),
     /// From the step daemon on another node, through the tree.
     Letter {
         /// The node.

@@ -30,6 +30,13 @@ impl Judge {
         self.policy.version += 1;
     }
 
+    /// A running job gives back nodes: others may have what it no longer counts for.
+    pub(super) fn note_kept(&mut self, id: JobId, alloc: &Alloc) {
+        if let Some(held) = self.holding.get_mut(&id) {
+            (held.cpus, held.nodes) = (u64::from(alloc.cpus()), alloc.nodes().len() as u64);
+        }
+    }
+
     /// A job starts: with it, everything must still be within what its QOS allows.
     pub(super) fn check_limits(&mut self, id: JobId, alloc: &Alloc) {
         let first = self.submission_of(id).map_or(id, |(first, _)| first);

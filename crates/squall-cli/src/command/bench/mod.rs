@@ -235,6 +235,12 @@ where
     text.parse().map_err(|e| format!("`{text}`: {e}"))
 }
 
+/// The one in the middle; NaN of none.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 /// A thousandth is enough.
 fn round(value: f64) -> f64 {
     (value * 1e3).round() / 1e3

@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Finding, Options, round};
+use super::{Finding, Options, median, round};
 
 /// Initialises, meets all others, ends, and prints what CPU time it has taken, milliseconds.
 const HELLO: &str = "#include <mpi.h>\n#include <stdio.h>\n#include <sys/resource.h>\nint main(int c, char **v) {\n  \
@@ -125,9 +125,4 @@ impl Times {
         self.cpu_ms.push(said.lines().filter_map(|line| line.parse::<f64>().ok()).sum());
         Ok(())
     }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }

@@ -3,15 +3,19 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use squall_host::place::Place;
 use squall_host::sys::users;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, Broadcast, JobSelection, Refusal, Request};
+use squall_model::wire::broadcast::Broadcast;
+use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::broadcast::{self, Sent};
@@ -26,6 +30,8 @@ use crate::refusal;
 pub(crate) trait Controller {
     /// The cluster's name.
     fn cluster(&mut self) -> Result<String, ClientError>;
+    /// Where the cluster's configuration is and as whom its controller runs; None: nobody knows here.
+    fn home(&mut self) -> Option<(PathBuf, u32)>;
     /// The answer to a request.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
     /// All pages of a job listing.
@@ -236,6 +242,12 @@ impl Live {
 impl Controller for Live {
     fn cluster(&mut self) -> Result<String, ClientError> {
         self.again(|client| Ok(client.cluster().to_owned()))
+    }
+
+    fn home(&mut self) -> Option<(PathBuf, u32)> {
+        let place = Place::find()?;
+        let owner = std::fs::metadata(place.run()).ok()?.uid();
+        Some((place.config(), owner))
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {

@@ -48,6 +48,10 @@ impl Controller for Fake {
         if self.down { Err(ClientError::Connect("nobody listens".into())) } else { Ok("squall".into()) }
     }
 
+    fn home(&mut self) -> Option<(std::path::PathBuf, u32)> {
+        Some(("/srv/squall/squall.toml".into(), 0))
+    }
+
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         if self.down {
             return Err(ClientError::Connect("nobody listens".into()));

@@ -88,9 +88,14 @@ fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, 
     if let Some(entity) = entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
         return Ok(entity);
     }
+    let remedy = if word.len() >= 2 && starts("jobs", word) {
+        "\nWhat accounting has of jobs that have ended stays as it is; of others: scontrol update job"
+    } else {
+        ""
+    };
     refuse(
         call,
-        &format!("No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""),
+        &format!("No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\"{remedy}"),
     )
 }
 

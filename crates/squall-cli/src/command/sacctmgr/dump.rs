@@ -3,9 +3,12 @@
 use std::fmt::Write;
 
 use squall_model::duration::format_limit;
-use squall_model::policy::{Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, User};
+use squall_model::policy::{
+    Account, AdminLevel, AssocKey, Association, Limit, Policy, PolicyChange, ROOT, Scope, User,
+};
 
 use super::change::Draft;
+use super::entity::is_timed;
 use super::policy;
 use super::settings::{Setting, admin_level};
 use crate::command::listing::arguments::Arguments;
@@ -110,11 +113,20 @@ fn options(own: &Association) -> String {
             Limit::MaxCpu => "MaxCPUsPerJob",
             Limit::MaxMem => "MaxMemPerJob",
             Limit::MaxNode => "MaxNodesPerJob",
+            Limit::Tres(Scope::Grp, _) => "GrpTRES",
+            Limit::Tres(Scope::GrpUsed, _) => "GrpTRESMins",
+            Limit::Tres(Scope::GrpDue, _) => "GrpTRESRunMins",
+            Limit::Tres(Scope::Job, _) => "MaxTRESPerJob",
+            Limit::Tres(Scope::JobDue, _) => "MaxTRESMinsPerJob",
+            Limit::Tres(Scope::Node, _) => "MaxTRESPerNode",
             _ => continue,
         };
         let value = match limit {
             // Colons part the options.
             Limit::GrpWall | Limit::MaxWall => format!("'{}'", format_limit(Some(*value))),
+            Limit::Tres(scope, tres) => {
+                format!("{}={}", tres.name(), if is_timed(*scope) { value / 60 } else { *value })
+            }
             _ => value.to_string(),
         };
         let _ = write!(text, ":{name}={value}");

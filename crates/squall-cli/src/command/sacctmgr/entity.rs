@@ -1,12 +1,22 @@
 //! What sacctmgr lists, and the fields of each entity.
 
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
-use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos};
+use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Scope, Tres};
 
 use crate::format::sheet::Column;
 
 /// Resources that are accounted, in the order of their ids.
 pub(super) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
+
+/// The port that `scontrol show config` names.
+pub(super) const CONTROL_PORT: u32 = 6817;
+
+/// The number of a resource that is accounted.
+pub(super) fn tres_id(name: &str) -> Option<u32> {
+    // Generic resources have theirs from 1001 on.
+    let of_gpus = (name == Tres::Gpu.name()).then_some(1001);
+    of_gpus.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
+}
 
 /// A record of any entity: most of what they have is alike.
 #[derive(Clone, Default)]
@@ -19,6 +29,8 @@ pub(super) struct Row {
     pub(super) account: String,
     /// The cluster.
     pub(super) cluster: String,
+    /// Of a cluster: where its controller runs.
+    pub(super) host: String,
     /// The partition; empty: any.
     pub(super) partition: String,
     /// The account above it.
@@ -42,7 +54,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    fn admin(&self) -> String {
+    /// The word for what a user may change.
+    pub(super) fn admin(&self) -> String {
         match self.admin {
             AdminLevel::None => "None",
             AdminLevel::Operator => "Operator",
@@ -51,9 +64,13 @@ impl Row {
         .to_owned()
     }
 
+    /// The number of what is accounted, or of an association or QOS.
+    pub(super) fn number(&self) -> u32 {
+        tres_id(&self.name).unwrap_or(self.own.id.max(self.level.id).max(1))
+    }
+
     fn id(&self) -> String {
-        let tres = TRES.iter().position(|name| *name == self.name).map(|at| at as u32 + 1);
-        tres.unwrap_or(self.own.id.max(self.level.id).max(1)).to_string()
+        self.number().to_string()
     }
 
     fn share(&self) -> String {
@@ -75,24 +92,31 @@ impl Row {
         self.own.limits.get(&limit).map(|mb| format_memory_mb(*mb)).unwrap_or_default()
     }
 
-    /// `cpu=10,mem=4G,node=2`.
-    fn tres(&self, [cpu, mem, node]: [Limit; 3]) -> String {
-        let parts = [("cpu", self.count(cpu)), ("mem", self.memory(mem)), ("node", self.count(node))];
-        let set = parts.into_iter().filter(|(_, value)| !value.is_empty());
-        set.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+    /// `cpu=10,mem=4G,node=2`, or minutes of these.
+    fn tres(&self, scope: Scope) -> String {
+        let set = Tres::ALL.into_iter().filter_map(|tres| {
+            let most = *self.own.limits.get(&Limit::of(scope, tres))?;
+            let value = match tres {
+                _ if is_timed(scope) => (most / 60).to_string(),
+                Tres::Mem => format_memory_mb(most),
+                _ => most.to_string(),
+            };
+            Some(format!("{}={value}", tres.name()))
+        });
+        set.collect::<Vec<_>>().join(",")
+    }
+
+    /// One resource of these.
+    fn one(&self, scope: Scope, tres: Tres) -> String {
+        let most = self.own.limits.get(&Limit::of(scope, tres));
+        most.map(|most| if is_timed(scope) { most / 60 } else { *most }.to_string()).unwrap_or_default()
     }
 }
 
-/// CPUs, memory and nodes of all jobs together.
-pub(super) const GRP: [Limit; 3] = [Limit::GrpCpu, Limit::GrpMem, Limit::GrpNode];
-/// … of a job.
-pub(super) const JOB: [Limit; 3] = [Limit::MaxCpu, Limit::MaxMem, Limit::MaxNode];
-/// … of a user in a QOS.
-pub(super) const USER: [Limit; 3] = [Limit::UserCpu, Limit::UserMem, Limit::UserNode];
-/// … of an account in a QOS.
-pub(super) const ACCOUNT: [Limit; 3] = [Limit::AccountCpu, Limit::AccountMem, Limit::AccountNode];
-/// … of a job at least.
-pub(super) const LEAST: [Limit; 3] = [Limit::MinCpu, Limit::MinMem, Limit::MinNode];
+/// Whether limits of that scope are resources times seconds; users write minutes.
+pub(super) fn is_timed(scope: Scope) -> bool {
+    matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
+}
 
 type C = Column<Row>;
 
@@ -219,8 +243,8 @@ static COLUMNS: &[C] = &[
     C::new("Classification", 14, none),
     C::new("Cluster", 10, |r| r.cluster.clone()),
     C::new("ClusterNodes", 20, none),
-    C::new("ControlHost", 15, |_| "localhost".to_owned()),
-    C::new("ControlPort", 12, |_| "0".to_owned()),
+    C::new("ControlHost", 15, |r| r.host.clone()),
+    C::new("ControlPort", 12, |_| CONTROL_PORT.to_string()),
     C::titled("Coordinators", "Coord Accounts", 20, |r| r.coordinators.clone()),
     C::new("Count", 6, none),
     C::titled("DefaultAccount", "Def Acct", 10, |r| r.default_account.clone()),
@@ -233,31 +257,31 @@ static COLUMNS: &[C] = &[
     C::new("Federation", 10, none),
     C::new("FedState", 12, none),
     C::new("Flags", 20, none),
-    C::new("GrpCPUMins", 11, none),
-    C::new("GrpCPURunMins", 13, none),
+    C::new("GrpCPUMins", 11, |r| r.one(Scope::GrpUsed, Tres::Cpu)),
+    C::new("GrpCPURunMins", 13, |r| r.one(Scope::GrpDue, Tres::Cpu)),
     C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
     C::new("GrpJobs", 7, |r| r.count(Limit::GrpJobs)),
     C::new("GrpJobsAccrue", 13, none),
     C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
     C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
     C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
-    C::new("GrpTRES", 13, |r| r.tres(GRP)),
-    C::new("GrpTRESMins", 13, none),
-    C::new("GrpTRESRunMins", 13, none),
+    C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),
+    C::new("GrpTRESMins", 13, |r| r.tres(Scope::GrpUsed)),
+    C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue)),
     C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
     C::new("Info", 20, none),
     C::new("LFT", 6, none),
-    C::new("MaxCPUMins", 11, none),
+    C::new("MaxCPUMins", 11, |r| r.one(Scope::JobDue, Tres::Cpu)),
     C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
     C::new("MaxJobs", 7, |r| r.count(Limit::MaxJobs)),
     C::new("MaxJobsAccrue", 13, none),
     C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
     C::titled("MaxSubmitJobs", "MaxSubmit", 9, |r| r.count(Limit::MaxSubmit)),
-    C::new("MaxTRES", 13, |r| r.tres(JOB)),
-    C::new("MaxTRESPerJob", 13, |r| r.tres(JOB)),
-    C::new("MaxTRESPerNode", 14, none),
-    C::new("MaxTRESMins", 13, none),
+    C::new("MaxTRES", 13, |r| r.tres(Scope::Job)),
+    C::new("MaxTRESPerJob", 13, |r| r.tres(Scope::Job)),
+    C::new("MaxTRESPerNode", 14, |r| r.tres(Scope::Node)),
+    C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue)),
     C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
     C::new("Name", 10, |r| r.name.clone()),
     C::new("NodeName", -15, none),
@@ -306,9 +330,9 @@ static QOS_COLUMNS: &[C] = &[
     C::new("GrpMem", 7, |r| r.memory(Limit::GrpMem)),
     C::new("GrpNodes", 8, |r| r.count(Limit::GrpNode)),
     C::titled("GrpSubmitJobs", "GrpSubmit", 9, |r| r.count(Limit::GrpSubmit)),
-    C::new("GrpTRES", 13, |r| r.tres(GRP)),
-    C::new("GrpTRESMins", 13, none),
-    C::new("GrpTRESRunMins", 13, none),
+    C::new("GrpTRES", 13, |r| r.tres(Scope::Grp)),
+    C::new("GrpTRESMins", 13, |r| r.tres(Scope::GrpUsed)),
+    C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue)),
     C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
     C::titled("MaxJobsPerUser", "MaxJobsPU", 9, |r| r.count(Limit::UserJobs)),
@@ -320,17 +344,17 @@ static QOS_COLUMNS: &[C] = &[
     C::titled("MaxSubmitPU", "MaxSubmitPU", 11, |r| r.count(Limit::UserSubmit)),
     C::titled("MaxSubmitPerAccount", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
     C::titled("MaxSubmitPA", "MaxSubmitPA", 11, |r| r.count(Limit::AccountSubmit)),
-    C::new("MaxTRES", 13, |r| r.tres(JOB)),
-    C::new("MaxTRESPerNode", 14, none),
-    C::new("MaxTRESMins", 13, none),
-    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, |r| r.tres(USER)),
-    C::titled("MaxTRESPU", "MaxTRESPU", 13, |r| r.tres(USER)),
-    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, |r| r.tres(ACCOUNT)),
-    C::titled("MaxTRESPA", "MaxTRESPA", 13, |r| r.tres(ACCOUNT)),
+    C::new("MaxTRES", 13, |r| r.tres(Scope::Job)),
+    C::new("MaxTRESPerNode", 14, |r| r.tres(Scope::Node)),
+    C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue)),
+    C::titled("MaxTRESPerUser", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
+    C::titled("MaxTRESPU", "MaxTRESPU", 13, |r| r.tres(Scope::User)),
+    C::titled("MaxTRESPerAccount", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
+    C::titled("MaxTRESPA", "MaxTRESPA", 13, |r| r.tres(Scope::Account)),
     C::new("MaxNodes", 8, |r| r.count(Limit::MaxNode)),
     C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
     C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
-    C::new("MinTRES", 13, |r| r.tres(LEAST)),
+    C::new("MinTRES", 13, |r| r.tres(Scope::Least)),
     C::new("Name", 10, |r| r.name.clone()),
     C::new("Preempt", 10, |r| r.level.preempt.join(",")),
     C::new("PreemptExemptTime", 19, |r| r.level.exempt_s.map(|s| format_limit(Some(s))).unwrap_or_default()),

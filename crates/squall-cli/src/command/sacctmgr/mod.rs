@@ -3,6 +3,7 @@
 mod change;
 mod dump;
 mod entity;
+mod json;
 mod rows;
 mod settings;
 
@@ -20,6 +21,8 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
+use crate::command::squeue::dialect;
+use crate::format::json::document;
 use crate::format::sheet::{Sheet, Style};
 use crate::format::words;
 
@@ -34,6 +37,7 @@ const OPTIONS: &[Known] = &[
     ("quiet", 'Q', Value::None),
     ("readonly", 'r', Value::None),
     ("verbose", 'v', Value::None),
+    ("yaml", '\0', Value::Maybe),
     ("", 'h', Value::None),
 ];
 
@@ -63,11 +67,13 @@ sacctmgr [<OPTION>] [<COMMAND>]
        \"reservation\", \"resource\", \"runawayjobs\", \"transaction\", \"tres\", \"user\", \"wckey\".
   <SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
   <SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
-       defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grpjobs=, grpsubmit=,
-       grpwall=, maxjobs=, maxsubmit=, maxtres=, maxwall=, rawusage=0; -1 clears a limit.
+       defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grptresmins=,
+       grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxjobs=, maxsubmit=, maxtres=, maxtresmins=,
+       maxtrespernode=, maxwall=, rawusage=0; -1 clears a limit. TRES are cpu, mem, node and gres/gpu.
   <SPECS> of QOS are names, priority=, preempt=, preemptmode=, gracetime=, preemptexempttime=, usagefactor=, flags=,
-       grptres=, grpjobs=, grpsubmit=, grpwall=, maxtres=, maxwall=, maxtrespu=, maxjobspu=, maxsubmitpu=,
-       maxtrespa=, maxjobspa=, maxsubmitpa=, mintres=.
+       grptres=, grptresmins=, grptresrunmins=, grpjobs=, grpsubmit=, grpwall=, maxtres=, maxtresmins=,
+       maxtrespernode=, maxwall=, maxtrespu=, maxjobspu=, maxsubmitpu=, maxtrespa=, maxjobspa=, maxsubmitpa=,
+       mintres=.
 ";
 
 /// Runs sacctmgr.
@@ -101,7 +107,12 @@ fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     } else if is("load", 2) {
         dump::load(call, &given, specs)
     } else if is("archive", 2) || is("clear", 2) || is("reconfigure", 2) {
-        call.fail(&format!("{word}: Requested operation not supported on this system: nothing needs it here"))
+        let why = if is("archive", 2) {
+            "records of all jobs are kept, in DIR/accounts.db (SQLite): copy that"
+        } else {
+            "nothing needs it here"
+        };
+        call.fail(&format!("{word}: Requested operation not supported on this system: {why}"))
     } else {
         call.say(&format!("invalid keyword: {word}"));
         Err(Fail(1))
@@ -156,6 +167,13 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     };
     let policy = policy(call)?;
     let rows = rows::rows(call, entity, &wanted, &config, &policy);
+    if let Some(dialect) = dialect(given) {
+        let Some(records) = json::records(entity.name, &rows, wanted.associations, &policy) else {
+            return call.fail(&format!("--json and --yaml know no {}: list it without", entity.name));
+        };
+        call.print(&document(dialect, &config.cluster, &["sacctmgr", "show", entity.name], vec![records]));
+        return Ok(());
+    }
     if entity.name == "runawayjobs" {
         call.print(&format!("Runaway Jobs: No runaway jobs found on cluster {}\n", config.cluster));
         return Ok(());

@@ -1,14 +1,23 @@
 //! What is set up, as rows to be shown.
 
 use squall_model::config::Config;
-use squall_model::policy::{AdminLevel, AssocKey, Association, Limit, NORMAL, Policy, Qos, ROOT};
+use squall_model::gres;
+use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, Qos, ROOT, Tres};
+
+use squall_model::wire::client::{Answer, Request};
 
 use super::Wanted;
 use super::entity::{Entity, Row, TRES};
 use crate::command::listing::call::Call;
 
 /// The rows that are asked for. As long as nobody is set up, everybody runs in the default account.
-pub(super) fn rows(call: &Call<'_>, entity: &Entity, wanted: &Wanted, config: &Config, policy: &Policy) -> Vec<Row> {
+pub(super) fn rows(
+    call: &mut Call<'_>,
+    entity: &Entity,
+    wanted: &Wanted,
+    config: &Config,
+    policy: &Policy,
+) -> Vec<Row> {
     if !here(&wanted.clusters, &config.cluster) {
         return Vec::new();
     }
@@ -21,15 +30,28 @@ pub(super) fn rows(call: &Call<'_>, entity: &Entity, wanted: &Wanted, config: &C
         "cluster" => vec![Row {
             name: config.cluster.clone(),
             cluster: config.cluster.clone(),
+            host: match call.controller.ask(&Request::Ping) {
+                Ok(Answer::Pong { host, .. }) => host,
+                _ => String::new(),
+            },
             qos: config.default_qos.clone(),
             own: Association::default(),
             ..Row::default()
         }],
         "qos" => levels(policy, config),
-        "tres" => TRES.iter().map(|name| Row { name: (*name).to_owned(), ..Row::default() }).collect(),
+        "tres" => {
+            let gpus = has_gpus(config).then_some(Tres::Gpu.name());
+            TRES.iter().copied().chain(gpus).map(|name| Row { name: name.to_owned(), ..Row::default() }).collect()
+        }
         _ => Vec::new(),
     };
     all.into_iter().filter(|row| fits(entity, row, wanted)).collect()
+}
+
+/// Whether any node has GPUs.
+fn has_gpus(config: &Config) -> bool {
+    let of_nodes = config.nodes.iter().filter_map(|node| gres::parse(&node.gres)).flatten().map(|count| count.name);
+    of_nodes.chain(config.gres.iter().map(|line| line.name.clone())).any(|name| name == "gpu")
 }
 
 fn here(list: &[String], name: &str) -> bool {
@@ -74,11 +96,7 @@ fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users:
 /// An association with what it inherits.
 fn associated(config: &Config, policy: &Policy, key: &AssocKey, own: &Association) -> Row {
     let mut own = own.clone();
-    for limit in [Limit::MaxJobs, Limit::MaxSubmit, Limit::MaxWall, Limit::MaxCpu, Limit::MaxMem, Limit::MaxNode] {
-        if let Some(value) = policy.limit(&key.account, &own, limit) {
-            own.limits.insert(limit, value);
-        }
-    }
+    own.limits = policy.limits(&key.account, &own).collect();
     if own.default_qos.is_empty() {
         let above = policy.default_qos(&key.account, &own).unwrap_or_default();
         own.default_qos = String::from(above);
@@ -90,6 +108,7 @@ fn associated(config: &Config, policy: &Policy, key: &AssocKey, own: &Associatio
         user: key.user.clone(),
         account: key.account.clone(),
         cluster: config.cluster.clone(),
+        host: String::new(),
         partition: key.partition.clone(),
         parent: own.parent.clone(),
         description: account.map_or_else(root_text, |account| account.description.clone()),

@@ -1,9 +1,9 @@
 //! `key=value` of sacctmgr: what is to be changed, and of whom.
 
 use squall_model::duration::{parse_limit, parse_memory_mb};
-use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos};
+use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
 
-use super::entity::{ACCOUNT, GRP, JOB, LEAST, USER};
+use super::entity::is_timed;
 use super::starts;
 use crate::command::listing::select::names;
 
@@ -67,6 +67,27 @@ impl Setting {
         }
     }
 
+    /// Flags of a QOS by their names; those that nothing here goes by are refused.
+    fn as_flags(&self) -> Result<Self, String> {
+        const KNOWN: [&str; 2] = ["DenyOnLimit", "NoDecay"];
+        let named = |word: &str| {
+            let bare = word.trim_start_matches(['+', '-']);
+            let known = KNOWN.into_iter().find(|flag| flag.eq_ignore_ascii_case(bare)).map(str::to_owned);
+            // What an older version has taken can be taken away.
+            let goes = self.sign == Some(false) || word.starts_with('-');
+            let name = known.or_else(|| goes.then(|| bare.to_owned()));
+            let name = name.ok_or_else(|| {
+                format!(" Bad value for flags: {bare} is of no effect here: {} are", KNOWN.join(" and "))
+            })?;
+            Ok(format!("{}{name}", &word[..word.len() - bare.len()]))
+        };
+        if self.value == "-1" {
+            return Ok(self.clone());
+        }
+        let words = self.list().iter().map(|word| named(word)).collect::<Result<Vec<_>, String>>()?;
+        Ok(Self { value: words.join(","), ..self.clone() })
+    }
+
     fn number(&self) -> Result<u64, String> {
         self.value.parse().map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))
     }
@@ -82,9 +103,10 @@ impl Setting {
             limits.remove(&limit);
             return Ok(());
         }
-        let value = match limit {
-            Limit::GrpWall | Limit::MaxWall => self.seconds()?,
-            Limit::GrpMem | Limit::MaxMem | Limit::UserMem | Limit::AccountMem | Limit::MinMem => {
+        let value = match (limit, limit.tres()) {
+            (Limit::GrpWall | Limit::MaxWall, _) => self.seconds()?,
+            (_, Some(_)) if is_timed(limit.scope()) => self.number()?.saturating_mul(60),
+            (_, Some(Tres::Mem)) => {
                 parse_memory_mb(&self.value).map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))?
             }
             _ => self.number()?,
@@ -93,22 +115,24 @@ impl Setting {
         Ok(())
     }
 
-    /// `cpu=10,mem=4G,node=-1`.
-    fn change_tres(&self, limits: &mut Limits, [cpu, mem, node]: [Limit; 3]) -> Result<(), String> {
+    /// `cpu=10,mem=4G,node=-1,gres/gpu=2`.
+    fn change_tres(&self, limits: &mut Limits, scope: Scope) -> Result<(), String> {
         for part in self.value.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let limit = match name.to_ascii_lowercase().as_str() {
-                "cpu" | "1" => cpu,
-                "mem" | "2" => mem,
-                "node" | "4" => node,
+            let tres = match name.to_ascii_lowercase().as_str() {
+                "cpu" | "1" => Tres::Cpu,
+                "mem" | "2" => Tres::Mem,
+                "node" | "4" if scope != Scope::Node => Tres::Node,
+                "gres/gpu" | "1001" => Tres::Gpu,
                 _ => {
                     return Err(format!(
-                        " Bad value for {}: {name} can't be limited here: cpu, mem and node can",
-                        self.key
+                        " Bad value for {}: {name} can't be limited here: cpu, mem{} and gres/gpu can",
+                        self.key,
+                        if scope == Scope::Node { "" } else { ", node" }
                     ));
                 }
             };
-            Self { value: value.to_owned(), ..self.clone() }.change_limit(limits, limit)?;
+            Self { value: value.to_owned(), ..self.clone() }.change_limit(limits, Limit::of(scope, tres))?;
         }
         Ok(())
     }
@@ -126,6 +150,9 @@ impl Setting {
             ("maxcpusperjob", 6, Limit::MaxCpu),
             ("maxnodesperjob", 4, Limit::MaxNode),
             ("maxmemperjob", 4, Limit::MaxMem),
+            ("grpcpumins", 8, Limit::Tres(Scope::GrpUsed, Tres::Cpu)),
+            ("grpcpurunmins", 7, Limit::Tres(Scope::GrpDue, Tres::Cpu)),
+            ("maxcpuminsperjob", 8, Limit::Tres(Scope::JobDue, Tres::Cpu)),
         ];
         let own: &[(&str, usize, Limit)] = if of_qos {
             &[
@@ -151,22 +178,26 @@ impl Setting {
         } else {
             &[("maxjobs", 4, Limit::MaxJobs), ("maxsubmitjobs", 4, Limit::MaxSubmit)]
         };
-        let tres: &[(&str, usize, [Limit; 3])] = if of_qos {
-            &[
-                ("grptres", 7, GRP),
-                ("maxtresperjob", 4, JOB),
-                ("maxtresperuser", 11, USER),
-                ("maxtrespu", 9, USER),
-                ("maxtresperaccount", 11, ACCOUNT),
-                ("maxtrespa", 9, ACCOUNT),
-                ("mintresperjob", 4, LEAST),
-            ]
-        } else {
-            &[("grptres", 7, GRP), ("maxtresperjob", 4, JOB)]
-        };
+        let of_both: &[(&str, usize, Scope)] = &[
+            ("grptres", 7, Scope::Grp),
+            ("grptresmins", 8, Scope::GrpUsed),
+            ("grptresrunmins", 8, Scope::GrpDue),
+            ("maxtresperjob", 4, Scope::Job),
+            ("maxtresminsperjob", 8, Scope::JobDue),
+            ("maxtrespernode", 11, Scope::Node),
+            ("maxtrespn", 9, Scope::Node),
+        ];
+        let of_levels: &[(&str, usize, Scope)] = &[
+            ("maxtresperuser", 11, Scope::User),
+            ("maxtrespu", 9, Scope::User),
+            ("maxtresperaccount", 11, Scope::Account),
+            ("maxtrespa", 9, Scope::Account),
+            ("mintresperjob", 4, Scope::Least),
+        ];
+        let tres = || of_both.iter().chain(of_levels.iter().filter(|_| of_qos));
         // Whole names first: some are beginnings of others.
         let exact = |name: &str| name == self.key;
-        let of_tres = tres.iter().find(|t| exact(t.0)).or_else(|| tres.iter().find(|t| self.is(t.0, t.1)));
+        let of_tres = tres().find(|t| exact(t.0)).or_else(|| tres().find(|t| self.is(t.0, t.1)));
         let singles = || own.iter().chain(singular);
         let of_one = singles().find(|s| exact(s.0)).or_else(|| singles().find(|s| self.is(s.0, s.1)));
         match (of_one, of_tres) {
@@ -228,7 +259,7 @@ impl Setting {
             qos.usage_factor =
                 millionths(&self.value).ok_or_else(|| format!(" Bad value for {}: {}", self.key, self.value))?;
         } else if self.is("flags", 1) {
-            self.change_list(&mut qos.flags);
+            self.as_flags()?.change_list(&mut qos.flags);
         } else {
             return self.change_limits(&mut qos.limits, true);
         }

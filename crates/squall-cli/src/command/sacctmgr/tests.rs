@@ -79,7 +79,27 @@ fn what_is_set_up_and_shown() {
         &["-i", "modify", "account", "phys", "set", "MaxSubmitJobs=9", "Description=All"],
         &["-i", "modify", "qos", "high", "set", "GraceTime=30", "PreemptMode=requeue", "MaxJobsPU=-1"],
         &["-i", "modify", "user", "nobody", "set", "fairshare=2"],
-        &["-i", "modify", "user", "ann", "set", "GrpTRES=gres/gpu=1"],
+        &["-i", "modify", "user", "ann", "set", "GrpTRES=gres/gpu=1", "MaxTRESPerNode=cpu=4", "GrpTRESRunMins=cpu=90"],
+        &[
+            "-i",
+            "modify",
+            "qos",
+            "high",
+            "set",
+            "GrpTRESMins=cpu=600,gres/gpu=60",
+            "MaxCPUMins=30",
+            "MaxTRESPU=gres/gpu=2",
+        ],
+        &["-i", "modify", "user", "ann", "set", "GrpTRES=gres/fpga=1"],
+        &["-i", "modify", "qos", "high", "set", "MaxTRESRunMinsPU=cpu=1"],
+        &["-i", "modify", "qos", "high", "set", "flags=denyonlimit,NoDecay"],
+        &["-i", "modify", "qos", "high", "set", "flags+=OverPartQOS"],
+        &["-i", "modify", "qos", "high", "set", "flags-=NoDecay,OverPartQOS"],
+        &["show", "qos", "high", "-nP", "format=flags"],
+        &["-i", "modify", "job", "where", "jobid=3", "set", "comment=x"],
+        &["archive", "dump"],
+        &["show", "assoc", "user=ann", "-P", "format=user,grptres,maxtrespernode,grptresrunmins,grpcpurunmins"],
+        &["show", "qos", "high", "-P", "format=name,grptresmins,maxtresmins,maxtrespu"],
         &["-i", "add", "coordinator", "account=optics", "names=ann"],
         &["show", "assoc", "-P", "format=account,user,share,grptres,grpjobs,maxjobs,maxsubmit,qos,defaultqos,parent"],
         &["show", "account", "-P"],
@@ -101,6 +121,33 @@ fn what_is_set_up_and_shown() {
 }
 
 #[test]
+fn json_of_what_is_set_up() {
+    let mut fake = fake();
+    for args in [
+        &["-i", "add", "account", "phys", "description=Physics", "organization=uni", "GrpTRES=cpu=20,mem=4G"][..],
+        &["-i", "add", "qos", "high", "priority=100", "MaxWall=1-0", "preempt=normal", "flags=DenyOnLimit"],
+        &["-i", "add", "user", "ann", "account=phys", "MaxJobs=3", "qos=normal,high"],
+        &["-i", "add", "coordinator", "account=phys", "names=ann"],
+    ] {
+        assert_eq!(run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]).code, 0, "{args:?}");
+    }
+    let mut text = String::new();
+    for args in [
+        &["--json", "show", "assoc", "user=ann"][..],
+        &["--json", "show", "account", "phys", "withassoc"],
+        &["show", "user", "ann", "--json", "-s"],
+        &["show", "qos", "high", "--json"],
+        &["show", "cluster", "--yaml"],
+        &["show", "tres", "name=node", "--json"],
+        &["show", "event", "--json"],
+    ] {
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
+    }
+    check("sacctmgr_json", &text);
+}
+
+#[test]
 fn what_was_dumped_is_loaded_again() {
     let path = std::env::temp_dir().join(format!("squall-dump-{}", std::process::id()));
     let file = format!("file={}", path.display());
@@ -108,7 +155,16 @@ fn what_was_dumped_is_loaded_again() {
     for args in [
         &["-i", "add", "account", "a", "description=x y", "MaxWall=2-0"][..],
         &["-i", "add", "account", "b", "parent=a", "GrpJobs=4"],
-        &["-i", "add", "user", "ann", "account=b", "fairshare=7"],
+        &[
+            "-i",
+            "add",
+            "user",
+            "ann",
+            "account=b",
+            "fairshare=7",
+            "GrpTRESMins=gres/gpu=60,cpu=5",
+            "MaxTRES=gres/gpu=1",
+        ],
         &["dump", "squall", &file],
     ] {
         assert_eq!(run_with(&mut one, "sacctmgr", sacctmgr, args, &[]).code, 0, "{args:?}");

@@ -1,6 +1,7 @@
 //! `scontrol show config`.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use squall_model::config::{Config, RoutePolicy, SchedulerType};
 use squall_model::duration::{format_limit, format_memory_mb};
@@ -12,6 +13,7 @@ use squall_model::wire::client::{Answer, Request};
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::show;
+use crate::command::sinfo::all_partitions;
 use crate::format::words;
 
 const WHAT: &str = "slurm_ctl_conf_ptr error";
@@ -31,6 +33,11 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     let mut all = values(&config);
     all.push(("SlurmctldHost[0]", host.clone()));
+    let (file, owner) = call.controller.home().map_or_else(
+        || ("(null)".to_owned(), "(null)".to_owned()),
+        |(file, uid)| (file.display().to_string(), format!("{}({uid})", call.people.user(uid))),
+    );
+    all.extend([("SLURM_CONF", file), ("SlurmUser", owner.clone()), ("SlurmdUser", owner)]);
     all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
@@ -43,6 +50,37 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         call.complain(&trouble);
     }
     Ok(())
+}
+
+/// `write config [FILE]`: the configuration with what was made of partitions meanwhile.
+pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail> {
+    let mut config = match call.controller.ask(&Request::Config) {
+        Ok(Answer::Config(config)) => *config,
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    config.partitions = match all_partitions(call) {
+        Ok(all) => all.into_iter().map(|one| one.config).collect(),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let path = match (file, call.controller.home()) {
+        (Some(file), _) => PathBuf::from(file),
+        (None, Some((known, _))) => PathBuf::from(format!("{}.{}", known.display(), call.now.secs())),
+        (None, None) => {
+            return call.fail("write config: name a file, for it is not known here where the configuration is");
+        }
+    };
+    let text = match config.to_toml() {
+        Ok(text) => text,
+        Err(problem) => return call.fail(&format!("write config: {problem}")),
+    };
+    match std::fs::write(&path, text) {
+        Ok(()) => {
+            call.print(&format!("Slurm config saved to {}\n", path.display()));
+            Ok(())
+        }
+        Err(e) => call.fail(&format!("write config: {}: {e}: name a file that can be written", path.display())),
+    }
 }
 
 /// What is so in every cluster, for programs that look whether something of Slurm's is in use.
@@ -93,9 +131,7 @@ const FIXED: &[(&str, &str)] = &[
     ("SuspendProgram", "(null)"),
     ("SuspendTime", "INFINITE"),
     ("SwitchType", "switch/none"),
-    ("TaskEpilog", "(null)"),
     ("TaskPluginParam", "(null type)"),
-    ("TaskProlog", "(null)"),
     ("TmpFS", "/tmp"),
     ("TrackWCKey", "No"),
     ("UnkillableStepTimeout", "60 sec"),
@@ -189,8 +225,10 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("DefMemPerCPU", memory),
         ("DependencyParameters", or(if config.kill_invalid_depend { "kill_invalid_depend" } else { "" }, "(null)")),
         ("DisableRootJobs", yes(false)),
-        ("EnforcePartLimits", words("NO")),
+        ("EnforcePartLimits", config.enforce_part_limits.into()),
         ("Epilog", words("(null)")),
+        ("TaskEpilog", or(&config.task_epilog, "(null)")),
+        ("TaskProlog", or(&config.task_prolog, "(null)")),
         ("FirstJobId", words("1")),
         ("GresTypes", or(&config.gres_types, "(null)")),
         ("InactiveLimit", seconds(0)),

@@ -9,7 +9,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, target};
-use crate::command::scontrol::{Manner, ask_done, job};
+use crate::command::scontrol::{Manner, ask_done, config, job, means};
 use crate::refusal;
 
 /// How often `wait_job` looks.
@@ -34,6 +34,12 @@ pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hol
     let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
     let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words)?;
     act(call, manner, &Request::Requeue { jobs, hold }, None)
+}
+
+/// `top`.
+pub(super) fn top(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
+    let jobs = selection(call, "top", words)?;
+    act(call, manner, &Request::Top { jobs }, None)
 }
 
 /// `suspend`, `resume`.
@@ -129,6 +135,7 @@ fn name_of(request: &Request) -> String {
     | Request::Release { jobs }
     | Request::Requeue { jobs, .. }
     | Request::Suspend { jobs, .. }
+    | Request::Top { jobs }
     | Request::UpdateJob { jobs, .. }) = request
     else {
         return String::new();
@@ -146,6 +153,11 @@ fn name_of(request: &Request) -> String {
 
 /// `write batch_script JOB [FILE|-]`.
 pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    if let [kind, rest @ ..] = words
+        && means(kind, "config", 1)
+    {
+        return config::write(call, rest.first().map(String::as_str));
+    }
     let [kind, id, rest @ ..] = words else {
         call.say("too few arguments for keyword:write");
         return Err(Fail(1));

@@ -7,12 +7,15 @@ mod job;
 mod license;
 mod node;
 mod partition;
+mod process;
 mod records;
 pub(crate) mod reservation;
+mod resize;
 mod show;
 mod topology;
 mod update;
 mod update_job;
+mod update_step;
 
 #[cfg(test)]
 mod tests;
@@ -79,16 +82,24 @@ scontrol [<OPTION>] [<COMMAND>]
      requeuehold <job_list>   re-queue and hold batch jobs.
      suspend <job_list>       suspend specified jobs.
      resume <job_list>        resume previously suspended jobs.
+     listpids [<job_id>[.<step>]] [<node>]
+                              list the processes of jobs on this machine.
+     notify <job_id> <message>
+                              send a message to the user of a job, into its standard error.
+     pidinfo <pid>            say to which job a process of this machine belongs.
      ping                     print status of the controller.
      reconfigure              re-read the configuration file.
      show <ENTITY> [<ID>]     display state of identified entity, default is all records.
      shutdown                 shutdown the controller and the node daemons; running jobs go on.
+     top <job_list>           put jobs before all others of their user that wait in the same place.
      update <SPECIFICATIONS>  update job, node, partition or reservation.
      completing               display jobs that are completing.
      wait_job <job_id>        wait until the job runs.
      version                  display tool version number.
      write batch_script <job_id> <optional_filename|->
                               write the batch script of a job to a file or to stdout.
+     write config <optional_filename>
+                              write the configuration, with what was made of partitions meanwhile.
 
   <ENTITY> may be \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
        \"partition\", \"reservation\", \"step\".
@@ -199,6 +210,8 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         control::suspend(call, manner, rest, true)
     } else if is("resume", 3) {
         control::suspend(call, manner, rest, false)
+    } else if is("pidinfo", 3) {
+        process::of_process(call, rest)
     } else if is("ping", 3) {
         show::ping(call, manner)
     } else if is("reconfigure", 3) {
@@ -211,6 +224,12 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         job::completing(call)
     } else if is("wait_job", 4) {
         control::wait_job(call, rest)
+    } else if is("listpids", 5) {
+        process::list(call, rest)
+    } else if is("notify", 1) {
+        process::notify(call, rest)
+    } else if is("top", 3) {
+        control::top(call, manner, rest)
     } else if is("version", 4) {
         call.print(&format!("slurm {}\n", words::slurm_version()));
         Ok(())
@@ -237,10 +256,7 @@ const ABSENT: &[&str] = &[
     "getaddrs",
     "gethost",
     "listjobs",
-    "listpids",
     "liststeps",
-    "notify",
-    "pidinfo",
     "power",
     "reboot",
     "schedloglevel",
@@ -248,7 +264,6 @@ const ABSENT: &[&str] = &[
     "setdebugflags",
     "takeover",
     "token",
-    "top",
 ];
 
 /// Asks for something whose answer is but yes or no.

@@ -1,9 +1,5 @@
 //! `scontrol show node`.
 
-use std::collections::BTreeMap;
-
-use squall_model::duration::format_memory_mb;
-use squall_model::gres;
 use squall_model::hostlist;
 use squall_model::time::Time;
 use squall_model::wire::info::NodeInfo;
@@ -13,7 +9,7 @@ use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, json};
 use crate::format::clock::Clock;
 use crate::format::json::document;
-use crate::format::node::NodeState;
+use crate::format::node::{NodeState, has, holds};
 
 const WHAT: &str = "slurm_load_nodes error";
 
@@ -54,28 +50,10 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     result
 }
 
-/// `,gres/gpu=4`: the sum over the types of each name.
-fn devices(list: &str) -> String {
-    let mut sums: BTreeMap<String, u32> = BTreeMap::new();
-    // Commas stand between indices, too.
-    let bare: String = list.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect();
-    for count in gres::parse(&bare).unwrap_or_default() {
-        *sums.entry(count.name).or_default() += count.count;
-    }
-    let words = sums.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!(",gres/{name}={count}"));
-    words.collect::<Vec<_>>().concat()
-}
-
 fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<String> {
     let hardware = &node.hardware;
     let features = hardware.features.join(",");
     let features = if features.is_empty() { "(null)" } else { features.as_str() };
-    let memory = |mb: u64| if mb > 0 { format!(",mem={}", format_memory_mb(mb)) } else { String::new() };
-    let held = if node.cpus_used > 0 {
-        format!("cpu={}{}{}", node.cpus_used, memory(node.memory_used_mb), devices(&node.gres_used))
-    } else {
-        String::new()
-    };
     let free = if node.up { node.free_mb.to_string() } else { "N/A".to_owned() };
     let time = |at: Time| clock.show_or(Some(at), "None");
     let mut lines = vec![
@@ -105,14 +83,8 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
         format!("Partitions={} ", node.partitions.join(",")),
         format!("BootTime={} SlurmdStartTime={}", time(Time::from_secs(hardware.boot_time_s)), time(node.registered)),
         format!("LastBusyTime={} ResumeAfterTime=None", time(node.heard)),
-        format!(
-            "CfgTRES=cpu={}{},billing={}{}",
-            hardware.cpus,
-            memory(hardware.memory_mb),
-            hardware.cpus,
-            devices(&node.gres)
-        ),
-        format!("AllocTRES={held}"),
+        format!("CfgTRES={}", has(node)),
+        format!("AllocTRES={}", holds(node)),
         "CapWatts=n/a".to_owned(),
         "CurrentWatts=0 AveWatts=0".to_owned(),
         "ExtSensorsJoules=n/a ExtSensorsWatts=0 ExtSensorsTemp=n/a".to_owned(),

@@ -65,6 +65,14 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
         Ok(())
     } else {
         call.say(&format!("invalid entity:{entity} for keyword:show"));
+        let instead = if is("assoc_mgr", 2) || is("cache", 2) {
+            "sacctmgr show assoc and show qos have the limits, sshare -la what was used, squeue -o '%i %r' who waits for them"
+        } else if is("slurmd", 2) {
+            "scontrol show node NAME has what is known of a node daemon"
+        } else {
+            return Err(Fail(1));
+        };
+        call.say(&format!("scontrol: {instead}"));
         Err(Fail(1))
     }
 }

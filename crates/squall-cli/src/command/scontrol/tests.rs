@@ -5,11 +5,11 @@ use std::sync::Arc;
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
 use squall_model::config::PartitionState;
 use squall_model::event::NodeAdmin;
-use squall_model::id::JobId;
+use squall_model::id::{JobId, StepNo};
 use squall_model::job::JobSpec;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobName, JobRef, JobUpdate, Refusal, Request};
+use squall_model::wire::client::{Answer, JobName, JobRef, JobSelection, JobUpdate, Refusal, Request};
 
 use super::scontrol;
 use crate::command::listing::fake::{NOW, Seen, check, fake, refused, run, run_with, transcript};
@@ -62,6 +62,9 @@ fn show() {
             &["show", "hostlist", "n3,n1,n2"],
             &["show", "hostlistsorted", "n3,n1,n2,n1"],
             &["show", "licenses"],
+            &["show", "assoc_mgr"],
+            &["show", "slurmd"],
+            &["show", "nonsense"],
             &["version"],
             &["-V"],
         ],
@@ -128,6 +131,20 @@ fn config_and_ping() {
 }
 
 #[test]
+fn the_configuration_is_written_and_read_again() {
+    let path = std::env::temp_dir().join(format!("squall-written-{}.toml", std::process::id()));
+    let seen = run("scontrol", scontrol, &["write", "config", &path.display().to_string()]);
+    let text = std::fs::read_to_string(&path);
+    drop(std::fs::remove_file(&path));
+    assert_eq!((seen.code, seen.out), (0, format!("Slurm config saved to {}\n", path.display())));
+    let config = squall_model::config::Config::from_toml(&text.unwrap()).unwrap();
+    assert_eq!(config.partitions.len(), 2, "those that there are now");
+    let seen = run("scontrol", scontrol, &["write", "config", "/nowhere/at/all"]);
+    assert_eq!(seen.code, 1);
+    assert!(seen.err.contains("/nowhere/at/all"), "{}", seen.err);
+}
+
+#[test]
 fn host_names_of_the_job() {
     let with = |env: &[(&str, &str)]| run_with(&mut fake(), "scontrol", scontrol, &["show", "hostnames"], env);
     assert_eq!(with(&[("SLURM_JOB_NODELIST", "n[1-2]")]).out, "n1\nn2\n");
@@ -185,6 +202,39 @@ fn updates_of_jobs() {
         other => panic!("{other:?}"),
     }
     assert_eq!(asked(&["update", "jobname=wide", "timelimit=9"]).len(), 1);
+}
+
+#[test]
+fn updates_of_steps() {
+    let limited = |words: &[&str]| asked(&[&["update"], words].concat());
+    let to = |step: Option<u32>, time_limit_s| {
+        [Request::UpdateStep { job: JobId(10), step: step.map(StepNo), time_limit_s }]
+    };
+    assert_eq!(limited(&["StepId=10.0", "TimeLimit=5"]), to(Some(0), Some(300)));
+    assert_eq!(limited(&["StepId=10.0", "TimeLimit=+5"]), to(Some(0), Some(420)));
+    assert_eq!(limited(&["stepid", "10", "timelimit=UNLIMITED"]), to(None, None));
+    let failed = |words: &[&str]| {
+        let seen = answered(&[&["update"], words].concat(), Answer::Refused(Refusal::InvalidStepId));
+        (seen.code, seen.err)
+    };
+    let larger = "scontrol: error: TimeLimit decrement larger than current time limit (180 > 120 s)\n";
+    assert_eq!(failed(&["StepId=10.0", "TimeLimit-=3"]), (1, larger.into()));
+    assert_eq!(failed(&["StepId=10.0"]), (1, "No changes specified\n".into()));
+    assert_eq!(failed(&["StepId=x", "TimeLimit=5"]).1, "Invalid StepID parameter: StepId=x\nRequest aborted\n");
+    let other = "Update of this parameter is not supported: Name=x\nRequest aborted\n";
+    assert_eq!(failed(&["StepId=10.0", "Name=x"]), (1, other.into()));
+    let absent = failed(&["StepId=10.7", "TimeLimit=5"]);
+    assert!(absent.0 == 1 && absent.1.contains("slurm_update error: Invalid job id specified"), "{absent:?}");
+}
+
+#[test]
+fn jobs_are_put_first_in_the_order_in_which_they_are_named() {
+    let ids = [12, 10].map(|id| JobRef::Job(JobId(id))).to_vec();
+    let jobs = JobSelection { ids, ..JobSelection::default() };
+    assert_eq!(asked(&["top", "12,10"]), [Request::Top { jobs: jobs.clone() }]);
+    assert_eq!(asked(&["top", "JobId=12,10"]), [Request::Top { jobs }]);
+    let seen = answered(&["top", "10"], Answer::Refused(Refusal::AccessDenied));
+    assert_eq!((seen.code, seen.err.as_str()), (1, "Access/permission denied for job 10\n"));
 }
 
 #[test]

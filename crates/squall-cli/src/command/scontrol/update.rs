@@ -7,7 +7,7 @@ use squall_model::hostlist;
 use squall_model::wire::client::Request;
 
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::{ask_done, change_partition, means, reservation, update_job};
+use crate::command::scontrol::{ask_done, change_partition, means, reservation, update_job, update_step};
 use crate::command::sinfo::all_nodes;
 
 /// A word of an update: `Key=Value`, `Key+=Value`.
@@ -57,6 +57,8 @@ pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
             return reservation::update(call, &changes);
         } else if is("JobId", 3) || is("JobName", 4) {
             return update_job::update(call, &changes);
+        } else if is("StepId", 4) {
+            return update_step::update(call, &changes);
         }
     }
     call.say("No valid entity in update command\nInput line must include \"NodeName\", \"PartitionName\", \"Reservation\" or \"JobId\"");

@@ -7,17 +7,42 @@ use squall_model::wire::client::{JobSelection, JobUpdate, Request};
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::control::{act, select};
 use crate::command::scontrol::update::{Change, unsupported};
-use crate::command::scontrol::{Manner, job, means};
+use crate::command::scontrol::{Manner, job, means, resize};
 use crate::format::clock::local;
 use crate::options::values::dependency::dependency;
 use crate::options::values::number::node_count;
 use crate::options::values::when::{model_time, when};
 
+/// A time limit as it is to be, seconds.
+#[derive(Clone, Copy)]
+pub(super) enum Limit {
+    /// So long; None: unlimited.
+    To(Option<u64>),
+    /// So much longer or shorter than now.
+    By(Step),
+}
+
 /// By how much a limit changes.
 #[derive(Clone, Copy)]
-enum Step {
+pub(super) enum Step {
     Longer(u64),
     Shorter(u64),
+}
+
+impl Step {
+    /// The limit that follows the present one.
+    pub(super) fn from(self, call: &mut Call<'_>, limit: Option<u64>) -> Result<u64, Fail> {
+        let Some(limit) = limit else {
+            return call.fail("Cannot increment/decrement TimeLimit when set to UNLIMITED.");
+        };
+        match self {
+            Self::Longer(more) => Ok(limit.saturating_add(more)),
+            Self::Shorter(less) if less > limit => {
+                call.fail(&format!("TimeLimit decrement larger than current time limit ({less} > {limit} s)"))
+            }
+            Self::Shorter(less) => Ok(limit - less),
+        }
+    }
 }
 
 /// Changes jobs.
@@ -30,7 +55,10 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         if is("JobId", 3) {
             ids = Some(change.value.to_owned());
         } else if is("TimeLimit", 5) {
-            step = time_limit(call, change, &mut update)?;
+            match time_limit(call, change)? {
+                Limit::To(limit) => update.time_limit_s = Some(limit),
+                Limit::By(by) => step = Some(by),
+            }
         } else if (is("JobName", 4) || is("Name", 2)) && name.is_none() {
             name = Some(change.value.to_owned());
         } else if change.sign.is_some() {
@@ -59,23 +87,23 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         call.say("No changes specified");
         return Err(Fail(1));
     }
-    act(call, Manner::default(), &Request::UpdateJob { jobs: selection, change: Box::new(update) }, None)
+    let resizes = update.nodes.is_some() || update.nodelist.is_some();
+    let jobs = selection.clone();
+    act(call, Manner::default(), &Request::UpdateJob { jobs: selection, change: Box::new(update) }, None)?;
+    if resizes { resize::scripts(call, jobs) } else { Ok(()) }
 }
 
 /// `TimeLimit=…`, `TimeLimit+=…`, `TimeLimit=+…`.
-fn time_limit(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Result<Option<Step>, Fail> {
+pub(super) fn time_limit(call: &mut Call<'_>, change: &Change<'_>) -> Result<Limit, Fail> {
     let (sign, value) = match (change.sign, change.value.chars().next()) {
         (Some(sign), _) => (Some(sign), change.value),
         (None, Some(sign @ ('+' | '-'))) if change.value != "-1" => (Some(sign), &change.value[1..]),
         _ => (None, change.value),
     };
     match (parse_limit(value), sign) {
-        (Ok(limit), None) => {
-            update.time_limit_s = Some(limit.map(whole_minutes));
-            Ok(None)
-        }
-        (Ok(Some(seconds)), Some('+')) => Ok(Some(Step::Longer(whole_minutes(seconds)))),
-        (Ok(Some(seconds)), Some(_)) => Ok(Some(Step::Shorter(whole_minutes(seconds)))),
+        (Ok(limit), None) => Ok(Limit::To(limit.map(whole_minutes))),
+        (Ok(Some(seconds)), Some('+')) => Ok(Limit::By(Step::Longer(whole_minutes(seconds)))),
+        (Ok(Some(seconds)), Some(_)) => Ok(Limit::By(Step::Shorter(whole_minutes(seconds)))),
         _ => call.fail("Invalid TimeLimit value"),
     }
 }
@@ -92,16 +120,7 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
     }
     let mut result = Ok(());
     for job in &page.jobs {
-        let Some(limit) = job.time_limit_s else {
-            return call.fail("Cannot increment/decrement TimeLimit when set to UNLIMITED.");
-        };
-        let limit = match step {
-            Step::Longer(more) => limit.saturating_add(more),
-            Step::Shorter(less) if less > limit => {
-                return call.fail(&format!("TimeLimit decrement larger than current time limit ({less} > {limit} s)"));
-            }
-            Step::Shorter(less) => limit - less,
-        };
+        let limit = step.from(call, job.time_limit_s)?;
         let change = JobUpdate { time_limit_s: Some(Some(limit)), ..update.clone() };
         let ids = match (&job.pending_tasks, job.task) {
             (Some(tasks), _) => vec![squall_model::wire::client::JobRef::Tasks(job.id, tasks.clone())],

@@ -97,6 +97,16 @@ impl Group {
         if low == high { low.to_string() } else { format!("{low}+") }
     }
 
+    /// What is measured at each node that is up: `1.5`, or from the least to the most.
+    fn measured(&self, of: fn(&NodeInfo) -> u64, show: fn(u64) -> String) -> String {
+        let all = || self.nodes.iter().filter(|node| node.up).map(|node| of(node));
+        match all().min().zip(all().max()) {
+            None => "N/A".to_owned(),
+            Some((low, high)) if low == high => show(low),
+            Some((low, high)) => format!("{}-{}", show(low), show(high)),
+        }
+    }
+
     fn part(&self, of: impl Fn(&PartitionInfo) -> String) -> String {
         self.partition.as_deref().map_or_else(|| "n/a".to_owned(), of)
     }
@@ -136,8 +146,8 @@ fn reason_user(g: &Group) -> String {
     if reason(g).is_some() { g.reason_user.clone() } else { "Unknown".to_owned() }
 }
 
-fn load(n: &NodeInfo) -> String {
-    if n.up { format!("{:.2}", f64::from(n.load_centi) / 100.0) } else { "N/A".to_owned() }
+fn load(g: &Group) -> String {
+    g.measured(|n| u64::from(n.load_centi), |centi| format!("{}.{:02}", centi / 100, centi % 100))
 }
 
 type F = Field<Group>;
@@ -151,7 +161,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Comment"], '\0', "COMMENT", |_| "(null)".to_owned()),
     F::new(&["Cores"], 'Y', "CORES", |g| g.least(|n| u64::from(n.hardware.cores_per_socket))),
     F::new(&["CPUs"], 'c', "CPUS", |g| g.least(|n| u64::from(n.hardware.cpus))),
-    F::new(&["CPUsLoad"], 'O', "CPU_LOAD", |g| g.node(load, "N/A")),
+    F::new(&["CPUsLoad"], 'O', "CPU_LOAD", load),
     F::new(&["CPUsState"], 'C', "CPUS(A/I/O/T)", |g| g.cpus().to_string()),
     F::new(&["DefaultTime"], 'L', "DEFAULTTIME", |g| {
         g.part(|p| p.config.default_time_s.map_or_else(|| "n/a".to_owned(), |s| limit(Some(s))))
@@ -160,9 +170,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Extra"], '\0', "EXTRA", |_| "(null)".to_owned()),
     F::new(&["Features"], 'f', "AVAIL_FEATURES", features),
     F::new(&["features_act"], 'b', "ACTIVE_FEATURES", features),
-    F::new(&["FreeMem"], 'e', "FREE_MEM", |g| {
-        g.node(|n| if n.up { n.free_mb.to_string() } else { "N/A".to_owned() }, "N/A")
-    }),
+    F::new(&["FreeMem"], 'e', "FREE_MEM", |g| g.measured(|n| n.free_mb, |mb| mb.to_string())),
     F::new(&["Gres"], 'G', "GRES", |g| null(g.node(|n| n.gres.clone(), ""))),
     F::new(&["GresUsed"], '\0', "GRES_USED", |g| null(g.node(|n| n.gres_used.clone(), ""))),
     F::new(&["Groups"], 'g', "GROUPS", |g| {
@@ -232,12 +240,11 @@ pub(crate) fn kind(field: &Field<Group>) -> Kind {
     match field.names[0] {
         "Available" | "DefaultTime" | "Groups" | "MaxCPUsPerNode" | "OverSubscribe" | "Partition" | "PartitionName"
         | "PreemptMode" | "PriorityJobFactor" | "PriorityTier" | "Root" | "Size" | "Time" => Kind::Partition,
-        "AllocMem" | "Comment" | "CPUsLoad" | "Extra" | "Features" | "features_act" | "FreeMem" | "Gres"
-        | "GresUsed" | "NodeAddr" | "NodeHost" | "Port" | "Reason" | "Reservation" | "StateCompact"
-        | "StateComplete" | "StateLong" | "TimeStamp" | "User" | "UserLong" | "Version" => Kind::Node,
-        "Cores" | "CPUs" | "CPUsState" | "Disk" | "Memory" | "Sockets" | "SocketCoreThread" | "Threads" | "Weight" => {
-            Kind::Size
-        }
+        "AllocMem" | "Comment" | "Extra" | "Features" | "features_act" | "Gres" | "GresUsed" | "NodeAddr"
+        | "NodeHost" | "Reason" | "Reservation" | "StateCompact" | "StateComplete" | "StateLong" | "TimeStamp"
+        | "User" | "UserLong" => Kind::Node,
+        "Cores" | "CPUs" | "CPUsLoad" | "CPUsState" | "Disk" | "FreeMem" | "Memory" | "Port" | "Sockets"
+        | "SocketCoreThread" | "Threads" | "Version" | "Weight" => Kind::Size,
         _ => Kind::Sum,
     }
 }

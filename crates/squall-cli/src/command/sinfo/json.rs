@@ -5,9 +5,8 @@ use squall_model::time::Time;
 use squall_model::wire::info::NodeInfo;
 
 use crate::command::sinfo::fields::Group;
-use crate::format::job::tres;
 use crate::format::json::{joined, number, or_infinite, time};
-use crate::format::node::NodeState;
+use crate::format::node::{NodeState, has, holds};
 
 /// A node.
 pub(crate) fn node(node: &NodeInfo, cluster: &str, user: &dyn Fn(u32) -> String) -> Value {
@@ -62,8 +61,8 @@ fn state(node: &NodeInfo, user: &dyn Fn(u32) -> String) -> Value {
         "reservation": node.reservation,
         "slurmd_start_time": time(Some(node.registered)),
         "state": NodeState::of(node).list(),
-        "tres": tres(hardware.cpus, hardware.memory_mb, 1),
-        "tres_used": if node.cpus_used > 0 { tres(node.cpus_used, node.memory_used_mb, 1) } else { String::new() },
+        "tres": has(node),
+        "tres_used": holds(node),
         "version": node.version,
         "weight": 1,
     })
@@ -79,6 +78,7 @@ pub(crate) fn group(group: &Group) -> Value {
             "maximum": group.nodes.iter().map(|n| of(n)).max().unwrap_or(0),
         })
     };
+    let first = |of: fn(&NodeInfo) -> &str| group.nodes.first().map_or("", |n| of(n));
     let partition = group.partition.as_deref();
     let hosts: Vec<&str> = group.nodes.iter().map(|n| n.name.as_str()).collect();
     json!({
@@ -111,7 +111,7 @@ pub(crate) fn group(group: &Group) -> Value {
         "threads": span(|n| u64::from(n.hardware.threads_per_core)),
         "weight": {"minimum": 1, "maximum": 1},
         "features": {"total": group.nodes.first().map(|n| n.hardware.features.join(",")).unwrap_or_default()},
-        "gres": {"total": "", "used": ""},
+        "gres": {"total": first(|n| n.gres.as_str()), "used": first(|n| n.gres_used.as_str())},
         "cluster": &*group.cluster,
         "partition": partition.map(|p| json!({
             "name": p.config.name,

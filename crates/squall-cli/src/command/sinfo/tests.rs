@@ -95,6 +95,24 @@ fn states_that_no_node_here_is_ever_in_are_no_error() {
 }
 
 #[test]
+fn what_is_measured_is_shown_from_the_least_to_the_most() {
+    let mut fake = fake();
+    for (node, measured) in fake.nodes.iter_mut().zip(1_u32..) {
+        (node.load_centi, node.free_mb) = (100 + 5 * measured, 7000 + u64::from(measured));
+        node.up = true;
+        (node.gres, node.gres_used) = ("gpu:a100:2".into(), "gpu:a100:0(IDX:N/A)".into());
+    }
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sinfo", sinfo, args, &[]).out;
+    assert_eq!(seen(&["-ho", "%O|%e|%v"]).lines().count(), 1);
+    assert!(seen(&["-ho", "%O|%e"]).starts_with("1.05-1.20|7001-7004"));
+    assert_eq!(seen(&["-eho", "%O"]).lines().count(), 4, "each exactly");
+    assert!(seen(&["-NhO", "nodehost: ,freemem: "]).starts_with("n1 7001 \n"));
+    let json = seen(&["--json"]);
+    assert!(json.contains("\"total\": \"gpu:a100:2\"") && json.contains("\"used\": \"gpu:a100:0(IDX:N/A)\""));
+    assert!(json.contains("cpu=4,mem=8000M,billing=4,gres/gpu=2"), "as scontrol show node has it");
+}
+
+#[test]
 fn what_fails_and_how() {
     check(
         "sinfo_what_fails_and_how",

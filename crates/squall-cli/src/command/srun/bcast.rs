@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde_bytes::ByteBuf;
 use squall_model::id::JobId;
 use squall_model::step::TaskProgram;
-use squall_model::wire::client::{BroadcastTo, PlaceAt};
+use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::fabric::ContentId;
 
 use crate::broadcast;

@@ -25,6 +25,8 @@ pub(crate) struct Exits {
     oom: bool,
     oom_told: bool,
     any: bool,
+    /// What rank 0 is called.
+    first: u32,
     /// Some task was ended by KILL or TERM.
     pub(crate) killed: bool,
 }
@@ -37,6 +39,11 @@ enum How {
 }
 
 impl Exits {
+    /// For tasks of which the first is called so.
+    pub(crate) fn new(first: u32) -> Self {
+        Self { first, ..Self::default() }
+    }
+
     /// A task has ended.
     pub(crate) fn add(&mut self, now: Instant, rank: u32, exit: ExitCode, oom: bool) {
         self.any = true;
@@ -81,7 +88,8 @@ impl Exits {
                 How::Signal(signal) => signal_text(i32::from(signal)),
             };
             let word = if ranks.len() == 1 { "task" } else { "tasks" };
-            messages.push(format!("{}: {word} {ranks}: {what}", hosts(&ranks, layout)));
+            let shown: IndexSet = ranks.iter().map(|rank| rank.saturating_add(self.first)).collect();
+            messages.push(format!("{}: {word} {shown}: {what}", hosts(&ranks, layout)));
         }
         messages
     }

@@ -13,7 +13,7 @@ use squall_host::sys::command::unblock_signals;
 use squall_host::sys::signals::{SignalFd, kill};
 use squall_model::id::JobId;
 use squall_model::set::IndexSet;
-use squall_model::step::JobFacts;
+use squall_model::step::{Among, JobFacts, Layout};
 use squall_model::wire::client::{Answer, Request};
 
 use super::{SIGNALS, SRUN};
@@ -61,6 +61,21 @@ impl Part {
             .rev()
             .find(|(option, _)| option.long == long)
             .map(|(_, value)| value.as_deref().unwrap_or(""))
+    }
+
+    /// How many tasks it has in a component, and on how many nodes.
+    fn size(&self, component: &JobFacts, vars: &Vars) -> Result<(u32, u32), Stop> {
+        // What it has to tell it tells when it runs.
+        let quiet = self.options.iter().filter(|(option, _)| option.long != "verbose").cloned();
+        let args: Vec<OsString> = Self { options: quiet.collect(), ..self.clone() }.args().collect();
+        let vars = variables(component, vars);
+        let (mut asked, command) = super::gather(&args, &vars)?;
+        asked.quiet = true;
+        let spec = super::request::step(&asked, &command, &vars, true)?.spec;
+        let all = component.nodes.len() as u32;
+        let nodes = spec.nodes_max.or(spec.nodes_min).unwrap_or(all).min(all);
+        let ntasks = spec.ntasks.unwrap_or(nodes * spec.ntasks_per_node.unwrap_or(1));
+        Ok((ntasks, nodes.min(ntasks)))
     }
 
     /// Its command line.
@@ -134,11 +149,12 @@ pub(super) fn run_in(parts: &[Part], facts: &JobFacts, vars: &Vars) -> Result<u8
     if steps.len() > 1 {
         steps.iter().try_for_each(|(part, _)| one_program(part, vars))?;
     }
+    let places = places(&steps, vars)?;
     let signals = [SIGNALS.as_slice(), &[libc::SIGCHLD]].concat();
     let signals = SignalFd::new(&signals).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
     let mut running = Vec::new();
-    for (part, component) in steps {
-        match spawn(part, component, vars, running.is_empty()) {
+    for ((part, component), among) in steps.into_iter().zip(places) {
+        match spawn(part, component, (vars, &among), running.is_empty()) {
             Ok(child) => running.push(child),
             Err(error) => {
                 for child in &mut running {
@@ -204,13 +220,67 @@ fn find(program: &OsStr, vars: &Vars) -> Option<PathBuf> {
     std::env::split_paths(folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
+/// How an srun for a component is told its place among the others; its tasks don't hear of it.
+const AMONG: &str = "SQUALL_HET_AMONG";
+
+/// The place that this srun was told, if it is one for a component.
+pub(super) fn among(vars: &Vars) -> Option<Among> {
+    let (_, text) = vars.iter().find(|(name, _)| name == AMONG)?;
+    let numbers: Vec<u32> = text.to_str()?.split(',').map_while(|number| number.parse().ok()).collect();
+    let [tasks_before, own, tasks, nodes_before, nodes] = numbers[..] else { return None };
+    Some(Among { tasks_before, own, tasks, nodes_before, nodes })
+}
+
+fn among_text(Among { tasks_before, own, tasks, nodes_before, nodes }: &Among) -> String {
+    [tasks_before, own, tasks, nodes_before, nodes].map(ToString::to_string).join(",")
+}
+
+/// The variables of srun's caller, for its tasks.
+pub(super) fn without_among(vars: &Vars) -> Vars {
+    vars.iter().filter(|(name, _)| name != AMONG).cloned().collect()
+}
+
+/// Refuses a layout in which ranks would not be those of one whole.
+pub(super) fn verify(among: Option<Among>, layout: &Layout) -> Result<(), Stop> {
+    match among {
+        Some(among) if among.own != layout.ntasks() => Err(Stop::bad(format!(
+            "the step of this component has {} tasks, where the others were told of {}: say how many with -n",
+            layout.ntasks(),
+            among.own
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The place of each: how many tasks each has follows from its options and its component.
+fn places(steps: &[(&Part, &JobFacts)], vars: &Vars) -> Result<Vec<Among>, Stop> {
+    let mut all = Vec::new();
+    let (mut tasks, mut nodes) = (0, 0);
+    for (part, component) in steps {
+        let (own, nnodes) = part.size(component, vars)?;
+        all.push(Among { tasks_before: tasks, nodes_before: nodes, own, ..Among::default() });
+        (tasks, nodes) = (tasks + own, nodes + nnodes);
+    }
+    for among in &mut all {
+        (among.tasks, among.nodes) = (tasks, nodes);
+    }
+    Ok(all)
+}
+
+/// What an srun for a component finds in its environment.
+fn variables(component: &JobFacts, vars: &Vars) -> Vars {
+    let kept = |name: &OsStr| name.to_str().is_none_or(|name| !is_output(name) || is_of_components(name));
+    let own = job_env(component);
+    let others = vars.iter().filter(|(name, _)| kept(name) && !own.iter().any(|(known, _)| *name == **known));
+    let own = own.iter().map(|(name, value)| (name.into(), value.into()));
+    others.cloned().chain(own).collect()
+}
+
 /// An srun for a component. What the job's first component is told of itself gives way to what this one is told.
-fn spawn(part: &Part, component: &JobFacts, vars: &Vars, first: bool) -> std::io::Result<Child> {
+fn spawn(part: &Part, component: &JobFacts, (vars, among): (&Vars, &Among), first: bool) -> std::io::Result<Child> {
     let mut srun = Command::new(std::env::current_exe()?);
     srun.arg0(SRUN.name()).args(part.args()).env_clear();
-    let kept = |name: &OsStr| name.to_str().is_none_or(|name| !is_output(name) || is_of_components(name));
-    srun.envs(vars.iter().filter(|(name, _)| kept(name)).map(|(name, value)| (name, value)));
-    srun.envs(job_env(component));
+    srun.envs(variables(component, vars)).env(AMONG, among_text(among));
     // Standard input is one, and files that both write are begun by one.
     if !first {
         srun.stdin(Stdio::null()).env("SLURM_OPEN_MODE", "a");

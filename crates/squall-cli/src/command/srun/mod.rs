@@ -1,15 +1,15 @@
 //! srun: runs tasks in an allocation, or in one of its own.
 
 mod bcast;
-mod exits;
+pub(crate) mod exits;
 mod het;
-mod hostfile;
-mod input;
-mod link;
+pub(crate) mod input;
+pub(crate) mod link;
 mod multi_prog;
-mod output;
+pub(crate) mod output;
 mod prepare;
 mod request;
+mod scripts;
 mod session;
 mod streams;
 mod terminal;
@@ -87,9 +87,10 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
             let what = format!("Unable to create step for job {job}");
             let client =
                 Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 })?;
-            run_step(&asked, step, JobId(job), false, client, &signals).0.map(|(status, _)| status)
+            let run = || run_step(&asked, step, JobId(job), false, client, &signals).0;
+            scripts::around(&asked, &command, None, run).map(|(status, _)| status)
         }
-        None => in_own_allocation(&mut asked, step, &vars, &signals),
+        None => in_own_allocation(&mut asked, &command, step, &vars, &signals),
     }
 }
 
@@ -108,7 +109,7 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
         return Err(Stop::bad("fatal: --relative option invalid for job allocation request"));
     }
     submission::place(&mut asked, SRUN, args)?;
-    hostfile::obey(&mut asked, vars)?;
+    scripts::find(&mut asked, vars);
     if asked.spec.name.is_empty() {
         asked.spec.name = request::base_name(program);
     }
@@ -118,7 +119,13 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Asked, Vec<OsString>), Stop
 }
 
 /// Gets an allocation, runs the step in it, gives it back.
-fn in_own_allocation(asked: &mut Asked, step: StepRequest, vars: &Vars, signals: &SignalFd) -> Result<u8, Stop> {
+fn in_own_allocation(
+    asked: &mut Asked,
+    command: &[OsString],
+    step: StepRequest,
+    vars: &Vars,
+    signals: &SignalFd,
+) -> Result<u8, Stop> {
     let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
     let ask = Ask {
         tool: SRUN,
@@ -129,12 +136,18 @@ fn in_own_allocation(asked: &mut Asked, step: StepRequest, vars: &Vars, signals:
     };
     let Granted { client, facts } = allocation::allocate(ask, signals)?;
     let job = facts.key.job;
-    let (result, client) = run_step(asked, step, job, true, client, signals);
+    let mut left = None;
+    let run = || {
+        let (result, client) = run_step(asked, step, job, true, client, signals);
+        left = client;
+        result
+    };
+    let result = scripts::around(asked, command, Some(&facts), run);
     let exit = match &result {
         Ok((_, exit)) => *exit,
         Err(stop) => JobExit { code: stop.exit(), signal: 0 },
     };
-    if !allocation::release(SRUN, client, job, exit) {
+    if !allocation::release(SRUN, left, job, exit) {
         eprintln!("srun: error: the controller does not answer: job {job} ends when it does");
     }
     result.map(|(status, _)| status)
@@ -198,6 +211,7 @@ fn run_step(
         error,
         label: asked.run.label,
         unbuffered: asked.run.unbuffered,
+        among: program.among,
         append: program.append,
     };
     let manners = Manners {

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use squall_model::step::Among;
+
 /// A line that does not end is passed on after so long.
 const PARTIAL: Duration = Duration::from_millis(250);
 /// A line that does not end is passed on at this length.
@@ -56,6 +58,10 @@ pub(crate) struct Output {
     err: Option<Sink>,
     /// Digits of the label; None: no labels.
     label: Option<usize>,
+    /// The label of rank 0.
+    first: u32,
+    /// Of standard output and of standard error: only this task's.
+    pub(crate) only: [Option<u32>; 2],
     /// Hold back what is not yet a line.
     lines: bool,
     partial: BTreeMap<(u32, bool), (Instant, Vec<u8>)>,
@@ -64,13 +70,31 @@ pub(crate) struct Output {
 impl Output {
     /// For that many tasks.
     pub(crate) fn new(out: Sink, err: Option<Sink>, ntasks: u32, label: bool, unbuffered: bool) -> Self {
+        let alone = Among { tasks: ntasks, ..Among::default() };
+        Self::among(out, err, alone, label, unbuffered)
+    }
+
+    /// For tasks among those of other components.
+    pub(crate) fn among(out: Sink, err: Option<Sink>, among: Among, label: bool, unbuffered: bool) -> Self {
+        let ntasks = among.tasks;
         let digits = ntasks.saturating_sub(1).max(1).ilog10() as usize + 1;
         let lines = label || (ntasks > 1 && !unbuffered);
-        Self { out, err, label: label.then_some(digits), lines, partial: BTreeMap::new() }
+        Self {
+            out,
+            err,
+            label: label.then_some(digits),
+            first: among.tasks_before,
+            only: [None; 2],
+            lines,
+            partial: BTreeMap::new(),
+        }
     }
 
     /// Takes what a task wrote; nothing: its stream has ended.
     pub(crate) fn take(&mut self, now: Instant, rank: u32, stderr: bool, bytes: &[u8]) -> io::Result<()> {
+        if self.only[usize::from(stderr)].is_some_and(|only| only != rank) {
+            return Ok(());
+        }
         if !self.lines {
             return self.put(stderr, bytes);
         }
@@ -109,7 +133,7 @@ impl Output {
         let Some(width) = self.label else { return self.put(stderr, bytes) };
         let mut text = Vec::with_capacity(bytes.len() + 16);
         for line in bytes.split_inclusive(|b| *b == b'\n') {
-            write!(text, "{rank:>width$}: ")?;
+            write!(text, "{:>width$}: ", rank.saturating_add(self.first))?;
             text.extend_from_slice(line);
             if !line.ends_with(b"\n") {
                 text.push(b'\n');

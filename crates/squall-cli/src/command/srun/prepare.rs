@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use squall_model::id::StepNo;
-use squall_model::step::{JobFacts, Layout, Stream};
+use squall_model::step::{Among, JobFacts, Layout, Stream};
 
 use super::input::Input;
 use super::output::{Output, Sink};
@@ -23,6 +23,8 @@ pub(crate) struct Prepared {
     pub(crate) label: bool,
     /// `--unbuffered`.
     pub(crate) unbuffered: bool,
+    /// Its place among the tasks of other components.
+    pub(crate) among: Option<Among>,
     /// `--open-mode=append`.
     pub(crate) append: bool,
 }
@@ -63,6 +65,10 @@ impl Prepared {
             (Stream::ClientRank(rank), _) => Input::own(Some(*rank)),
             _ => Input::none(),
         };
-        Ok((Output::new(out, err, layout.ntasks(), self.label, self.unbuffered), input))
+        let output = match self.among {
+            Some(among) => Output::among(out, err, among, self.label, self.unbuffered),
+            None => Output::new(out, err, layout.ntasks(), self.label, self.unbuffered),
+        };
+        Ok((output, input))
     }
 }

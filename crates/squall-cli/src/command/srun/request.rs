@@ -10,7 +10,7 @@ use squall_model::resource::Memory;
 use squall_model::step::{Distribution, RankSet, StepSpec, Stream, TaskProgram};
 
 use super::streams::Route;
-use super::{multi_prog, terminal};
+use super::{het, multi_prog, terminal};
 use crate::capture::{self, Vars};
 use crate::options::asked::Asked;
 use crate::options::{Source, Stop, Tool};
@@ -44,7 +44,7 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
     let input = Route::of(text(&asked.spec.stdin).as_deref());
     let output = Route::of(text(&asked.spec.stdout).as_deref());
     let error = Route::of_error(text(&asked.spec.stderr).as_deref(), &output);
-    let exported = capture::export(Tool::Srun, vars, asked.export.as_deref())?;
+    let exported = capture::export(Tool::Srun, &het::without_among(vars), asked.export.as_deref())?;
     let program = TaskProgram {
         commands: commands(asked, command, spec.ntasks)?,
         env: ByteBuf::from(exported.env),
@@ -57,10 +57,11 @@ pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: boo
         append: asked.spec.append.unwrap_or(false),
         pty: pty.then(terminal::size),
         kill_on_bad_exit: asked.run.kill_on_bad_exit,
-        wait_s: asked.run.wait_s,
+        label: asked.run.label,
         cpu_bind: asked.run.cpu_bind.clone(),
         export: asked.export.clone().filter(|list| !list.eq_ignore_ascii_case("ALL")),
         others: others(asked, inside),
+        among: het::among(vars),
         within: number(vars, "SLURM_STEP_ID").filter(|_| job_of_environment(asked)).map(StepNo),
         ..TaskProgram::default()
     };

@@ -8,7 +8,7 @@ use squall_model::step::Distribution;
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
 use crate::options::table::{counted, ignore, keep, some};
-use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
+use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
 /// `--cpu-bind`, read here so that the user hears at once what is not understood.
 fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
@@ -252,9 +252,7 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
                 });
             }
         },
-        // srun has the list of nodes.
-        "arbitrary" if rest_known && given.tool == Tool::Srun => Distribution::Arbitrary(Arc::default()),
-        "arbitrary" => Distribution::Block,
+        "arbitrary" if rest_known => Distribution::Arbitrary(Arc::default()),
         _ => return Err(given.invalid(remedy)),
     };
     keep(asked, given)

@@ -31,10 +31,25 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Option<Zoned> {
     let mut found = Found::default();
     let mut any = false;
     for word in text.split_whitespace() {
-        found.word(word, now)?;
-        any = true;
+        // As in Slurm `tomorrow-noon` is two words, where a date is one.
+        let words: Vec<&str> = if word.contains(|c: char| c.is_ascii_digit()) {
+            named_first(word).into_iter().filter(|part| !part.is_empty()).collect()
+        } else {
+            word.split('-').filter(|part| !part.is_empty()).collect()
+        };
+        for word in words {
+            found.word(word, now)?;
+            any = true;
+        }
     }
     if any { found.resolve(now) } else { None }
+}
+
+/// `tomorrow-9:00`, `todayt16:00`: the name of a day, and the rest.
+fn named_first(word: &str) -> [&str; 2] {
+    let day = ["tomorrow", "today"].into_iter().find(|day| word.starts_with(day)).map_or(0, str::len);
+    let (name, rest) = word.split_at(day);
+    [name, if day > 0 { rest.trim_start_matches(['-', 't']) } else { rest }]
 }
 
 /// `+1hour`, `-30`, `+ 2 days`, or nothing.
@@ -193,6 +208,12 @@ mod tests {
             ("today", "2026-11-20T00:00:00"),
             ("tomorrow", "2026-11-21T00:00:00"),
             ("tomorrow noon", "2026-11-21T12:00:00"),
+            ("noon-tomorrow", "2026-11-21T12:00:00"),
+            ("tomorrow-teatime", "2026-11-21T16:00:00"),
+            ("tomorrow-9:15", "2026-11-21T09:15:00"),
+            ("tomorrowT09:15", "2026-11-21T09:15:00"),
+            ("today-16:00", "2026-11-20T16:00:00"),
+            ("noon-yesterday", "none"),
             ("2027-01-20T12:34:00", "2027-01-20T12:34:00"),
             ("2027-01-20t12:34", "2027-01-20T12:34:00"),
             ("2027-01-20", "2027-01-20T00:00:00"),

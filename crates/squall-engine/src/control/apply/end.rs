@@ -3,6 +3,7 @@
 use squall_model::event::Requeue;
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, Outcome};
+use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::Time;
 
@@ -55,7 +56,10 @@ impl State {
         let released = nodes.intersection(&run.left);
         run.left.subtract(&released);
         let alloc = std::mem::take(&mut run.alloc);
-        self.let_go(id, &released, &alloc);
+        if released.iter().any(|node| alloc.on(node).is_some()) {
+            self.let_go(id, &released, &alloc);
+        }
+        self.let_leave(id, &released);
         if let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get_mut(&id).map(|job| &mut job.phase)
         {
             run.alloc = alloc;
@@ -68,6 +72,40 @@ impl State {
             self.gres_released(id, node);
         }
         self.complete_if_released(id);
+    }
+
+    /// A running job gives back nodes: what it has there is its own no more, and held until they have released it.
+    pub(super) fn job_shrunk(&mut self, time: Time, id: JobId, attempt: Attempt, kept: &Alloc) {
+        if !self.jobs.get(&id).is_some_and(|job| job.attempt == attempt && job.is_running()) {
+            return;
+        }
+        let works = self.works(id);
+        if works {
+            self.charge_job(time, id, false);
+        }
+        self.count_job(id, Sign::Minus);
+        if let Some(Phase::Running(run)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+            let (_, gone) = run.alloc.split(&kept.nodes());
+            run.alloc = kept.clone();
+            let leaving = self.leaving.entry(id).or_default();
+            gone.groups.into_iter().for_each(|group| leaving.add(group));
+        }
+        self.count_job(id, Sign::Plus);
+        if works {
+            self.charge_job(time, id, true);
+        }
+    }
+
+    /// Nodes that a job has given back have released it.
+    fn let_leave(&mut self, id: JobId, released: &NodeSet) {
+        let Some(leaving) = self.leaving.remove(&id) else { return };
+        let (gone, rest) = leaving.split(released);
+        if !gone.groups.is_empty() {
+            self.let_go(id, released, &gone);
+        }
+        if !rest.groups.is_empty() {
+            self.leaving.insert(id, rest);
+        }
     }
 
     /// Cores that one job let go of may be held by others all the same.

@@ -51,6 +51,7 @@ impl State {
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 self.step_nodes_ended((*job, *attempt, *step), nodes, end);
             }
+            Event::StepLimited { job, step, time_limit_s } => self.step_limited(*job, *step, *time_limit_s),
             Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),
             Event::JobEnding { id, outcome, requeue } => self.job_ending(time, *id, outcome, *requeue),
             Event::NodesReleased { id, attempt, nodes } => self.nodes_released(*id, *attempt, nodes),
@@ -69,6 +70,7 @@ impl State {
             Event::JobLeased { id, attempt, behind } => self.job_leased(time, *id, *attempt, *behind),
             Event::LeaseReturned { id, attempt } => self.lease_returned(*id, *attempt),
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
+            Event::JobShrunk { id, attempt, alloc } => self.job_shrunk(time, *id, *attempt, alloc),
             Event::ForeignResolved { replies } => self.foreign_resolved(replies),
             Event::Ganged { shifts } => shifts.iter().for_each(|shift| self.shifted(time, shift)),
         }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use squall_model::id::{Attempt, JobId};
 use squall_model::job::{JobSpec, Owner};
-use squall_model::policy::{AssocKey, PolicyChange};
+use squall_model::policy::{AssocKey, PolicyChange, Tres, Whose};
 use squall_model::time::Time;
 use squall_sched::Gate;
 
 use crate::control::limits::{self, Tallies, Tally};
 use crate::control::state::State;
 use crate::control::state::job::{Phase, Run};
-use crate::control::state::ledger::Decay;
+use crate::control::state::ledger::{Decay, Ledger};
 
 /// Whether something is added or taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ impl State {
         let forgotten = self.policy.associations.iter().filter(|(other, _)| below(other));
         for id in forgotten.map(|(_, own)| own.id).collect::<Vec<_>>() {
             self.ledger.forget(id, time);
+            let others = self.spent.iter_mut().filter(|((whose, _), _)| *whose == Whose::Association);
+            others.for_each(|(_, other)| other.forget(id, time));
         }
     }
 
@@ -68,8 +70,7 @@ impl State {
     /// Counts everything anew: who counts against what has changed.
     pub(in crate::control) fn recount(&mut self, time: Time) {
         self.retally();
-        let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
-        self.ledger.close(time, decay, |id| tallies.has(id));
+        self.close_ledgers(time);
         if self.policy.is_empty() {
             return;
         }
@@ -83,6 +84,20 @@ impl State {
             }
         }
         self.jobs = jobs;
+    }
+
+    /// Brings all ledgers up to date, with nothing running.
+    fn close_ledgers(&mut self, time: Time) {
+        let (mut ledger, mut spent) = (std::mem::take(&mut self.ledger), std::mem::take(&mut self.spent));
+        let (decay, tallies) = (Decay::of(&self.config), &self.index.tallies);
+        ledger.close(time, |id| tallies.has(id).then_some(decay));
+        for ((whose, _), other) in &mut spent {
+            other.close(time, |id| match whose {
+                Whose::Association => tallies.has(id).then_some(decay),
+                Whose::Qos => limits::qos_by_id(self, id).map(|qos| limits::qos_decay(self, qos)),
+            });
+        }
+        (self.ledger, self.spent) = (ledger, spent);
     }
 
     /// Counts all jobs.
@@ -123,22 +138,43 @@ impl State {
 
     /// A job gets resources, or all of them are free again.
     pub(super) fn count_run(&mut self, owner: &Owner, spec: &JobSpec, run: &Run, sign: Sign) {
+        let own = limits::tally_of(spec, run);
         for gate in limits::gates(self, owner, spec, &run.partition) {
             self.count(gate, |tally| {
-                sign.to(&mut tally.jobs, 1);
-                sign.to(&mut tally.cpus, u64::from(run.alloc.cpus()));
-                sign.to(&mut tally.memory_mb, run.alloc.memory_mb());
-                sign.to(&mut tally.nodes, run.alloc.nodes().len() as u64);
+                sign.to(&mut tally.jobs, own.jobs);
+                sign.to(&mut tally.cpus, own.cpus);
+                sign.to(&mut tally.memory_mb, own.memory_mb);
+                sign.to(&mut tally.nodes, own.nodes);
+                sign.to(&mut tally.gpus, own.gpus);
             });
         }
     }
 
-    /// A job's association is charged from now on, or no longer.
+    /// A job's association and QOS are charged from now on, or no longer.
     pub(super) fn charge(&mut self, time: Time, owner: &Owner, spec: &JobSpec, run: &Run, starts: bool) {
-        let Some(own) = limits::association_of(self, owner, spec, &run.partition) else { return };
-        let (id, decay) = (own.id, Decay::of(&self.config));
-        let factor = limits::qos_of(self, spec).map_or(1.0, |qos| qos.usage_factor as f64 / 1e6);
-        self.ledger.run(id, f64::from(run.alloc.cpus()) * factor, starts, time, decay);
+        let qos = limits::qos_of(self, spec);
+        let factor = qos.map_or(1.0, |qos| qos.usage_factor as f64 / 1e6);
+        let of_qos = qos.map(|qos| (Whose::Qos, qos.id, limits::qos_decay(self, qos)));
+        let own = limits::association_of(self, owner, spec, &run.partition);
+        let of_own = own.map(|own| (Whose::Association, own.id, Decay::of(&self.config)));
+        let held = limits::tally_of(spec, run);
+        for (whose, id, decay) in of_own.into_iter().chain(of_qos) {
+            for tres in Tres::ALL {
+                // Most have none; CPUs stand for the time, too.
+                if tres == Tres::Cpu || held.of(tres) > 0 {
+                    let rate = held.of(tres) as f64 * factor;
+                    self.ledger_mut(whose, tres).run(id, rate, starts, time, decay);
+                }
+            }
+        }
+    }
+
+    /// Where it is written what was used of a resource.
+    fn ledger_mut(&mut self, whose: Whose, tres: Tres) -> &mut Ledger {
+        match (whose, tres) {
+            (Whose::Association, Tres::Cpu) => &mut self.ledger,
+            other => self.spent.entry(other).or_default(),
+        }
     }
 
     /// Whether anything has to be counted: mostly not.

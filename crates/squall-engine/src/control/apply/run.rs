@@ -119,6 +119,11 @@ impl State {
         step.tally = Some(tally);
     }
 
+    pub(super) fn step_limited(&mut self, job: JobId, no: StepNo, time_limit_s: Option<u64>) {
+        let Some(step) = self.live_step(job, None, no) else { return };
+        Arc::make_mut(&mut step.spec).time_limit_s = time_limit_s;
+    }
+
     pub(super) fn step_abandoned(&mut self, time: Time, job: JobId, no: StepNo, outcome: &Outcome) {
         let Some(step) = self.live_step(job, None, no) else { return };
         step.left = NodeSet::new();

@@ -31,6 +31,7 @@ use squall_model::limits::OWNER_GRACE_S;
 use squall_model::time::{Span, Time};
 
 use super::{Controller, Out, broadcasts, foreign, queries, steps};
+use crate::control::request::change_partition::keep_used;
 use crate::control::state::job::Job;
 use timers::Timer;
 
@@ -47,6 +48,8 @@ pub(crate) struct Todo {
     pub(crate) starting: Vec<JobId>,
     /// Jobs whose end was decided while they ran: their nodes are to be told.
     pub(crate) ending: BTreeSet<JobId>,
+    /// Jobs that gave back nodes: these are to be told.
+    pub(crate) leaving: BTreeSet<JobId>,
     /// Jobs and arrays to which something happened: who waits for it is to be told.
     pub(crate) touched: BTreeSet<JobId>,
     /// Suspended jobs whose processes on a node may run.
@@ -70,6 +73,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.links.begin(epoch);
     let mut config = config;
     config.complete();
+    keep_used(&c.state, &mut config);
     if *c.state.config != config || c.state.partitions.is_empty() {
         c.commit(now, Event::Configured { config: Arc::new(config) }, out);
     } else {
@@ -136,6 +140,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     foreign::settle(c, now, out);
     work::send_starts(c);
     work::send_ends(c);
+    work::send_leaves(c);
     work::send_stops(c);
     gang::settle(c, now);
     shutdown::proceed(c, now, out);

@@ -122,6 +122,9 @@ pub(crate) fn give_up(c: &mut Controller, now: Time, job: JobId, node: NodeId, w
 pub(crate) fn fail(c: &mut Controller, now: Time, id: JobId, node: NodeId, why: &str, out: &mut Out) {
     let Some(job) = c.state.jobs.get(&id) else { return };
     let (Phase::Running(run) | Phase::Leased(run)) = &job.phase else { return };
+    if c.state.leaves(id, node) {
+        return;
+    }
     if job.spec.no_kill && run.left.len() > 1 && run.batch_node() != Some(node) {
         return;
     }

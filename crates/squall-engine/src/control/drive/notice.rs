@@ -101,6 +101,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             c.queue.kick = true;
             released(c, *id);
         }
+        Event::JobShrunk { id, .. } => shrunk(c, *id),
         Event::TasksEnded { array, .. } => ended(c, *array),
         Event::ReservationSet { reservation } => reserve::changed(c, now, &reservation.name),
         Event::ReservationGone { name } => reserve::changed(c, now, name),
@@ -108,6 +109,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::Forgotten { .. }
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
+        | Event::StepLimited { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, now, *id),
@@ -190,6 +192,15 @@ fn ending(c: &mut Controller, id: JobId) {
         Some(JobState::Ended(_)) => ended(c, id),
         _ => released(c, id),
     }
+}
+
+/// A job has given back nodes: limits that it counted against have more room.
+fn shrunk(c: &mut Controller, id: JobId) {
+    c.queue.note_end(&c.state, id);
+    c.todo.leaving.insert(id);
+    c.todo.touched.insert(id);
+    let Some((job, run)) = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?))) else { return };
+    c.queue.wake_limited(&c.state, &job.owner, &job.spec, &run.partition);
 }
 
 /// A node let go of a job: it may have ended, or wait again.

@@ -606,6 +606,14 @@ impl Queue {
         }
     }
 
+    /// All who wait for a limit whose room changes with time are looked at.
+    pub(crate) fn wake_budgeted(&mut self) {
+        let moves = |reason: &PendingReason| matches!(reason, PendingReason::Limit(_, limit) if limit.moves());
+        let waiting = self.parked.iter().filter(|(_, reason)| moves(reason));
+        self.dirty.extend(waiting.map(|(item, _)| *item));
+        self.kick = true;
+    }
+
     /// Why a pending item waits.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
         let Some(own) = pending(state, item) else { return PendingReason::None };
@@ -647,11 +655,11 @@ impl Queue {
         if let Some((whose, limit)) = pending.broken(state) {
             return Some(PendingReason::Limit(whose, limit));
         }
-        let name = pending.spec.reservation.as_ref()?;
-        match state.reservations.get(name) {
+        let mut own = pending.spec.reservations().filter_map(|name| state.reservations.get(name)).peekable();
+        match own.peek() {
+            _ if pending.spec.reservation.is_none() => None,
             None => Some(PendingReason::ReservationDeleted),
-            Some(own) if own.start > now && !own.is(Flag::Flex) => Some(PendingReason::Reservation),
-            Some(_) => None,
+            Some(_) => own.all(|own| own.start > now && !own.is(Flag::Flex)).then_some(PendingReason::Reservation),
         }
     }
 

@@ -168,18 +168,23 @@ impl Reckoning {
     /// The place in a partition's queue: higher goes first. Does not change until the next reckoning.
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
         let rank = self.ranks.get(limits::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
+        let value = self.value(state, job, partition);
+        rank | if is_multifactor(&state.config) { ((value + GROUND).max(0.0) * PARTS) as u64 } else { value as u64 }
+    }
+
+    /// What that place follows from, within a level of service: one more of `nice` is one less of it.
+    pub(crate) fn value(&self, state: &State, job: &Standee<'_>, partition: usize) -> f64 {
         if !is_multifactor(&state.config) {
-            return u64::from(priority(job.id, job.spec, job.standing)) | rank;
+            return f64::from(priority(job.id, job.spec, job.standing));
         }
-        let value = job.fixed().map_or_else(
+        job.fixed().map_or_else(
             || {
                 let (factors, weights) = (self.factors(state, job, partition, self.at), weights(&state.config));
                 let age = age(&state.config, job, self.at).min(1.0);
                 worth(&factors, &weights) + age * weights.age.0 - f64::from(job.spec.nice)
             },
             f64::from,
-        );
-        ((value + GROUND).max(0.0) * PARTS) as u64 | rank
+        )
     }
 }
 

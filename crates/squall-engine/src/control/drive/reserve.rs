@@ -13,28 +13,29 @@ use super::timers::Timer;
 use crate::control::state::State;
 use crate::control::{Controller, Out};
 
-/// Which of a partition's nodes reservations keep from a job that would start at that time with that limit, in a
-/// reservation of its own or not.
+/// Which of a partition's nodes reservations keep from a job that would start at that time with that limit, in one of
+/// its own or not.
 pub(crate) fn bars(state: &State, time: Time, own: Option<&str>, limit_s: Option<u64>, nodes: &NodeSet) -> Bars {
+    let named = |one: &Reservation| own.is_some_and(|own| own.split(',').any(|name| name == one.name));
+    let known: Vec<&Reservation> = state.reservations.values().filter(|one| named(one)).collect();
+    let on: Vec<&Reservation> = known.iter().filter(|own| own.is(Flag::Flex) || own.active(time)).copied().collect();
     let mut barred = NodeSet::new();
     let mut end = limit_s.map(|seconds| time + Span::from_secs(seconds));
-    let own = match own {
-        None => None,
-        Some(name) => match state.reservations.get(name) {
-            None => return Bars::Waits(PendingReason::ReservationDeleted),
-            Some(own) if own.is(Flag::Flex) => Some(own),
-            Some(own) if !own.active(time) => return Bars::Waits(PendingReason::Reservation),
-            Some(own) => {
-                barred.clone_from(nodes);
-                barred.subtract(&own.nodes);
-                end = Some(end.map_or(own.end, |end| end.min(own.end)));
-                Some(own)
-            }
-        },
-    };
-    for other in state.reservations.values().filter(|other| own.is_none_or(|own| own.name != other.name)) {
+    if own.is_some() && on.is_empty() {
+        let why = if known.is_empty() { PendingReason::ReservationDeleted } else { PendingReason::Reservation };
+        return Bars::Waits(why);
+    }
+    if own.is_some() && !on.iter().any(|own| own.is(Flag::Flex)) {
+        barred.clone_from(nodes);
+        for own in &on {
+            barred.subtract(&own.nodes);
+        }
+        let last = on.iter().map(|own| own.end).max();
+        end = end.into_iter().chain(last).min();
+    }
+    for other in state.reservations.values().filter(|other| !named(other)) {
         // One for users within one for maintenance is what its makers wanted, and the other way round.
-        let shared = own.is_some_and(|own| own.is(Flag::Overlap) || own.is(Flag::Maint));
+        let shared = on.iter().any(|own| own.is(Flag::Overlap) || own.is(Flag::Maint));
         if !shared && other.meets(time, end) {
             barred.union_with(&other.nodes);
         }
@@ -74,7 +75,8 @@ pub(super) fn turn(c: &mut Controller, now: Time, out: &mut Out) {
 pub(super) fn changed(c: &mut Controller, now: Time, name: &str) {
     arm(c, now);
     c.queue.wake_parked(&c.state);
-    let own = |job: &crate::control::state::job::Job| job.is_running() && job.spec.reservation.as_deref() == Some(name);
+    let own =
+        |job: &crate::control::state::job::Job| job.is_running() && job.spec.reservations().any(|own| own == name);
     let running: Vec<JobId> = c.state.jobs.iter().filter(|(_, job)| own(job)).map(|(id, _)| *id).collect();
     for id in running {
         c.queue.note_end(&c.state, id);

@@ -31,6 +31,8 @@ pub(crate) enum Timer {
     Exempt(JobId),
     /// Priorities are to be reckoned anew.
     Reckon,
+    /// Limits whose room changes with time are to be looked at.
+    Budgets,
     /// A shutdown that waits for running jobs.
     ShutDown,
     /// A reservation begins or ends.

@@ -157,6 +157,9 @@ impl View for Sight<'_> {
     fn room(&self, gate: Gate) -> Vec<(Limit, u64)> {
         limits::room(self.state, gate, self.now)
     }
+    fn safe(&self) -> bool {
+        self.state.config.accounting_storage_enforce.safe
+    }
     fn shares(&self) -> bool {
         let rows = |partition: &Partition| partition.config.oversubscribe.rows(true);
         self.state.partitions.iter().any(|partition| rows(partition) > 1) || self.state.is_ranked()

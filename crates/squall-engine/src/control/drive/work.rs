@@ -8,7 +8,7 @@ use squall_model::event::{Event, Requeue};
 use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
 use squall_model::step::{BatchStart, JobFacts};
-use squall_model::time::Time;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::Looks;
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
@@ -22,7 +22,10 @@ use crate::control::request::await_job::outcome_of;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Job, Phase};
 use crate::control::state::node::Partition;
-use crate::control::{Controller, Out, facts};
+use crate::control::{Controller, Out, facts, limits};
+
+/// How often limits are looked at whose room changes with time.
+const BUDGETS_EVERY: Span = Span::from_secs(60);
 
 /// A timer's time has come.
 pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
@@ -48,16 +51,26 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Grace(id) => preempt::end(c, now, id, out),
         Timer::Exempt(_) => c.queue.kick = true,
         Timer::Reckon => c.queue.rebuild(&c.state, &mut c.timers, now),
+        Timer::Budgets => spend(c, now, out),
         Timer::ShutDown => shutdown::hurry(c),
         Timer::Reservations => reserve::turn(c, now, out),
     }
 }
 
+/// Limits on what was used: whoever waits for one is looked at, and whose is used up ends, as in Slurm, unless `safe` had
+/// it start only with room for all of its time.
+fn spend(c: &mut Controller, now: Time, out: &mut Out) {
+    for id in limits::spent(&c.state, now) {
+        end_running(c, now, id, EndState::Timeout, None, out);
+    }
+    c.queue.wake_budgeted();
+}
+
 /// What ends a running job whose time is up: its limit, or its deadline if that came first.
 fn limit_met(c: &Controller, id: JobId) -> EndState {
-    let job = c.state.jobs.get(&id);
-    let end = job.and_then(|job| facts::end_time(&c.state, id, job, job.run()?));
-    let deadline = job.and_then(|job| job.spec.deadline);
+    let run = c.state.jobs.get(&id).and_then(|job| Some((job, job.run()?)));
+    let end = run.and_then(|(job, run)| facts::end_time(&c.state, id, job, run));
+    let deadline = run.and_then(|(job, run)| facts::deadline_end(&c.state, id, job, run));
     if deadline.is_some() && end == deadline { EndState::Deadline } else { EndState::Timeout }
 }
 
@@ -168,6 +181,10 @@ pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
     for skip in plan.skips {
         c.queue.park(&c.state, skip);
     }
+    let concerns = c.state.index.tallies.budgets && c.state.index.active + c.state.index.pending > 0;
+    if concerns && c.timers.time(Timer::Budgets).is_none() {
+        c.timers.set(Timer::Budgets, now + BUDGETS_EVERY);
+    }
     c.queue.set_heads(&c.state, &plan.heads);
     // Whoever waited in one partition, with room kept there, and started in another holds up nobody any more.
     let kept = || {
@@ -254,6 +271,21 @@ pub(super) fn send_ends(c: &mut Controller) {
             c.links.put(&nodes, message);
         }
     }
+}
+
+/// Tells nodes that jobs gave back to end them.
+pub(super) fn send_leaves(c: &mut Controller) {
+    for id in std::mem::take(&mut c.todo.leaving) {
+        if let Some((gone, message)) = c.state.leaving.get(&id).zip(leave_message(c, id)) {
+            c.links.put(&gone.nodes(), message);
+        }
+    }
+}
+
+/// What a node is told that a running job has given back.
+pub(crate) fn leave_message(c: &Controller, id: JobId) -> Option<Down> {
+    let attempt = JobAttempt { job: id, attempt: c.state.jobs.get(&id)?.attempt };
+    Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why: EndReason::None })
 }
 
 /// Stops the processes of suspended jobs on nodes that have come back, and lets those of resumed jobs go on.

@@ -205,10 +205,11 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
     info.nodes = names(state, &nodes);
     let of_grant = |grant: &Grant| {
         let devices = format!("{}:{}(IDX:{})", grant.name, grant.indices.len(), gres::index_text(&grant.indices));
-        (names(state, &grant.nodes), devices)
+        (names(state, &grant.nodes.intersection(&nodes)), devices)
     };
     let granted = state.grants.get(&info.id);
-    info.gres = granted.iter().flat_map(|granted| &granted.job).map(of_grant).collect();
+    let here = |grant: &&Grant| !grant.nodes.is_disjoint(&nodes);
+    info.gres = granted.iter().flat_map(|granted| &granted.job).filter(here).map(of_grant).collect();
 }
 
 /// `0-3,6`.

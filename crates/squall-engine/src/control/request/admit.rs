@@ -1,12 +1,16 @@
 //! Whether a job can be accepted at all: what is wrong is said at once, what only has to wait is accepted.
 
 use squall_model::config::PartitionConfig;
+use squall_model::duration::format_limit;
 use squall_model::gres::{self, Count, NodeGres};
 use squall_model::hostlist;
 use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, JobKind, JobSpec, Need, Owner};
 use squall_model::license;
-use squall_model::limits::{DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX};
+use squall_model::limits::{
+    DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX,
+};
+use squall_model::policy::EnforcePartLimits;
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::Refusal;
@@ -26,6 +30,7 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     times(now, spec)?;
     reservation(state, &who.owner, spec)?;
     place(state, &who.owner, spec)?;
+    within_partitions(state, &who.owner, spec)?;
     array(state, spec)?;
     network::admit(&state.index.topology, spec, || {
         let partitions = partitions(state, &who.owner, spec).unwrap_or_default();
@@ -48,6 +53,45 @@ pub(super) fn place(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), 
     names(state, spec)?;
     resources(state, &partitions, &spec.need)?;
     devices(state, &partitions, spec)
+}
+
+/// `EnforcePartLimits`: refuses what exceeds the limits of its partitions, of one or of all, which otherwise waits there.
+pub(super) fn within_partitions(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    let enforce = state.config.enforce_part_limits;
+    if enforce == EnforcePartLimits::No {
+        return Ok(());
+    }
+    let partitions = partitions(state, owner, spec)?;
+    let judged = partitions.iter().map(|partition| within(state, partition, spec));
+    match enforce {
+        EnforcePartLimits::All => judged.collect(),
+        _ => judged.reduce(Result::or).unwrap_or(Ok(())),
+    }
+}
+
+/// Whether a job keeps to the limits of a partition: on its time, its nodes, and what there is of nodes and CPUs.
+fn within(state: &State, partition: &Partition, spec: &JobSpec) -> Result<(), Refusal> {
+    let (config, need) = (&partition.config, &spec.need);
+    let name = &config.name;
+    let limit = spec.limit_s();
+    if let Some(most) = config.max_time_s
+        && limit.is_some_and(|limit| limit.is_none_or(|limit| limit > most))
+    {
+        let problem = format!("partition {name} allows {} at most", format_limit(Some(most)));
+        return Err(invalid("time", &format_limit(limit.flatten()), &problem));
+    }
+    let least = need.nodes_min.unwrap_or(1);
+    let most = config.max_nodes.unwrap_or(u32::MAX).min(partition.nodes.len() as u32);
+    if least > most || need.nodes_max.is_some_and(|most| most < config.min_nodes) {
+        let problem = format!("jobs of partition {name} have {} to {most} nodes", config.min_nodes.max(1));
+        return Err(invalid("nodes", &least.to_string(), &problem));
+    }
+    let tasks = need.ntasks.unwrap_or_else(|| least.saturating_mul(need.ntasks_per_node.unwrap_or(1)));
+    let cpus = if need.overcommit { least } else { tasks.saturating_mul(need.cpus_per_task.unwrap_or(1)) };
+    let cpus_of = || partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
+    // A node of which nothing is known yet may have any number.
+    let enough = cpus_of().any(|has| has == 0) || cpus_of().sum::<u32>() >= cpus;
+    if enough { Ok(()) } else { Err(Refusal::TooManyRequested("CPUs".to_owned())) }
 }
 
 /// Checks the sizes of script and environment.
@@ -127,13 +171,18 @@ fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A job may name a reservation that there is and that is for its user; root may use any.
+/// A job may name reservations that there are and that are for its user; root may use any.
 pub(super) fn reservation(state: &State, owner: &Owner, spec: &JobSpec) -> Result<(), Refusal> {
-    let Some(name) = &spec.reservation else { return Ok(()) };
-    let known = state.reservations.get(name);
-    let known = known.ok_or_else(|| Refusal::ReservationInvalid(format!("there is no reservation called {name}")))?;
     let account = spec.account.as_ref().unwrap_or(&state.config.default_account);
-    if owner.uid == 0 || known.admits(owner, account) { Ok(()) } else { Err(Refusal::ReservationAccess(name.clone())) }
+    for name in spec.reservations() {
+        let known = state.reservations.get(name);
+        let known =
+            known.ok_or_else(|| Refusal::ReservationInvalid(format!("there is no reservation called {name}")))?;
+        if owner.uid != 0 && !known.admits(owner, account) {
+            return Err(Refusal::ReservationAccess(name.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 fn counts(need: &Need) -> Result<(), Refusal> {
@@ -143,6 +192,9 @@ fn counts(need: &Need) -> Result<(), Refusal> {
         || need.nodes_max.is_some_and(|most| most < need.nodes_min.unwrap_or(1))
     {
         return Err(invalid("nodes", "", "the least number must be at least 1, the most at least the least"));
+    }
+    if need.nodes_min.is_some_and(|least| least as usize > NODES_MAX) {
+        return Err(invalid("nodes", "", "a cluster has at most 1048576 nodes"));
     }
     let tasks = u64::from(need.ntasks.unwrap_or(1));
     let per_node = u64::from(need.ntasks_per_node.unwrap_or(1)) * u64::from(need.nodes_min.unwrap_or(1));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use squall_model::limits::CONTENT_BYTES_MAX;
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
-use squall_model::wire::client::{Broadcast as Wanted, BroadcastTo, Refusal};
+use squall_model::wire::broadcast::{Broadcast as Wanted, BroadcastTo};
+use squall_model::wire::client::Refusal;
 use squall_model::wire::fabric::ContentId;
 
 use super::rights::{Deed, can};

@@ -1,6 +1,6 @@
 //! `scontrol create`, `update` and `delete partition`.
 
-use squall_model::config::PartitionConfig;
+use squall_model::config::{Config, PartitionConfig};
 use squall_model::event::Event;
 use squall_model::hostlist;
 use squall_model::wire::client::{Answer, Refusal};
@@ -9,6 +9,8 @@ use super::rights::{Deed, can};
 use super::select::nodes_of;
 use super::{Ask, Reply};
 use crate::control::apply::is_all;
+use crate::control::state::State;
+use crate::control::state::job::Job;
 use crate::control::{Controller, Out, limits};
 
 /// Makes a partition what it is to be, if it is still what the caller saw. One that jobs need can't be deleted.
@@ -32,7 +34,7 @@ pub(crate) fn change_partition(
     }
     match &now {
         Some(config) => check(c, &name, config)?,
-        None if is_used(c, &name) => return Err(Refusal::PartitionBusy(name)),
+        None if is_used(&c.state, &name) => return Err(Refusal::PartitionBusy(name)),
         None => {}
     }
     c.commit(ask.now, Event::PartitionChanged { name, config: now }, out);
@@ -56,9 +58,27 @@ fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Ref
     all.check().map_err(|problem| Refusal::Contradiction(format!("PartitionName={name}"), problem))
 }
 
+/// Adds to a configuration that was read anew the partitions that it lacks and jobs are in or may come into: where Slurm
+/// would end them, they stay until a configuration is read without such jobs.
+pub(crate) fn keep_used(state: &State, config: &mut Config) {
+    let known = |config: &Config, name: &str| config.partitions.iter().any(|p| p.name == name);
+    let has_default = config.partitions.iter().any(|p| p.default);
+    for partition in &state.partitions {
+        if !known(config, &partition.config.name) && is_used(state, &partition.config.name) {
+            let mut kept = partition.config.clone();
+            kept.default &= !has_default;
+            config.partitions.push(kept);
+            if config.check().is_err() {
+                config.partitions.pop();
+            }
+        }
+    }
+}
+
 /// Whether jobs that have not ended are in a partition or may come into it.
-fn is_used(c: &Controller, name: &str) -> bool {
-    let named = |spec| c.state.partitions_of(spec).any(|partition| partition.config.name == name);
-    let waits = c.state.arrays.values().any(|array| !array.is_ended() && named(&array.spec));
-    waits || c.state.jobs.values().any(|job| !job.is_ended() && named(&job.spec))
+fn is_used(state: &State, name: &str) -> bool {
+    let named = |spec| state.partitions_of(spec).any(|partition| partition.config.name == name);
+    let runs = |job: &Job| job.run().is_some_and(|run| run.partition == name);
+    let waits = state.arrays.values().any(|array| !array.is_ended() && named(&array.spec));
+    waits || state.jobs.values().any(|job| !job.is_ended() && (named(&job.spec) || runs(job)))
 }

@@ -10,11 +10,12 @@ mod allocate;
 pub(crate) mod await_job;
 mod broadcast;
 mod cancel;
-mod change_partition;
+pub(crate) mod change_partition;
 mod change_policy;
 mod create_step;
 mod each;
 mod hold;
+mod measure;
 mod priorities;
 mod query;
 mod query_nodes;
@@ -27,9 +28,12 @@ mod select;
 mod standing;
 mod submit;
 mod suspend;
+mod top;
 mod update_job;
 mod update_nodes;
+mod update_step;
 mod variants;
+mod watch;
 pub(crate) mod why;
 
 pub(crate) use admit::{exists, was};
@@ -79,6 +83,9 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         }
         Request::Attach { job } => allocate::attach(c, ask, job),
         Request::Finish { job, exit } => allocate::finish(c, ask, job, exit, out),
+        Request::Watch { job, step, watcher } => watch::watch(c, ask, job, step, watcher, out),
+        Request::Notify { job, text } => watch::notify(c, ask, job, text, out),
+        Request::Measure { job, step } => measure::measure(c, ask, job, step),
         Request::Facts { job } => query::facts_of(c, ask, job),
         Request::AwaitJob { job } => await_job::await_job(c, ask, job),
         Request::ShutDown { keep_jobs } => shut_down(c, ask, keep_jobs, out),
@@ -93,6 +100,8 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Requeue { jobs, hold } => requeue::requeue(c, ask, &jobs, hold, out),
         Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
+        Request::Top { jobs } => top::top(c, ask, &jobs, out),
+        Request::UpdateStep { job, step, time_limit_s } => update_step::update(c, ask, (job, step), time_limit_s, out),
         Request::UpdateNodes { nodes, admin, reason } => update_nodes::update_nodes(c, ask, &nodes, admin, reason, out),
         Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
         Request::ChangePartition { name, was, now } => {

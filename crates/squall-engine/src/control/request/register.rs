@@ -98,6 +98,10 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
         let attempt = JobAttempt { job, attempt: found.attempt };
         strays.remove(&attempt);
         match &found.phase {
+            Phase::Running(_) if c.state.leaves(job, id) => {
+                let message = work::leave_message(c, job);
+                c.links.extend(id, message);
+            }
             Phase::Running(run) => {
                 // The node may have missed the one or the other.
                 if run.suspended.is_some() || run.suspended_total > Span(0) {

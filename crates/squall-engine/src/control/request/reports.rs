@@ -133,8 +133,8 @@ fn job_gone(c: &mut Controller, now: Time, nodes: &NodeSet, job: JobAttempt, out
         // Of who has begun the end of the script is told before, or with this.
         c.commit(now, Event::LeaseReturned { id: job.job, attempt: job.attempt }, out);
     } else {
-        // Gone though nobody ended it: the nodes have lost it.
-        if let Some(node) = nodes.first() {
+        // Gone though nobody ended it, nor gave them back: the nodes have lost it.
+        if let Some(node) = nodes.iter().find(|node| !c.state.leaves(job.job, *node)) {
             nodes::fail(c, now, job.job, node, "the job vanished from node", out);
         }
         c.commit(now, Event::NodesReleased { id: job.job, attempt: job.attempt, nodes }, out);

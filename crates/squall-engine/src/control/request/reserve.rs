@@ -47,12 +47,11 @@ pub(crate) fn unreserve(c: &mut Controller, ask: &Ask<'_>, name: String, out: &m
     if !can(ask.who, Deed::Operate) {
         return Err(Refusal::AccessDenied);
     }
-    if !c.state.reservations.contains_key(&name) {
+    let Some(known) = c.state.reservations.get(&name) else {
         return Err(invalid(format!("there is no reservation called {name}")));
-    }
-    let uses = |job: &crate::control::state::job::Job| {
-        job.run().is_some() && job.spec.reservation.as_deref() == Some(name.as_str())
     };
+    let uses =
+        |job: &crate::control::state::job::Job| job.run().is_some_and(|run| facts::runs_in(&job.spec, run, known));
     if let Some((id, _)) = c.state.jobs.iter().find(|(_, job)| uses(job)) {
         return Err(Refusal::ReservationBusy(format!("job {id} runs in it")));
     }
@@ -222,7 +221,7 @@ fn jobs_there(state: &State, new: &Reservation, nodes: &NodeSet, known: Option<&
     }
     let jobs = |node: &Node| -> bool {
         node.jobs.iter().filter_map(|&id| Some((id, state.jobs.get(&id)?))).any(|(id, job)| {
-            let own = known.is_some_and(|known| job.spec.reservation.as_ref() == Some(&known.name));
+            let own = known.is_some_and(|known| job.spec.reservations().any(|name| name == known.name));
             let end = job.run().and_then(|run| facts::end_time(state, id, job, run));
             !own && end.is_none_or(|end| end > new.start)
         })

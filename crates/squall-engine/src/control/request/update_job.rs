@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use squall_model::event::{Event, JobChange};
 use squall_model::id::JobId;
-use squall_model::job::{Dependency, JobSpec, Owner};
+use squall_model::job::{Dependency, JobKind, JobSpec, Owner};
+use squall_model::limits::UNLIMITED_S;
+use squall_model::resource::Alloc;
 use squall_model::time::Time;
 use squall_model::wire::client::{JobSelection, JobUpdate, Refusal};
 
 use super::each::to_each;
-use super::select::select_to_change;
+use super::select::{nodes_of, select_to_change};
 use super::{Ask, Reply, admit, standing};
 use crate::control::drive::reckon::Standee;
 use crate::control::info::waiting::priority;
 use crate::control::state::State;
-use crate::control::state::job::{Hold, Phase, Queue};
+use crate::control::state::job::{Hold, Job, Phase, Queue};
 use crate::control::{Controller, Out, Who, facts};
 
 /// Changes jobs. Owners may ask for less than they have; more time for a running job, and more priority, only an
@@ -69,12 +71,51 @@ pub(crate) fn update_job(
             };
             let priority = weighed(c, ask.now, id, (&job.owner, &job.spec, &job.queue), job.submit);
             let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, priority, stage };
-            let decided = target.decide(&c.state, update, ask.who)?;
+            let kept = kept(&c.state, id, job, update)?;
+            // Of a job that runs these say what it gives back, and nothing of what it asked for.
+            let rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
+            let decided = target.decide(&c.state, if job.is_pending() { update } else { &rest }, ask.who)?;
+            let attempt = job.attempt;
             decided.commit(c, ask.now, id, false, out);
+            if let Some(alloc) = kept {
+                c.commit(ask.now, Event::JobShrunk { id, attempt, alloc }, out);
+            }
             Ok(())
         },
     );
     Ok(Some(affected.answer()))
+}
+
+/// What a running job keeps of what it holds: so many nodes, or those of a list. None: all. Its script's node stays.
+fn kept(state: &State, id: JobId, job: &Job, update: &JobUpdate) -> Result<Option<Alloc>, Refusal> {
+    let Some(run) = job.run().filter(|_| job.is_running()) else { return Ok(None) };
+    if update.nodes.is_none() && update.nodelist.is_none() {
+        return Ok(None);
+    }
+    let refuse = |what: &str| Err(Refusal::NotSupported(format!("{what} can't be resized while it runs")));
+    if state.het_of(id).is_some() {
+        return refuse("a component of a heterogeneous job");
+    }
+    if state.gang.contains_key(&id) {
+        return refuse("a job that shares cores in turns");
+    }
+    let all = run.alloc.nodes();
+    let mut nodes = all.clone();
+    if let Some(list) = &update.nodelist {
+        let list = list.as_deref().unwrap_or_default();
+        nodes = nodes_of(state, "NodeList", list)?;
+        let own = run.batch_node().filter(|_| job.spec.kind == JobKind::Batch);
+        if nodes.is_empty() || !nodes.is_subset(&all) || own.is_some_and(|own| !nodes.contains(own)) {
+            return Err(Refusal::InvalidNode(list.to_owned()));
+        }
+    }
+    if let Some((count, _)) = update.nodes {
+        if count == 0 || count as usize > nodes.len() {
+            return Err(Refusal::TooManyRequested("nodes".to_owned()));
+        }
+        nodes = nodes.iter().take(count as usize).collect();
+    }
+    Ok((nodes != all).then(|| run.alloc.split(&nodes).0))
 }
 
 fn weighed(
@@ -158,8 +199,14 @@ impl Target<'_> {
         }
         let moved =
             spec.partition != self.spec.partition || spec.account != self.spec.account || spec.qos != self.spec.qos;
-        if spec.need != self.spec.need || moved {
+        let resized = spec.need != self.spec.need || moved;
+        if resized {
             admit::place(state, self.owner, &spec)?;
+        }
+        if matches!(self.stage, Stage::Waits) && !operator && (resized || update.time_limit_s.is_some()) {
+            let limit = update.time_limit_s.map(|limit| limit.unwrap_or(UNLIMITED_S));
+            let asked = JobSpec { time_limit_s: limit.or(spec.time_limit_s), ..spec.clone() };
+            admit::within_partitions(state, self.owner, &asked)?;
         }
         Ok(Decided {
             change: JobChange {
@@ -195,9 +242,9 @@ fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
 
 /// Whether the update has a part that makes sense only while the job waits.
 fn wants_pending(update: &JobUpdate) -> bool {
-    let JobUpdate { nodes, ntasks, cpus_per_task, memory, nodelist, exclude, constraint, .. } = update;
-    let needs = nodes.is_some() || ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
-    let places = nodelist.is_some() || exclude.is_some() || constraint.is_some() || update.partition.is_some();
+    let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
+    let needs = ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
+    let places = exclude.is_some() || constraint.is_some() || update.partition.is_some();
     let order = update.priority.is_some() || update.nice.is_some() || update.begin.is_some();
     let files = update.stdout.is_some() || update.stderr.is_some() || update.work_dir.is_some();
     let rest = update.dependency.is_some() || update.account.is_some() || update.qos.is_some();

@@ -6,6 +6,7 @@ use squall_model::config::{Config, PartitionState};
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::wire::client::{Answer, Refusal};
 
+use super::change_partition::keep_used;
 use super::rights::{Deed, can};
 use super::select::nodes_of;
 use super::{Ask, Reply};
@@ -61,7 +62,8 @@ pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<
         let problem = "the cluster has given job ids as another cell, and goes on as that one".to_owned();
         return Err(Refusal::InvalidValue { option: "cell".into(), value, problem });
     }
-    // What was made of partitions meanwhile goes, as in Slurm.
+    // What was made of partitions meanwhile goes, as in Slurm, unless jobs need it.
+    keep_used(&c.state, &mut config);
     let as_read = c.state.partitions.iter().map(|partition| &partition.config).eq(&config.partitions);
     if !as_read || *c.state.config != *config {
         c.commit(ask.now, Event::Configured { config: Arc::new(*config) }, out);

@@ -196,7 +196,7 @@ fn named(spec: &JobSpec, misfit: &Misfit) -> WhyMisfit {
 fn reservations(state: &State, spec: &JobSpec, explained: &Explained) -> Vec<(String, Time, Time)> {
     let kept = explained.nodes.get(&NodeTest::Reserved);
     let matters = |one: &&Reservation| {
-        let own = spec.reservation.as_deref() == Some(one.name.as_str());
+        let own = spec.reservations().any(|name| name == one.name);
         own || kept.is_some_and(|kept| !kept.is_disjoint(&one.nodes))
     };
     state.reservations.values().filter(matters).map(|one| (one.name.clone(), one.start, one.end)).collect()

@@ -1,4 +1,4 @@
-//! What associations used: CPU seconds that count half after each half-life, brought up to date when something changes.
+//! What associations and levels of service used: CPU seconds (or those of memory, nodes, GPUs) that count half after each half-life, brought up to date when something changes.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +34,9 @@ pub struct Decay {
 }
 
 impl Decay {
+    /// Nothing is forgotten.
+    pub const NEVER: Self = Self { half_life_s: 0.0, reset: ResetPeriod::None };
+
     /// As configured.
     pub fn of(config: &Config) -> Self {
         Self { half_life_s: config.priority_decay_half_life_s.0 as f64, reset: config.priority_usage_reset_period }
@@ -151,11 +154,12 @@ impl Ledger {
     }
 
     /// Brings all up to date, with nothing running; what is not kept is forgotten.
-    pub(in crate::control) fn close(&mut self, now: Time, decay: Decay, keep: impl Fn(u32) -> bool) {
-        self.0.retain(|id, _| keep(*id));
-        for usage in self.0.values_mut() {
+    pub(in crate::control) fn close(&mut self, now: Time, decay: impl Fn(u32) -> Option<Decay>) {
+        self.0.retain(|id, usage| {
+            let Some(decay) = decay(*id) else { return false };
             *usage = Usage { cpus: Real(0.0), jobs: 0, ..usage.settled(now, decay) };
-        }
+            true
+        });
     }
 
     /// Everything that an association has used is forgotten (`sacctmgr modify … set rawusage=0`).

@@ -17,7 +17,7 @@ use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
 use squall_model::job::{ArrayTask, Het, JobSpec, Owner};
 use squall_model::license;
-use squall_model::policy::Policy;
+use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
 use squall_model::resource::Alloc;
 use squall_model::time::Time;
@@ -27,7 +27,7 @@ use squall_sched::topology::{Source, Topology};
 use crate::control::limits::Tallies;
 use array::Array;
 use job::Job;
-use ledger::Ledger;
+use ledger::{Decay, Ledger};
 use node::{Node, Partition};
 
 /// What the journal says, and nothing else: `State::default()` with every event applied in order.
@@ -51,8 +51,10 @@ pub struct State {
     pub arrays: BTreeMap<JobId, Array>,
     /// Accounts, users, associations, levels of service.
     pub policy: Policy,
-    /// What associations used.
+    /// What associations used of CPUs.
     pub ledger: Ledger,
+    /// What associations used of other resources, and levels of service of all.
+    pub spent: BTreeMap<(Whose, Tres), Ledger>,
     /// Running jobs that were told to make room, and when they end.
     pub graces: BTreeMap<JobId, Time>,
     /// Heterogeneous jobs: how many components each has, by the first.
@@ -63,6 +65,8 @@ pub struct State {
     pub lines: BTreeMap<LineId, Vec<JobId>>,
     /// Ended jobs before this time are forgotten.
     pub forgotten_before: Time,
+    /// What running jobs gave back of what they held, on nodes that have not released it yet.
+    pub leaving: BTreeMap<JobId, Alloc>,
     /// Reservations that have not ended, by name.
     pub reservations: BTreeMap<String, Reservation>,
     /// Generic resources that jobs hold, or held at last.
@@ -231,6 +235,18 @@ impl State {
             None => None,
         };
         JobName { id, task }
+    }
+    /// Whether a job has given back a node that has not released it yet.
+    pub fn leaves(&self, id: JobId, node: NodeId) -> bool {
+        self.leaving.get(&id).is_some_and(|gone| gone.on(node).is_some())
+    }
+    /// What an association or QOS used of a resource, times seconds, and for how many seconds its jobs ran.
+    pub fn used(&self, whose: Whose, tres: Tres, id: u32, now: Time, decay: Decay) -> (f64, f64) {
+        let ledger = match (whose, tres) {
+            (Whose::Association, Tres::Cpu) => Some(&self.ledger),
+            other => self.spent.get(&other),
+        };
+        ledger.map_or((0.0, 0.0), |ledger| ledger.used(id, now, decay))
     }
     /// How many there are of each license.
     pub fn license_totals(&self) -> BTreeMap<String, u32> {

@@ -9,8 +9,9 @@ use squall_model::config::Config;
 use squall_model::foreign::{Question, Reply};
 use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
-use squall_model::policy::Policy;
+use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
+use squall_model::resource::Alloc;
 use squall_model::time::Time;
 
 use super::array::{Array, ArrayTally};
@@ -44,6 +45,10 @@ pub enum Part {
     Lines(BTreeMap<LineId, Vec<JobId>>),
     /// What other cells have answered, if anything.
     Foreign(Vec<(Question, Reply)>),
+    /// What associations used of other resources than CPUs, and levels of service of all, if anything.
+    Spent(BTreeMap<(Whose, Tres), Ledger>),
+    /// What running jobs gave back and nodes have not released yet, if anything.
+    Leaving(BTreeMap<JobId, Alloc>),
 }
 
 /// Accounts and what they used.
@@ -145,6 +150,8 @@ pub struct Restored {
     holding: Vec<Arc<JobSpec>>,
     grants: BTreeMap<JobId, Granted>,
     reservations: Vec<Reservation>,
+    spent: BTreeMap<(Whose, Tres), Ledger>,
+    leaving: BTreeMap<JobId, Alloc>,
     pending: u64,
     active: u64,
 }
@@ -181,7 +188,10 @@ impl State {
         let lines = (!self.lines.is_empty()).then(|| Part::Lines(self.lines.clone()));
         let foreign: Vec<(Question, Reply)> = self.foreign.iter().map(|(q, reply)| (q.clone(), *reply)).collect();
         let foreign = (!foreign.is_empty()).then_some(Part::Foreign(foreign));
-        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign);
+        let spent = (!self.spent.is_empty()).then(|| Part::Spent(self.spent.clone()));
+        let leaving = (!self.leaving.is_empty()).then(|| Part::Leaving(self.leaving.clone()));
+        let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
+        let rest = rest.chain(leaving);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -207,6 +217,8 @@ impl State {
         let mut state = Self {
             policy,
             ledger,
+            spent: all.spent,
+            leaving: all.leaving,
             graces,
             epoch: cluster.epoch,
             version: cluster.version,
@@ -323,6 +335,8 @@ impl Part {
             Self::Hets(hets) => Some(Restored { hets, ..Restored::default() }),
             Self::Lines(lines) => Some(Restored { lines, ..Restored::default() }),
             Self::Foreign(foreign) => Some(Restored { foreign, ..Restored::default() }),
+            Self::Spent(spent) => Some(Restored { spent, ..Restored::default() }),
+            Self::Leaving(leaving) => Some(Restored { leaving, ..Restored::default() }),
         }
     }
 }
@@ -368,6 +382,8 @@ impl Restored {
         self.hets.append(&mut next.hets);
         self.lines.append(&mut next.lines);
         self.foreign.append(&mut next.foreign);
+        self.spent.append(&mut next.spent);
+        self.leaving.append(&mut next.leaving);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

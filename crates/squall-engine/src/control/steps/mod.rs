@@ -80,6 +80,8 @@ struct Live {
     caller: Option<CallerId>,
     /// Without a caller: ended if none comes until then.
     patience: Option<Time>,
+    /// Others who watch it.
+    watchers: Vec<CallerId>,
     /// Its end was ordered, and how nodes that didn't hear it are told.
     ending: Option<(u64, EndReason)>,
 }
@@ -131,6 +133,15 @@ fn start(c: &mut Controller, now: Time, id: JobId, request: &Waiting, placed: Pl
     send_start(c, key, &request.program);
 }
 
+/// Tells what a step is; a watcher hears of its end, too.
+pub(crate) fn watched(c: &mut Controller, key: StepKey, watcher: Option<CallerId>, caller: CallerId, out: &mut Out) {
+    if let Some(watcher) = watcher {
+        c.steps.served.insert((watcher, key.job));
+        c.steps.live.entry(key).or_default().watchers.push(watcher);
+    }
+    tell_created(c, key, caller, out);
+}
+
 /// Tells all nodes whose share has not ended to run it.
 fn send_start(c: &mut Controller, key: StepKey, program: &TaskProgram) {
     let Some(step) = step_of(c, key) else { return };
@@ -148,7 +159,8 @@ fn adopt(c: &mut Controller, now: Time, key: StepKey, caller: CallerId, program:
     live.patience = None;
 }
 
-fn watch_limit(c: &mut Controller, now: Time, key: StepKey) {
+/// Has the time limit that a step has now end it when it has passed.
+pub(crate) fn watch_limit(c: &mut Controller, now: Time, key: StepKey) {
     if let Some(limit) = limit_of(c, key) {
         c.steps.timers.insert((limit.max(now), key));
     }
@@ -215,9 +227,9 @@ fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
     let keys: Vec<StepKey> = c.steps.live.range(steps_of(job)).map(|(&key, _)| key).collect();
     for key in keys {
         let Some(end) = end_of(c, key) else { continue };
-        if let Some(caller) = c.steps.live.remove(&key).and_then(|live| live.caller) {
-            out.answers.push((caller, end));
-        }
+        let Some(live) = c.steps.live.remove(&key) else { continue };
+        let callers = live.caller.into_iter().chain(live.watchers);
+        out.answers.extend(callers.map(|caller| (caller, end.clone())));
     }
 }
 
@@ -288,6 +300,9 @@ pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
             if queue.is_empty() {
                 c.steps.waiting.remove(&job);
             }
+        }
+        for live in c.steps.live.range_mut(steps_of(job)).map(|(_, live)| live) {
+            live.watchers.retain(|watcher| *watcher != caller);
         }
         for (&key, live) in c.steps.live.range_mut(steps_of(job)).filter(|(_, live)| live.caller == Some(caller)) {
             live.caller = None;

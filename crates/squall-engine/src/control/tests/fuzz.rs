@@ -248,9 +248,11 @@ impl World {
                 self.ask(0, Request::Suspend { jobs, suspend }, true);
             }
             Op::Update { job, user, limit } => {
-                let (jobs, limit) = (self.ids(job), Some(Some(u64::from(limit))));
-                let change =
-                    Box::new(JobUpdate { time_limit_s: limit, name: Some("new".into()), ..Default::default() });
+                let jobs = self.ids(job);
+                // Running jobs give back nodes, those that wait ask for as many.
+                let nodes = (limit % 4 > 1).then_some((u32::from(limit % 3), None));
+                let (limit, name) = (Some(Some(u64::from(limit))), Some("new".into()));
+                let change = Box::new(JobUpdate { time_limit_s: limit, name, nodes, ..Default::default() });
                 self.ask(who(user), Request::UpdateJob { jobs, change }, true);
             }
             Op::Await { job, user } => {
@@ -377,6 +379,8 @@ impl World {
             | Down::Welcome { .. }
             | Down::Signal { .. }
             | Down::Known { .. }
+            | Down::Watch { .. }
+            | Down::Notify { .. }
             | Down::Strobe(_) => {}
             Down::Refused { reason } => panic!("refused: {reason}"),
             Down::Expect { .. }

@@ -76,6 +76,21 @@ fn suspended_time_does_not_count() {
 }
 
 #[test]
+fn a_deadline_waits_for_who_is_suspended_as_a_limit_does() {
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(JobSpec { deadline: Some(d.now + Span::from_secs(60)), ..batch() });
+    d.pass(50);
+    d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: true });
+    d.pass(1000);
+    assert_eq!(d.state_of(job), Some(JobState::Suspended));
+    d.commit(squall_model::event::Event::JobSuspended { id: job, suspended: false });
+    d.pass(9);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    d.pass(1);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Deadline)));
+}
+
+#[test]
 fn a_cancel_and_an_end_may_meet() {
     let mut d = Driver::new(1, 1);
     let job = d.submit(batch());

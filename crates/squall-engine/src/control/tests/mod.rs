@@ -3,6 +3,7 @@
 mod allocations;
 mod arrays;
 mod backfill;
+mod budgets;
 mod cover;
 mod dependencies;
 mod driver;
@@ -21,5 +22,8 @@ mod passes;
 mod policy;
 mod precedence;
 mod reservations;
+mod resize;
+mod steps;
+mod top;
 mod torus;
 mod why;

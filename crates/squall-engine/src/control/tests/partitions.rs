@@ -5,11 +5,14 @@ use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
+use squall_model::limits::UNLIMITED_S;
+use squall_model::policy::EnforcePartLimits;
 use squall_model::resource::Memory;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::time::Span;
+use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
 use squall_sched::Item;
 
-use super::driver::{Driver, batch};
+use super::driver::{ADA, Driver, batch, these};
 
 /// `short` (one minute, n1), and `long` (n2), the default.
 fn config(short_s: u64) -> Config {
@@ -55,6 +58,58 @@ fn too_long_for_the_partition_waits_until_the_limit_is_raised() {
     d.commit(Event::Configured { config: std::sync::Arc::new(config(120)) });
     assert_eq!(d.state_of(long), Some(JobState::Running));
     assert_eq!(d.c.state().jobs[&long].run().unwrap().partition, "short");
+}
+
+#[test]
+fn part_limits_are_enforced_on_one_or_on_all_partitions() {
+    let with = |enforce_part_limits| {
+        let mut config = Config { enforce_part_limits, ..config(60) };
+        config.partitions[0].max_nodes = Some(1);
+        let mut d = Driver::empty(config);
+        d.add_node("n1", 2);
+        d.add_node("n2", 2);
+        d
+    };
+    let need = |need: Need| JobSpec { need, ..within("short", 60) };
+    let wide = || need(Need { nodes_min: Some(2), ..Need::default() });
+    let many = || need(Need { ntasks: Some(2), cpus_per_task: Some(2), ..Need::default() });
+    let limits = [within("short", 61), within("short", UNLIMITED_S), wide(), many()];
+
+    let mut d = with(EnforcePartLimits::No);
+    for spec in limits.clone() {
+        d.submit(spec);
+    }
+
+    for enforce in [EnforcePartLimits::Any, EnforcePartLimits::All] {
+        let mut d = with(enforce);
+        let named = limits.clone().map(|spec| match refused(&mut d, spec) {
+            Refusal::InvalidValue { option, .. } => option,
+            other => format!("{other:?}"),
+        });
+        assert_eq!(named, ["time", "time", "nodes", "TooManyRequested(\"CPUs\")"]);
+        d.submit(within("short", 60));
+        d.submit(within("long", 61));
+        let both = JobSpec { partition: Some("short,long".into()), ..within("", 61) };
+        match enforce {
+            EnforcePartLimits::Any => drop(d.submit(both)),
+            _ => assert!(matches!(refused(&mut d, both), Refusal::InvalidValue { .. })),
+        }
+        // Most nodes below the least of the partition; without a word on nodes it has as many as the partition wants.
+        let one = need(Need { nodes_max: Some(1), nodes_min: Some(1), ..Need::default() });
+        let mut least = config(60);
+        (least.enforce_part_limits, least.partitions[0].min_nodes) = (enforce, 2);
+        d.commit(Event::Configured { config: std::sync::Arc::new(least) });
+        assert!(matches!(refused(&mut d, one), Refusal::InvalidValue { option, .. } if option == "nodes"));
+        let waits = d.submit(within("short", 60));
+        let longer = JobUpdate { time_limit_s: Some(Some(61)), ..JobUpdate::default() };
+        let longer = Request::UpdateJob { jobs: these(waits), change: Box::new(longer) };
+        let refused = |answers: Vec<Answer>| match &answers[..] {
+            [Answer::Affected { refused, .. }] => !refused.is_empty(),
+            other => matches!(other, [Answer::Refused(_)]),
+        };
+        assert!(refused(d.ask(9, ADA, longer.clone())), "its user may not, either");
+        assert!(!refused(d.ask(9, 0, longer)), "an operator may");
+    }
 }
 
 #[test]
@@ -161,7 +216,7 @@ fn an_estimate_names_time_and_place_and_accepts_nothing() {
     let all = Need { ntasks: Some(2), ..Need::default() };
     let spec = JobSpec { need: all, time_limit_s: Some(600), ..batch() };
     let estimate = |d: &mut Driver, spec: &JobSpec| {
-        let answers = d.ask(1, super::driver::ADA, Request::TestSubmit { spec: Box::new(spec.clone()) });
+        let answers = d.ask(1, ADA, Request::TestSubmit { spec: Box::new(spec.clone()) });
         let [Answer::WouldStart { time, nodes, cpus, .. }] = &answers[..] else { panic!("{answers:?}") };
         (time.since(d.now).secs(), nodes.clone(), *cpus)
     };
@@ -185,4 +240,35 @@ fn priority_goes_before_age_and_age_before_youth() {
     assert_eq!(d.state_of(urgent), Some(JobState::Running));
     d.finish(urgent, 0);
     assert_eq!([old, young].map(|job| d.state_of(job)), [Some(JobState::Running); 2]);
+}
+
+#[test]
+fn a_partition_made_meanwhile_stays_as_long_as_jobs_need_it() {
+    let mut d = cluster();
+    let extra =
+        PartitionConfig { name: "extra".into(), nodes: "n1".into(), default: true, ..PartitionConfig::default() };
+    let made = Request::ChangePartition { name: "extra".into(), was: None, now: Some(Box::new(extra)) };
+    assert_eq!(d.ask(9, 0, made), [Answer::Done]);
+    let (job, waits) = (
+        d.submit(within("extra", 60)),
+        d.submit(JobSpec { begin: Some(d.now + Span::from_secs(500)), ..within("extra", 60) }),
+    );
+    let names = |d: &Driver| d.c.state.partitions.iter().map(|p| p.config.name.clone()).collect::<Vec<_>>();
+    let again = |d: &mut Driver| {
+        let config = Some(Box::new(config(60)));
+        assert_eq!(d.ask(9, 0, Request::Reconfigure { config }), [Answer::Done]);
+    };
+    again(&mut d);
+    assert_eq!(names(&d), ["short", "long", "extra"]);
+    assert_eq!(d.c.state.default_partition().map(|p| p.config.name.as_str()), Some("long"), "as the file says");
+    assert_eq!((d.state_of(job), d.state_of(waits)), (Some(JobState::Running), Some(JobState::Pending)));
+    d.restart();
+    d.register("n1", &[d.attempt(job)]);
+    assert_eq!(names(&d), ["short", "long", "extra"], "a new controller keeps it, too");
+    d.finish(job, 0);
+    again(&mut d);
+    assert_eq!(names(&d).len(), 3, "one waits");
+    d.cancel(waits);
+    again(&mut d);
+    assert_eq!(names(&d), ["short", "long"]);
 }

@@ -154,3 +154,28 @@ fn maintenance_goes_over_others_and_one_in_use_stays() {
     let fits = d.submit(JobSpec { reservation: Some("mine".into()), ..lasting(200) });
     assert_eq!((d.state_of(later), d.state_of(fits)), (Some(JobState::Pending), Some(JobState::Running)));
 }
+
+#[test]
+fn a_job_of_several_reservations_runs_in_one_that_is_on() {
+    let mut d = Driver::new(3, 1);
+    reserve(&mut d, "now", "n1", 0, 100, &[]);
+    reserve(&mut d, "later", "n2", 50, 100, &[]);
+    let either = || JobSpec { reservation: Some("now,later".into()), ..lasting(500) };
+    let run = |d: &Driver, id: JobId| d.c.state.jobs[&id].run().map(|run| run.alloc.nodes().first().unwrap().0);
+    let (first, second) = (d.submit(either()), d.submit(either()));
+    assert_eq!((run(&d, first), run(&d, second)), (Some(0), None), "neither on n2 before its time nor outside");
+    assert!(matches!(d.ask(9, 0, Request::Unreserve { name: "now".into() })[0], Answer::Refused(_)));
+    d.pass(50);
+    assert_eq!(run(&d, second), Some(1));
+    d.pass(50);
+    assert_eq!(d.state_of(first), Some(JobState::Completing(EndState::Timeout)), "it ends with the one it is in");
+    assert_eq!(d.state_of(second), Some(JobState::Running));
+    d.pass(50);
+    assert_eq!(d.state_of(second), Some(JobState::Completing(EndState::Timeout)));
+    let key = d.key();
+    let refused = d.submit_with(key, either());
+    assert!(
+        matches!(refused[..], [Answer::Refused(Refusal::ReservationInvalid(_))]),
+        "each must be there: {refused:?}"
+    );
+}

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use squall_model::job::Digest;
 use squall_model::limits::CHUNK_WINDOW_BYTES;
-use squall_model::wire::client::{Answer, Broadcast, BroadcastTo, Request};
+use squall_model::wire::broadcast::{Broadcast, BroadcastTo};
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::Bytes;
 
 use super::grove::{Grove, name};

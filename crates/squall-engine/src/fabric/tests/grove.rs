@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
-use squall_model::job::{JobAttempt, JobKind, JobSpec, Need, Owner};
+use squall_model::job::{JobAttempt, JobKind, JobSpec, Need, Owner, Usage};
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::step::StepSpec;
@@ -531,6 +531,12 @@ impl Grove {
         for node in nodes {
             self.finish(node, key, code);
         }
+    }
+
+    /// The step daemon of a node says what its tasks use.
+    pub(super) fn say_usage(&mut self, node: usize, key: StepKey, usage: Usage) {
+        self.queue.push_back((Some(node), Post::Node(NodeInput::Used { key, usage })));
+        self.run();
     }
 
     /// Every task of a step ends.

@@ -68,7 +68,7 @@ impl One {
     }
 
     fn settle(&mut self, mut out: NetOut) {
-        self.relay.settle(self.now, (|_: &_| 0, Health::default()), &mut self.local, &mut out);
+        self.relay.settle(self.now, (|_: &_| 0, |_: &_| None, Health::default()), &mut self.local, &mut out);
         self.up.extend(out.up.into_iter().flat_map(|frame| frame.says));
         for (link, frame) in out.down {
             self.down.entry(link).or_default().extend(frame.says);

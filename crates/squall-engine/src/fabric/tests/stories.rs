@@ -1,8 +1,9 @@
 //! What must hold of a whole tree.
 
+use squall_model::job::Usage;
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
@@ -109,6 +110,50 @@ fn an_answer_is_true_or_false_or_unreachable() {
     assert_eq!(queried(&mut grove), None);
     grove.pass(Span::from_millis(1000));
     assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![name(leaf)])));
+}
+
+#[test]
+fn what_a_step_uses_is_asked_of_its_nodes_and_comes_as_one_sum() {
+    let mut grove = Grove::new(20, 3);
+    let step = grove.step_on(20);
+    grove.quiet();
+    let asks = Request::Measure { job: step.job, step: step.step };
+    let asked = |grove: &Grove| {
+        let tells = |node: &usize| {
+            let usage = NodeAct::Tell { key: step, message: ToStepd::Usage };
+            grove.nodes[*node].acts.contains(&usage)
+        };
+        (0..20).filter(tells).collect::<Vec<_>>()
+    };
+    let usage = |node: usize| Usage { max_rss_kb: 10 + node as u64, total_rss_kb: 7, ..Usage::default() };
+    for round in 1..3 {
+        grove.quiet();
+        grove.ask(9, asks.clone());
+        assert_eq!(asked(&grove), (0..20).collect::<Vec<_>>(), "round {round}: measured when asked, each time anew");
+        assert_eq!(grove.answers, [], "nothing is told of what was not measured");
+        (0..20).for_each(|node| grove.say_usage(node, step, usage(node)));
+        let all = Usage { max_rss_kb: 29, total_rss_kb: 140, ..Usage::default() };
+        assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Measured(all, 0)));
+    }
+    // Where it has ended there is nothing to be measured, and who does not answer holds nobody up for long.
+    grove.quiet();
+    grove.finish(5, step, 0);
+    let leaf = (0..20).rev().find(|&node| (0..20).all(|n| grove.above(n).first() != Some(&node))).unwrap();
+    grove.stall(Some(leaf));
+    grove.ask(9, asks.clone());
+    let left: Vec<usize> = (0..20).filter(|node| ![5, leaf].contains(node)).collect();
+    for &node in &left {
+        grove.say_usage(node, step, usage(node));
+    }
+    grove.pass_s(4);
+    let most = 10 + *left.last().unwrap() as u64;
+    let some = Usage { max_rss_kb: most, total_rss_kb: 7 * 18, ..Usage::default() };
+    assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Measured(some, 2)));
+    grove.wake(Some(leaf));
+    grove.finish_all(step, 0);
+    grove.run();
+    grove.ask(9, asks);
+    assert_eq!(grove.answers.pop().map(|(_, answer)| answer), Some(Answer::Refused(Refusal::InvalidStepId)));
 }
 
 #[test]

@@ -116,3 +116,24 @@ fn what_cannot_note_itself_does_not_run() {
     let error = spawn.start().unwrap_err();
     assert_eq!((error.call, error.errno()), ("pwrite", libc::EBADF));
 }
+
+#[test]
+fn what_is_noted_and_cannot_be_executed_takes_its_note_back() {
+    let path = std::env::temp_dir().join(format!("squall-note-{}", std::process::id()));
+    std::fs::write(&path, "0 11 22\n\n").unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    let (null, argv) = (File::open("/dev/null").unwrap(), [c"x".to_owned()]);
+    let line = format!("1 {PID_ROOM} 33\n\n");
+    let note = Note { file: file.as_fd(), offset: 8, line: line.clone().into(), room: 2 };
+    let stdio = [null.as_fd(); 3];
+    let mut spawn = Spawn { note: Some(note), ..Spawn::new(c"/nonexistent/program", &argv, stdio) };
+    assert_eq!(spawn.start().unwrap_err().call, "execve");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("0 11 22\n\n") && text.len() == 8 + line.len(), "{text:?}");
+    spawn.program = c"/bin/true";
+    let child = spawn.start().unwrap();
+    assert!(reap_pid(child.pid).is_ok());
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, format!("0 11 22\n1 {:<10} 33\n\n", child.pid));
+    std::fs::remove_file(path).unwrap();
+}

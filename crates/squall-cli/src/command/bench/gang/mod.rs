@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use squall_sim::{Fared, Method, fare};
 
 use self::pair::{Kind, Pairs};
-use super::{Finding, Options, round};
+use super::{Finding, Options, median, round};
 use crate::picture::{Axis, Chart, Series, Stroke, write};
 
 /// Slots that are swept unless others are named, microseconds; the figures are for 2 ms and 10 ms.
@@ -192,9 +192,4 @@ fn draw(rows: &[Value], folder: &Path) -> Result<(), String> {
         series: std::iter::once(ours).chain(theirs).collect(),
     };
     write(&chart, folder, "gang")
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use squall_model::gang::GangSwitch;
 use squall_model::time::Span;
 
-use super::median;
+use super::super::median;
 use crate::command::bench::cluster::Cluster;
 use crate::command::bench::round;
 

@@ -10,7 +10,7 @@ use squall_model::wire::client::{Answer, Request};
 use super::super::cluster::{Cluster, counts, list, submission};
 use super::super::load::Load;
 use super::super::put::{Copies, SIZES, Source, keep, put};
-use super::super::round;
+use super::super::{median, round};
 use super::srun;
 use crate::client::Client;
 
@@ -46,7 +46,7 @@ pub(super) fn measure(
         for (&size, kept) in sizes.iter().zip(&kept) {
             let mut send = |client: &mut Client, copies| {
                 let times = (0..LAUNCHES).map(|_| put(client, fresh.renew(size)?, &list(nodes), copies));
-                times.collect::<Result<Vec<f64>, String>>().map(median)
+                times.collect::<Result<Vec<f64>, String>>().map(|mut times| median(&mut times))
             };
             let private_ms = send(&mut client, Copies::Private)?;
             let shared_ms = send(&mut client, Copies::Shared)?;
@@ -54,16 +54,11 @@ pub(super) fn measure(
                 jobs += 1;
                 if real { run(cluster, nodes, kept) } else { emulate(&mut client, nodes, jobs) }
             });
-            let execute_ms = times.collect::<Result<Vec<f64>, String>>().map(median)?;
+            let execute_ms = times.collect::<Result<Vec<f64>, String>>().map(|mut times| median(&mut times))?;
             rows.push(Sized { real, load, nodes, size, private_ms, shared_ms, execute_ms });
         }
     }
     Ok(rows)
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// `srun` of a program that all nodes have.

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use squall_model::wire::client::BroadcastTo;
+use squall_model::wire::broadcast::BroadcastTo;
 
 use super::cluster::{Cluster, counts, list};
 use super::load::Load;

@@ -8,6 +8,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request}
 
 use super::{Created, Session};
 use crate::client::ClientError;
+use crate::command::srun::het;
 use crate::contact::{Patience, Search, may_pass};
 use crate::options::Stop;
 use crate::refusal;
@@ -21,6 +22,7 @@ impl Session<'_> {
                     self.say(&format!("Step created for job {}", self.job));
                 }
                 self.tell_created(&facts, step, &layout);
+                het::verify(self.prepared.among, &layout)?;
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
                 self.created = Some(Created { step, layout: *layout, output, input });
                 for (node, frame) in std::mem::take(&mut self.early) {
@@ -28,6 +30,7 @@ impl Session<'_> {
                 }
             }
             Ok(Answer::StepDone { outcome, .. }) => self.done = Some((now, outcome)),
+            Ok(Answer::Notice(text)) => self.say(&text),
             Ok(_) => {}
             Err(error) if may_pass(&error) => {
                 self.client = None;

@@ -135,6 +135,7 @@ impl<'a> Session<'a> {
         listener: Listener,
         signals: &'a SignalFd,
     ) -> Self {
+        let first = prepared.among.unwrap_or_default().tasks_before;
         Self {
             job,
             owner,
@@ -155,7 +156,7 @@ impl<'a> Session<'a> {
             running: IndexSet::new(),
             ended: IndexSet::new(),
             failed: IndexSet::new(),
-            exits: Exits::default(),
+            exits: Exits::new(first),
             done: None,
             interrupted: None,
             kill_at: None,

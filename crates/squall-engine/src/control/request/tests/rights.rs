@@ -21,7 +21,7 @@ fn is_denied(answers: &[Answer]) -> bool {
 type Make = fn(JobId) -> Request;
 
 /// Verb, and whether owner, other user and operator may.
-const MATRIX: [(&str, Make, [bool; 3]); 19] = [
+const MATRIX: [(&str, Make, [bool; 3]); 22] = [
     ("cancel", |id| cancel(these(&[id])), [true, false, true]),
     ("signal", |id| signal(id, None), [true, false, true]),
     ("cancel step", |id| signal(id, Some(StepNo::BATCH)), [true, false, true]),
@@ -33,6 +33,9 @@ const MATRIX: [(&str, Make, [bool; 3]); 19] = [
     ("less time", |id| update(id, |u| u.time_limit_s = Some(Some(60))), [true, false, true]),
     ("more time", |id| update(id, |u| u.time_limit_s = Some(None)), [false, false, true]),
     ("facts", |id| Request::Facts { job: id }, [true, false, false]),
+    ("measure", |id| Request::Measure { job: id, step: StepNo::BATCH }, [true, false, true]),
+    ("watch", |id| Request::Watch { job: id, step: StepNo(0), watcher: None }, [true, false, false]),
+    ("notify", |id| Request::Notify { job: id, text: "x".into() }, [true, false, true]),
     ("step", |id| step(id), [true, false, false]),
     ("await", |id| Request::AwaitJob { job: id }, [true, false, true]),
     ("nodes", |_| nodes_down(), [false, false, true]),

@@ -13,9 +13,9 @@ use crate::options::asked::Asked;
 /// Ranks on one node may be written as one name: `n1*4`.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
-/// As Slurm's srun: a hostfile overrides whatever else was said of the distribution, unless nodes are named; without any
+/// As Slurm: a hostfile overrides whatever else was said of the distribution, unless nodes are named; without any
 /// list ranks are laid out as ever.
-pub(super) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
+pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
     let named = asked.spec.need.nodelist.clone();
     let (list, origin) = match (named, file) {
@@ -50,9 +50,19 @@ pub(super) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
             nodes.len() as u32 - 1
         })
     });
-    asked.run.distribution = Distribution::Arbitrary(Arc::new(places.collect()));
+    let places: Vec<u32> = places.collect();
+    let mut tasks_of = vec![0; nodes.len()];
+    for &place in &places {
+        tasks_of[place as usize] += 1;
+    }
+    asked.run.distribution = Distribution::Arbitrary(Arc::new(places.into_iter().collect()));
+    // What comes within the job goes by it, too.
+    asked.others.insert("distribution", "arbitrary".to_owned());
     let need = &mut asked.spec.need;
     need.ntasks = Some(tasks as u32);
+    // An allocation is asked for by what each node has at least: as much as the one with the most tasks needs.
+    let most = tasks_of.into_iter().max().filter(|_| !need.overcommit).unwrap_or(1) * need.task_cpus();
+    need.cpus_min = need.cpus_min.max((most > 1).then_some(most));
     need.nodes_min = Some(nodes.len() as u32);
     need.nodes_max = need.nodes_min;
     need.nodelist = Some(nodes.join(","));

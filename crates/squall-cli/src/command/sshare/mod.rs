@@ -1,5 +1,7 @@
 //! sshare: shares and usage of accounts and of their users.
 
+mod json;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -10,6 +12,8 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{lines, names};
+use crate::command::squeue::dialect;
+use crate::format::json::document;
 use crate::format::sheet::{Column, Sheet, Style};
 
 const WHAT: &str = "sshare: error: Couldn't get shares from controller";
@@ -21,6 +25,7 @@ const OPTIONS: &[Known] = &[
     ("clusters", 'M', Value::Needed),
     ("format", 'o', Value::Needed),
     ("helpformat", 'e', Value::None),
+    ("json", '\0', Value::Maybe),
     ("long", 'l', Value::None),
     ("noheader", 'n', Value::None),
     ("noheader", 'h', Value::None),
@@ -30,6 +35,7 @@ const OPTIONS: &[Known] = &[
     ("users", 'u', Value::Needed),
     ("Users", 'U', Value::None),
     ("verbose", 'v', Value::None),
+    ("yaml", '\0', Value::Maybe),
 ];
 
 const HELP: &str = "\
@@ -47,6 +53,8 @@ Usage:  sshare [OPTION]
     -u, --users=           display specific users (comma separated list)
     -U, --Users            display only user information
     -V, --version          display tool version number
+        --json             produce JSON output
+        --yaml             produce YAML output
 ";
 
 /// A line: an account, or a user in it.
@@ -102,7 +110,7 @@ static COLUMNS: &[C] = &[
     C::new("GrpTRESRaw", 30, |l| format!("cpu={:.0}", l.share.raw_usage.0 / 60.0)),
     C::new("ID", 6, |l| l.share.id.to_string()),
     C::new("LevelFS", 10, Line::level),
-    C::new("NormShares", 11, |l| l.below_root(fraction(l.share.norm_shares.0))),
+    C::new("NormShares", 11, |l| fraction(if l.share.depth == 0 { 0.0 } else { l.share.norm_shares.0 })),
     C::new("NormUsage", 11, |l| l.below_root(fraction(l.share.norm_usage.0))),
     C::new("Partition", 12, |l| l.share.partition.clone()),
     C::new("RawShares", 10, Line::raw_shares),
@@ -133,9 +141,15 @@ fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
+    let chosen = chosen(call, &given, &all)?;
+    if let Some(dialect) = dialect(&given) {
+        let shares = json::shares(&all, &chosen, &cluster);
+        call.print(&document(dialect, &cluster, &["sshare"], vec![("shares", shares)]));
+        return Ok(());
+    }
     let flat = given.has("Users");
     let line = |share| Line { share, cluster: cluster.to_string(), flat };
-    let rows: Vec<Line> = chosen(call, &given, all)?.into_iter().map(line).collect();
+    let rows: Vec<Line> = chosen.into_iter().map(line).collect();
     let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
         Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
         None => Style::Table,
@@ -162,7 +176,7 @@ fn format(given: &Arguments) -> String {
 }
 
 /// The lines that are asked for: of users only those named, with `-a` all, otherwise who asks.
-fn chosen(call: &mut Call<'_>, given: &Arguments, all: Vec<Share>) -> Result<Vec<Share>, Fail> {
+fn chosen(call: &mut Call<'_>, given: &Arguments, all: &[Share]) -> Result<Vec<Share>, Fail> {
     let accounts = given.last("accounts").map(names).unwrap_or_default();
     let users: Option<Vec<String>> = match given.last("users") {
         Some(list) => Some(call.user_ids(list)?.into_iter().map(|uid| call.people.user(uid)).collect()),
@@ -178,7 +192,7 @@ fn chosen(call: &mut Call<'_>, given: &Arguments, all: Vec<Share>) -> Result<Vec
         };
         account && user
     };
-    Ok(all.into_iter().filter(here).collect())
+    Ok(all.iter().filter(|share| here(share)).cloned().collect())
 }
 
 #[cfg(test)]
@@ -196,6 +210,7 @@ mod tests {
             &["-A", "elsewhere", "-Pn"],
             &["-o", "bogus"],
             &["-u", "nobody-of-that-name"],
+            &["--json", "-u", "root"],
         ];
         check("sshare", &transcript("sshare", sshare, calls));
     }

@@ -1,0 +1,229 @@
+//! `sacctmgr --json`: accounts, users, associations, levels of service, the cluster and what is accounted, in the shape
+//! of Slurm's data parser.
+
+use serde_json::{Value, json};
+use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
+
+use super::entity::{CONTROL_PORT, Row, is_timed, tres_id};
+use crate::format::json::number;
+
+/// The key under which an entity's records stand, and these; None: Slurm has no JSON of it.
+pub(super) fn records(
+    entity: &str,
+    rows: &[Row],
+    associations: bool,
+    policy: &Policy,
+) -> Option<(&'static str, Value)> {
+    let each = |record: &dyn Fn(&Row) -> Value| Value::Array(rows.iter().map(record).collect());
+    // With their associations, users and accounts have a row for each of these.
+    let grouped = |record: &dyn Fn(&[Row]) -> Value| {
+        Value::Array(rows.chunk_by(|one, next| one.name == next.name).map(record).collect())
+    };
+    Some(match entity {
+        "account" => ("accounts", grouped(&|rows| account(rows, associations))),
+        "association" => ("associations", each(&|row| association(row, policy))),
+        "cluster" => ("clusters", each(&cluster)),
+        "qos" => ("qos", each(&qos)),
+        "tres" => ("TRES", each(&|row| resource(&row.name, 0))),
+        "user" => ("users", grouped(&|rows| user(rows, associations))),
+        "wckey" => ("wckeys", json!([])),
+        _ => return None,
+    })
+}
+
+/// `gres/gpu` as type and name, by the number that it has.
+fn resource(full_name: &str, count: u64) -> Value {
+    let (kind, name) = full_name.split_once('/').unwrap_or((full_name, ""));
+    json!({"type": kind, "name": name, "id": tres_id(full_name).unwrap_or(0), "count": count})
+}
+
+/// What is limited of resources (memory in MiB), or minutes of these.
+fn tres(row: &Row, scope: Scope) -> Value {
+    let seconds = if is_timed(scope) { 60 } else { 1 };
+    let most = |tres: Tres| Some(resource(tres.name(), *row.own.limits.get(&Limit::of(scope, tres))? / seconds));
+    Tres::ALL.into_iter().filter_map(most).collect()
+}
+
+fn count(row: &Row, limit: Limit) -> Value {
+    number(row.own.limits.get(&limit).copied())
+}
+
+fn minutes(row: &Row, limit: Limit) -> Value {
+    number(row.own.limits.get(&limit).map(|seconds| seconds / 60))
+}
+
+fn real(value: f64) -> Value {
+    json!({"set": true, "infinite": false, "number": value})
+}
+
+fn list(text: &str) -> Vec<&str> {
+    text.split(',').filter(|name| !name.is_empty()).collect()
+}
+
+fn association(row: &Row, policy: &Policy) -> Value {
+    let mut lineage: Vec<&str> =
+        policy.above(&row.account).map(|(name, _)| name).filter(|name| *name != ROOT).collect();
+    lineage.reverse();
+    let user = format!("0-{}", row.user);
+    lineage.extend((!row.user.is_empty()).then_some(user.as_str()));
+    json!({
+        "accounting": [],
+        "account": row.account,
+        "cluster": row.cluster,
+        "comment": "",
+        "default": {"qos": row.own.default_qos},
+        "flags": [],
+        "max": {
+            "jobs": {
+                "per": {
+                    "count": count(row, Limit::GrpJobs),
+                    "accruing": number(None),
+                    "submitted": count(row, Limit::GrpSubmit),
+                    "wall_clock": minutes(row, Limit::MaxWall),
+                },
+                "active": count(row, Limit::MaxJobs),
+                "accruing": number(None),
+                "total": count(row, Limit::MaxSubmit),
+            },
+            "tres": {
+                "total": tres(row, Scope::Grp),
+                "group": {"minutes": tres(row, Scope::GrpUsed), "active": tres(row, Scope::GrpDue)},
+                "minutes": {"total": [], "per": {"job": tres(row, Scope::JobDue)}},
+                "per": {"job": tres(row, Scope::Job), "node": tres(row, Scope::Node)},
+            },
+            "per": {"account": {"wall_clock": minutes(row, Limit::GrpWall)}},
+        },
+        "id": row.number(),
+        "is_default": !row.user.is_empty() && row.account == row.default_account,
+        "lineage": format!("/{}/", lineage.join("/")).replace("//", "/"),
+        "min": {"priority_threshold": number(None)},
+        "parent_account": row.parent,
+        "partition": row.partition,
+        "priority": number(row.own.priority.map(u64::from)),
+        "qos": list(&row.qos),
+        // Slurm's number for `parent`.
+        "shares_raw": row.own.shares.unwrap_or(u32::from(u16::MAX)),
+        "user": row.user,
+    })
+}
+
+fn short(row: &Row) -> Value {
+    json!({
+        "account": row.account, "cluster": row.cluster, "partition": row.partition, "user": row.user, "id": row.number(),
+    })
+}
+
+/// The associations of rows, where they are asked for.
+fn shorts(rows: &[Row], wanted: bool) -> Value {
+    Value::Array(rows.iter().filter(|_| wanted).map(short).collect())
+}
+
+fn coordinators(row: &Row) -> Value {
+    list(&row.coordinators).into_iter().map(|name| json!({"name": name, "direct": true})).collect()
+}
+
+fn account(rows: &[Row], associations: bool) -> Value {
+    json!({
+        "associations": shorts(rows, associations),
+        "coordinators": coordinators(&rows[0]),
+        "description": rows[0].description,
+        "name": rows[0].name,
+        "organization": rows[0].organization,
+        "flags": [],
+    })
+}
+
+fn user(rows: &[Row], associations: bool) -> Value {
+    json!({
+        "administrator_level": [rows[0].admin()],
+        "associations": shorts(rows, associations),
+        "coordinators": coordinators(&rows[0]),
+        "default": {"account": rows[0].default_account, "wckey": ""},
+        "flags": ["NONE"],
+        "name": rows[0].name,
+        "old_name": "",
+        "wckeys": [],
+    })
+}
+
+fn cluster(row: &Row) -> Value {
+    json!({
+        "controller": {"host": row.host, "port": CONTROL_PORT},
+        "flags": [],
+        "name": row.name,
+        "nodes": "",
+        "associations": {
+            "root": {"account": ROOT, "cluster": row.cluster, "partition": "", "user": "", "id": 1},
+        },
+        "rpc_version": 9728,
+        "tres": [],
+    })
+}
+
+/// Slurm's data parser has names of its own for flags.
+fn flag(flag: &str) -> String {
+    const NAMES: &[(&str, &str)] = &[
+        ("DenyOnLimit", "DENY_LIMIT"),
+        ("EnforceUsageThreshold", "ENFORCE_USAGE_THRESHOLD"),
+        ("NoDecay", "NO_DECAY"),
+        ("NoReserve", "NO_RESERVE"),
+        ("OverPartQOS", "OVERRIDE_PARTITION_QOS"),
+        ("PartitionMaxNodes", "PARTITION_MAXIMUM_NODE"),
+        ("PartitionMinNodes", "PARTITION_MINIMUM_NODE"),
+        ("PartitionTimeLimit", "PARTITION_TIME_LIMIT"),
+        ("RequiresReservation", "REQUIRED_RESERVATION"),
+        ("UsageFactorSafe", "USAGE_FACTOR_SAFE"),
+    ];
+    let known = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(flag));
+    known.map_or_else(|| flag.to_uppercase(), |(_, name)| (*name).to_owned())
+}
+
+fn qos(row: &Row) -> Value {
+    let Qos { description, priority, preempt, preempt_mode, grace_s, exempt_s, usage_factor, flags, .. } = &row.level;
+    let mode = match preempt_mode {
+        None | Some(PreemptMode::Off) => "DISABLED",
+        Some(PreemptMode::Cancel) => "CANCEL",
+        Some(PreemptMode::Requeue) => "REQUEUE",
+        Some(PreemptMode::Suspend) => "SUSPEND",
+    };
+    json!({
+        "description": description,
+        "flags": flags.iter().map(|name| flag(name)).collect::<Vec<_>>(),
+        "id": row.number(),
+        "limits": {
+            "grace_time": grace_s,
+            "max": {
+                "active_jobs": {"accruing": number(None), "count": count(row, Limit::GrpJobs)},
+                "tres": {
+                    "total": tres(row, Scope::Grp),
+                    "minutes": {
+                        "total": tres(row, Scope::GrpUsed),
+                        "per": {
+                            "qos": tres(row, Scope::GrpDue), "job": tres(row, Scope::JobDue), "account": [], "user": [],
+                        },
+                    },
+                    "per": {
+                        "account": tres(row, Scope::Account), "job": tres(row, Scope::Job), "node": tres(row, Scope::Node), "user": tres(row, Scope::User),
+                    },
+                },
+                "wall_clock": {
+                    "per": {"qos": minutes(row, Limit::GrpWall), "job": minutes(row, Limit::MaxWall)},
+                },
+                "jobs": {
+                    "active_jobs": {
+                        "per": {"account": count(row, Limit::AccountJobs), "user": count(row, Limit::UserJobs)},
+                    },
+                    "per": {"account": count(row, Limit::AccountSubmit), "user": count(row, Limit::UserSubmit)},
+                },
+                "accruing": {"per": {"account": number(None), "user": number(None)}},
+            },
+            "factor": {"set": false, "infinite": false, "number": 0.0},
+            "min": {"priority_threshold": number(None), "tres": {"per": {"job": tres(row, Scope::Least)}}},
+        },
+        "name": row.name,
+        "preempt": {"list": preempt, "mode": [mode], "exempt_time": number(*exempt_s)},
+        "priority": number(Some(u64::from(*priority))),
+        "usage_factor": real(*usage_factor as f64 / 1e6),
+        "usage_threshold": {"set": false, "infinite": false, "number": 0.0},
+    })
+}

@@ -1,0 +1,326 @@
+//! sattach: listens to the tasks of a running step, beside the srun that started them, and speaks to them.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::net::sockopt::socket_peercred;
+use squall_host::place::Place;
+use squall_model::id::{JobId, StepNo};
+use squall_model::step::{Among, FromStep, Layout, ToStep, Watcher};
+use squall_model::wire::client::{Answer, JobRef, Request};
+
+use crate::client::{Client, ClientError, unexpected};
+use crate::command::allocation::ready;
+use crate::command::listing::arguments::{Arguments, Known, Value};
+use crate::command::listing::call::{Call, Fail, live};
+use crate::command::listing::select::target;
+use crate::command::srun::exits::Exits;
+use crate::command::srun::input::{Chunk, Input};
+use crate::command::srun::link::{Link, Listener};
+use crate::command::srun::output::{Output, Sink};
+use crate::contact::Patience;
+use crate::refusal;
+
+const OPTIONS: &[Known] = &[
+    ("input-filter", '\0', Value::Needed),
+    ("output-filter", '\0', Value::Needed),
+    ("error-filter", '\0', Value::Needed),
+    ("label", 'l', Value::None),
+    ("layout", '\0', Value::None),
+    ("quiet", 'Q', Value::None),
+    ("verbose", 'v', Value::None),
+    ("", 'h', Value::None),
+    ("", 'u', Value::None),
+];
+
+const HELP: &str = "\
+Usage: sattach [options] <jobid.stepid>
+      --input-filter=taskid  send stdin to only the specified task
+      --output-filter=taskid only print stdout from the specified task
+      --error-filter=taskid  only print stderr from the specified task
+  -l, --label        prepend task number to lines of stdout & stderr
+      --layout       print task layout info and exit (does not attach to tasks)
+  -Q, --quiet        quiet mode (suppress informational messages)
+  -v, --verbose      verbose mode (multiple -v's increase verbosity)
+  -V, --version      print the version and exit
+
+Help options:
+  -h, --help         print this help message
+  -u, --usage        print a brief usage message
+";
+
+const WHAT: &str = "Could not get job step info";
+
+/// After the step's end is known, its nodes may take so long to deliver what they still have.
+const STRAGGLERS: Duration = Duration::from_secs(2);
+
+/// Nodes that have not called by then have none of its tasks any more.
+const CALLS: Duration = Duration::from_secs(2);
+
+/// Runs sattach.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    live("sattach", args, sattach)
+}
+
+fn sattach(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+    let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    if given.has("") {
+        call.print(HELP);
+        return Ok(());
+    }
+    let [name] = given.operands.as_slice() else {
+        return call.fail(if given.operands.is_empty() {
+            "No job step given: <jobid.stepid>"
+        } else {
+            "too many parameters"
+        });
+    };
+    let Some((JobRef::Job(job), Some(step))) = target(name).map(|target| (target.job, target.step)) else {
+        return call.fail("Failed to parse stepid from command line options");
+    };
+    let filter = |name| rank(&given, name);
+    let (Ok(input), Ok(output), Ok(error)) = (filter("input-filter"), filter("output-filter"), filter("error-filter"))
+    else {
+        return call.fail("a filter is the number of a task");
+    };
+    if given.has("layout") {
+        let text = match call.controller.ask(&Request::Watch { job, step, watcher: None }) {
+            Ok(Answer::StepCreated { layout, .. }) => layout_text(&layout),
+            Ok(_) => return not_there(call, &unexpected()),
+            Err(e) => return not_there(call, &e),
+        };
+        call.print(&text);
+        return Ok(());
+    }
+    let (client, listener, layout) = match attach(job, step) {
+        Ok(attached) => attached,
+        Err(e) => return not_there(call, &e),
+    };
+    let whole = Among { tasks: layout.ntasks(), ..Among::default() };
+    let mut shown = Output::among(Sink::Stdout, Some(Sink::Stderr), whole, given.has("label"), false);
+    shown.only = [output, error];
+    let watch = Watch {
+        client: Some(client),
+        listener,
+        layout,
+        links: Vec::new(),
+        output: shown,
+        input: Input::own(input),
+        exits: Exits::default(),
+        begun: Instant::now(),
+        done: None,
+    };
+    match watch.run() {
+        0 => Ok(()),
+        code => Err(Fail(code)),
+    }
+}
+
+fn rank(given: &Arguments, name: &str) -> Result<Option<u32>, std::num::ParseIntError> {
+    given.options.iter().rev().find(|option| option.name == name).map(|option| option.text().parse()).transpose()
+}
+
+fn not_there<T>(call: &mut Call<'_>, error: &ClientError) -> Result<T, Fail> {
+    call.fail(&format!("{WHAT}: {}", refusal::error_text(error)))
+}
+
+/// As Slurm shows it.
+fn layout_text(layout: &Layout) -> String {
+    let names = layout.nodes.names();
+    let mut text = "Job step layout:\n".to_owned();
+    let _ = writeln!(text, "\t{} tasks, {} nodes ({})\n", layout.ntasks(), names.len(), layout.nodes.as_str());
+    for (at, node) in names.iter().enumerate() {
+        let ranks = layout.ranks_on(at);
+        let _ = write!(text, "\tNode {at} ({node}), {} task(s): ", ranks.len());
+        for rank in ranks {
+            let _ = write!(text, "{rank} ");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Has the step daemons call here.
+fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), ClientError> {
+    let mut client = Patience::new("sattach").connect()?;
+    let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
+    let host = Place::find().and_then(|place| place.reached_as());
+    let listener = Listener::open(runner, host.as_deref()).map_err(|e| ClientError::Connect(e.to_string()))?;
+    let watcher = Watcher { client: listener.address(), cookie: listener.cookie() };
+    client.send(&Request::Watch { job, step, watcher: Some(watcher) })?;
+    match client.receive()? {
+        Answer::StepCreated { layout, .. } => Ok((client, listener, *layout)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// A step that is being watched.
+struct Watch {
+    /// None: the controller is gone; the links end by themselves.
+    client: Option<Client>,
+    listener: Listener,
+    layout: Layout,
+    links: Vec<Link>,
+    output: Output,
+    input: Input,
+    exits: Exits,
+    begun: Instant,
+    /// When it was told that the step has ended.
+    done: Option<Instant>,
+}
+
+/// What a poll is about.
+#[derive(Clone, Copy)]
+enum Source {
+    Controller,
+    Calls,
+    Input,
+    Link(usize),
+}
+
+impl Watch {
+    /// Until the step has ended; the exit status by its tasks.
+    fn run(mut self) -> u8 {
+        loop {
+            let now = Instant::now();
+            let sources: Vec<(Source, BorrowedFd<'_>, PollFlags)> = self.sources(now);
+            let fds: Vec<_> = sources.iter().map(|(_, fd, flags)| (*fd, *flags)).collect();
+            let ready = ready(&fds, self.timeout(now));
+            let hit: Vec<Source> = sources.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(s, _)| s.0).collect();
+            let now = Instant::now();
+            for source in &hit {
+                self.dispatch(*source, now);
+            }
+            let unread = self.output.flush(now, false).is_err();
+            self.tell_exits(now, false);
+            if unread || self.is_over(now, hit.is_empty()) {
+                // Who reads may be gone.
+                drop(self.output.flush(now, true));
+                self.tell_exits(now, true);
+                return self.exits.status();
+            }
+        }
+    }
+
+    fn sources(&self, now: Instant) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        let mut sources = vec![(Source::Calls, self.listener.as_fd(), PollFlags::IN)];
+        sources.extend(self.listener.far().map(|far| (Source::Calls, far.as_fd(), PollFlags::IN)));
+        let client = self.client.iter();
+        sources.extend(client.map(|client| (Source::Controller, client.stream().as_fd(), PollFlags::IN)));
+        let waits = !self.is_complete(now) || self.links.iter().any(Link::is_full);
+        let input = self.input.source(now).filter(|_| !waits);
+        sources.extend(input.map(|fd| (Source::Input, fd, PollFlags::IN)));
+        for (at, link) in self.links.iter().enumerate().filter(|(_, link)| link.is_open()) {
+            let out = if link.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+            sources.push((Source::Link(at), link.as_fd(), PollFlags::IN | out));
+        }
+        sources
+    }
+
+    /// Whether every node that will call has called: input is for all of them.
+    fn is_complete(&self, now: Instant) -> bool {
+        let here = self.links.iter().filter(|link| link.node().is_some()).count();
+        here >= self.layout.nodes.len() || now >= self.begun + CALLS
+    }
+
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        let calls = (!self.is_complete(now)).then(|| self.begun + CALLS);
+        let ending = self.done.map(|_| now + Duration::from_millis(10));
+        let due = [calls, ending, self.exits.deadline(), self.output.deadline(), self.input.deadline()];
+        due.into_iter().flatten().min().map(|at| at.saturating_duration_since(now))
+    }
+
+    fn dispatch(&mut self, source: Source, now: Instant) {
+        match source {
+            Source::Calls => self.links.extend(std::iter::from_fn(|| self.listener.accept())),
+            Source::Controller => match self.client.as_mut().map(Client::receive) {
+                Some(Ok(Answer::StepDone { .. })) => self.done = Some(now),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => self.client = None,
+            },
+            Source::Input => {
+                if let Chunk::Bytes(bytes) = self.input.read(now) {
+                    self.speak(&bytes);
+                }
+            }
+            Source::Link(at) => {
+                let mut frames = Vec::new();
+                let Some(link) = self.links.get_mut(at) else { return };
+                link.flush();
+                link.read(self.listener.cookie(), &mut frames);
+                for frame in frames {
+                    self.hear(frame, now);
+                }
+            }
+        }
+    }
+
+    fn speak(&mut self, bytes: &[u8]) {
+        let rank = self.input.rank();
+        let node = rank.and_then(|rank| self.layout.node_of(rank)).map(|node| node as u32);
+        let message = ToStep::Input { rank, bytes: bytes.to_vec().into() };
+        for link in self.links.iter_mut().filter(|link| node.is_none() || link.node() == node) {
+            link.send(&message);
+        }
+    }
+
+    fn hear(&mut self, frame: FromStep, now: Instant) {
+        match frame {
+            FromStep::Output { rank, stderr, bytes } => {
+                // Who reads it may be gone: seen at the next flush.
+                drop(self.output.take(now, rank, stderr, &bytes));
+            }
+            FromStep::Exited { rank, exit, oom } => self.exits.add(now, rank, exit, oom),
+            _ => {}
+        }
+    }
+
+    fn tell_exits(&mut self, now: Instant, end: bool) {
+        for message in self.exits.messages(now, end, &self.layout) {
+            eprintln!("sattach: error: {message}");
+        }
+    }
+
+    /// Nothing more comes: the step has ended, and the nodes have said all; or nobody is there any more.
+    fn is_over(&self, now: Instant, idle: bool) -> bool {
+        let open = self.links.iter().any(Link::is_open);
+        match self.done {
+            Some(since) => (idle && !open) || now.duration_since(since) > STRAGGLERS,
+            None => self.client.is_none() && !open,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_model::step::{Distribution, Layout};
+
+    use super::{layout_text, sattach};
+    use crate::command::listing::fake::run;
+
+    #[test]
+    fn the_layout_is_slurms() {
+        let layout = Layout {
+            nodes: ["n1", "n2"].into_iter().collect(),
+            tasks: vec![2, 1].into(),
+            distribution: Distribution::Cyclic,
+            cpus_per_task: 1,
+        };
+        let text = "Job step layout:\n\t3 tasks, 2 nodes (n[1-2])\n\n\tNode 0 (n1), 2 task(s): 0 2 \n\tNode 1 (n2), 1 task(s): 1 \n";
+        assert_eq!(layout_text(&layout), text);
+    }
+
+    #[test]
+    fn what_fails_and_how() {
+        let said = |args: &[&str]| run("sattach", sattach, args).err;
+        assert_eq!(said(&["7.0", "8.0"]), "sattach: error: too many parameters\n");
+        for bad in ["7", "x", "7_1.0"] {
+            assert_eq!(said(&[bad]), "sattach: error: Failed to parse stepid from command line options\n", "{bad}");
+        }
+        assert_eq!(said(&["--input-filter=x", "7.0"]), "sattach: error: a filter is the number of a task\n");
+    }
+}

@@ -1,0 +1,58 @@
+//! `scontrol update StepId=JOB[.STEP] TimeLimit=…`: of a running step, or of all of a job.
+
+use squall_model::wire::client::{JobSelection, Request};
+
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::{Target, id_of, target};
+use crate::command::scontrol::update::{Change, unsupported};
+use crate::command::scontrol::update_job::{Limit, time_limit};
+use crate::command::scontrol::{ask_done, means};
+
+const WHAT: &str = "slurm_update error";
+
+/// Changes steps.
+pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
+    let (mut step, mut limit) = (None, None);
+    for change in changes {
+        if means(change.key, "StepId", 4) {
+            let Some(named) = target(change.value) else {
+                call.say(&format!("Invalid StepID parameter: {}={}\nRequest aborted", change.key, change.value));
+                return Err(Fail(1));
+            };
+            step = Some(named);
+        } else if means(change.key, "TimeLimit", 2) {
+            limit = Some(time_limit(call, change)?);
+        } else {
+            return unsupported(call, change);
+        }
+    }
+    let Some((step, limit)) = step.zip(limit) else {
+        call.say("No changes specified");
+        return Err(Fail(1));
+    };
+    let time_limit_s = match limit {
+        Limit::To(limit) => limit,
+        Limit::By(by) => {
+            let current = current(call, &step)?;
+            Some(by.from(call, current)?)
+        }
+    };
+    let request = Request::UpdateStep { job: id_of(&step.job), step: step.step, time_limit_s };
+    ask_done(call, &request, WHAT)
+}
+
+/// The limit that a step has now: the one that is named, or the first.
+fn current(call: &mut Call<'_>, step: &Target) -> Result<Option<u64>, Fail> {
+    let selection = JobSelection { ids: vec![step.job.clone()], ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, false, true) {
+        Ok(page) => page,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let mut running = page.jobs.iter().flat_map(|job| &job.steps).filter(|info| info.end.is_none());
+    match running.find(|info| step.step.is_none_or(|wanted| wanted == info.step)) {
+        Some(info) => Ok(info.time_limit_s),
+        None => {
+            call.fail(&format!("Could not load state information for StepId={}: Invalid job id specified", step.text))
+        }
+    }
+}

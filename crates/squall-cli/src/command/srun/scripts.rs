@@ -1,0 +1,90 @@
+//! Programs of the user around a step: those that srun runs itself, `--prolog` and `--epilog`, and those around each task.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use squall_engine::environment::job_env;
+use squall_host::sys::command::unblock_signals;
+use squall_model::step::JobFacts;
+
+use crate::capture::Vars;
+use crate::options::Stop;
+use crate::options::asked::Asked;
+
+/// Options whose value is such a program.
+const OPTIONS: [&str; 4] = ["prolog", "epilog", "task-prolog", "task-epilog"];
+
+/// Makes whole paths of their names. A name that is none stays, and is missed where it is to be run.
+pub(super) fn find(asked: &mut Asked, vars: &Vars) {
+    for option in OPTIONS {
+        let Some(name) = asked.others.get(option).filter(|name| !is_none(option, name)) else { continue };
+        let dir = asked.spec.work_dir.clone();
+        match search(name, Path::new(&dir), vars) {
+            Some(path) => drop(asked.others.insert(option, path.to_string_lossy().into_owned())),
+            None => {
+                eprintln!("srun: error: {option} '{name}' not found in PATH or CWD ({dir}), or wrong permissions");
+            }
+        }
+    }
+}
+
+/// `--prolog=none`: not the site's either.
+fn is_none(option: &str, name: &str) -> bool {
+    !option.starts_with("task") && name.eq_ignore_ascii_case("none")
+}
+
+fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
+    let fits = |path: &PathBuf| {
+        let access = rustix::fs::Access::READ_OK | rustix::fs::Access::EXEC_OK;
+        path.is_file() && rustix::fs::access(path, access).is_ok()
+    };
+    let here = dir.join(name);
+    if name.contains('/') {
+        return Some(here).filter(fits);
+    }
+    let path = vars.iter().find(|(variable, _)| variable == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
+    let folders = std::env::split_paths(&path).map(|folder| dir.join(folder).join(name));
+    folders.chain([here]).find(fits)
+}
+
+/// Runs the step between its `--prolog` and its `--epilog`, which get the arguments of the tasks. `facts`: of an
+/// allocation that srun's own environment does not speak of.
+pub(super) fn around<T>(
+    asked: &Asked,
+    command: &[OsString],
+    facts: Option<&JobFacts>,
+    step: impl FnOnce() -> Result<T, Stop>,
+) -> Result<T, Stop> {
+    let run = |option: &str| {
+        let script = asked.others.get(option).filter(|name| !is_none(option, name));
+        script.map_or(0, |script| run(script, option, command, facts))
+    };
+    match run("prolog") {
+        0 => {}
+        code => return Err(Stop::bad(format!("srun prolog failed rc = {code}. Aborting step."))),
+    }
+    let result = step();
+    match run("epilog") {
+        0 => {}
+        code => eprintln!("srun: error: srun epilog failed status={code}"),
+    }
+    result
+}
+
+/// The exit status; 1 for one that did not exit.
+fn run(script: &str, option: &str, command: &[OsString], facts: Option<&JobFacts>) -> i32 {
+    let mut child = Command::new(script);
+    child.args(command).envs(facts.map(job_env).unwrap_or_default());
+    child.env("SLURM_SCRIPT_CONTEXT", format!("{option}_srun"));
+    match unblock_signals(&mut child).status() {
+        Err(e) => {
+            eprintln!("srun: Access denied for {script}: {e}");
+            0
+        }
+        Ok(status) => status.code().unwrap_or_else(|| {
+            eprintln!("srun: error: script did not exit normally");
+            1
+        }),
+    }
+}

@@ -1,0 +1,136 @@
+//! Running jobs that give back nodes: these are told to end them, and are free when they have.
+
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::{EndState, JobSpec, JobState, Need};
+use squall_model::policy::{Limit, PolicyChange, Qos};
+use squall_model::report::Report;
+use squall_model::set::NodeSet;
+use squall_model::wire::client::{Answer, JobUpdate, Refusal, Request};
+
+use super::driver::{ADA, Driver, batch, these};
+
+fn wide(nodes: u32) -> JobSpec {
+    JobSpec { need: Need { nodes_min: Some(nodes), ..Need::default() }, ..batch() }
+}
+
+fn update(d: &mut Driver, job: JobId, change: JobUpdate) -> Answer {
+    d.ask(9, ADA, Request::UpdateJob { jobs: these(job), change: Box::new(change) }).remove(0)
+}
+
+fn to(nodes: u32) -> JobUpdate {
+    JobUpdate { nodes: Some((nodes, None)), ..JobUpdate::default() }
+}
+
+fn within(list: &str) -> JobUpdate {
+    JobUpdate { nodelist: Some(Some(list.into())), ..JobUpdate::default() }
+}
+
+fn refused(answer: Answer) -> Refusal {
+    match answer {
+        Answer::Refused(why) => why,
+        Answer::Affected { refused, .. } => refused.into_iter().next().expect("one is refused").1,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn nodes(d: &Driver, job: JobId) -> Vec<u32> {
+    let run = d.c.state.jobs[&job].run();
+    run.map(|run| run.alloc.nodes().iter().map(|node| node.0).collect()).unwrap_or_default()
+}
+
+fn told_to_end(d: &mut Driver) -> Vec<String> {
+    d.ended().into_iter().map(|(_, node)| node).collect()
+}
+
+#[test]
+fn nodes_that_are_given_back_are_free_when_they_have_let_go() {
+    let mut d = Driver::new(3, 1);
+    let job = d.submit(wide(3));
+    let next = d.submit(wide(2));
+    let attempt = d.attempt(job);
+    assert!(matches!(update(&mut d, job, to(1)), Answer::Affected { .. }));
+    assert_eq!((nodes(&d, job), told_to_end(&mut d)), (vec![0], vec!["n2".to_owned(), "n3".to_owned()]));
+    assert_eq!(d.state_of(next), Some(JobState::Pending), "their cores are taken until it is gone from there");
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(next), Some(JobState::Pending));
+    // A new controller, and a node that has not heard of it.
+    d.restart();
+    d.register("n1", &[attempt]);
+    d.register("n2", &[]);
+    d.register("n3", &[attempt]);
+    assert_eq!(told_to_end(&mut d), ["n3"]);
+    assert_eq!((d.state_of(job), nodes(&d, job)), (Some(JobState::Running), vec![0]));
+    d.report("n3", &[Report::JobGone { job: attempt }]);
+    assert_eq!((nodes(&d, next), d.state_of(job)), (vec![1, 2], Some(JobState::Running)));
+    d.finish(job, 0);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+    assert!(d.c.state.leaving.is_empty());
+}
+
+#[test]
+fn a_list_says_which_nodes_stay() {
+    let mut d = Driver::new(3, 1);
+    let job = d.submit(wide(3));
+    assert_eq!(
+        refused(update(&mut d, job, within("n[2-3]"))),
+        Refusal::InvalidNode("n[2-3]".into()),
+        "not its script's"
+    );
+    assert!(matches!(refused(update(&mut d, job, within("n[1,9]"))), Refusal::InvalidNode(_)), "no such node");
+    for count in [0, 4] {
+        assert_eq!(refused(update(&mut d, job, to(count))), Refusal::TooManyRequested("nodes".into()));
+    }
+    update(&mut d, job, to(3));
+    assert_eq!((nodes(&d, job), told_to_end(&mut d)), (vec![0, 1, 2], vec![]), "it has so many");
+    update(&mut d, job, within("n[1,3]"));
+    assert_eq!((nodes(&d, job), told_to_end(&mut d)), (vec![0, 2], vec!["n2".to_owned()]));
+    assert!(matches!(refused(update(&mut d, job, within("n[1-3]"))), Refusal::InvalidNode(_)), "it can't grow");
+    let mut stranger = update(&mut d, job, to(2));
+    assert!(matches!(stranger, Answer::Affected { .. }));
+    stranger = d.ask(9, 77, Request::UpdateJob { jobs: these(job), change: Box::new(to(1)) }).remove(0);
+    assert_eq!(refused(stranger), Refusal::AccessDenied);
+}
+
+#[test]
+fn the_end_waits_for_nodes_that_were_given_back() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(wide(2));
+    let attempt = d.attempt(job);
+    update(&mut d, job, to(1));
+    d.finish(job, 0);
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
+    d.report("n2", &[Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+    assert!(d.c.state.leaving.is_empty());
+    assert!(d.c.state.nodes.iter().all(|node| node.jobs.is_empty() && node.cores.is_empty()));
+}
+
+#[test]
+fn a_node_that_is_lost_after_it_was_given_back_is_no_loss() {
+    let mut d = Driver::new(3, 1);
+    let job = d.submit(wide(3));
+    update(&mut d, job, to(1));
+    d.commit(Event::NodesSet { nodes: NodeSet::one(NodeId(1)), admin: NodeAdmin::Down, reason: None, by: 0 });
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    d.lose("n3");
+    d.pass(10_000);
+    assert_eq!(d.state_of(job), Some(JobState::Running));
+    assert!(d.c.state.nodes[2].jobs.is_empty(), "given up");
+}
+
+#[test]
+fn limits_count_what_is_left() {
+    let mut d = Driver::new(4, 1);
+    let qos = Qos { limits: [(Limit::GrpNode, 3)].into_iter().collect(), ..Qos::default() };
+    let changes = vec![PolicyChange::Qos("few".into(), Some(qos))];
+    assert_eq!(d.ask(9, 0, Request::ChangePolicy { version: 0, changes }), [Answer::Done]);
+    let of = |nodes| JobSpec { qos: Some("few".into()), ..wide(nodes) };
+    let (job, next) = (d.submit(of(3)), d.submit(of(1)));
+    assert_eq!(d.state_of(next), Some(JobState::Pending));
+    update(&mut d, job, to(2));
+    assert_eq!(nodes(&d, next), [3]);
+    let before = d.c.state.index.tallies.clone();
+    d.c.state.retally();
+    assert_eq!(d.c.state.index.tallies, before, "counted anew it is the same");
+}

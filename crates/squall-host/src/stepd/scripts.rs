@@ -1,0 +1,278 @@
+//! Programs that run as the user around each task: the site's and the user's prolog before it, their epilogs after it.
+//!
+//! The step daemon never waits for them. The prologs run in the task's own process (`squall step --task`), which then
+//! executes the task's program; the epilogs in a process of their own (`squall step --epilog`), whose end is the task's.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use squall_model::step::{StepLaunch, TaskScripts};
+
+use super::environment::Environment;
+use super::files::{null, reason};
+use super::processes::again_while_busy;
+use super::search::{NotFound, find_program};
+use crate::sys::spawn::{Spawn, SpawnError};
+
+/// How long the user's epilog may take.
+const EPILOG: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What tells a script when it runs.
+const CONTEXT: &str = "SLURM_SCRIPT_CONTEXT";
+
+type Variables = BTreeMap<OsString, OsString>;
+
+/// What is to be run around the tasks of a step.
+#[derive(Clone, Debug)]
+pub(super) struct Scripts {
+    site: TaskScripts,
+    own: TaskScripts,
+    /// This program, which runs them.
+    squall: CString,
+}
+
+/// The command that runs the epilogs of a task.
+#[derive(Clone, Debug)]
+pub(super) struct Epilog {
+    squall: CString,
+    argv: Vec<CString>,
+    env: Environment,
+    dir: CString,
+}
+
+impl Scripts {
+    /// Those of a launch; None: nothing is to be run.
+    pub(super) fn of(launch: &StepLaunch) -> Option<Self> {
+        let (site, own) = (launch.site.clone(), launch.own_scripts());
+        if site.is_empty() && own.is_empty() {
+            return None;
+        }
+        let squall = std::env::current_exe().ok()?.into_os_string().into_vec();
+        // After an upgrade the new one does the same.
+        let squall = squall.strip_suffix(b" (deleted)").unwrap_or(&squall);
+        Some(Self { site, own, squall: CString::new(squall).ok()? })
+    }
+
+    /// The command that runs the prologs and then that one. `file`: what to execute; None: it is looked for by its name
+    /// after the prologs, which may change where.
+    pub(super) fn before(&self, argv: Vec<CString>, file: Option<CString>) -> (Vec<CString>, Option<CString>) {
+        if argv.is_empty() || (self.site.prolog.is_empty() && self.own.prolog.is_empty()) {
+            return (argv, None);
+        }
+        let mut all = command("--task", [&self.site.prolog, &self.own.prolog]);
+        all.push(file.unwrap_or_default());
+        all.extend(argv);
+        (all, Some(self.squall.clone()))
+    }
+
+    /// The epilogs of a task with that environment.
+    pub(super) fn after(&self, env: &Environment, dir: &CString) -> Option<Epilog> {
+        if self.site.epilog.is_empty() && self.own.epilog.is_empty() {
+            return None;
+        }
+        let argv = command("--epilog", [&self.own.epilog, &self.site.epilog]);
+        Some(Epilog { squall: self.squall.clone(), argv, env: env.clone(), dir: dir.clone() })
+    }
+}
+
+/// What of this program runs these.
+fn command(what: &str, paths: [&str; 2]) -> Vec<CString> {
+    let words = ["squall", "step", what].into_iter().chain(paths);
+    // A path with a NUL byte names nothing.
+    words.map(|word| CString::new(word).unwrap_or_default()).collect()
+}
+
+impl Epilog {
+    /// Starts it for the task that was that process.
+    pub(super) fn start(mut self, task: u32) -> io::Result<u32> {
+        self.env.set("SLURM_TASK_PID", &task.to_string());
+        let null = null()?;
+        let spawn = Spawn {
+            env: self.env.entries(),
+            dir: Some(&self.dir),
+            ..Spawn::new(&self.squall, &self.argv, [null.as_fd(), null.as_fd(), null.as_fd()])
+        };
+        spawn.start().map(|child| child.pid).map_err(|e| e.error)
+    }
+}
+
+/// `squall step --task SITE OWN FILE NAME ARG...`: runs the prologs and becomes the task. Returns the exit status if
+/// that can't be.
+pub fn run_task(args: &[OsString]) -> u8 {
+    let [site, own, file, name, rest @ ..] = args else { return usage() };
+    let mut env: Variables = std::env::vars_os().collect();
+    for (path, what, option) in [(site, "slurm task_prolog", "TaskProlog"), (own, "user task_prolog", "--task-prolog")]
+    {
+        let status = if path.is_empty() { 0 } else { prolog(what, path, &mut env) };
+        if status != 0 {
+            complain(&format!("{option} failed status={status}"));
+            return status;
+        }
+    }
+    become_task(file, name, rest, &env).unwrap_or_else(|failure| {
+        complain(&failure.error);
+        failure.code
+    })
+}
+
+/// `squall step --epilog OWN SITE`: runs the epilogs; the exit status of the first that failed.
+pub fn run_epilogs(args: &[OsString]) -> u8 {
+    let [own, site] = args else { return usage() };
+    let env: Variables = std::env::vars_os().collect();
+    let run = |path: &OsString, limit: Option<Duration>| {
+        if path.is_empty() {
+            return 0;
+        }
+        let status = script(path, "epilog_task", &env).spawn().and_then(|child| wait(child, limit));
+        status.map_or_else(|e| e.raw_os_error().unwrap_or(1) as u8, |status| code(status).unwrap_or(1))
+    };
+    let status = run(own, Some(EPILOG));
+    let of_site = run(site, None);
+    if status == 0 { of_site } else { status }
+}
+
+fn usage() -> u8 {
+    complain("squall step --task and --epilog are called by step daemons only");
+    2
+}
+
+fn complain(text: &str) {
+    eprintln!("slurmstepd: error: {text}");
+}
+
+/// A script in a process group of its own, so that nothing of it stays behind.
+fn script(path: &OsStr, context: &str, env: &Variables) -> Command {
+    let mut script = Command::new(path);
+    script.env_clear();
+    script.envs(env).env(CONTEXT, context).stdin(Stdio::null()).process_group(0);
+    script
+}
+
+/// Runs a prolog, and does to the environment what it says. Its exit status.
+fn prolog(what: &str, path: &OsStr, env: &mut Variables) -> u8 {
+    let mut output = Vec::new();
+    let mut run = || {
+        let mut child = script(path, "prolog_task", env).stdout(Stdio::piped()).spawn()?;
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_end(&mut output)?;
+        }
+        wait(child, None)
+    };
+    match run() {
+        Err(e) => {
+            let path = Path::new(path).display();
+            complain(&format!("run_command: {what} can not be executed ({path}) {}", reason(&e)));
+            complain(&format!("{what} did not exit normally. reason: Run command failed - configuration error"));
+            1
+        }
+        Ok(status) => {
+            let Some(code) = code(status) else {
+                complain(&format!("{what} did not exit normally. reason: {}", String::from_utf8_lossy(&output)));
+                return 1;
+            };
+            // Who reads what the task says may be gone.
+            drop(obey(&output, env, &mut io::stdout()));
+            code
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> Option<u8> {
+    status.code().map(|code| code as u8)
+}
+
+/// Waits for a script, and ends all that it leaves behind. With a limit: also itself.
+fn wait(mut child: Child, limit: Option<Duration>) -> io::Result<ExitStatus> {
+    let group = Pid::from_raw(child.id() as i32);
+    let end = || {
+        if let Some(group) = group {
+            // It may have ended by itself.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    };
+    let until = limit.map(|limit| Instant::now() + limit);
+    let status = loop {
+        match until {
+            None => break child.wait()?,
+            Some(until) => match child.try_wait()? {
+                Some(status) => break status,
+                None if Instant::now() >= until => {
+                    end();
+                    break child.wait()?;
+                }
+                None => std::thread::sleep(LOOK),
+            },
+        }
+    };
+    end();
+    Ok(status)
+}
+
+/// Does what the lines of a prolog say: `export NAME=VALUE`, `unset NAME`, `print TEXT`. All others say nothing.
+fn obey(lines: &[u8], env: &mut Variables, out: &mut impl Write) -> io::Result<()> {
+    for line in lines.split(|&b| b == b'\n').filter(|line| !line.contains(&0)) {
+        let word = |name: &[u8]| line.strip_prefix(name).map(<[u8]>::trim_ascii_start);
+        let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        if let Some(rest) = word(b"print ") {
+            out.write_all(rest)?;
+            out.write_all(b"\n")?;
+        } else if let Some(rest) = word(b"export ") {
+            let Some(at) = rest.iter().position(|&b| b == b'=') else { continue };
+            let name = rest[..at].trim_ascii_end();
+            if !name.is_empty() {
+                env.insert(text(name), text(&rest[at + 1..]));
+            }
+        } else if let Some(rest) = word(b"unset ") {
+            env.remove(OsStr::from_bytes(rest.trim_ascii_end()));
+        }
+    }
+    out.flush()
+}
+
+/// Executes the task's program; returns only if that failed.
+fn become_task(file: &OsStr, name: &OsStr, args: &[OsString], env: &Variables) -> Result<u8, NotFound> {
+    let text = |word: &OsStr| CString::new(word.as_bytes()).unwrap_or_default();
+    let name_text = text(name);
+    let file = if file.is_empty() {
+        let path = env.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+        let here = std::env::current_dir().unwrap_or_default();
+        find_program(&name_text, path.as_bytes(), &here)?
+    } else {
+        text(file)
+    };
+    let failed = again_while_busy(|| {
+        let mut task = Command::new(OsStr::from_bytes(file.as_bytes()));
+        let error = task.arg0(name).args(args).env_clear().envs(env).exec();
+        Err::<u8, _>(SpawnError { call: "execve", error })
+    });
+    failed.map_err(|e| NotFound::of(&e, &name_text, &file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Variables, obey};
+
+    #[test]
+    fn what_a_prolog_says_is_done_and_the_rest_is_not() {
+        let mut env: Variables = [("KEPT", "1"), ("GONE", "1")].map(|(k, v)| (k.into(), v.into())).into();
+        let mut out = Vec::new();
+        let lines = b"export A=b=c d\n  export NOT=1\nexport  SPACED =x\nexport =y\nexport NONE\nunset GONE \nunset\n\
+                      print   hello you\nsomething else\nexport BAD=\0\nprint end";
+        obey(lines, &mut env, &mut out).unwrap();
+        let expected: Variables =
+            [("A", "b=c d"), ("KEPT", "1"), ("SPACED", "x")].map(|(k, v)| (k.into(), v.into())).into();
+        assert_eq!(env, expected);
+        assert_eq!(out, b"hello you\nend\n");
+    }
+}

@@ -1,0 +1,110 @@
+//! Threads that start the foster's scripts. Who starts a process without copying anything waits until it executes, and so
+//! for a processor that may be busy with other scripts: the foster has more to do meanwhile.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use rustix::event::{EventfdFlags, eventfd};
+use squall_engine::step::StepInput;
+use squall_model::id::StepKey;
+
+use super::folder::Notes;
+use super::prepare::{Prepared, Ready};
+use super::processes::{Birth, start};
+use super::search::NotFound;
+use crate::sys::identity::Identity;
+
+/// At most so many scripts are being started at a time.
+const MOST: usize = 4;
+
+/// A script with all that it starts with.
+pub(super) struct Script {
+    /// Of this step.
+    pub(super) key: StepKey,
+    /// What to execute.
+    pub(super) task: Prepared,
+    /// Where.
+    pub(super) ready: Ready,
+    /// As whom.
+    pub(super) identity: Identity,
+    /// With this file mode mask.
+    pub(super) umask: u32,
+    /// In this v2 cgroup.
+    pub(super) group: File,
+    /// Where it notes its process.
+    pub(super) notes: Notes,
+}
+
+impl Script {
+    fn start(&self) -> StepInput {
+        let birth = Birth { identity: &self.identity, umask: self.umask, group: self.group.as_fd() };
+        match start(&self.task, &self.ready, self.notes.line(0), Some(&birth)) {
+            Ok(pid) => StepInput::Spawned { rank: 0, pid },
+            Err(NotFound { code, error }) => StepInput::SpawnFailed { rank: 0, code, error },
+        }
+    }
+}
+
+/// The threads.
+pub(super) struct Starters {
+    scripts: Sender<Script>,
+    started: Receiver<(StepKey, StepInput)>,
+    bell: Arc<OwnedFd>,
+    /// Scripts that are being started.
+    under_way: usize,
+}
+
+impl Starters {
+    /// As many as there are processors for. Signals that this thread has blocked are blocked in them.
+    pub(super) fn new() -> io::Result<Self> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (scripts, waiting) = channel::<Script>();
+        let (tell, started) = channel();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST)) {
+            let (waiting, tell, bell) = (Arc::clone(&waiting), tell.clone(), Arc::clone(&bell));
+            let work = move || {
+                let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok(script) = next() {
+                    if tell.send((script.key, script.start())).is_err() {
+                        return;
+                    }
+                    // A bell that can't be rung has been rung often enough.
+                    let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+                }
+            };
+            thread::Builder::new().name("starter".into()).spawn(work)?;
+        }
+        Ok(Self { scripts, started, bell, under_way: 0 })
+    }
+
+    /// Has a script started; `started` will tell.
+    pub(super) fn start(&mut self, script: Script) {
+        self.under_way += 1;
+        // The threads live as long as this.
+        let _ = self.scripts.send(script);
+    }
+
+    /// Whether some are being started: then a process that nobody knows may be one of them.
+    pub(super) fn are_at_work(&self) -> bool {
+        self.under_way > 0
+    }
+
+    /// What was started since, or failed to.
+    pub(super) fn started(&mut self) -> Vec<(StepKey, StepInput)> {
+        // It is rung again for what comes after this.
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        let started: Vec<_> = self.started.try_iter().collect();
+        self.under_way -= started.len();
+        started
+    }
+
+    /// Readable when there is something that `started` tells.
+    pub(super) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
