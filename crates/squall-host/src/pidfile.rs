@@ -6,8 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 
+use crate::processes;
+use crate::sys::pidfd;
+
+/// Longest wait for a process that was killed to be gone.
+const GONE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// How often a lock is tried.
 const LOCK_TRIES: u32 = 50;
 /// The pause between tries.
@@ -58,8 +64,21 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     Err(io::ErrorKind::ResourceBusy.into())
 }
 
-/// The id of the living daemon whose pid file this is; None: it doesn't live.
+/// The id of the living daemon whose pid file this is; None: it doesn't live. One that was killed and has not had a CPU to
+/// die on yet is waited for: who kills a daemon and starts it at once gets another one.
 pub fn living(path: &Path) -> Option<i32> {
+    let pid = holder(path)?;
+    let id = pid.unsigned_abs();
+    if processes::is_ending(id) {
+        let process = pidfd::open(id).ok();
+        let _ = process.map(|process| poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&GONE)));
+        return holder(path);
+    }
+    Some(pid)
+}
+
+/// Who is written in a file that somebody has locked.
+fn holder(path: &Path) -> Option<i32> {
     let mut file = File::open(path).ok()?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => {}

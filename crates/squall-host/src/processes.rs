@@ -15,6 +15,9 @@ use crate::sys::host::tick_us;
 use crate::sys::pidfd;
 
 const SIGKILL: i32 = 9;
+/// The kernel's flags of a task that exits, and of one that a signal ends (include/linux/sched.h).
+const PF_EXITING: u64 = 0x4;
+const PF_SIGNALED: u64 = 0x400;
 
 /// What the kernel says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +52,17 @@ impl Stat {
     pub(crate) fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
+}
+
+/// Whether a process has been killed, or is on its way out, and has not ended yet: a SIGKILL waits for it, or the kernel
+/// counts it among those that exit (proc_pid_status(5), proc_pid_stat(5)).
+pub(crate) fn is_ending(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = |name| status.lines().find_map(|line: &str| line.strip_prefix(name));
+    let killed = |set: &str| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 1 << (SIGKILL - 1) != 0);
+    // After the signals: one is taken from there shortly before the flag is set.
+    let exits = || fields_of(pid).is_some_and(|fields| fields[6] & (PF_EXITING | PF_SIGNALED) != 0);
+    ["SigPnd:", "ShdPnd:"].into_iter().filter_map(pending).any(killed) || exits()
 }
 
 /// CPU time of a process, of its descendants that live, and of those that they have waited for.
@@ -182,7 +196,7 @@ pub(crate) fn kill_if(pid: u32, meant: impl Fn(u32) -> bool) {
 mod tests {
     use std::path::Path;
 
-    use super::{Stat, kill_if, mark, marked, served_folder, variable_in};
+    use super::{Stat, is_ending, kill_if, mark, marked, served_folder, variable_in};
     use crate::spool::TASK_MARK;
 
     #[test]
@@ -208,6 +222,16 @@ mod tests {
         assert_eq!(served_folder(b"sh\0squall\0step\0--spool\0/x/1.1.0\0"), Some("/x/1.1.0".into()));
         assert_eq!(served_folder(b"vi\0step\0x\0"), None);
         assert_eq!(served_folder(b""), None);
+    }
+
+    #[test]
+    fn who_was_killed_is_on_its_way_out() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!is_ending(child.id()) && !is_ending(std::process::id()));
+        child.kill().unwrap();
+        assert!(is_ending(child.id()));
+        child.wait().unwrap();
+        assert!(!is_ending(child.id()));
     }
 
     #[test]
