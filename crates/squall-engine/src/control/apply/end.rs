@@ -1,7 +1,9 @@
 //! Ends: decided, released node by node, complete; and the way back into the queue.
 
+use std::collections::BTreeMap;
+
 use squall_model::event::Requeue;
-use squall_model::id::{Attempt, JobId, NodeId};
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
 use squall_model::job::{EndState, Outcome};
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -125,7 +127,7 @@ impl State {
         self.count_job(id, Sign::Minus);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let began = !job.has_not_begun();
-        let Phase::Completing(run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
+        let Phase::Completing(mut run, ending) = std::mem::replace(&mut job.phase, Phase::Pending) else { return };
         self.index.active -= 1;
         self.index.return_licenses(&job.spec);
         self.gang.remove(&id);
@@ -143,6 +145,11 @@ impl State {
                 array.tally.waiting += 1;
             }
             return;
+        }
+        // Nobody asks for the script's step any more, as an `srun` may for its own; with it half of what an ended job takes.
+        run.steps.remove(&StepNo::BATCH);
+        if run.steps.is_empty() {
+            run.steps = BTreeMap::new();
         }
         job.phase =
             Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: began.then_some(run) }));

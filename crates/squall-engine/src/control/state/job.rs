@@ -101,7 +101,7 @@ pub struct Run {
     pub suspended: Option<Time>,
     /// How long it was suspended before.
     pub suspended_total: Span,
-    /// Its steps, ended ones too. Boxed: a leaf of the tree has room for eleven, and most jobs have one.
+    /// Its steps, ended ones too; without the script when the job has ended. Boxed: a leaf of the tree has room for eleven, and most jobs have one.
     pub steps: BTreeMap<StepNo, Box<Step>>,
     /// The number of its next step.
     pub next_step: u32,

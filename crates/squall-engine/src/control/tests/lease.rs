@@ -163,7 +163,7 @@ fn what_was_decided_of_one_that_had_begun_stands() {
     d.report("n1", &reports);
     let job = &d.c.state().jobs[&b];
     assert!(matches!(job.state(), JobState::Ended(squall_model::job::EndState::Cancelled { .. })), "{:?}", job.state());
-    assert!(job.last_run().is_some_and(|run| run.steps.len() == 1), "it is known that it ran");
+    assert!(job.last_run().is_some(), "it is known that it ran");
     assert!(holds_nothing(&d));
 }
 
