@@ -17,6 +17,11 @@ use crate::format::{path, words};
 /// Characters of an array's list of tasks that are shown before it is cut (SLURM_BITSTR_LEN).
 const TASK_LIST_LENGTH: usize = 64;
 
+/// A time limit as squeue prints it.
+pub(crate) fn limit_text(limit_s: Option<u64>) -> String {
+    limit_s.map_or_else(|| "UNLIMITED".to_owned(), |s| format_short(whole_minutes(s)))
+}
+
 /// A job with what it takes to print it.
 pub(crate) struct JobRow {
     /// The job.
@@ -136,7 +141,7 @@ impl JobRow {
 
     /// Its limit as squeue prints it.
     pub(crate) fn time_limit(&self) -> String {
-        self.info.time_limit_s.map_or_else(|| "UNLIMITED".to_owned(), |s| format_short(whole_minutes(s)))
+        limit_text(self.info.time_limit_s)
     }
 
     /// What is left of its limit.

@@ -6,7 +6,7 @@ use squall_model::duration::format_short;
 use squall_model::wire::info::StepInfo;
 
 use crate::format::Field;
-use crate::format::job::JobRow;
+use crate::format::job::{JobRow, limit_text};
 
 /// A step with its job.
 pub(crate) struct StepRow {
@@ -47,7 +47,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["StepState"], '\0', "STATE", |s| {
         s.step.end.as_ref().map_or("RUNNING", |(_, how)| crate::format::words::end(how.state).0).to_owned()
     }),
-    F::new(&["TimeLimit"], 'l', "TIME_LIMIT", |s| s.job.time_limit()),
+    F::new(&["TimeLimit"], 'l', "TIME_LIMIT", |s| limit_text(s.step.time_limit_s)),
     F::new(&["TimeUsed"], 'M', "TIME", |s| format_short(s.seconds())),
     F::new(&["tres-per-node", "Gres"], 'b', "TRES_PER_NODE", |_| "N/A".to_owned()),
     F::new(&["UserId"], 'U', "UID", |s| s.job.owner.uid.to_string()),

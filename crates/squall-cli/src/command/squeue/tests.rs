@@ -32,6 +32,7 @@ fn tables() {
                 &["--long"],
                 &["--start"],
                 &["--steps"],
+                &["--steps", "-o", "%i %l"],
                 &["--array"],
                 &["-t", "all"],
                 &["-M", "squall", "-t", "CD"],
