@@ -1,9 +1,7 @@
 //! Ends: decided, released node by node, complete; and the way back into the queue.
 
-use std::collections::BTreeMap;
-
 use squall_model::event::Requeue;
-use squall_model::id::{Attempt, JobId, NodeId, StepNo};
+use squall_model::id::{Attempt, JobId, NodeId};
 use squall_model::job::{EndState, Outcome};
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -146,11 +144,7 @@ impl State {
             }
             return;
         }
-        // Nobody asks for the script's step any more, as an `srun` may for its own; with it half of what an ended job takes.
-        run.steps.remove(&StepNo::BATCH);
-        if run.steps.is_empty() {
-            run.steps = BTreeMap::new();
-        }
+        run.forget_script();
         job.phase =
             Phase::Ended(Box::new(Ended { outcome: ending.outcome, time: ending.time, run: began.then_some(run) }));
         if let Some(array) = array {

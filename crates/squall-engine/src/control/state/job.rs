@@ -228,6 +228,15 @@ impl Run {
     pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
         self.alloc.nodes().first()
     }
+    /// The job has ended: nobody asks for its script any more, as an `srun` may for its own step. It is half of what an
+    /// ended job takes.
+    pub(crate) fn forget_script(&mut self) {
+        let script = self.steps.remove(&StepNo::BATCH);
+        if script.is_some() && self.steps.is_empty() {
+            // An emptied tree keeps a leaf.
+            self.steps = BTreeMap::new();
+        }
+    }
     /// Highest exit code of its srun steps.
     pub fn derived_exit(&self) -> ExitCode {
         let steps = self.steps.iter().filter(|(no, _)| **no != StepNo::BATCH);

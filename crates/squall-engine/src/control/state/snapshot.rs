@@ -342,7 +342,13 @@ impl Part {
 }
 
 impl Restored {
-    fn job(&mut self, id: JobId, job: Job) {
+    fn job(&mut self, id: JobId, mut job: Job) {
+        if let Phase::Ended(ended) = &mut job.phase
+            && let Some(run) = &mut ended.run
+        {
+            // Snapshots of earlier builds have it.
+            run.forget_script();
+        }
         self.keys.extend(job.key.map(|key| ((job.owner.uid, key), id)));
         match &job.phase {
             Phase::Pending => self.pending += 1,
