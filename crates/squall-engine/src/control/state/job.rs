@@ -101,7 +101,8 @@ pub struct Run {
     pub suspended: Option<Time>,
     /// How long it was suspended before.
     pub suspended_total: Span,
-    /// Its steps, ended ones too; without the script when the job has ended. Boxed: a leaf of the tree has room for eleven, and most jobs have one.
+    /// Its steps, ended ones too; without the script when the job has ended. Boxed: a leaf of the tree has room for
+    /// eleven, and most jobs have one.
     pub steps: BTreeMap<StepNo, Box<Step>>,
     /// The number of its next step.
     pub next_step: u32,
@@ -228,8 +229,8 @@ impl Run {
     pub(crate) fn batch_node(&self) -> Option<squall_model::id::NodeId> {
         self.alloc.nodes().first()
     }
-    /// The job has ended: nobody asks for its script any more, as an `srun` may for its own step. It is half of what an
-    /// ended job takes.
+    /// The job has ended: nobody asks for its script any more, as an `srun` may for its own step, and it takes more room
+    /// than the rest of the attempt.
     pub(crate) fn forget_script(&mut self) {
         let script = self.steps.remove(&StepNo::BATCH);
         if script.is_some() && self.steps.is_empty() {

@@ -1,4 +1,5 @@
-//! What associations and levels of service used: CPU seconds (or those of memory, nodes, GPUs) that count half after each half-life, brought up to date when something changes.
+//! What associations and levels of service used: CPU seconds (or those of memory, nodes, GPUs) that count half after each
+//! half-life, brought up to date when something changes.
 
 use std::collections::BTreeMap;
 
