@@ -12,9 +12,9 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 use squall_model::wire::join::PublicKey;
 
 /// Between daemons: the caller knows the other side's key, which learns the caller's.
-const DAEMONS: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+const DAEMONS: &str = "Noise_IK_25519_AESGCM_BLAKE2s";
 /// Between the two ends of a step, which share a secret of its launch.
-const STEP: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const STEP: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// What both sides must mean.
 const PROLOGUE: &[u8] = b"squall 1";
 

@@ -1,12 +1,11 @@
 //! Datagrams of pieces of files: sealed, numbered, and put together again in any order.
 //!
 //! A datagram is a mark, the stream, a number that is never used twice with a key, and then, sealed with
-//! ChaCha20-Poly1305 (RFC 8439): where the piece begins in the file, its length, where in it this part begins, the part.
+//! AES-256-GCM (NIST SP 800-38D): where the piece begins in the file, its length, where in it this part begins, the part.
 
 use std::collections::BTreeMap;
 
-use chacha20poly1305::aead::AeadInPlace;
-use chacha20poly1305::{ChaCha20Poly1305, KeyInit, Nonce, Tag};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use squall_engine::control::cast::Cast;
 use squall_model::limits::CHUNK_WINDOW_BYTES;
 use squall_model::wire::fabric::{Bytes, StreamKey};
@@ -29,12 +28,12 @@ const KEPT_BYTES_MAX: usize = 2 * PIECE_BYTES_MAX;
 /// A piece that is to be sent.
 pub(super) struct Sealed<'a> {
     cast: &'a Cast,
-    cipher: ChaCha20Poly1305,
+    cipher: Option<LessSafeKey>,
 }
 
 impl<'a> Sealed<'a> {
     pub(super) fn new(cast: &'a Cast) -> Self {
-        Self { cast, cipher: ChaCha20Poly1305::new(&cast.key.0.into()) }
+        Self { cast, cipher: cipher(&cast.key) }
     }
 
     /// The datagrams; `number` is the last one that was used.
@@ -51,8 +50,9 @@ impl<'a> Sealed<'a> {
             datagram.extend(((index * PART_BYTES) as u32).to_le_bytes());
             datagram.extend(part);
             let (head, plain) = datagram.split_at_mut(HEAD_BYTES);
-            let tag = self.cipher.encrypt_in_place_detached(&nonce(*number), head, plain).ok()?;
-            datagram.extend(tag);
+            let head = Aad::from(&*head);
+            let tag = self.cipher.as_ref()?.seal_in_place_separate_tag(nonce(*number), head, plain).ok()?;
+            datagram.extend(tag.as_ref());
             Some(datagram)
         })
     }
@@ -61,7 +61,12 @@ impl<'a> Sealed<'a> {
 fn nonce(number: u64) -> Nonce {
     let mut nonce = [0; 12];
     nonce[4..].copy_from_slice(&number.to_le_bytes());
-    nonce.into()
+    Nonce::assume_unique_for_key(nonce)
+}
+
+/// None: never, as the key has the cipher's length.
+fn cipher(key: &StreamKey) -> Option<LessSafeKey> {
+    UnboundKey::new(&AES_256_GCM, &key.0).ok().map(LessSafeKey::new)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -80,7 +85,7 @@ pub(super) fn stream_of(datagram: &[u8]) -> Option<u64> {
 /// Puts the pieces of a stream together.
 pub(super) struct Assembler {
     stream: u64,
-    cipher: ChaCha20Poly1305,
+    cipher: Option<LessSafeKey>,
     /// By where they begin.
     pieces: BTreeMap<u64, Piece>,
     kept: usize,
@@ -101,15 +106,14 @@ impl std::fmt::Debug for Assembler {
 
 impl Assembler {
     pub(super) fn new(stream: u64, key: &StreamKey) -> Self {
-        Self { stream, cipher: ChaCha20Poly1305::new(&key.0.into()), pieces: BTreeMap::new(), kept: 0 }
+        Self { stream, cipher: cipher(key), pieces: BTreeMap::new(), kept: 0 }
     }
 
     /// Opens a datagram; the piece that it makes whole, and where that begins. What is not right is as if lost.
     pub(super) fn take(&mut self, datagram: &mut [u8]) -> Option<(u64, Bytes)> {
         let number = u64_at(datagram, 12)?;
         let (head, sealed) = datagram.split_at_mut_checked(HEAD_BYTES)?;
-        let (plain, tag) = sealed.split_at_mut_checked(sealed.len().checked_sub(TAG_BYTES)?)?;
-        self.cipher.decrypt_in_place_detached(&nonce(number), head, plain, Tag::from_slice(tag)).ok()?;
+        let plain = self.cipher.as_ref()?.open_in_place(nonce(number), Aad::from(&*head), sealed).ok()?;
         let (at, length, offset) = (u64_at(plain, 0)?, u32_at(plain, 8)?, u32_at(plain, 12)?);
         let part = plain.get(PLACE_BYTES..)?;
         let right = length <= PIECE_BYTES_MAX

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFlags, Timespec};
 use squall_engine::machine::Machine;
 use squall_engine::step::{StepAct, StepInput, StepMachine, StepSetup};
 use squall_model::id::StepNo;
@@ -20,6 +20,7 @@ use super::folder::Folder;
 use super::frames::{Filled, Frames};
 use super::meter::Meter;
 use super::node_link::NodeLinks;
+use super::poller::{Interest, Poller};
 use super::prepare::{Ready, prepare};
 use super::processes::Processes;
 use super::srun;
@@ -37,6 +38,9 @@ const SAMPLE: Duration = Duration::from_secs(1);
 
 /// Most bytes of output that wait for `srun`; above it tasks' pipes are no longer read, so that they wait.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Descriptors that a step with a few tasks waits for.
+const INTERESTS: usize = 24;
 
 /// How long the last words may take to be heard.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -59,6 +63,7 @@ pub(super) struct Daemon {
     meter: Meter,
     /// How tasks find each other.
     wireup: Option<Wireup>,
+    poller: Poller,
     next_sample: Instant,
     draining: bool,
     /// The last word, for node daemons that come late.
@@ -95,6 +100,7 @@ impl Daemon {
             stderr: None,
             processes: Processes::default(),
             wireup: None,
+            poller: Poller::default(),
             next_sample: Instant::now() + SAMPLE,
             draining: false,
             last: None,
@@ -363,38 +369,31 @@ impl Daemon {
         }
     }
 
-    fn wait(&self) -> Vec<Event> {
-        let mut polled: Vec<(Event, BorrowedFd<'_>, PollFlags)> = vec![
-            (Event::Signal, self.signals.as_fd(), PollFlags::IN),
-            (Event::Caller, self.nodes.listener(), PollFlags::IN),
-        ];
-        let sending = |f: &Frames| if f.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-        for (at, frames) in self.nodes.frames().enumerate() {
-            polled.push((Event::Node(at), frames.as_fd(), PollFlags::IN | sending(frames)));
-        }
-        if let Some(link) = &self.srun {
-            let full = self.streams.input_backlog() >= INPUT_BYTES_MAX;
-            let reading = if full { PollFlags::empty() } else { PollFlags::IN };
-            polled.push((Event::Srun, link.as_fd(), reading | sending(link)));
-        }
-        for (at, link) in self.watchers.links().iter().enumerate() {
-            polled.push((Event::Watcher(at), link.as_fd(), PollFlags::IN | sending(link)));
-        }
-        let streams = self.streams.interests(self.has_room());
-        polled.extend(streams.map(|(which, fd, flags)| (Event::Stream(which), fd, flags)));
-        let wireup = self.wireup.iter().flat_map(Wireup::interests);
-        polled.extend(wireup.map(|(port, fd, flags)| (Event::Wireup(port), fd, flags)));
-        let mut fds: Vec<PollFd<'_>> =
-            polled.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+    fn wait(&mut self) -> Vec<Event> {
         let timeout = self.timeout();
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(0) | Err(_) => Vec::new(),
-            Ok(_) => {
-                let hit = polled.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
-                hit.map(|((event, ..), _)| *event).collect()
-            }
-        }
+        let mut poller = std::mem::take(&mut self.poller);
+        let events = poller.wait(&self.interests(), &timeout);
+        self.poller = poller;
+        events
+    }
+
+    fn interests(&self) -> Vec<Interest<'_, Event>> {
+        let reading = |event, fd| Interest::new(event, fd, Some(PollFlags::IN));
+        let mut interests = Vec::with_capacity(INTERESTS);
+        interests.push(reading(Event::Signal, self.signals.as_fd()));
+        interests.push(reading(Event::Caller, self.nodes.listener()));
+        let nodes = self.nodes.frames().enumerate();
+        interests.extend(nodes.map(|(at, link)| link.interest(true).with(Event::Node(at))));
+        let full = self.streams.input_backlog() >= INPUT_BYTES_MAX;
+        interests.extend(self.srun.iter().map(|link| link.interest(!full).with(Event::Srun)));
+        let watchers = self.watchers.links().iter().enumerate();
+        interests.extend(watchers.map(|(at, link)| link.interest(true).with(Event::Watcher(at))));
+        let streams = self.streams.interests(self.has_room());
+        interests.extend(streams.map(|interest| interest.with(Event::Stream(interest.key))));
+        let wireup = self.wireup.iter().flat_map(Wireup::interests);
+        interests.extend(wireup.map(|interest| interest.with(Event::Wireup(interest.key))));
+        interests
     }
 
     fn timeout(&self) -> Duration {

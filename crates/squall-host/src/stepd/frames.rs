@@ -4,11 +4,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::event::PollFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_model::codec;
 
+use super::poller::Interest;
 use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 
 /// Most room that an idle link keeps.
@@ -18,6 +21,7 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Frames {
     stream: Pipe,
+    birth: u64,
     /// What has come stands between `taken` and `filled`; the rest is room.
     unread: Vec<u8>,
     taken: usize,
@@ -48,7 +52,16 @@ impl Frames {
 
     /// Over any stream.
     pub(super) fn over(stream: Pipe) -> Self {
-        Self { stream, unread: Vec::new(), taken: 0, filled: 0, unsent: Vec::new(), sent: 0 }
+        static BIRTHS: AtomicU64 = AtomicU64::new(1);
+        let birth = BIRTHS.fetch_add(1, Ordering::Relaxed);
+        Self { stream, birth, unread: Vec::new(), taken: 0, filled: 0, unsent: Vec::new(), sent: 0 }
+    }
+
+    /// To be polled: for reading if that is wanted, and for writing while something waits.
+    pub(super) fn interest(&self, reading: bool) -> Interest<'_, ()> {
+        let reading = if reading { PollFlags::IN } else { PollFlags::empty() };
+        let writing = if self.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
+        Interest::new((), self.stream.as_fd(), Some(reading | writing)).born(self.birth)
     }
 
     /// Queues a message, to be sent with others by `flush`.

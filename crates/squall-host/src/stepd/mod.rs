@@ -9,7 +9,7 @@
 //! To `srun` we connect: first both sides' `wire::Hello`, then `FromStep::Hello` and `ToStep::Hello` with the cookie.
 //!
 //! It first does all that needs root (take the folder, join cgroups, name the host), then becomes the user for good,
-//! and only then touches what is the user's: files, `srun`, programs. One thread, one `poll` loop, no runtime: it
+//! and only then touches what is the user's: files, `srun`, programs. One thread, one loop around `epoll`, no runtime: it
 //! is started once for each job, and must cost nothing.
 
 mod binding;
@@ -25,6 +25,7 @@ mod meter;
 mod node_link;
 mod nursery;
 mod patterns;
+mod poller;
 mod prepare;
 mod processes;
 mod scripts;

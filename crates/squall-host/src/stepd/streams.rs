@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use rustix::event::PollFlags;
 use serde_bytes::ByteBuf;
 use squall_model::step::FromStep;
+
+use super::poller::Interest;
 
 /// Most bytes of output in one frame.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -141,12 +143,15 @@ impl Streams {
     }
 
     /// What to poll for: outputs only where there is room for them.
-    pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = (Which, BorrowedFd<'_>, PollFlags)> {
-        let outputs = self.outputs.iter().enumerate().filter(move |(_, o)| room && !o.over);
-        let inputs = self.inputs.iter().enumerate().filter(|(_, i)| !i.over && !i.waiting.is_empty());
-        outputs
-            .map(|(at, o)| (Which::Output(at), o.pipe.as_fd(), PollFlags::IN))
-            .chain(inputs.map(|(at, i)| (Which::Input(at), i.pipe.as_fd(), PollFlags::OUT)))
+    pub(super) fn interests(&self, room: bool) -> impl Iterator<Item = Interest<'_, Which>> {
+        let outputs = self.outputs.iter().enumerate().filter(|(_, o)| !o.over);
+        let inputs = self.inputs.iter().enumerate().filter(|(_, i)| !i.over);
+        let outputs =
+            outputs.map(move |(at, o)| Interest::new(Which::Output(at), o.pipe.as_fd(), room.then_some(PollFlags::IN)));
+        outputs.chain(inputs.map(|(at, i)| {
+            let waits = !i.waiting.is_empty();
+            Interest::new(Which::Input(at), i.pipe.as_fd(), waits.then_some(PollFlags::OUT))
+        }))
     }
 
     /// Reads from an output that has something; the frame for `srun`, if any; without bytes at its end.

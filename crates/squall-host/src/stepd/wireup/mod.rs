@@ -16,11 +16,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
 use rustix::thread::set_current_timer_slack;
 use serde_bytes::ByteBuf;
 use squall_engine::machine::Machine;
@@ -33,6 +32,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::environment::Environment;
 use super::frames::Frames;
+use super::poller::Interest;
 use crate::sys::clock::now;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
@@ -246,12 +246,10 @@ impl Wireup {
     }
 
     /// What to poll for.
-    pub(super) fn interests(&self) -> Vec<(Port, BorrowedFd<'_>, PollFlags)> {
-        let pmix = self.pmix.interests().map(|(port, fd)| (port, fd, PollFlags::IN));
-        let pmi = self.pmi.interests().enumerate().map(|(at, (fd, flags))| (Port::Pmi(at), fd, flags));
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let mesh = self.mesh.iter().flat_map(Mesh::interests).enumerate();
-        let mesh = mesh.map(|(at, (fd, flags))| (Port::Mesh(at), fd, flags));
-        pmix.chain(pmi).chain(mesh).collect()
+        let mesh = mesh.map(|(at, interest)| interest.with(Port::Mesh(at)));
+        self.pmix.interests().chain(self.pmi.interests()).chain(mesh)
     }
 
     /// A descriptor has something.

@@ -1,7 +1,7 @@
 //! The ends of the descriptors over which tasks speak PMI.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
@@ -11,7 +11,8 @@ use squall_engine::wireup::pmi::{Naming, Pmi, PmiAct};
 use squall_model::step::StepLaunch;
 use squall_model::wire::peer::{Notice, PeerMessage, What};
 
-use super::{Waiter, Wireup, Word};
+use super::{Port, Waiter, Wireup, Word};
+use crate::stepd::poller::Interest;
 
 /// All tasks' ends.
 #[derive(Debug)]
@@ -42,10 +43,10 @@ impl PmiTasks {
         Ok(task.into())
     }
 
-    pub(super) fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        self.ends.iter().map(|end| {
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
+        self.ends.iter().enumerate().map(|(at, end)| {
             let out = if end.unsent.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-            (end.stream.as_fd(), PollFlags::IN | out)
+            Interest::new(Port::Pmi(at), end.stream.as_fd(), Some(PollFlags::IN | out))
         })
     }
 

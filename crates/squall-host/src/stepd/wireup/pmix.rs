@@ -3,10 +3,11 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::event::PollFlags;
 use serde_bytes::ByteBuf;
 use squall_engine::wireup::exchange::ExchangeInput;
 use squall_model::step::{Program, StepLaunch};
@@ -15,6 +16,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::mesh::Kinship;
 use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
+use crate::stepd::poller::Interest;
 use crate::sys::clock::now;
 use crate::sys::pmix::{self, Asked, Event, Job, Known, Server, Upcall, Verdict};
 
@@ -110,11 +112,12 @@ impl PmixServer {
         })
     }
 
-    pub(super) fn interests(&self) -> impl Iterator<Item = (Port, BorrowedFd<'_>)> {
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, Port>> {
         let caller = self.listener.as_ref().map(|listener| (Port::Caller, listener.as_fd()));
         let bell = self.server.as_ref().map(|server| (Port::Bell, server.bell()));
         let prompt = self.prompt.as_ref().map(|prompt| (Port::Prompt, prompt.interest()));
-        caller.into_iter().chain(bell).chain(prompt)
+        let all = caller.into_iter().chain(bell).chain(prompt);
+        all.map(|(port, fd)| Interest::new(port, fd, Some(PollFlags::IN)))
     }
 
     /// Whether libpmix is in this process.

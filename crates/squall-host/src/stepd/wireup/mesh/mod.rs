@@ -9,7 +9,7 @@ mod manner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -22,6 +22,7 @@ use squall_model::wire::{Hello, Proof, Role};
 
 use crate::pipe::Pipe;
 use crate::stepd::frames::{Filled, Frames};
+use crate::stepd::poller::Interest;
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 
@@ -347,13 +348,11 @@ impl Mesh {
     }
 
     /// What to poll for: the listeners first, then the connections.
-    pub(super) fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_, ()>> {
         let fast = self.fast.as_ref().map(Fast::interest);
         let listeners = std::iter::once(self.listener.as_fd()).chain(self.tcp.as_ref().map(AsFd::as_fd)).chain(fast);
-        listeners.map(|fd| (fd, PollFlags::IN)).chain(self.links.iter().map(|link| {
-            let out = if link.frames.backlog() > 0 { PollFlags::OUT } else { PollFlags::empty() };
-            (link.frames.as_fd(), PollFlags::IN | out)
-        }))
+        let listeners = listeners.map(|fd| Interest::new((), fd, Some(PollFlags::IN)));
+        listeners.chain(self.links.iter().map(|link| link.frames.interest(true)))
     }
 
     /// The interest at that place of the list has come true.
