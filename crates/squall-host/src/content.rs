@@ -87,8 +87,13 @@ impl Keeping {
         self.kept.keys().map(|&content| NodeInput::Content { content, holding: Holding::Has }).collect()
     }
 
+    /// Where they lie.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.own
+    }
+
     /// The path of a file that is there.
-    pub(crate) fn path(&self, content: ContentId) -> PathBuf {
+    fn path(&self, content: ContentId) -> PathBuf {
         path(&self.own, content)
     }
 
@@ -98,7 +103,10 @@ impl Keeping {
         let (content, result) = match act {
             ContentAct::Expect { content, size, shared } => (content, self.expect(content, size, shared, &mut inputs)),
             ContentAct::Append { content, bytes } => match self.append(content, &bytes) {
-                Ok(()) => return inputs,
+                Ok(kept) => {
+                    inputs.extend(kept.map(|bytes| NodeInput::Kept { content, bytes }));
+                    return inputs;
+                }
                 Err(e) => (content, Err(e)),
             },
             ContentAct::Finish { content } => (content, self.finish(content)),
@@ -158,12 +166,13 @@ impl Keeping {
         Ok(Holding::Open)
     }
 
-    fn append(&mut self, content: ContentId, bytes: &Bytes) -> io::Result<()> {
-        let Some(shadow) = self.shadows.get_mut(&content) else { return Ok(()) };
+    /// How many bytes of it there are then; None: it is not taken in.
+    fn append(&mut self, content: ContentId, bytes: &Bytes) -> io::Result<Option<u64>> {
+        let Some(shadow) = self.shadows.get_mut(&content) else { return Ok(None) };
         shadow.file.write_all(&bytes.0)?;
         shadow.checksum.update(&bytes.0);
         shadow.come += bytes.0.len() as u64;
-        Ok(())
+        Ok(Some(shadow.come))
     }
 
     fn finish(&mut self, content: ContentId) -> io::Result<Holding> {
@@ -333,8 +342,11 @@ mod tests {
         if opened != Holding::Open {
             return opened;
         }
+        let mut come = 0;
         for piece in bytes.chunks(3) {
-            assert_eq!(keeping.act(ContentAct::Append { content, bytes: Bytes(Arc::from(piece)) }), []);
+            come += piece.len() as u64;
+            let kept = NodeInput::Kept { content, bytes: come };
+            assert_eq!(keeping.act(ContentAct::Append { content, bytes: Bytes(Arc::from(piece)) }), [kept]);
         }
         holding(&keeping.act(ContentAct::Finish { content }))
     }

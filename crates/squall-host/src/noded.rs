@@ -44,6 +44,7 @@ mod beside;
 pub mod errands;
 mod foster;
 mod gang;
+mod intake;
 mod laydown;
 mod net;
 mod reach;
@@ -54,6 +55,7 @@ mod voucher;
 use adopt::Orphan;
 use foster::{Foster, FosterEvent};
 use gang::Gang;
+use intake::Intake;
 use net::{Net, NetEvent};
 use reach::Reach;
 use steps::Served;
@@ -139,6 +141,8 @@ enum Event {
     Foster(FosterEvent),
     /// A task in our charge has ended, that way if it could be learnt.
     TaskDied(StepKey, u32, Option<(ExitCode, Usage)>),
+    /// Of a file that is taken in.
+    Kept(NodeInput),
     /// A file was laid down by that order, or could not be: the error number.
     Placed((Epoch, u64), i32),
     /// The switcher of that number has spoken; None: it has ended.
@@ -154,7 +158,7 @@ struct Daemon {
     name: String,
     machine: NodeMachine,
     spool: Spool,
-    keeping: Keeping,
+    intake: Intake,
     cgroups: Cgroups,
     hardware: Machine,
     /// Whether steps are bound to their CPUs: not where several nodes share the machine, whose steps would all crowd on
@@ -202,7 +206,6 @@ async fn serve(args: &NodeArgs) -> io::Result<End> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut daemon = Daemon::begin(args, events).await?;
     daemon.find();
-    daemon.inputs.extend(daemon.keeping.found());
     daemon.turn();
     let (far, mut armed) = (Instant::now() + FAR, None);
     let pause = tokio::time::sleep_until(far.into());
@@ -278,12 +281,13 @@ impl Daemon {
             hardware: hardware.hardware.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
+        let (intake, found) = Intake::start(Keeping::open(&args.place, &args.name)?, events.clone())?;
         say(&format!("node {} begins its life {}", args.name, remembered.life));
         Ok(Self {
             name: args.name.clone(),
             machine: NodeMachine::new(boot),
             spool,
-            keeping: Keeping::open(&args.place, &args.name)?,
+            intake,
             cgroups,
             hardware,
             own_step_daemons: config.own_step_daemons.0,
@@ -298,7 +302,7 @@ impl Daemon {
             gang: Gang::new(config.gang_switch.0),
             net: Net::open((reach, far), config, events.clone())?,
             events,
-            inputs: VecDeque::new(),
+            inputs: found.into(),
             served: BTreeMap::new(),
             children: HashMap::new(),
             orphans: BTreeMap::new(),
@@ -345,6 +349,7 @@ impl Daemon {
             Event::DaemonDied(key) => self.daemon_died(key),
             Event::Foster(event) => self.hear_foster(event),
             Event::TaskDied(key, rank, exit) => self.task_died(key, rank, exit),
+            Event::Kept(input) => self.inputs.push_back(input),
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
             Event::Switched(number, report) => self.switched(number, report),
             Event::Used(key, usage) => self.inputs.push_back(NodeInput::Used { key, usage }),
@@ -407,7 +412,7 @@ impl Daemon {
             NodeAct::ForgetJob { job } => self.forget_job(job),
             NodeAct::Say(text) => say(&text),
             NodeAct::Content(ContentAct::Place(placement)) => {
-                let source = self.keeping.path(placement.content);
+                let source = self.intake.path(placement.content);
                 laydown::lay_down(source, self.name.clone(), placement, self.events.clone());
             }
             NodeAct::Gang(act) => self.gang(act),
@@ -417,7 +422,7 @@ impl Daemon {
                     ContentAct::Commit { content } | ContentAct::Abort { content } => self.ears.forget(*content),
                     _ => {}
                 }
-                self.inputs.extend(self.keeping.act(act));
+                self.intake.act(act);
             }
         }
     }

@@ -17,7 +17,8 @@ const PLACED_MAX: usize = 1024;
 /// Pieces of a file that may wait for what is before them.
 const EARLY_MAX: usize = 1024;
 
-/// What is to be done with a file. Results come as `NodeInput::Content` and `NodeInput::Placed`.
+/// What is to be done with a file. Results come as `NodeInput::Content`, `Kept` and `Placed`, in the order of the acts, but
+/// not at once: a disk may take its time, and meanwhile there is more to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentAct {
     /// Make room for it in the shadow, unless it is there, or a neighbour takes it in and it may be shared.
@@ -29,7 +30,7 @@ pub enum ContentAct {
         /// Whether a neighbour's copy will do.
         shared: bool,
     },
-    /// The next bytes. Said only if they can't be kept.
+    /// The next bytes.
     Append {
         /// Of which.
         content: ContentId,
@@ -76,7 +77,9 @@ pub(super) struct Contents {
 struct Held {
     holding: Holding,
     size: u64,
+    /// What came in order, of which `kept` is on the disk.
     taken: u64,
+    kept: u64,
     /// Pieces that have come too early, by where they begin.
     early: BTreeMap<u64, Bytes>,
 }
@@ -87,11 +90,11 @@ impl Contents {
         self.held.get(content).map_or(0, |held| held.holding.value())
     }
 
-    /// How many bytes of it were taken in.
+    /// How many bytes of it are kept: who sends it goes by that, so that what waits for the disk is bounded.
     pub(super) fn taken(&self, content: &ContentId) -> i64 {
         self.held.get(content).map_or(0, |held| match held.holding {
             Holding::Has => i64::MAX,
-            _ => held.taken as i64,
+            _ => held.kept as i64,
         })
     }
 
@@ -175,11 +178,25 @@ impl Contents {
             self.held.remove(&content);
             return;
         }
-        let held = self.held.entry(content).or_default();
+        // What was given up meanwhile is not held again because its beginning has come to the disk.
+        let held = match holding {
+            Holding::Has => self.held.entry(content).or_default(),
+            _ => match self.held.get_mut(&content) {
+                Some(held) => held,
+                None => return,
+            },
+        };
         let opened = holding == Holding::Open && held.holding != Holding::Open;
         held.holding = holding;
         if opened && held.size == 0 {
             acts.push(NodeAct::Content(ContentAct::Finish { content }));
+        }
+    }
+
+    /// What the world says of the bytes that it was given.
+    pub(super) fn kept(&mut self, content: &ContentId, bytes: u64) {
+        if let Some(held) = self.held.get_mut(content) {
+            held.kept = bytes.min(held.taken);
         }
     }
 

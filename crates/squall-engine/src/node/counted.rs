@@ -115,15 +115,15 @@ impl Counted {
             }
             ContentAct::Append { content, bytes } => {
                 self.bytes += bytes.0.len() as u64;
-                if let Some(shadow) = self.shadow.get_mut(&content) {
+                self.shadow.get_mut(&content).map(|shadow| {
                     shadow.count += bytes.0.len() as u64;
                     for part in bytes.0.chunks(SLOT_BYTES) {
                         shadow.slot.clear();
                         shadow.slot.extend_from_slice(part);
                     }
                     shadow.checksum = Some(neighbours.hash(content, shadow.checksum.take(), &bytes));
-                }
-                None
+                    NodeInput::Kept { content, bytes: shadow.count }
+                })
             }
             ContentAct::Finish { content } => {
                 let right = self.shadow.get(&content).is_some_and(|shadow| shadow.is_right(content));

@@ -164,6 +164,13 @@ pub enum NodeInput {
         /// How.
         holding: Holding,
     },
+    /// So many bytes of a file that is taken in are kept: more may come.
+    Kept {
+        /// Which.
+        content: ContentId,
+        /// Bytes from its beginning on.
+        bytes: u64,
+    },
     /// A file has been laid down, or could not be.
     Placed {
         /// Epoch and number of the placement.
@@ -430,6 +437,7 @@ impl Machine for NodeMachine {
                 self.tick(now, out);
             }
             NodeInput::Content { content, holding } => self.contents.became(content, holding, &mut out.acts),
+            NodeInput::Kept { content, bytes } => self.contents.kept(&content, bytes),
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
             NodeInput::Letter { key, to, message } => self.post(now, key, (to, message), out),
             NodeInput::Used { key, usage } => self.used(key, usage),
