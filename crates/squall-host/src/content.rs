@@ -196,7 +196,9 @@ impl Keeping {
         if shadow.claim.is_some() {
             let common = path_in(&self.common, content)?;
             match fs::hard_link(&path, common) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+                Err(e) if !matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::CrossesDevices) => {
+                    return Err(e);
+                }
                 _ => {}
             }
             self.release(content, shadow.claim.as_ref());
@@ -208,7 +210,8 @@ impl Keeping {
     fn take_common(&mut self, content: ContentId) -> io::Result<bool> {
         let own = path_in(&self.own, content)?;
         match fs::hard_link(path(&self.common, content), &own) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            // A node whose folder is on a file system of its own has copies of its own.
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::CrossesDevices) => Ok(false),
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => {
                 self.keep(content, fs::metadata(&own)?.len(), SystemTime::now());

@@ -238,3 +238,46 @@ impl Held {
         self.taken >= end || until >= end
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use squall_model::id::NodeId;
+    use squall_model::job::Digest;
+    use squall_model::wire::fabric::{Bytes, Chunk, ContentId, Holding};
+
+    use super::{ContentAct, Contents, NodeAct};
+
+    const ID: ContentId = ContentId { owner: 7, digest: Digest([1; 32]) };
+
+    fn chunk(at: u64, bytes: &[u8]) -> Chunk {
+        let to = [NodeId(0)].into_iter().collect();
+        Chunk { to, cascade: None, content: ID, at, bytes: Bytes(bytes.into()) }
+    }
+
+    #[test]
+    fn the_sender_goes_by_what_is_on_the_disk() {
+        let (mut contents, mut acts) = (Contents::default(), Vec::new());
+        contents.expect(ID, 6, false, &mut acts);
+        contents.became(ID, Holding::Open, &mut acts);
+        contents.chunk(chunk(0, b"abc"), &mut acts);
+        assert_eq!(contents.taken(&ID), 0);
+        contents.kept(&ID, 3);
+        assert_eq!(contents.taken(&ID), 3);
+        contents.chunk(chunk(3, b"def"), &mut acts);
+        assert_eq!(acts.last(), Some(&NodeAct::Content(ContentAct::Finish { content: ID })));
+    }
+
+    #[test]
+    fn what_the_disk_says_too_late_is_not_heard() {
+        let (mut contents, mut acts) = (Contents::default(), Vec::new());
+        contents.expect(ID, 0, false, &mut acts);
+        contents.abort(ID, &mut acts);
+        acts.clear();
+        contents.became(ID, Holding::Open, &mut acts);
+        contents.kept(&ID, 3);
+        assert_eq!((acts, contents.holding(&ID), contents.taken(&ID)), (vec![], 0, 0));
+        // What is whole is there, whoever asked for it.
+        contents.became(ID, Holding::Has, &mut Vec::new());
+        assert_eq!(contents.holding(&ID), Holding::Has.value());
+    }
+}
