@@ -20,6 +20,7 @@ pub mod noise;
 pub mod pidfile;
 pub mod pipe;
 pub mod place;
+pub mod poller;
 pub mod processes;
 pub mod rack;
 pub mod spool;

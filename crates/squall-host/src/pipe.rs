@@ -13,6 +13,8 @@ use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, LENGTH_BYTES, Opener, S
 const READ_BYTES: usize = 16 << 10;
 /// A reader with so much room gets all there is.
 pub const ROOM_BYTES: usize = 64 << 10;
+/// Room that is enough for most of what is said on one machine.
+const LOCAL_ROOM_BYTES: usize = 4 << 10;
 /// Sealed bytes that may wait for the network.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Plain bytes that are sealed at once.
@@ -130,6 +132,15 @@ impl Pipe {
         let (heard, plain, early, unsent) = Default::default();
         let room = vec![0; READ_BYTES].into_boxed_slice();
         Self(Kind::Sealed(Box::new(Sealed { stream, stage, room, heard, plain, taken: 0, early, unsent, sent: 0 })))
+    }
+
+    /// How much room a reader must have, at least.
+    pub(crate) fn room(&self) -> usize {
+        match &self.0 {
+            // What is left unread is still in the socket.
+            Kind::Local(_) => LOCAL_ROOM_BYTES,
+            Kind::Sealed(_) => ROOM_BYTES,
+        }
     }
 
     /// Bytes that were written and wait here: `flush` when the stream can be written to.

@@ -6,18 +6,17 @@
 //!
 //! | file | written by | holds |
 //! |---|---|---|
-//! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch` |
+//! | `launch` | node daemon | one frame (`model::codec`): the `StepLaunch`; then [`NAME_BYTES`] random bytes, the name of the socket on which the step daemon listens for the node daemon from its very start ([`socket`]) |
 //! | `slurm_script`, `environment` | node daemon | content of the two blobs (batch only); the script belongs to the user, mode 0500 |
 //! | `cgroups` | node daemon | the cgroup folders for the tasks (`cgroup::StepGroups::read`); no lines: none |
 //! | `result` | node daemon, then step daemon | [`RESULT_BYTES`] zero bytes, over which the step daemon writes, in place, one frame of `FromStepd::Ended` or `FromStepd::Failed` before it sends it; one byte more, which it makes 1 just before it forks the first task ([`mark_begun`]); and room for each task here, over which is written how it ended ([`note_exit`]) by who reaps it, before that: the step daemon or, after its death, its nursery |
 //! | `untaken` | node daemon | nothing: the step daemon renames it to `pids` before anything else; who finds nothing to rename exits without a trace, so that no step starts twice |
 //! | `pids` | task | a line `RANK PID START`, before it executes its program (start: field 22 of /proc/PID/stat, or some ticks less), up to an empty line |
-//! | `sock` | step daemon | where it listens for the node daemon, from its very start |
 //! | `log` | step daemon | its standard error; goes into the node's log when the folder is removed |
 //!
 //! To make a file and to remove it soon after costs a file system more than all else that is done here (ext4 does not
-//! give out an inode again for some seconds and searches for another), so folders of steps that have ended are kept and
-//! written over (`spare`).
+//! give out an inode again for some seconds and searches for another), so folders of steps that have ended, and marks of
+//! jobs, are kept and written over (`spare`).
 //!
 //! The step daemon is started as `squall step --spool FOLDER`, as root or the cluster's owner, with an empty environment,
 //! in a session of its own, with `/dev/null` as standard input and output and `log` as standard error. It opens what it needs of the
@@ -28,11 +27,14 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_engine::step::StepSetup;
@@ -93,10 +95,19 @@ pub mod file {
     pub const UNTAKEN: &str = "untaken";
     /// Tasks started.
     pub const PIDS: &str = "pids";
-    /// The step daemon's socket.
-    pub const SOCK: &str = "sock";
     /// The step daemon's standard error.
     pub const LOG: &str = "log";
+}
+
+/// Bytes behind the launch.
+pub const NAME_BYTES: usize = 16;
+
+/// Where a step daemon listens, from what its `launch` holds. Not a file: to make one and to remove it costs a disk more
+/// than the step costs the processor. Nobody else can guess the name, so nobody is there before it; who has the socket open
+/// says the kernel. None: there is no name behind so many bytes.
+pub fn socket(launch: &[u8], length: usize) -> Option<SocketAddr> {
+    let name: [u8; NAME_BYTES] = launch.get(length..length + NAME_BYTES)?.try_into().ok()?;
+    SocketAddr::from_abstract_name(format!("squall-step-{:032x}", u128::from_be_bytes(name))).ok()
 }
 
 /// Room for what a task notes of itself, so that it finds some on a full disk: rank, process id, start, blanks.
@@ -219,9 +230,11 @@ impl Spool {
     /// Remembers a job.
     pub(crate) fn add_job(&self, facts: &JobFacts) -> io::Result<()> {
         let name = attempt_name(JobAttempt { job: facts.key.job, attempt: facts.key.attempt });
-        let frame = frame_of(facts)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-        open_at(self.jobs.as_fd(), &name, flags, 0o600)?.write_all(&frame)
+        let draft = self.spares.borrow_mut().mark();
+        // What is behind the frame is of another job.
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        open_at(self.jobs.as_fd(), &draft, flags, 0o600)?.write_all(&frame_of(facts)?)?;
+        Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
     /// Jobs that were remembered; a mark that was not written in full is removed.
@@ -229,6 +242,7 @@ impl Spool {
         let names = names_in(self.jobs.as_fd()).unwrap_or_default();
         let facts = names.iter().filter_map(|name| {
             let facts = read_bytes(self.jobs.as_fd(), name).ok().and_then(|bytes| one_frame::<JobFacts>(&bytes));
+            let facts = facts.filter(|_| parse_attempt(name).is_some());
             if facts.is_none() {
                 let _ = rustix::fs::unlinkat(&self.jobs, name.as_str(), AtFlags::empty());
             }
@@ -284,7 +298,7 @@ impl Spool {
             Ok(())
         };
         put(file::RESULT, &vec![0; RESULT_BYTES + 1 + StepSetup::of(launch).ranks.len() * EXIT_BYTES], 0o600)?;
-        put(file::LAUNCH, &frame_of(launch)?, 0o600)?;
+        put(file::LAUNCH, &[frame_of(launch)?, random()?.to_vec()].concat(), 0o600)?;
         put_all(file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
         if !traits.used {
             put(file::UNTAKEN, &vec![b'\n'; StepSetup::of(launch).ranks.len() * NOTE_BYTES], 0o600)?;
@@ -350,9 +364,19 @@ impl Spool {
 
     /// The launch of a step.
     pub fn launch(&self, key: StepKey) -> Option<Box<StepLaunch>> {
+        self.launch_and_socket(key).map(|(launch, _)| launch)
+    }
+
+    /// Where the daemon of a step listens.
+    pub(crate) fn socket(&self, key: StepKey) -> Option<SocketAddr> {
+        self.launch_and_socket(key).and_then(|(_, socket)| socket)
+    }
+
+    fn launch_and_socket(&self, key: StepKey) -> Option<(Box<StepLaunch>, Option<SocketAddr>)> {
         let mut bytes = Vec::new();
         self.open_file(key, file::LAUNCH).and_then(|mut file| file.read_to_end(&mut bytes)).ok()?;
-        one_frame::<Box<StepLaunch>>(&bytes).filter(|launch| launch.key == key)
+        let (launch, length) = codec::take::<Box<StepLaunch>>(&bytes).ok()??;
+        (launch.key == key).then(|| (launch, socket(&bytes, length)))
     }
 
     /// Whether the step daemon may have forked tasks; true on doubt.
@@ -444,7 +468,6 @@ impl Spool {
         if rustix::fs::statat(&folder, file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        unlink(folder.as_fd(), file::SOCK)?;
         match open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY, 0) {
             Ok(mut pids) => {
                 pids.write_all(b"\n")?;
@@ -458,7 +481,17 @@ impl Spool {
 
     /// Removes a job's mark. The folders of its steps are removed one by one.
     pub(crate) fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
-        unlink(self.jobs.as_fd(), &attempt_name(job))
+        let name = attempt_name(job);
+        let spare = self.spares.borrow_mut().room_for_mark();
+        let Some(spare) = spare else { return unlink(self.jobs.as_fd(), &name) };
+        match rustix::fs::renameat(&self.jobs, name.as_str(), &self.jobs, spare.as_str()) {
+            Ok(()) => {
+                self.spares.borrow_mut().keep_mark(spare);
+                Ok(())
+            }
+            Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn remove_folder(&self, name: &str) -> io::Result<()> {
@@ -549,6 +582,12 @@ fn incarnation(number: u128, boot: &str) -> Incarnation {
 
 fn damaged(name: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the spool's file '{name}' is damaged"))
+}
+
+fn random() -> io::Result<[u8; NAME_BYTES]> {
+    let mut bytes = [0; NAME_BYTES];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
 }
 
 fn frame_of<T: Serialize + ?Sized>(message: &T) -> io::Result<Vec<u8>> {

@@ -20,7 +20,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::{Chunk, Input};
-use crate::command::srun::link::{Link, Listener};
+use crate::command::srun::link::{Link, Listener, Room};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
 use crate::refusal;
@@ -212,7 +212,7 @@ impl Watch {
         let client = self.client.iter();
         sources.extend(client.map(|client| (Source::Controller, client.stream().as_fd(), PollFlags::IN)));
         let waits = !self.is_complete(now) || self.links.iter().any(Link::is_full);
-        let input = self.input.source(now).filter(|_| !waits);
+        let input = Some(self.input.source()).filter(|_| !waits && self.input.is_due(now));
         sources.extend(input.map(|fd| (Source::Input, fd, PollFlags::IN)));
         for (at, link) in self.links.iter().enumerate().filter(|(_, link)| link.is_open()) {
             let out = if link.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
@@ -251,7 +251,7 @@ impl Watch {
                 let mut frames = Vec::new();
                 let Some(link) = self.links.get_mut(at) else { return };
                 link.flush();
-                link.read(self.listener.cookie(), &mut frames);
+                link.read(self.listener.cookie(), &mut Room::default(), &mut frames);
                 for frame in frames {
                     self.hear(frame, now);
                 }

@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::net::{SocketAddr, UnixStream as StdStream};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,6 @@ use super::{Daemon, Event, REAPED_MAX};
 use crate::cgroup::StepGroups;
 use crate::link::{read, write};
 use crate::logging::say;
-use crate::place::SocketPath;
 use crate::processes;
 use crate::spool::{BatchFiles, file};
 use crate::stepd::Nursery;
@@ -367,10 +367,12 @@ impl Daemon {
     /// What brings messages to a step daemon of its own. None: there is no such daemon.
     fn line_to(&mut self, key: StepKey) -> Option<&UnboundedSender<ToStepd>> {
         let served = self.served.get_mut(&key).filter(|served| !served.is_fostered())?;
-        let path = self.spool.step(key).join(file::SOCK);
+        let (spool, name, events) = (&self.spool, &self.name, &self.events);
         Some(served.tells.get_or_insert_with(|| {
             let (tells, queue) = unbounded_channel();
-            tokio::task::spawn_local(talk((key, path), self.name.clone(), queue, self.events.clone()));
+            if let Some(socket) = spool.socket(key) {
+                tokio::task::spawn_local(talk((key, socket), name.clone(), queue, events.clone()));
+            }
             tells
         }))
     }
@@ -499,20 +501,27 @@ fn stillborn(key: StepKey) -> NodeInput {
     NodeInput::Failed { key, error, node_fault: true }
 }
 
+/// Connects to a step daemon, which was root or this user when it began to listen.
+fn connect(socket: &SocketAddr) -> io::Result<UnixStream> {
+    let stream = StdStream::connect_addr(socket)?;
+    let who = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+    if !who.is_root() && who != rustix::process::geteuid() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
 /// Brings messages to a step daemon, and takes its letters. Ends when it can't be reached any more or the step is forgotten.
 async fn talk(
-    (key, path): (StepKey, PathBuf),
+    (key, socket): (StepKey, SocketAddr),
     name: String,
     mut queue: UnboundedReceiver<ToStepd>,
     events: UnboundedSender<Event>,
 ) {
     let mut pause = PAUSE.0;
     let mut stream = loop {
-        let connected = match SocketPath::new(&path) {
-            Ok(path) => UnixStream::connect(path.as_path()).await,
-            Err(e) => Err(e),
-        };
-        match connected {
+        match connect(&socket) {
             Ok(stream) => break stream,
             Err(_) if queue.is_closed() => return,
             // It has yet to listen, or has ended, of which its process tells.

@@ -1,4 +1,4 @@
-//! Folders of steps that have ended, kept to be written over for others.
+//! Folders of steps and marks of jobs that have ended, kept to be written over for others.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -61,10 +61,32 @@ impl Script {
 pub(super) struct Spares {
     kept: Vec<(String, Traits)>,
     lent: BTreeMap<StepKey, (String, Traits)>,
+    /// Marks of jobs that have ended.
+    marks: Vec<String>,
     last: u64,
 }
 
 impl Spares {
+    /// A file for a job's mark, or the name for a new one.
+    pub(super) fn mark(&mut self) -> String {
+        self.marks.pop().unwrap_or_else(|| self.name())
+    }
+
+    /// A name for a mark that is not used any more. None: there are enough of them.
+    pub(super) fn room_for_mark(&mut self) -> Option<String> {
+        (self.marks.len() < SPARES_MAX).then(|| self.name())
+    }
+
+    /// It has that name.
+    pub(super) fn keep_mark(&mut self, name: String) {
+        self.marks.push(name);
+    }
+
+    fn name(&mut self) -> String {
+        self.last += 1;
+        format!(".{}", self.last)
+    }
+
     /// A folder for a step: one that holds its script if there is one, or else any, or else the name for a new one.
     pub(super) fn take(&mut self, launch: &StepLaunch, batch: bool) -> (String, Traits) {
         let wanted = launch.facts.spec.script.filter(|_| batch);
@@ -73,8 +95,7 @@ impl Spares {
             let at = self.kept.iter().rposition(fits).unwrap_or(self.kept.len() - 1);
             return self.kept.swap_remove(at);
         }
-        self.last += 1;
-        (format!(".{}", self.last), Traits::default())
+        (self.name(), Traits::default())
     }
 
     /// The step has it.

@@ -20,7 +20,6 @@ use super::folder::Folder;
 use super::frames::{Filled, Frames};
 use super::meter::Meter;
 use super::node_link::NodeLinks;
-use super::poller::{Interest, Poller};
 use super::prepare::{Ready, prepare};
 use super::processes::Processes;
 use super::srun;
@@ -29,6 +28,7 @@ use super::watchers::Watchers;
 use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
+use crate::poller::{Interest, Poller};
 use crate::sys::clock::{local_text, now};
 use crate::sys::pmix::{WANTED, leave};
 use crate::sys::signals::SignalFd;
@@ -373,7 +373,7 @@ impl Daemon {
         let timeout = self.timeout();
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         let mut poller = std::mem::take(&mut self.poller);
-        let events = poller.wait(&self.interests(), &timeout);
+        let events = poller.wait(&self.interests(), Some(&timeout));
         self.poller = poller;
         events
     }

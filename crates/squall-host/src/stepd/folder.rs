@@ -4,7 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use squall_model::wire::fabric::ContentId;
 use squall_model::wire::stepd::FromStepd;
 
 use crate::logging::say;
-use crate::spool::{file, mark_begun, note_exit, write_result};
+use crate::spool::{self, file, mark_begun, note_exit, write_result};
 use crate::sys::clock::boot_ticks;
 use crate::sys::spawn::{Note, PID_ROOM};
 
@@ -72,13 +72,13 @@ impl Folder {
         let path = std::path::absolute(path).map_err(broken("spool folder"))?;
         std::env::set_current_dir(&path).map_err(broken("spool folder"))?;
         let (pids, result) = open(Path::new(""))?;
-        let listener = listen().map_err(broken(file::SOCK))?;
         let bytes = fs::read(file::LAUNCH).map_err(broken(file::LAUNCH))?;
-        let launch = match codec::take::<StepLaunch>(&bytes) {
-            Ok(Some((launch, _))) => launch,
+        let (launch, socket) = match codec::take::<StepLaunch>(&bytes) {
+            Ok(Some((launch, length))) => (launch, spool::socket(&bytes, length)),
             Ok(None) => return Err(FolderError::Broken(file::LAUNCH, "it is cut off".into())),
             Err(e) => return Err(FolderError::Broken(file::LAUNCH, e.to_string())),
         };
+        let listener = listen(socket.as_ref()).map_err(broken("socket"))?;
         let environment = match launch.program {
             Program::Batch => fs::read(file::ENVIRONMENT).map_err(broken(file::ENVIRONMENT))?,
             _ => Vec::new(),
@@ -147,15 +147,14 @@ fn open(folder: &Path) -> Result<(File, File), FolderError> {
     Ok((open(&pids).map_err(broken(file::PIDS))?, open(&folder.join(file::RESULT)).map_err(broken(file::RESULT))?))
 }
 
-/// The socket on which the node daemon finds us: the one it gave us as standard input, else a new one in the folder.
-fn listen() -> io::Result<UnixListener> {
+/// The socket on which the node daemon finds us: the one that was given as standard input, else a new one of that name.
+fn listen(socket: Option<&SocketAddr>) -> io::Result<UnixListener> {
     let stdin = io::stdin();
     let listener = if rustix::net::sockopt::socket_acceptconn(stdin.as_fd()) == Ok(true) {
         let given: OwnedFd = rustix::io::fcntl_dupfd_cloexec(stdin.as_fd(), 3)?;
         UnixListener::from(given)
     } else {
-        // By a relative name: an absolute one may be longer than a socket's name can be.
-        UnixListener::bind(file::SOCK)?
+        UnixListener::bind_addr(socket.ok_or(io::ErrorKind::UnexpectedEof)?)?
     };
     listener.set_nonblocking(true)?;
     Ok(listener)

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_model::codec;
 
-use super::poller::Interest;
 use crate::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
+use crate::poller::Interest;
 
 /// Most room that an idle link keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -117,13 +117,16 @@ impl Frames {
 
     /// Room for one reading after what has come. It stays for the next: to clear it each time would cost more than to read.
     fn make_room(&mut self) {
+        // Most links bring little; one that fills its room gets more.
+        let was_full = !self.unread.is_empty() && self.filled == self.unread.len();
+        let room = if was_full { READ_BYTES } else { self.stream.room() };
         self.unread.copy_within(self.taken..self.filled, 0);
         (self.taken, self.filled) = (0, self.filled - self.taken);
         if self.unread.is_empty() || (self.filled == 0 && self.unread.len() > KEPT_BYTES_MAX) {
-            self.unread = vec![0; READ_BYTES];
+            self.unread = vec![0; room];
         }
-        if self.unread.len() < self.filled + READ_BYTES {
-            self.unread.resize((2 * self.filled).max(self.filled + READ_BYTES), 0);
+        if self.unread.len() < self.filled + room {
+            self.unread.resize((2 * self.filled).max(self.filled + room), 0);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The step daemon: `squall step --spool FOLDER`. Parent of one step's tasks on one node; outlives the node daemon.
 //!
-//! It is started as `crate::spool` says. Its standard input may also be the listening socket `sock`, made by who starts it:
+//! It is started as `crate::spool` says. Its standard input may also be the listening socket, made by who starts it:
 //! then a connection can be made at once, without waiting for the daemon to be there. Its CPU affinity
 //! is its tasks' affinity.
 //!
-//! Links, both with frames of `squall_model::codec`: over `sock` come node daemons (root, or the user that the daemon was
+//! Links, both with frames of `squall_model::codec`: over the socket come node daemons (root, or the user that the daemon was
 //! started as). Each side first sends its `wire::Hello`; then we send `FromStepd::Hello` and what happens, and take `ToStepd`.
 //! To `srun` we connect: first both sides' `wire::Hello`, then `FromStep::Hello` and `ToStep::Hello` with the cookie.
 //!
@@ -25,7 +25,6 @@ mod meter;
 mod node_link;
 mod nursery;
 mod patterns;
-mod poller;
 mod prepare;
 mod processes;
 mod scripts;

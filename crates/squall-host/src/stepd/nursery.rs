@@ -20,11 +20,12 @@ use squall_model::codec;
 use super::foster;
 use super::keeper::Keeper;
 use crate::spool::file;
+use crate::sys::host::cpus;
 use crate::sys::offspring::{Born, bear, bind, set_command_line};
 use crate::sys::pidfd;
 use crate::sys::pmix;
 use crate::sys::signals::SignalFd;
-use crate::sys::spawn::{Session, Spawn};
+use crate::sys::spawn::{Session, Spawn, ignored_signals};
 
 /// Room in the nursery's command line for those of its copies: the longest path and the words before it.
 const TITLE_BYTES: usize = 4096 + 64;
@@ -132,6 +133,7 @@ pub fn serve() -> i32 {
         return 1;
     }
     let Ok(signals) = pidfd::set_child_subreaper().and_then(|()| SignalFd::new(&[libc::SIGCHLD])) else { return 1 };
+    warm_up();
     let mut keeper = Keeper::default();
     let mut warm = false;
     loop {
@@ -153,6 +155,17 @@ pub fn serve() -> i32 {
             pmix::warm();
         }
     }
+}
+
+/// Has looked up, before there are copies, what is the same in all of them: what the processor can do, where the command
+/// line stands, which signals are ignored.
+fn warm_up() {
+    blake3::hash(&[0; 4096]);
+    let _ = codec::encode(&0_u8, &mut Vec::new());
+    // As it is already.
+    drop(set_command_line(&[b"squall", b"step", b"--nursery"]));
+    ignored_signals();
+    cpus();
 }
 
 /// Carries out the next order. Some: this is the copy, and that is what it is to be. An error: the link has ended.

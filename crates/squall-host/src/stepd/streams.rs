@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use serde_bytes::ByteBuf;
 use squall_model::step::FromStep;
 
-use super::poller::Interest;
+use crate::poller::Interest;
 
 /// Most bytes of output in one frame.
 const CHUNK_BYTES: usize = 64 << 10;

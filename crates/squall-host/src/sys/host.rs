@@ -1,7 +1,9 @@
 //! The host as a process sees it: its name, its units.
 
 use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 
 /// This process has given itself a name that is not the host's.
 static RENAMED: AtomicBool = AtomicBool::new(false);
@@ -24,6 +26,15 @@ pub(crate) fn is_name_of_host(node: &str) -> bool {
     let host = rustix::system::uname();
     let host = host.nodename().to_bytes();
     host == node.as_bytes() || host.split(|&b| b == b'.').next() == Some(node.as_bytes())
+}
+
+/// CPUs that this process may use: as of its affinity now, and of what its cgroups allowed when this was first asked, by it
+/// or by the process that it is a copy of.
+pub(crate) fn cpus() -> usize {
+    static ALLOWED: OnceLock<usize> = OnceLock::new();
+    let allowed = *ALLOWED.get_or_init(|| available_parallelism().map_or(1, usize::from));
+    let affine = rustix::thread::sched_getaffinity(None).map_or(allowed, |set| set.count() as usize);
+    allowed.min(affine)
 }
 
 /// Bytes of a page of memory.

@@ -298,7 +298,7 @@ fn clone_vfork(plan: &mut Plan) -> io::Result<Child> {
 }
 
 /// Signals that this process ignores, which exec would leave so. Nobody changes that later on: looked up once.
-fn ignored_signals() -> u64 {
+pub(crate) fn ignored_signals() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
     *IGNORED.get_or_init(|| {
         let ignores = |signal: &c_int| {

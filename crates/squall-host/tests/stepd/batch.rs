@@ -6,14 +6,14 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use squall_host::spool::{RESULT_BYTES, file};
+use squall_host::spool::{NAME_BYTES, RESULT_BYTES, file};
 use squall_model::step::Program;
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Role};
 
 use super::testing::{launch, spec};
-use super::{Peer, Step, Test, batch, code, lives, signal};
+use super::{Peer, Step, Test, batch, code, lives, signal, socket, write_launch};
 
 pub(crate) const TESTS: [Test; 14] = [
     ("batch::started_by_root_it_is_the_user_in_all_it_does", started_by_root_it_is_the_user_in_all_it_does),
@@ -232,15 +232,17 @@ fn a_daemon_that_makes_its_own_socket_is_found_too() {
     let step = batch("#!/bin/sh\n:\n", |_| {});
     let spool = step.dir.join("again");
     fs::create_dir(&spool).unwrap();
-    for name in [file::LAUNCH, file::SCRIPT, file::ENVIRONMENT] {
+    for name in [file::SCRIPT, file::ENVIRONMENT] {
         fs::copy(step.dir.join("spool").join(name), spool.join(name)).unwrap();
     }
+    let launch = fs::read(step.dir.join("spool").join(file::LAUNCH)).unwrap();
+    write_launch(&spool, launch[..launch.len() - NAME_BYTES].to_vec());
     fs::write(spool.join(file::SCRIPT), "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\n").unwrap();
     fs::write(spool.join(file::RESULT), [0; RESULT_BYTES]).unwrap();
     fs::write(spool.join(file::UNTAKEN), "").unwrap();
     let mut daemon = Step::daemon(&spool, Stdio::null());
     let stream = loop {
-        match UnixStream::connect(spool.join(file::SOCK)) {
+        match UnixStream::connect_addr(&socket(&spool)) {
             Ok(stream) => break stream,
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }

@@ -4,10 +4,10 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -19,7 +19,7 @@ use squall_model::step::{Program, StepLaunch};
 use squall_model::wire::stepd::FromStepd;
 use squall_model::wire::{Hello, Proof, Role};
 
-use squall_host::spool::{RESULT_BYTES, file};
+use squall_host::spool::{NAME_BYTES, RESULT_BYTES, file};
 
 mod batch;
 mod copies;
@@ -98,6 +98,21 @@ impl Peer {
     }
 }
 
+/// Writes a folder's launch, with a name of its own for the socket behind it.
+fn write_launch(spool: &Path, mut launch: Vec<u8>) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = (u128::from(std::process::id()) << 64) + u128::from(COUNT.fetch_add(1, Ordering::Relaxed));
+    assert_eq!(NAME_BYTES, size_of_val(&name));
+    launch.extend(name.to_be_bytes());
+    fs::write(spool.join(file::LAUNCH), launch).unwrap();
+}
+
+/// Where the step daemon of a folder listens.
+fn socket(spool: &Path) -> SocketAddr {
+    let launch = fs::read(spool.join(file::LAUNCH)).unwrap();
+    squall_host::spool::socket(&launch, launch.len() - NAME_BYTES).unwrap()
+}
+
 /// A step daemon and its folder.
 struct Step {
     dir: PathBuf,
@@ -113,7 +128,7 @@ impl Step {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("spool")).unwrap();
         let spool = Self::folder(&dir, make);
-        let listener = UnixListener::bind(spool.join(file::SOCK)).unwrap();
+        let listener = UnixListener::bind_addr(&socket(&spool)).unwrap();
         let daemon = Self::daemon(&spool, Stdio::from(std::os::fd::OwnedFd::from(listener)));
         Self { dir, daemon }
     }
@@ -124,7 +139,7 @@ impl Step {
         let spool = dir.join("spool");
         let mut bytes = Vec::new();
         codec::encode(&launch, &mut bytes).unwrap();
-        fs::write(spool.join(file::LAUNCH), bytes).unwrap();
+        write_launch(&spool, bytes);
         fs::write(spool.join(file::SCRIPT), script).unwrap();
         fs::set_permissions(spool.join(file::SCRIPT), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(spool.join(file::ENVIRONMENT), "PATH=/usr/bin:/bin\0MINE=yes\0SLURM_JOB_ID=old\0").unwrap();
@@ -140,7 +155,7 @@ impl Step {
     }
 
     fn connect(&self) -> Peer {
-        Peer::new(UnixStream::connect(self.dir.join("spool").join(file::SOCK)).unwrap())
+        Peer::new(UnixStream::connect_addr(&socket(&self.dir.join("spool"))).unwrap())
     }
 
     fn result(&self) -> FromStepd {

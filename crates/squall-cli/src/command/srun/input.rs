@@ -51,15 +51,17 @@ impl Input {
         self.rank
     }
 
-    /// What to poll for readability, if anything more may come.
-    pub(crate) fn source(&self, now: Instant) -> Option<BorrowedFd<'_>> {
-        if self.ended || self.not_before.is_some_and(|at| at > now) {
-            return None;
-        }
-        Some(match &self.file {
+    /// Whether to poll for something to read.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        !self.ended && self.not_before.is_none_or(|at| at <= now)
+    }
+
+    /// Where it comes from.
+    pub(crate) fn source(&self) -> BorrowedFd<'_> {
+        match &self.file {
             Some(file) => file.as_fd(),
             None => rustix::stdio::stdin(),
-        })
+        }
     }
 
     /// When to look again at a terminal that was busy.

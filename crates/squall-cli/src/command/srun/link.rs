@@ -120,6 +120,16 @@ enum Stage {
     Known(u32),
 }
 
+/// Where links read into.
+#[derive(Debug)]
+pub(crate) struct Room(Vec<u8>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(vec![0; READ_BYTES])
+    }
+}
+
 /// The link to one step daemon. It never blocks.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -189,11 +199,9 @@ impl Link {
         drop(self.stream.flush());
     }
 
-    /// Reads what has come. Frames are handed over in order; a stranger or nonsense ends the link.
-    pub(crate) fn read(&mut self, cookie: [u8; 16], frames: &mut Vec<FromStep>) {
-        let before = self.unread.len();
-        self.unread.resize(before + READ_BYTES, 0);
-        let got = match self.stream.read(&mut self.unread[before..]) {
+    /// Reads what has come by way of `room`. Frames are handed over in order; a stranger or nonsense ends the link.
+    pub(crate) fn read(&mut self, cookie: [u8; 16], room: &mut Room, frames: &mut Vec<FromStep>) {
+        let got = match self.stream.read(&mut room.0) {
             Ok(0) => {
                 self.open = false;
                 0
@@ -205,7 +213,7 @@ impl Link {
                 0
             }
         };
-        self.unread.truncate(before + got);
+        self.unread.extend_from_slice(&room.0[..got]);
         while let Some(more) = self.take(cookie, frames) {
             if !more {
                 self.open = false;
@@ -283,7 +291,7 @@ mod tests {
         stream.write_all(&bytes).unwrap();
         let mut link = listener.accept().unwrap();
         let mut frames = Vec::new();
-        link.read(listener.cookie(), &mut frames);
+        link.read(listener.cookie(), &mut Room::default(), &mut frames);
         (frames, link.node(), link.is_open())
     }
 

@@ -4,9 +4,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use memchr::memmem;
+
 /// Most bytes of a program that are looked at: the names of its libraries stand near its beginning.
 const PROGRAM_BYTES: u64 = 256 << 10;
 
+/// How a name begins that stands in a table of names.
+const WORD: &[u8] = b"\0lib";
 /// Beginnings of the names of libraries whose programs speak PMIx or PMI.
 const MPI: [&[u8]; 3] = [b"libmpi.so.", b"libmpi_", b"libpmix.so."];
 /// The same for MPICH, which speaks PMI.
@@ -28,13 +32,16 @@ pub(super) struct Linked {
 impl Linked {
     /// Looks at a program.
     pub(super) fn of(program: &Path) -> Self {
-        let mut head = Vec::new();
-        let read = File::open(program).and_then(|file| file.take(PROGRAM_BYTES).read_to_end(&mut head));
-        if read.is_err() || !head.starts_with(b"\x7fELF") {
-            return Self::default();
-        }
         let mut linked = Self::default();
-        for word in head.split(|&b| b == 0).filter(|word| word.starts_with(b"lib")) {
+        let Ok(file) = File::open(program) else { return linked };
+        // In one piece: it is looked at for every step.
+        let length = file.metadata().map_or(PROGRAM_BYTES, |meta| meta.len().min(PROGRAM_BYTES));
+        let mut head = Vec::with_capacity(length as usize);
+        if file.take(length).read_to_end(&mut head).is_err() || !head.starts_with(b"\x7fELF") {
+            return linked;
+        }
+        for at in memmem::find_iter(&head, WORD) {
+            let word = &head[at + 1..];
             linked.mpi |= MPI.iter().any(|name| word.starts_with(name));
             linked.mpich |= word.starts_with(MPICH);
             linked.shmem |= word.starts_with(SHMEM);

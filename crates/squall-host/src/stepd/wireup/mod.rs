@@ -32,7 +32,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 
 use super::environment::Environment;
 use super::frames::Frames;
-use super::poller::Interest;
+use crate::poller::Interest;
 use crate::sys::clock::now;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;

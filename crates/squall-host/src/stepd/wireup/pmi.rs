@@ -12,7 +12,7 @@ use squall_model::step::StepLaunch;
 use squall_model::wire::peer::{Notice, PeerMessage, What};
 
 use super::{Port, Waiter, Wireup, Word};
-use crate::stepd::poller::Interest;
+use crate::poller::Interest;
 
 /// All tasks' ends.
 #[derive(Debug)]

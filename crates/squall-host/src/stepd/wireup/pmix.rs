@@ -16,7 +16,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::mesh::Kinship;
 use super::prompt::Prompt;
 use super::{Port, Waiter, Wireup, Word};
-use crate::stepd::poller::Interest;
+use crate::poller::Interest;
 use crate::sys::clock::now;
 use crate::sys::pmix::{self, Asked, Event, Job, Known, Server, Upcall, Verdict};
 

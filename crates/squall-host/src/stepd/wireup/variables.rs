@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use squall_engine::environment::Env;
 use squall_model::step::{StepLaunch, TaskProgram};
 
 use super::linked::Linked;
 use crate::stepd::environment::Environment;
-use crate::sys::host::is_name_of_host;
+use crate::sys::host::{cpus, is_name_of_host};
 use crate::sys::hwloc;
 
 /// Variables of an outer step that mean nothing in this one.
@@ -81,8 +80,7 @@ pub(super) fn own(rank: u32) -> Env {
 
 /// Whether tasks have to share CPUs: with each other, or with those of other nodes on this machine.
 pub(super) fn is_crowded(launch: &StepLaunch) -> bool {
-    let shared = !is_name_of_host(&launch.node)
-        && launch.layout.ntasks() as usize > available_parallelism().map_or(1, usize::from);
+    let shared = !is_name_of_host(&launch.node) && launch.layout.ntasks() as usize > cpus();
     shared || launch.ranks().len() > launch.cores.len()
 }
 

@@ -6,10 +6,11 @@ mod signals;
 mod tasks;
 mod verbose;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFlags, Timespec};
+use squall_host::poller::{Interest, Poller};
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::{ExitCode, Outcome};
@@ -18,10 +19,9 @@ use squall_model::step::{FromStep, Layout, ToStep};
 use squall_model::wire::client::Request;
 
 use crate::client::Client;
-use crate::command::allocation::ready;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::Input;
-use crate::command::srun::link::{Link, Listener};
+use crate::command::srun::link::{Link, Listener, Room};
 use crate::command::srun::output::Output;
 use crate::command::srun::prepare::Prepared;
 use crate::command::srun::terminal::Raw;
@@ -122,6 +122,8 @@ pub(crate) struct Session<'a> {
     /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
     unread: bool,
     idle: bool,
+    poller: Poller,
+    room: Room,
 }
 
 impl<'a> Session<'a> {
@@ -168,6 +170,8 @@ impl<'a> Session<'a> {
             aborted: None,
             unread: false,
             idle: false,
+            poller: Poller::default(),
+            room: Room::default(),
         }
     }
 
@@ -201,12 +205,14 @@ impl<'a> Session<'a> {
 
     fn turn(&mut self) -> Result<Option<(u8, ExitCode)>, Stop> {
         let now = Instant::now();
-        let (sources, timeout) = (self.sources(now), self.timeout(now));
-        let fds: Vec<_> = sources.iter().map(|(source, flags)| (self.fd(*source, now), *flags)).collect();
-        let ready = ready(&fds, timeout);
-        self.idle = !ready.contains(&true);
+        let timeout = self.timeout(now);
+        let limit = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
+        let mut poller = std::mem::take(&mut self.poller);
+        let ready = poller.wait(&self.interests(now), limit.as_ref());
+        self.poller = poller;
+        self.idle = ready.is_empty();
         let now = Instant::now();
-        for ((source, _), _) in sources.into_iter().zip(ready).filter(|(_, ready)| *ready) {
+        for source in ready {
             self.dispatch(source, now)?;
         }
         self.timers(now)?;
@@ -214,43 +220,23 @@ impl<'a> Session<'a> {
     }
 
     /// What to poll for.
-    fn sources(&self, now: Instant) -> Vec<(Source, PollFlags)> {
-        let mut sources = vec![(Source::Signals, PollFlags::IN), (Source::Calls, PollFlags::IN)];
-        if self.listener.far().is_some() {
-            sources.push((Source::FarCalls, PollFlags::IN));
-        }
-        if self.client.is_some() {
-            sources.push((Source::Controller, PollFlags::IN));
-        }
-        if self.search.is_some() {
-            sources.push((Source::Returned, PollFlags::IN));
-        }
-        if self.wants_input() && self.input(now).is_some() {
-            sources.push((Source::Input, PollFlags::IN));
-        }
-        for (at, link) in self.links.iter().enumerate().filter(|(_, link)| link.is_open()) {
+    fn interests(&self, now: Instant) -> Vec<Interest<'_, Source>> {
+        let reading = |source, fd| Interest::new(source, fd, Some(PollFlags::IN));
+        let mut interests = Vec::with_capacity(8 + self.links.len());
+        interests.push(reading(Source::Signals, self.signals.as_fd()));
+        interests.push(reading(Source::Calls, self.listener.as_fd()));
+        interests.extend(self.listener.far().map(|far| reading(Source::FarCalls, far.as_fd())));
+        interests.extend(self.client.iter().map(|client| reading(Source::Controller, client.stream().as_fd())));
+        interests.extend(self.search.iter().map(|search| reading(Source::Returned, search.as_fd())));
+        interests.extend(self.created.iter().map(|created| {
+            let wanted = created.input.is_due(now) && self.wants_input();
+            Interest::new(Source::Input, created.input.source(), wanted.then_some(PollFlags::IN))
+        }));
+        interests.extend(self.links.iter().enumerate().map(|(at, link)| {
             let out = if link.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
-            sources.push((Source::Link(at), PollFlags::IN | out));
-        }
-        sources
-    }
-
-    fn fd(&self, source: Source, now: Instant) -> BorrowedFd<'_> {
-        let fd = match source {
-            Source::Signals => Some(self.signals.as_fd()),
-            Source::Calls => Some(self.listener.as_fd()),
-            Source::FarCalls => self.listener.far().map(AsFd::as_fd),
-            Source::Controller => self.client.as_ref().map(|client| client.stream().as_fd()),
-            Source::Returned => self.search.as_ref().map(AsFd::as_fd),
-            Source::Input => self.input(now),
-            Source::Link(at) => self.links.get(at).map(AsFd::as_fd),
-        };
-        // Only sources that exist were listed.
-        fd.unwrap_or_else(|| self.signals.as_fd())
-    }
-
-    fn input(&self, now: Instant) -> Option<BorrowedFd<'_>> {
-        self.created.as_ref().and_then(|created| created.input.source(now))
+            Interest::new(Source::Link(at), link.as_fd(), link.is_open().then_some(PollFlags::IN | out))
+        }));
+        interests
     }
 
     /// Input is read when every node is there to get it and none is far behind.
@@ -298,7 +284,7 @@ impl<'a> Session<'a> {
                 let mut frames = Vec::new();
                 let Some(link) = self.links.get_mut(at) else { return Ok(()) };
                 link.flush();
-                link.read(self.listener.cookie(), &mut frames);
+                link.read(self.listener.cookie(), &mut self.room, &mut frames);
                 let (node, lost) = (link.node(), !link.is_open() && !link.done);
                 for frame in frames {
                     self.hear_step(node.unwrap_or(0), frame, now);

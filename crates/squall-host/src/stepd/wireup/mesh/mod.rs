@@ -21,8 +21,8 @@ use squall_model::wire::peer::PeerMessage;
 use squall_model::wire::{Hello, Proof, Role};
 
 use crate::pipe::Pipe;
+use crate::poller::Interest;
 use crate::stepd::frames::{Filled, Frames};
-use crate::stepd::poller::Interest;
 use fast::Fast;
 pub(super) use manner::{Manner, Way, is_yes, said};
 

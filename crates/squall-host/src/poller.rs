@@ -1,6 +1,7 @@
 //! Waiting for many descriptors at once. The kernel keeps the list (epoll), so that a turn costs what has come and not what
 //! is watched; it is told only of what has changed since the last turn.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::buffer::spare_capacity;
@@ -13,132 +14,150 @@ const EVENTS: usize = 64;
 
 /// A descriptor, and what is waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Interest<'a, K> {
+pub struct Interest<'a, K> {
     /// For whom.
-    pub(super) key: K,
+    pub key: K,
     fd: BorrowedFd<'a>,
-    /// None: nothing for now, not even the other end's closing.
     flags: Option<PollFlags>,
     birth: u64,
 }
 
 impl<'a, K> Interest<'a, K> {
-    /// In a descriptor that is there as long as the daemon, or at least is never followed by another one for the same key.
-    pub(super) fn new(key: K, fd: BorrowedFd<'a>, flags: Option<PollFlags>) -> Self {
+    /// Flags as of poll(2); None: nothing for now, not even the other end's closing.
+    pub fn new(key: K, fd: BorrowedFd<'a>, flags: Option<PollFlags>) -> Self {
         Self { key, fd, flags, birth: 0 }
     }
 
-    /// Tells the descriptor from an earlier one of the same number.
-    pub(super) fn born(self, birth: u64) -> Self {
+    /// Tells the descriptor from one that may have had the same number and place in the list before.
+    #[must_use]
+    pub fn born(self, birth: u64) -> Self {
         Self { birth, ..self }
     }
 
     /// The same for somebody else.
-    pub(super) fn with<L>(self, key: L) -> Interest<'a, L> {
+    pub fn with<L>(self, key: L) -> Interest<'a, L> {
         Interest { key, fd: self.fd, flags: self.flags, birth: self.birth }
     }
 
-    fn watched(&self) -> Watched {
-        Watched { fd: self.fd.as_raw_fd(), flags: self.flags, birth: self.birth }
+    fn entry(&self) -> Entry {
+        Entry { fd: self.fd.as_raw_fd(), flags: self.flags, birth: self.birth }
     }
 }
 
-/// What the kernel knows.
+/// What the kernel was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Watched {
+struct Entry {
     fd: RawFd,
     flags: Option<PollFlags>,
     birth: u64,
 }
 
-impl Watched {
-    fn is_same(&self, other: &Self) -> bool {
-        (self.fd, self.birth) == (other.fd, other.birth)
-    }
-}
-
-/// Waits.
+/// Waits for what is in a list that changes little from one time to the next. What is not closed stays in it, and be it
+/// without flags; what is closed leaves it before the next time.
 #[derive(Debug, Default)]
-pub(super) struct Poller {
+pub struct Poller {
     /// None: not yet, or the kernel's list can't be trusted any more.
     epoll: Option<OwnedFd>,
-    watched: Vec<Watched>,
+    entries: Vec<Entry>,
+    /// Files and the like, which epoll does not take: there is always something.
+    ready: BTreeSet<RawFd>,
 }
 
 impl Poller {
-    /// Waits until one of these has come true, no longer than `timeout`; those that have.
-    pub(super) fn wait<K: Copy>(&mut self, interests: &[Interest<'_, K>], timeout: &Timespec) -> Vec<K> {
-        let Ok(epoll) = self.update(interests) else {
+    /// Waits until one of these has come true, no longer than `timeout` if there is one; those that have.
+    pub fn wait<K: Copy>(&mut self, interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
+        if self.update(interests).is_err() {
             self.forget();
             return poll_all(interests, timeout);
-        };
-        let mut events = Vec::with_capacity(EVENTS);
-        if epoll::wait(epoll, spare_capacity(&mut events), Some(timeout)).is_err() {
-            return Vec::new();
         }
-        let mut hits = Vec::with_capacity(events.len());
+        let is_ready = |interest: &Interest<'_, K>| {
+            !self.ready.is_empty() && interest.flags.is_some() && self.ready.contains(&interest.fd.as_raw_fd())
+        };
+        let mut hits: Vec<K> = interests.iter().filter(|i| is_ready(i)).map(|i| i.key).collect();
+        let timeout = if hits.is_empty() { timeout } else { Some(&Timespec { tv_sec: 0, tv_nsec: 0 }) };
+        let mut events = Vec::with_capacity(EVENTS);
+        let waited = self.epoll.as_ref().map(|epoll| epoll::wait(epoll, spare_capacity(&mut events), timeout));
+        if !matches!(waited, Some(Ok(_))) {
+            return hits;
+        }
         for event in &events {
             let number = event.data.u64();
-            let mut known = interests.iter().filter(|i| i.fd.as_raw_fd() as u64 == number).peekable();
-            if known.peek().is_none() {
-                // Closed here, but a child that has not come to its program yet has it open.
+            let known = hits.len();
+            let wanted = interests.iter().filter(|i| i.fd.as_raw_fd() as u64 == number && i.flags.is_some());
+            hits.extend(wanted.map(|i| i.key));
+            if hits.len() == known {
+                // Closed here, say, but a child that has not come to its program yet has it open.
                 self.forget();
             }
-            hits.extend(known.map(|interest| interest.key));
         }
         hits
     }
 
     fn forget(&mut self) {
-        self.epoll = None;
-        self.watched.clear();
+        *self = Self::default();
     }
 
     /// Tells the kernel what is different from the last time.
-    fn update<K>(&mut self, interests: &[Interest<'_, K>]) -> Result<&OwnedFd, Errno> {
+    fn update<K>(&mut self, interests: &[Interest<'_, K>]) -> Result<(), Errno> {
         let epoll = match self.epoll.take() {
             Some(epoll) => epoll,
             None => epoll::create(CreateFlags::CLOEXEC)?,
         };
-        let same = interests.len() == self.watched.len()
-            && interests.iter().zip(&self.watched).all(|(interest, known)| interest.watched() == *known);
-        if !same {
-            // Most stand where they stood, or a few places before.
-            let mut hint = 0;
-            for interest in interests {
-                let new = interest.watched();
-                let after = self.watched[hint..].iter().position(|old| old.is_same(&new)).map(|at| hint + at);
-                let at = after.or_else(|| self.watched.iter().position(|old| old.is_same(&new)));
-                hint = at.map_or(hint, |at| at + 1);
-                let old = at.and_then(|at| self.watched[at].flags);
-                tell(&epoll, interest.fd, old, new.flags)?;
+        // Behind one that is new or gone the others may be others.
+        let (old, new) = (self.entries.len(), interests.len());
+        let mut other = false;
+        for (at, interest) in interests.iter().enumerate() {
+            let entry = interest.entry();
+            if !other && self.entries.get(at) == Some(&entry) {
+                continue;
             }
-            self.watched.clear();
-            self.watched.extend(interests.iter().map(Interest::watched));
+            other |= old != new;
+            let before = self.entries.get((at + old).saturating_sub(new)).or_else(|| self.entries.get(at));
+            let known = before.is_some_and(|before| before.fd == entry.fd && before.flags.is_some());
+            if tell(&epoll, interest, known)? {
+                self.ready.remove(&entry.fd);
+            } else {
+                self.ready.insert(entry.fd);
+            }
         }
-        Ok(self.epoll.insert(epoll))
+        self.entries.clear();
+        self.entries.extend(interests.iter().map(Interest::entry));
+        self.epoll = Some(epoll);
+        Ok(())
     }
 }
 
-/// What has been closed meanwhile the kernel has forgotten by itself.
-fn tell(epoll: &OwnedFd, fd: BorrowedFd<'_>, old: Option<PollFlags>, new: Option<PollFlags>) -> Result<(), Errno> {
+/// No: epoll does not take it. `known`: as far as can be seen, it has it.
+fn tell<K>(epoll: &OwnedFd, interest: &Interest<'_, K>, known: bool) -> Result<bool, Errno> {
+    let fd = interest.fd;
     let data = EventData::new_u64(fd.as_raw_fd() as u64);
+    let Some(flags) = interest.flags else {
+        if known {
+            // One that is a file was not in the list.
+            let _ = epoll::delete(epoll, fd);
+        }
+        return Ok(true);
+    };
     // The bits are the same: poll(2), epoll_ctl(2).
-    let flags = |flags: PollFlags| EventFlags::from_bits_truncate(u32::from(flags.bits()));
-    match (old, new) {
-        (None, Some(new)) => epoll::add(epoll, fd, data, flags(new)),
-        (Some(_), None) => epoll::delete(epoll, fd),
-        (Some(old), Some(new)) if old != new => epoll::modify(epoll, fd, data, flags(new)),
-        _ => Ok(()),
+    let flags = EventFlags::from_bits_truncate(u32::from(flags.bits()));
+    let told = if known { epoll::modify(epoll, fd, data, flags) } else { epoll::add(epoll, fd, data, flags) };
+    let told = match told {
+        Err(Errno::NOENT) => epoll::add(epoll, fd, data, flags),
+        Err(Errno::EXIST) => epoll::modify(epoll, fd, data, flags),
+        told => told,
+    };
+    match told {
+        Err(Errno::PERM) => Ok(false),
+        told => told.map(|()| true),
     }
 }
 
 /// The same without the kernel's list.
-fn poll_all<K: Copy>(interests: &[Interest<'_, K>], timeout: &Timespec) -> Vec<K> {
+fn poll_all<K: Copy>(interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
     let wanted: Vec<(K, BorrowedFd<'_>, PollFlags)> =
         interests.iter().filter_map(|i| Some((i.key, i.fd, i.flags?))).collect();
     let mut fds: Vec<PollFd<'_>> = wanted.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-    match poll(&mut fds, Some(timeout)) {
+    match poll(&mut fds, timeout) {
         Ok(0) | Err(_) => Vec::new(),
         Ok(_) => {
             let hit = wanted.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
@@ -154,11 +173,16 @@ mod tests {
     use std::os::fd::AsFd;
 
     use rustix::event::{PollFlags, Timespec};
+    use rustix::pipe::{PipeFlags, pipe_with};
 
     use super::{Interest, Poller, poll_all};
-    use crate::stepd::streams::pipe;
 
     const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+    fn pipe() -> std::io::Result<(File, File)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((File::from(read), File::from(write)))
+    }
 
     fn reading(key: usize, pipe: &File) -> Interest<'_, usize> {
         Interest::new(key, pipe.as_fd(), Some(PollFlags::IN))
@@ -166,9 +190,9 @@ mod tests {
 
     /// As the kernel's list says it, and as it is without.
     fn wait(poller: &mut Poller, interests: &[Interest<'_, usize>]) -> Vec<usize> {
-        let mut hits = poller.wait(interests, &NOW);
+        let mut hits = poller.wait(interests, Some(&NOW));
         hits.sort_unstable();
-        assert_eq!(hits, poll_all(interests, &NOW));
+        assert_eq!(hits, poll_all(interests, Some(&NOW)));
         hits
     }
 
@@ -182,7 +206,7 @@ mod tests {
         // As long as it was not read, and with other places and keys.
         let other: Vec<_> = all().rev().map(|interest| Interest { key: interest.key + 10, ..interest }).collect();
         assert_eq!(wait(&mut poller, &other), [11]);
-        assert_eq!(wait(&mut poller, &all().skip(1).map(|i| i.with(5)).collect::<Vec<_>>()), [5]);
+        assert_eq!(wait(&mut poller, &all().map(|i| i.with(i.key + 4)).collect::<Vec<_>>()), [5]);
         let none: Vec<_> = all().map(|interest| Interest { flags: None, ..interest }).collect();
         assert_eq!(wait(&mut poller, &none), []);
         assert_eq!(wait(&mut poller, &all().collect::<Vec<_>>()), [1]);
@@ -215,10 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn one_that_takes_the_number_of_one_before_it_is_not_missed() {
+        let (mut poller, (first, _first)) = (Poller::default(), pipe().unwrap());
+        for _ in 1..20 {
+            let (gone, _gone) = pipe().unwrap();
+            assert_eq!(wait(&mut poller, &[reading(1, &gone), reading(2, &first)]), []);
+            drop(gone);
+            let (read, mut write) = pipe().unwrap();
+            write.write_all(b"x").unwrap();
+            assert_eq!(wait(&mut poller, &[reading(2, &first), reading(3, &read)]), [3]);
+        }
+    }
+
+    #[test]
     fn a_file_that_epoll_does_not_take_is_always_ready() {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let (mut poller, (read, _write)) = (Poller::default(), pipe().unwrap());
-        assert_eq!(wait(&mut poller, &[reading(1, &read), reading(2, &file)]), [2]);
+        for _ in 0..2 {
+            assert_eq!(wait(&mut poller, &[reading(1, &read), reading(2, &file)]), [2]);
+        }
+        assert_eq!(wait(&mut poller, &[reading(1, &read), Interest::new(2, file.as_fd(), None)]), []);
         assert_eq!(wait(&mut poller, &[reading(1, &read)]), []);
     }
 }
