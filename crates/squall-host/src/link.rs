@@ -17,8 +17,15 @@ use tokio::time::timeout;
 const FRAME_TIME: Duration = Duration::from_secs(30);
 /// A peer that takes nothing for this long is given up.
 const WRITE_TIME: Duration = Duration::from_mins(1);
-/// Bytes read at once: memory is given as bytes come, not as a header promises.
-const READ_BYTES: usize = 64 << 10;
+/// Bytes written at once.
+const WRITE_BYTES: usize = 64 << 10;
+/// Room given to a frame before its bytes come: enough for a piece of a file. To longer ones it is given as bytes come, not
+/// as a header promises.
+const ROOM_BYTES_MAX: usize = 256 << 10;
+/// What reading to the end of a frame wants behind it.
+const BEHIND_BYTES: usize = 32;
+/// Room of a queue that is kept for what comes next.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// Room in the kernel for what is sent over one connection: a few pieces of a file, so that sender and receiver need
 /// not wake each other for each.
@@ -39,12 +46,9 @@ pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unp
     let rest = async {
         stream.read_exact(&mut head[1..]).await?;
         let (length, crc) = codec::header(head).map_err(malformed)?;
-        let mut body = Vec::with_capacity(length.min(READ_BYTES));
-        while body.len() < length {
-            let want = (length - body.len()).min(READ_BYTES);
-            let start = body.len();
-            body.resize(start + want, 0);
-            stream.read_exact(&mut body[start..]).await?;
+        let mut body = Vec::with_capacity(length.min(ROOM_BYTES_MAX) + BEHIND_BYTES);
+        if stream.take(length as u64).read_to_end(&mut body).await? < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
         codec::decode(&body, crc).map_err(malformed)
     };
@@ -60,7 +64,7 @@ pub(crate) async fn write<T: Serialize>(stream: &mut (impl AsyncWrite + Unpin), 
 
 async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    for piece in bytes.chunks(READ_BYTES) {
+    for piece in bytes.chunks(WRITE_BYTES) {
         timeout(WRITE_TIME, stream.write_all(piece)).await.map_err(late)??;
     }
     timeout(WRITE_TIME, stream.flush()).await.map_err(late)?
@@ -91,6 +95,8 @@ struct Shared {
 struct Queue {
     /// Frames, one after the other: all that wait go at once.
     frames: Vec<u8>,
+    /// Room for the next ones, while these are being written.
+    room: Vec<u8>,
     /// Bytes that wait, and those that are being written.
     bytes: usize,
     closed: bool,
@@ -114,7 +120,8 @@ impl Drop for Queue {
 impl Outgoing {
     /// An empty queue that holds at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let queue = Queue { frames: Vec::new(), bytes: 0, closed: false, idle: true };
+        let mut queue = Queue::default();
+        queue.idle = true;
         let queue = Mutex::new(queue);
         Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
     }
@@ -162,12 +169,15 @@ impl Outgoing {
                 if queue.idle && queue.closed {
                     return Ok(());
                 }
-                std::mem::take(&mut queue.frames)
+                (!queue.idle).then(|| {
+                    let room = std::mem::take(&mut queue.room);
+                    std::mem::replace(&mut queue.frames, room)
+                })
             };
-            if next.is_empty() {
+            let Some(mut next) = next else {
                 self.0.changed.notified().await;
                 continue;
-            }
+            };
             let sent = send(stream, &next).await;
             let mut queue = self.lock();
             // What was cleared meanwhile counts no more.
@@ -178,6 +188,10 @@ impl Outgoing {
                 queue.clear();
                 (queue.closed, queue.idle) = (true, true);
                 return Err(e);
+            }
+            if next.capacity() <= KEPT_BYTES_MAX {
+                next.clear();
+                queue.room = next;
             }
         }
     }

@@ -27,8 +27,9 @@ impl Intake {
         let (intake, found) = (Self { keeping: keeping.folder().to_owned(), acts }, keeping.found());
         let work = move || {
             for act in orders {
-                if keeping.act(act).into_iter().try_for_each(|input| events.send(Event::Kept(input))).is_err() {
-                    return;
+                for input in keeping.act(act) {
+                    // The daemon may be ending.
+                    drop(events.send(Event::Kept(input)));
                 }
             }
         };

@@ -278,7 +278,7 @@ mod tests {
     use squall_model::step::{ClientAddress, FromStep};
     use squall_model::wire::{Hello, Proof, Role};
 
-    use super::Listener;
+    use super::{Listener, Room};
 
     fn call(listener: &Listener, cookie: [u8; 16], after: &[u8]) -> (Vec<FromStep>, Option<u32>, bool) {
         let ClientAddress::Abstract(name) = listener.address() else { panic!("no address") };
