@@ -28,7 +28,7 @@ impl<'a, K> Interest<'a, K> {
         Self { key, fd, flags, birth: 0 }
     }
 
-    /// Tells the descriptor from one that may have had the same number and place in the list before.
+    /// Tells the descriptor from one that was for the same key before.
     #[must_use]
     pub fn born(self, birth: u64) -> Self {
         Self { birth, ..self }
@@ -39,14 +39,19 @@ impl<'a, K> Interest<'a, K> {
         Interest { key, fd: self.fd, flags: self.flags, birth: self.birth }
     }
 
-    fn entry(&self) -> Entry {
-        Entry { fd: self.fd.as_raw_fd(), flags: self.flags, birth: self.birth }
+    fn entry(&self) -> Entry<K>
+    where
+        K: Copy,
+    {
+        Entry { key: self.key, fd: self.fd.as_raw_fd(), flags: self.flags, birth: self.birth }
     }
 }
 
-/// What the kernel was told.
+/// What the kernel was told. A number of a descriptor is given again when it is free, and mostly at once: only what is the
+/// same in everything is the same descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct Entry<K> {
+    key: K,
     fd: RawFd,
     flags: Option<PollFlags>,
     birth: u64,
@@ -54,18 +59,24 @@ struct Entry {
 
 /// Waits for what is in a list that changes little from one time to the next. What is not closed stays in it, and be it
 /// without flags; what is closed leaves it before the next time.
-#[derive(Debug, Default)]
-pub struct Poller {
+#[derive(Debug)]
+pub struct Poller<K> {
     /// None: not yet, or the kernel's list can't be trusted any more.
     epoll: Option<OwnedFd>,
-    entries: Vec<Entry>,
+    entries: Vec<Entry<K>>,
     /// Files and the like, which epoll does not take: there is always something.
     ready: BTreeSet<RawFd>,
 }
 
-impl Poller {
+impl<K> Default for Poller<K> {
+    fn default() -> Self {
+        Self { epoll: None, entries: Vec::new(), ready: BTreeSet::new() }
+    }
+}
+
+impl<K: Copy + PartialEq> Poller<K> {
     /// Waits until one of these has come true, no longer than `timeout` if there is one; those that have.
-    pub fn wait<K: Copy>(&mut self, interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
+    pub fn wait(&mut self, interests: &[Interest<'_, K>], timeout: Option<&Timespec>) -> Vec<K> {
         if self.update(interests).is_err() {
             self.forget();
             return poll_all(interests, timeout);
@@ -98,7 +109,7 @@ impl Poller {
     }
 
     /// Tells the kernel what is different from the last time.
-    fn update<K>(&mut self, interests: &[Interest<'_, K>]) -> Result<(), Errno> {
+    fn update(&mut self, interests: &[Interest<'_, K>]) -> Result<(), Errno> {
         let epoll = match self.epoll.take() {
             Some(epoll) => epoll,
             None => epoll::create(CreateFlags::CLOEXEC)?,
@@ -189,7 +200,7 @@ mod tests {
     }
 
     /// As the kernel's list says it, and as it is without.
-    fn wait(poller: &mut Poller, interests: &[Interest<'_, usize>]) -> Vec<usize> {
+    fn wait(poller: &mut Poller<usize>, interests: &[Interest<'_, usize>]) -> Vec<usize> {
         let mut hits = poller.wait(interests, Some(&NOW));
         hits.sort_unstable();
         assert_eq!(hits, poll_all(interests, Some(&NOW)));
@@ -235,6 +246,17 @@ mod tests {
             assert_eq!(wait(&mut poller, &[reading(7, &read).born(birth)]), []);
             write.write_all(b"x").unwrap();
             assert_eq!(wait(&mut poller, &[reading(7, &read).born(birth)]), [7]);
+        }
+    }
+
+    #[test]
+    fn one_for_another_key_is_another_one() {
+        let mut poller = Poller::default();
+        for key in 1..20 {
+            let (read, mut write) = pipe().unwrap();
+            assert_eq!(wait(&mut poller, &[reading(key, &read)]), []);
+            write.write_all(b"x").unwrap();
+            assert_eq!(wait(&mut poller, &[reading(key, &read)]), [key]);
         }
     }
 

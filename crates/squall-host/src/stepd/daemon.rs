@@ -63,7 +63,7 @@ pub(super) struct Daemon {
     meter: Meter,
     /// How tasks find each other.
     wireup: Option<Wireup>,
-    poller: Poller,
+    poller: Poller<Event>,
     next_sample: Instant,
     draining: bool,
     /// The last word, for node daemons that come late.
@@ -73,7 +73,7 @@ pub(super) struct Daemon {
 }
 
 /// Who has something for us.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,
     Caller,

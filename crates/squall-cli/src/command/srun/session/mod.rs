@@ -122,7 +122,7 @@ pub(crate) struct Session<'a> {
     /// Nobody reads the tasks' output any more: their end by KILL is nobody's error.
     unread: bool,
     idle: bool,
-    poller: Poller,
+    poller: Poller<Source>,
     room: Room,
 }
 
