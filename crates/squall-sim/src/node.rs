@@ -63,6 +63,9 @@ pub(crate) struct NodeHost {
     pub(crate) restart: Option<Span>,
     /// The files that it keeps.
     pub(crate) files: Counted,
+    /// Until when its disk is busy with them: a file's bytes come to it in order. How long each piece takes at least.
+    disk_until: Time,
+    pub(crate) disk_takes: Span,
     /// Streams of multicast that its daemon listens to.
     pub(crate) hears: BTreeMap<u64, (ContentId, StreamKey)>,
     /// No datagram of multicast reaches it.
@@ -124,6 +127,8 @@ impl NodeHost {
             stale: None,
             restart: None,
             files: Counted::default(),
+            disk_until: Time(0),
+            disk_takes: Span(0),
             hears: BTreeMap::new(),
             deaf: false,
             switcher: Switcher::default(),
@@ -421,11 +426,22 @@ impl World {
                 self.nodes[node].hears.insert(stream, (content, key));
             }
             NodeAct::Content(act) => {
-                // Nodes of the simulator share no disks.
-                if let Some(input) = self.nodes[node].files.act(0, act, &mut Neighbours::default()) {
-                    self.tell_node(node, input);
-                }
+                let span = self.local_delay(node);
+                let host = &mut self.nodes[node];
+                host.disk_until = host.disk_until.max(self.now) + host.disk_takes + span;
+                let (at, life) = (host.disk_until, host.life);
+                self.agenda.at(at, Happening::OnDisk { node, life, act });
             }
+        }
+    }
+
+    /// A node's disk has done what was to be done with a file. Nodes of the simulator share no disks.
+    pub(crate) fn on_disk(&mut self, node: usize, life: u64, act: ContentAct) {
+        if !self.nodes[node].lives(life) {
+            return;
+        }
+        if let Some(input) = self.nodes[node].files.act(0, act, &mut Neighbours::default()) {
+            self.tell_node(node, input);
         }
     }
 

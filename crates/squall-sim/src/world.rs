@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use squall_engine::node::ContentAct;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
 use squall_model::id::{NodeId, StepKey};
@@ -127,6 +128,7 @@ pub(crate) enum Happening {
     ProcessEnds { node: usize, boot: u64, key: StepKey, rank: u32, turn: u32 },
     OrphanSeen { node: usize, life: u64, key: StepKey },
     Swept { node: usize, life: u64, job: JobAttempt },
+    OnDisk { node: usize, life: u64, act: ContentAct },
     SlotBegins { node: usize, number: u64 },
     ClientTries { call: usize },
     Ask { caller: u64, request: Box<Request> },
@@ -261,6 +263,7 @@ impl World {
             Happening::ProcessEnds { node, boot, key, rank, turn } => self.process_ends(node, boot, key, rank, turn),
             Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
             Happening::Swept { node, life, job } => self.swept(node, life, job),
+            Happening::OnDisk { node, life, act } => self.on_disk(node, life, act),
             Happening::SlotBegins { node, number } => self.slot_begins(node, number),
             Happening::ClientTries { call } => self.client_tries(call),
             Happening::Ask { caller, request } => self.ask_arrives(caller, request),

@@ -28,11 +28,14 @@ use crate::fabric::cost::{self, Shape};
 
 /// How long nodes may take for a piece of the work before it is tried again without or with them.
 const STAGE_WAIT: Span = Span::from_secs(10);
-/// How long all nodes may take for half a window before the slow ones are left for later.
+/// How long all nodes may take for half a window before the slow ones are left for later. If most are slow, they are asked
+/// again as long as they go on, and so often after that.
 const WINDOW_WAIT: Span = Span::from_secs(2);
+const IDLE_MAX: u32 = 2;
 /// Emulated nodes that are certainly in one process.
 const RACK_NODES_MAX: u64 = 1000;
-/// How often what failed is tried again, and how long after the first failure; twice as long after each further one.
+/// How often what failed is tried again if nothing is gained, and how long after the first failure; twice as long after
+/// each further one.
 const ROUNDS: u32 = 6;
 const PAUSE: Span = Span::from_millis(20);
 
@@ -81,6 +84,12 @@ pub(crate) struct Broadcast {
     /// How much all receivers have.
     pub(super) taken: u64,
     rounds: u32,
+    /// Nodes that have had all of it.
+    whole: NodeSet,
+    /// How far those were who were slow together when they were asked last: how many were as far as they should be, and
+    /// bytes of the others. How often nothing had come to that.
+    pace: (usize, i64),
+    idle: u32,
     resume: Option<Time>,
     placement: (Epoch, u64),
 }
@@ -131,9 +140,27 @@ impl Broadcast {
             wanted: 0,
             taken: 0,
             rounds: 0,
+            whole: NodeSet::new(),
+            pace: (0, 0),
+            idle: 0,
             resume: None,
             placement: (Epoch(0), 0),
         }
+    }
+
+    /// Whether those who lack something are so many that all are slow, and not stuck: then all wait for all.
+    fn goes_on(&mut self, now: Time, to: &NodeSet, missing: &NodeSet, tally: &Tally) -> bool {
+        let bytes = tally.witness.map_or(0, |(_, bytes)| bytes);
+        if missing.len() * 2 <= to.len() || bytes < 0 || self.until.is_some_and(|until| until <= now) {
+            return false;
+        }
+        let pace = (tally.yes.len(), bytes);
+        if pace > self.pace {
+            (self.pace, self.idle) = (pace, 0);
+        } else {
+            self.idle += 1;
+        }
+        self.idle < IDLE_MAX
     }
 }
 
@@ -220,7 +247,10 @@ pub(super) fn question(c: &mut Controller, now: Time, caller: CallerId, stage: S
             (&one.receivers, Variable::Taken(one.content), (Comparison::AtLeast, bytes as i64), true)
         }
         Stage::Missing(from) => (&one.receivers, Variable::Missing(one.content, from), (Comparison::Equal, 0), true),
-        Stage::Whole => (&one.receivers, Variable::Content(one.content), is(Holding::Shadow), true),
+        Stage::Whole => {
+            let all = one.size.saturating_add(1) as i64;
+            (&one.receivers, Variable::Taken(one.content), (Comparison::AtLeast, all), true)
+        }
         Stage::Committed => (&one.receivers, Variable::Content(one.content), is(Holding::Has), true),
         Stage::Shared => (&one.to, Variable::Content(one.content), is(Holding::Has), true),
         Stage::Placed => (&one.to, Variable::Placed(one.placement.0, one.placement.1), (Comparison::Equal, 1), true),
@@ -262,8 +292,15 @@ pub(crate) fn answered(
         diag.fabric.retransmits += (one.come - one.taken).div_ceil(u64::from(one.chunk_bytes.max(1)));
         return down_the_tree(one, caller, out);
     }
+    if matches!(stage, Stage::Window(_) | Stage::Whole)
+        && one.cascade.is_none()
+        && one.goes_on(now, to, &missing, tally)
+    {
+        return question(c, now, caller, stage);
+    }
     if let Stage::Window(bytes) = stage {
         one.taken = one.taken.max(bytes);
+        (one.pace, one.idle) = ((0, 0), 0);
         one.late.union_with(&missing);
         one.receivers.subtract(&missing);
         return want(one, caller, bytes + CHUNK_WINDOW_BYTES, out);
@@ -285,6 +322,7 @@ pub(crate) fn answered(
             one.sent.union_with(&tally.yes);
             one.late = NodeSet::new();
             (one.come, one.asked, one.wanted, one.taken) = (0, 0, 0, 0);
+            (one.pace, one.idle) = ((0, 0), 0);
             shape(one, state);
             if one.size == 0 {
                 return question(c, now, caller, Stage::Whole);
@@ -395,8 +433,12 @@ fn place(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
 /// Some nodes are not as they should be: from the beginning with those, or an end of it.
 fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (NodeSet, &Tally), out: &mut Out) {
     let Some(one) = c.broadcasts.all.get_mut(&caller) else { return };
-    let pause = Span(PAUSE.0 << one.rounds);
-    one.rounds += 1;
+    let had = one.whole.len();
+    if matches!(one.stage, Stage::Whole | Stage::Committed | Stage::Shared) {
+        one.whole.union_with(&tally.yes);
+    }
+    one.rounds = if one.whole.len() > had { 1 } else { one.rounds + 1 };
+    let pause = Span(PAUSE.0 << (one.rounds - 1));
     let late = one.until.is_some_and(|until| until <= now + pause);
     if one.stage == Stage::Placed || one.rounds >= ROUNDS || late {
         let error = tally.witness.map_or(0, |(_, value)| i32::try_from(-value).unwrap_or(0).max(0));

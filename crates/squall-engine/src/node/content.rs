@@ -90,10 +90,13 @@ impl Contents {
         self.held.get(content).map_or(0, |held| held.holding.value())
     }
 
-    /// How many bytes of it are kept: who sends it goes by that, so that what waits for the disk is bounded.
+    /// See [`Variable::Taken`]. Who sends it goes by what is kept, so that what waits for the disk is bounded.
+    ///
+    /// [`Variable::Taken`]: squall_model::wire::fabric::Variable::Taken
     pub(super) fn taken(&self, content: &ContentId) -> i64 {
         self.held.get(content).map_or(0, |held| match held.holding {
-            Holding::Has => i64::MAX,
+            Holding::Has | Holding::Shadow => i64::MAX,
+            Holding::Failed(_) => held.holding.value(),
             _ => held.kept as i64,
         })
     }

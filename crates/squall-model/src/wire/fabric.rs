@@ -303,7 +303,8 @@ pub enum Variable {
     Content(ContentId),
     /// Written by `Down::Write` only.
     Named(String),
-    /// How many bytes of that file the node has taken in.
+    /// How many bytes of that file the node has taken in; more than there are: it has all of it, in the shadow at least;
+    /// below 0: the negative error number of why it can't. On the way up what nodes have that lack some is added up.
     Taken(ContentId),
     /// 1: the file of that put has been laid down, below 0: the negative error number of why it could not be.
     Placed(Epoch, u64),
@@ -322,13 +323,17 @@ pub enum Variable {
 impl Variable {
     /// Whether that value stays: who waits for another one waits in vain.
     pub fn is_final(&self, value: i64) -> bool {
-        value < 0 && matches!(self, Self::Content(_) | Self::Placed(..) | Self::Used(_))
+        value < 0 && matches!(self, Self::Content(_) | Self::Taken(_) | Self::Placed(..) | Self::Used(_))
     }
 
     /// Of two nodes where it does not hold, the witness.
     pub fn reduce(&self, one: Option<(NodeId, i64)>, other: Option<(NodeId, i64)>) -> Option<(NodeId, i64)> {
         match (self, one, other) {
             (Self::Missing(..), Some((node, bits)), Some((_, more))) => Some((node, bits | more)),
+            (Self::Taken(_), Some((node, bytes)), Some((_, more))) if bytes.min(more) >= 0 => {
+                Some((node, bytes.saturating_add(more)))
+            }
+            (Self::Taken(_), Some(one), Some(other)) => Some(if one.1 < 0 { one } else { other }),
             _ => one.or(other),
         }
     }

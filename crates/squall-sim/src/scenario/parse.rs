@@ -144,6 +144,10 @@ pub(crate) enum Statement {
         nodes: Vec<String>,
         full: bool,
     },
+    SlowSpool {
+        nodes: Vec<String>,
+        each: Span,
+    },
     ToJob {
         deed: Deed,
         job: String,
@@ -248,6 +252,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
         ["spool", list, "full"] => Ok(Statement::Spool { nodes: names(list)?, full: true }),
         ["spool", list, "free"] => Ok(Statement::Spool { nodes: names(list)?, full: false }),
+        ["spool", list, "takes", time] => Ok(Statement::SlowSpool { nodes: names(list)?, each: span(time)? }),
         ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
         ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),
         ["down", list] => Ok(Statement::ToNodes { deed: Deed::Down, nodes: names(list)? }),

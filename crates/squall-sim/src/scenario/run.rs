@@ -367,6 +367,9 @@ impl World {
             Statement::Spool { nodes, full } => {
                 self.each_node(&nodes, |world, node| world.nodes[node].spool.full = full)
             }
+            Statement::SlowSpool { nodes, each } => {
+                self.each_node(&nodes, |world, node| world.nodes[node].disk_takes = each)
+            }
             _ => Err("not a statement about faults".into()),
         }
     }

@@ -13,7 +13,7 @@ use squall_model::wire::broadcast::BroadcastTo;
 use super::cluster::{Cluster, counts, list};
 use super::load::Load;
 use super::{Finding, Options};
-use crate::broadcast::{SETTLED, broadcast, wanted};
+use crate::broadcast::{SETTLED, broadcast, problem, wanted};
 use crate::client::Client;
 
 const NODES: u32 = 64;
@@ -132,7 +132,7 @@ pub(super) fn put(client: &mut Client, source: &Source, nodes: &str, copies: Cop
     let sent = broadcast(client, &file, wanted).map_err(|e| e.to_string())?;
     let ms = start.elapsed().as_secs_f64() * 1e3;
     match sent.failed {
-        Some((nodes, error)) => Err(format!("{} nodes could not take it: error {error}", nodes.len())),
+        Some(failed) => Err(format!("{}: {}", source.path.display(), problem(&failed))),
         None if copies == Copies::Repeat && sent.lacking > 0 => Err("it was sent again".into()),
         None => Ok(ms),
     }
