@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
 use squall_model::job::{Checksum, Digest};
@@ -18,6 +20,8 @@ use crate::client::{Client, ClientError, unexpected};
 
 /// Bytes read at once for the digest.
 const READ_BYTES: usize = 256 << 10;
+/// Reads that wait to be hashed.
+const READS_AHEAD: usize = 4;
 /// How long nodes may keep the controller from saying anything.
 const PATIENCE: Duration = Duration::from_mins(2);
 
@@ -44,19 +48,36 @@ pub(crate) fn wanted(to: BroadcastTo, shared: bool, place: Option<PlaceAt>, time
     Broadcast { to, digest: Digest::default(), size: 0, shared, place, time_ms, known_as: None }
 }
 
-/// Digest and length of a file.
+/// Digest and length of a file: one thread reads, one hashes.
 fn digest(file: &File) -> io::Result<(Digest, u64)> {
-    let (mut checksum, mut size) = (Checksum::default(), 0);
-    let mut bytes = vec![0; READ_BYTES];
-    loop {
-        match file.read_at(&mut bytes, size)? {
-            0 => return Ok((checksum.digest(), size)),
-            length => {
-                checksum.update(&bytes[..length]);
-                size += length as u64;
+    let (full, pieces) = sync_channel::<Vec<u8>>(READS_AHEAD);
+    let (done, spare) = sync_channel::<Vec<u8>>(READS_AHEAD);
+    std::thread::scope(|scope| {
+        let hash = scope.spawn(move || {
+            let mut checksum = Checksum::default();
+            for piece in pieces {
+                checksum.update(&piece);
+                // At the end nobody reads on.
+                drop(done.try_send(piece));
             }
+            checksum.digest()
+        });
+        let mut size = 0;
+        loop {
+            let mut piece = spare.try_recv().unwrap_or_default();
+            piece.resize(READ_BYTES, 0);
+            let length = file.read_at(&mut piece, size)?;
+            if length == 0 {
+                break;
+            }
+            piece.truncate(length);
+            size += length as u64;
+            drop(full.send(piece));
         }
-    }
+        drop(full);
+        let digest = hash.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((digest, size))
+    })
 }
 
 /// What a file is known as as long as its bytes stay: made of all that its inode says. None: that is too new to tell.
@@ -121,13 +142,18 @@ fn read(file: &File, wanted: &mut Broadcast) -> Result<bool, ClientError> {
 }
 
 fn send(client: &mut Client, file: &File, from: u64, through: u64, chunk_bytes: u32) -> Result<(), ClientError> {
+    let longest = u64::from(chunk_bytes).clamp(1, CHUNK_WINDOW_BYTES);
     let mut at = from;
-    let mut bytes = vec![0; chunk_bytes.clamp(1, CHUNK_WINDOW_BYTES as u32) as usize];
+    let mut room: Arc<[u8]> = Arc::default();
     while at < through {
-        let piece = (through - at).min(bytes.len() as u64) as usize;
-        file.read_exact_at(&mut bytes[..piece], at)?;
-        client.send(&Request::Chunk { at, bytes: Bytes(bytes[..piece].into()) })?;
-        at += piece as u64;
+        let piece = (through - at).min(longest);
+        if room.len() as u64 != piece {
+            room = vec![0; piece as usize].into();
+        }
+        // Nobody else holds it when it has been sent.
+        file.read_exact_at(Arc::make_mut(&mut room), at)?;
+        client.send(&Request::Chunk { at, bytes: Bytes(Arc::clone(&room)) })?;
+        at += piece;
     }
     Ok(())
 }
