@@ -80,6 +80,8 @@ pub(crate) struct ControllerHost {
     pub(crate) life: u64,
     inbox: Vec<Input>,
     flushing: Option<Release>,
+    /// What the next turn has decided meanwhile, and when.
+    decided: Option<(Time, Out)>,
     turn_due: bool,
     seq: u64,
     blobs: BTreeMap<Digest, Blob>,
@@ -115,6 +117,7 @@ impl ControllerHost {
             life: 0,
             inbox: Vec::new(),
             flushing: None,
+            decided: None,
             turn_due: false,
             seq: 0,
             blobs: BTreeMap::new(),
@@ -247,7 +250,10 @@ impl World {
 
     /// Replays a copy of the journal and compares it with the live state.
     pub(crate) fn check_replay(&mut self) {
-        let (Some(live), None) = (self.controller.state(), &self.controller.flushing) else { return };
+        let (Some(live), None, None) = (self.controller.state(), &self.controller.flushing, &self.controller.decided)
+        else {
+            return;
+        };
         let mut replayed = State::default();
         self.controller.disk.clone().recover().entries.iter().for_each(|e| replayed.apply_record(&e.record));
         if replayed != *live {
@@ -263,14 +269,14 @@ impl World {
     }
 
     fn plan_turn(&mut self) {
-        if !self.controller.turn_due && self.controller.flushing.is_none() {
+        if !self.controller.turn_due && self.controller.decided.is_none() {
             self.controller.turn_due = true;
             let life = self.controller.life;
             self.after(Span(20), Happening::Turn { life });
         }
     }
 
-    /// One turn: every input that waits, one record, one flush.
+    /// One turn: every input that waits, one record, one flush, after the one before.
     pub(crate) fn controller_turn(&mut self, life: u64) {
         if life != self.controller.life {
             return;
@@ -294,10 +300,14 @@ impl World {
         self.controller.knows_full = self.controller.disk_full;
         self.plan_tick(deadline);
         self.perturb_out(&mut out);
-        self.append(out);
+        if self.controller.flushing.is_some() {
+            self.controller.decided = Some((self.now, out));
+        } else {
+            self.append(self.now, out);
+        }
     }
 
-    fn append(&mut self, out: Out) {
+    fn append(&mut self, time: Time, out: Out) {
         let Out { blobs, events, sends, drops, casts, answers, exit } = out;
         let mut release = Release { sends, drops, casts, answers, record: None, exit };
         if events.is_empty() && blobs.is_empty() {
@@ -314,7 +324,7 @@ impl World {
             self.controller.blobs.insert(blob.digest, blob.clone());
         }
         let kept = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { blobs };
-        let record = Record { seq: self.controller.seq, time: self.now, events };
+        let record = Record { seq: self.controller.seq, time, events };
         let entry = Entry { record, blobs: kept };
         if !self.controller.disk.append(&entry) {
             self.judge.violate("the journal takes every record", format!("record {}", self.controller.seq));
@@ -364,7 +374,10 @@ impl World {
             return self.crash_controller(CrashPoint::BeforeRelease);
         }
         self.release(release);
-        if !self.controller.inbox.is_empty() {
+        if let Some((time, out)) = self.controller.decided.take() {
+            self.append(time, out);
+        }
+        if self.controller.machine.is_some() && !self.controller.inbox.is_empty() {
             self.plan_turn();
         }
     }
@@ -475,7 +488,8 @@ impl World {
     pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
         self.strike(point.fault(), self.controller.seq);
         self.controller.life += 1;
-        let complete = point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
+        let decided = self.controller.decided.take().is_some_and(|(_, out)| !out.events.is_empty());
+        let complete = !decided && point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
         if let Some(machine) = self.controller.machine.take().filter(|_| complete) {
             self.controller.at_crash = Some((self.controller.seq, Box::new(machine.state().clone())));
         }

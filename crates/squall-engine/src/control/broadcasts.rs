@@ -278,8 +278,8 @@ pub(crate) fn answered(
     (to, tally): (&NodeSet, &Tally),
     out: &mut Out,
 ) {
-    let Controller { broadcasts, state, diag, .. } = c;
-    let Broadcasts { turns, all, air, .. } = broadcasts;
+    let Controller { broadcasts, diag, .. } = c;
+    let Broadcasts { turns, all, .. } = broadcasts;
     let Some(one) = all.get_mut(&caller).filter(|one| one.turn == turn) else { return };
     let mut missing = to.clone();
     missing.subtract(&tally.yes);
@@ -317,24 +317,7 @@ pub(crate) fn answered(
             one.receivers = one.to.clone();
             commit(c, now, caller);
         }
-        Stage::Opened => {
-            one.receivers = tally.yes.clone();
-            one.sent.union_with(&tally.yes);
-            one.late = NodeSet::new();
-            (one.come, one.asked, one.wanted, one.taken) = (0, 0, 0, 0);
-            (one.pace, one.idle) = ((0, 0), 0);
-            shape(one, state);
-            if one.size == 0 {
-                return question(c, now, caller, Stage::Whole);
-            }
-            let is_long = one.rounds == 0 && one.size > u64::from(CHUNK_BYTES);
-            one.way = is_long.then(|| cast::way(air, now, &one.receivers, one.turn)).flatten();
-            if one.way.is_some() {
-                one.cascade = None;
-            }
-            let first = if one.way.is_some() { cast::window(0) } else { CHUNK_WINDOW_BYTES };
-            want(one, caller, first, out);
-        }
+        Stage::Opened => opened(c, now, caller, &tally.yes, out),
         _ if !missing.is_empty() => again(c, now, caller, (missing, tally), out),
         Stage::Expected => question(c, now, caller, Stage::Opened),
         Stage::Whole if !one.late.is_empty() => {
@@ -352,6 +335,28 @@ pub(crate) fn answered(
         Stage::Placed => done(c, caller, None, out),
         Stage::Window(_) | Stage::Missing(_) => {}
     }
+}
+
+/// These take it in: their pieces may come.
+fn opened(c: &mut Controller, now: Time, caller: CallerId, receivers: &NodeSet, out: &mut Out) {
+    let Controller { broadcasts: Broadcasts { all, air, .. }, state, .. } = c;
+    let Some(one) = all.get_mut(&caller) else { return };
+    one.receivers = receivers.clone();
+    one.sent.union_with(receivers);
+    one.late = NodeSet::new();
+    (one.come, one.asked, one.wanted, one.taken) = (0, 0, 0, 0);
+    (one.pace, one.idle) = ((0, 0), 0);
+    shape(one, state);
+    if one.size == 0 {
+        return question(c, now, caller, Stage::Whole);
+    }
+    let is_long = one.rounds == 0 && one.size > u64::from(CHUNK_BYTES);
+    one.way = is_long.then(|| cast::way(air, now, &one.receivers, one.turn)).flatten();
+    if one.way.is_some() {
+        one.cascade = None;
+    }
+    let first = if one.way.is_some() { cast::window(0) } else { CHUNK_WINDOW_BYTES };
+    want(one, caller, first, out);
 }
 
 /// Something was lost or slow beside the tree: from as far as all are, down the tree. Who has more does not mind.

@@ -12,6 +12,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::ControllerError;
 use super::connection::{Arrival, Kind};
@@ -27,6 +28,8 @@ use crate::sys::clock;
 
 /// Inputs of one turn.
 const INPUTS_MAX: usize = 4096;
+/// Inputs that are worth a turn of their own while another one is flushed: each has its price.
+const AHEAD_MIN: usize = 64;
 /// Bytes of scripts and environments after which a turn ends.
 const BLOB_BYTES_MAX: usize = 8 << 20;
 /// Events of one record; a turn with more makes several.
@@ -43,6 +46,8 @@ pub(super) struct Daemon {
     machine: Controller,
     /// Out of the house only while a flush runs.
     journal: Option<Journal>,
+    /// What was true of it when it was at home last.
+    disk: Disk,
     accounts: Accounts,
     desk: Desk,
     meter: Meter,
@@ -50,6 +55,24 @@ pub(super) struct Daemon {
     mouth: Option<Mouth>,
     now: Time,
     full: bool,
+    /// It may end.
+    done: bool,
+}
+
+/// What a journal says of its room.
+struct Disk {
+    /// Bytes that can be appended.
+    room: u64,
+    /// How many of them only what must be written should take.
+    reserve: u64,
+    /// Why there can't be more.
+    trouble: Option<String>,
+}
+
+impl Disk {
+    fn of(journal: &Journal) -> Self {
+        Self { room: journal.room(), reserve: journal.reserve(), trouble: journal.trouble() }
+    }
 }
 
 struct Peer {
@@ -80,59 +103,92 @@ impl Daemon {
         let desk = Desk::new(place, journal.blobs());
         let now = clock::now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
-        Self { machine, journal: Some(journal), accounts, desk, meter, peers, mouth, now, full: false }
+        let disk = Disk::of(&journal);
+        Self {
+            machine,
+            journal: Some(journal),
+            disk,
+            accounts,
+            desk,
+            meter,
+            peers,
+            mouth,
+            now,
+            full: false,
+            done: false,
+        }
     }
 
     /// Lets the machine begin its new life, durably.
     pub(super) async fn start(&mut self, input: Input) -> Result<(), ControllerError> {
-        let mut turn = Turn::default();
-        self.begin(&mut turn);
+        let mut turn = self.begin();
         self.step(&mut turn, input);
         if let Some(mouth) = &self.mouth {
             let secret = mouth.secret;
             self.step(&mut turn, Input::Multicast { secret });
         }
         self.settle(&mut turn);
-        self.commit(&mut turn).await?;
-        self.release(turn);
-        Ok(())
+        self.complete(turn).await
     }
 
-    /// Turns until the machine says that it is done or a signal comes.
+    /// Turns until the machine says that it is done or a signal comes. While one turn is flushed the next one is
+    /// decided if much waits; nothing that it says leaves before it is durable, too.
     pub(super) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Arrival>,
         mut terminate: Signal,
         mut interrupt: Signal,
     ) -> Result<(), ControllerError> {
-        loop {
-            let first = tokio::select! {
+        let (mut flushing, mut decided, mut waiting) = (None::<Flushing>, None::<Turn>, Vec::new());
+        while !self.done {
+            let room = INPUTS_MAX - waiting.len();
+            let timer = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
                 _ = interrupt.recv() => break,
-                arrival = inbox.recv() => arrival,
-                () = tokio::time::sleep(self.patience()) => None,
+                flushed = flushed(&mut flushing) => {
+                    self.finish(flushed?).await?;
+                    flushing = decided.take().and_then(|turn| self.flush(turn));
+                    false
+                }
+                _ = inbox.recv_many(&mut waiting, room), if room > 0 => false,
+                () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
             };
-            let mut turn = Turn::default();
-            self.begin(&mut turn);
-            let mut next = first;
-            while let Some(arrival) = next {
-                self.take(&mut turn, arrival);
-                let more = turn.inputs < INPUTS_MAX && turn.blob_bytes < BLOB_BYTES_MAX;
-                next = if more { inbox.try_recv().ok() } else { None };
+            let enough = match &flushing {
+                None => timer || !waiting.is_empty(),
+                Some(_) => waiting.len() >= AHEAD_MIN && decided.as_ref().is_none_or(Turn::has_room),
+            };
+            if !enough {
+                continue;
             }
+            let mut turn = match decided.take() {
+                Some(turn) => turn,
+                None => self.begin(),
+            };
+            let mut arrivals = waiting.into_iter();
+            while turn.has_room()
+                && let Some(arrival) = arrivals.next()
+            {
+                self.take(&mut turn, arrival);
+            }
+            waiting = arrivals.collect();
             if self.machine.deadline().is_some_and(|d| d <= self.now) {
                 self.step(&mut turn, Input::Tick);
             }
             self.settle(&mut turn);
-            self.commit(&mut turn).await?;
-            let exit = turn.out.exit;
-            self.release(turn);
-            if exit {
-                break;
+            match &flushing {
+                None => flushing = self.flush(turn),
+                Some(_) => decided = Some(turn),
             }
             // Connections run on this thread too: let them hand in and carry out.
             tokio::task::yield_now().await;
+        }
+        if let Some(flushing) = &mut flushing {
+            let flushed = flushing.wait().await?;
+            self.finish(flushed).await?;
+        }
+        if let Some(turn) = decided {
+            self.complete(turn).await?;
         }
         self.farewell().await;
         Ok(())
@@ -146,19 +202,24 @@ impl Daemon {
         until.clamp(Duration::from_millis(1), poll)
     }
 
-    fn begin(&mut self, turn: &mut Turn) {
+    /// A turn with nothing in it but what is new of the disk.
+    fn begin(&mut self) -> Turn {
         self.now = self.now.max(clock::now());
-        let trouble = self.journal.as_ref().and_then(Journal::trouble);
-        if trouble.is_some() != self.full {
-            self.full = trouble.is_some();
-            match trouble {
+        let mut turn = Turn::default();
+        if let Some(journal) = &self.journal {
+            self.disk = Disk::of(journal);
+        }
+        if self.disk.trouble.is_some() != self.full {
+            self.full = self.disk.trouble.is_some();
+            match &self.disk.trouble {
                 Some(why) => {
                     say(&format!("no room for the journal ({why}): submissions are refused, running jobs go on"));
                 }
                 None => say("there is room for the journal again"),
             }
-            self.step(turn, Input::Disk { full: self.full });
+            self.step(&mut turn, Input::Disk { full: self.full });
         }
+        turn
     }
 
     fn take(&mut self, turn: &mut Turn, arrival: Arrival) {
@@ -235,10 +296,9 @@ impl Daemon {
 
     /// Whether a submission of that many bytes leaves the reserve for what must be written untouched.
     fn has_room(&self, turn: &Turn, bytes: usize) -> bool {
-        let Some(journal) = &self.journal else { return false };
-        let need =
-            (turn.blob_bytes + bytes) as u64 + (turn.inputs as u64 + 1) * SUBMISSION_BYTES.min(journal.reserve() / 4);
-        need + journal.reserve() <= journal.room() || (!self.full && self.desk.free_bytes() / 4 > need)
+        let Disk { room, reserve, .. } = self.disk;
+        let need = turn.bytes(reserve) + bytes as u64 + SUBMISSION_BYTES.min(reserve / 4);
+        need + reserve <= room || (!self.full && self.desk.free_bytes() / 4 > need)
     }
 
     fn step(&mut self, turn: &mut Turn, input: Input) {
@@ -269,23 +329,34 @@ impl Daemon {
         }
     }
 
-    /// Makes durable what the turn decided. Returns when it is.
-    async fn commit(&mut self, turn: &mut Turn) -> Result<(), ControllerError> {
+    /// Has flushed what the turn decided, on another thread; what has nothing to be flushed is released at once.
+    fn flush(&mut self, mut turn: Turn) -> Option<Flushing> {
         if turn.out.events.is_empty() {
-            return Ok(());
+            self.release(turn);
+            return None;
         }
-        let Some(mut journal) = self.journal.take() else { return Ok(()) };
-        let mut records = Arc::new(turn.records(journal.next_seq(), self.now));
-        let mut blobs = std::mem::take(&mut turn.out.blobs);
+        let journal = self.journal.take()?;
+        self.disk = Disk::of(&journal);
+        // What this turn takes at most is none of the next one's.
+        self.disk.room = self.disk.room.saturating_sub(turn.bytes(self.disk.reserve));
+        let records = Arc::new(turn.records(journal.next_seq(), self.now));
+        let blobs = std::mem::take(&mut turn.out.blobs);
         self.desk.remember(&blobs);
+        Some(Flushing { turn: Some(turn), work: append(journal, records, blobs) })
+    }
+
+    /// Releases a turn that is durable; where there was no room for it, when there is.
+    async fn finish(&mut self, (turn, mut flushed): (Turn, Flushed)) -> Result<(), ControllerError> {
         let mut said = false;
         loop {
-            let done;
-            (journal, records, blobs, done) = flush(journal, records, blobs).await?;
+            let (journal, records, blobs, done) = flushed;
             match done {
                 Ok(appended) => {
                     self.meter.flushed(&records, appended);
-                    break;
+                    self.journal = Some(journal);
+                    self.accounts.feed(records);
+                    self.release(turn);
+                    return Ok(());
                 }
                 Err(e) if e.is_no_space() => {
                     if !said {
@@ -294,17 +365,25 @@ impl Daemon {
                     }
                     said = true;
                     tokio::time::sleep(DISK_POLL).await;
+                    flushed = append(journal, records, blobs).await.map_err(lost)?;
                 }
                 Err(e) => return Err(e.into()),
             }
         }
-        self.journal = Some(journal);
-        self.accounts.feed(records);
+    }
+
+    /// Flushes and releases a turn.
+    async fn complete(&mut self, turn: Turn) -> Result<(), ControllerError> {
+        if let Some(mut flushing) = self.flush(turn) {
+            let flushed = flushing.wait().await?;
+            self.finish(flushed).await?;
+        }
         Ok(())
     }
 
     /// Lets out what a durable turn justifies.
     fn release(&mut self, turn: Turn) {
+        self.done |= turn.out.exit;
         for (link, frame) in turn.out.sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
             let pushed = self.desk.frames(frame).and_then(|frames| frames.iter().try_for_each(|f| peer.out.push(f)));
@@ -372,21 +451,56 @@ impl Daemon {
 
 type Flushed = (Journal, Arc<Vec<Record>>, Vec<Blob>, Result<crate::journal::Appended, JournalError>);
 
-/// Appends on another thread, so that connections go on meanwhile.
-async fn flush(mut journal: Journal, records: Arc<Vec<Record>>, blobs: Vec<Blob>) -> Result<Flushed, ControllerError> {
-    let work = move || {
+/// A turn on its way to the disk.
+struct Flushing {
+    /// None: it is there.
+    turn: Option<Turn>,
+    work: JoinHandle<Flushed>,
+}
+
+impl Flushing {
+    async fn wait(&mut self) -> Result<(Turn, Flushed), ControllerError> {
+        let flushed = (&mut self.work).await.map_err(lost)?;
+        Ok((self.turn.take().unwrap_or_default(), flushed))
+    }
+}
+
+/// Waits for a flush, if one is under way, which is none any more then.
+async fn flushed(flushing: &mut Option<Flushing>) -> Result<(Turn, Flushed), ControllerError> {
+    match flushing {
+        None => std::future::pending().await,
+        Some(one) => {
+            let flushed = one.wait().await;
+            *flushing = None;
+            flushed
+        }
+    }
+}
+
+/// Appends on another thread, so that this one goes on meanwhile.
+fn append(mut journal: Journal, records: Arc<Vec<Record>>, blobs: Vec<Blob>) -> JoinHandle<Flushed> {
+    tokio::task::spawn_blocking(move || {
         let done = journal.append(&records, &blobs);
         (journal, records, blobs, done)
-    };
-    let lost = |e: tokio::task::JoinError| JournalError::Io {
-        doing: "write to",
-        path: "the journal".into(),
-        error: std::io::Error::other(e),
-    };
-    Ok(tokio::task::spawn_blocking(work).await.map_err(lost)?)
+    })
+}
+
+fn lost(e: JoinError) -> ControllerError {
+    let error = std::io::Error::other(e);
+    JournalError::Io { doing: "write to", path: "the journal".into(), error }.into()
 }
 
 impl Turn {
+    /// Whether it may take more.
+    fn has_room(&self) -> bool {
+        self.inputs < INPUTS_MAX && self.blob_bytes < BLOB_BYTES_MAX
+    }
+
+    /// What it takes in the journal: a guess on the safe side.
+    fn bytes(&self, reserve: u64) -> u64 {
+        self.blob_bytes as u64 + self.inputs as u64 * SUBMISSION_BYTES.min(reserve / 4)
+    }
+
     fn records(&mut self, first: u64, time: Time) -> Vec<Record> {
         let mut events = std::mem::take(&mut self.out.events);
         let mut cuts = std::mem::take(&mut self.cuts);

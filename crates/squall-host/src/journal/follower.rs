@@ -23,6 +23,11 @@ use super::walk::{Cursor, Found, walk};
 
 /// Bytes of closed segments after which a snapshot is worth its price, unless the last one was larger.
 const TAIL_BYTES: u64 = 48 << 20;
+/// It waits until no segment was closed for so long: jobs that come by the ten thousand each second need the processors,
+/// and most of what a snapshot would hold is soon old.
+const QUIET: Duration = Duration::from_secs(10);
+/// After so many bytes it waits no more, for a start must not have to read more than in seconds.
+const TAIL_BYTES_MAX: u64 = 256 << 20;
 /// Free bytes below which only the newest snapshot is kept.
 const ROOM_FOR_TWO: u64 = 2 * TAIL_BYTES;
 /// How often to try again to clean up what accounting still needed.
@@ -67,6 +72,8 @@ struct Work {
     snapshot_bytes: u64,
     /// Files wait for accounting.
     unclean: bool,
+    /// A snapshot waits for quiet.
+    due: bool,
 }
 
 /// A snapshot that is not the newest.
@@ -104,6 +111,7 @@ impl Follower {
             before: Before::find(dir, &listing, covered),
             snapshot_bytes,
             unclean: true,
+            due: false,
         };
         let thread = std::thread::Builder::new()
             .name("journal-snapshot".into())
@@ -167,23 +175,26 @@ impl Work {
         // Jobs come first: the journal only grows meanwhile. Where nobody may say so it is as fast as the rest.
         rustix::process::nice(NICE).ok();
         loop {
-            let order = if self.unclean {
-                inbox.recv_timeout(CLEAN_EVERY)
-            } else {
-                inbox.recv().map_err(|_| RecvTimeoutError::Disconnected)
+            let order = match (self.due, self.unclean) {
+                (true, _) => inbox.recv_timeout(QUIET),
+                (false, true) => inbox.recv_timeout(CLEAN_EVERY),
+                (false, false) => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             let result = match order {
                 Ok(Order::Closed(number)) => {
                     self.closed = number;
-                    if self.tail_bytes() >= TAIL_BYTES.min(self.small_disk_bytes()).max(self.snapshot_bytes / 2) {
+                    let (tail, small_disk) = (self.tail_bytes(), self.small_disk_bytes());
+                    self.due = tail >= TAIL_BYTES.min(small_disk).max(self.snapshot_bytes / 2);
+                    if self.due && tail >= TAIL_BYTES_MAX.min(small_disk).max(self.snapshot_bytes) {
                         self.snapshot()
-                    } else if self.before.is_some() && self.is_tight() {
+                    } else if self.unclean || (self.before.is_some() && self.is_tight()) {
                         self.clean()
                     } else {
                         Ok(())
                     }
                 }
                 Ok(Order::Snapshot) => self.snapshot(),
+                Err(RecvTimeoutError::Timeout) if self.due => self.snapshot(),
                 Err(RecvTimeoutError::Timeout) => self.clean(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -215,6 +226,7 @@ impl Work {
 
     /// Replays what is closed and writes the state; then removes what is no longer needed.
     fn snapshot(&mut self) -> Result<(), JournalError> {
+        self.due = false;
         if self.closed == self.covered {
             return Ok(());
         }
