@@ -53,7 +53,7 @@ fn digest(file: &File) -> io::Result<(Digest, u64)> {
     let (full, pieces) = sync_channel::<Vec<u8>>(READS_AHEAD);
     let (done, spare) = sync_channel::<Vec<u8>>(READS_AHEAD);
     std::thread::scope(|scope| {
-        let hash = scope.spawn(move || {
+        let hash = move || {
             let mut checksum = Checksum::default();
             for piece in pieces {
                 checksum.update(&piece);
@@ -61,7 +61,8 @@ fn digest(file: &File) -> io::Result<(Digest, u64)> {
                 drop(done.try_send(piece));
             }
             checksum.digest()
-        });
+        };
+        let hash = std::thread::Builder::new().spawn_scoped(scope, hash)?;
         let mut size = 0;
         loop {
             let mut piece = spare.try_recv().unwrap_or_default();

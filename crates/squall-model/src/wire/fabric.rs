@@ -518,3 +518,20 @@ impl Composite {
         self.reports += other.reports;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{ContentId, Digest, NodeId, Variable};
+
+    #[test]
+    fn what_nodes_have_of_a_file_is_added_up_and_an_error_is_not_lost() {
+        let taken = Variable::Taken(ContentId { owner: 1, digest: Digest([0; 32]) });
+        let says = |node, value| Some((NodeId(node), value));
+        assert_eq!(taken.reduce(says(1, 5), says(2, 7)), says(1, 12));
+        assert_eq!(taken.reduce(None, says(2, 7)), says(2, 7));
+        for (one, other) in [(says(1, 5), says(2, -28)), (says(2, -28), says(1, 5))] {
+            assert_eq!(taken.reduce(one, other), says(2, -28));
+        }
+        assert!(taken.is_final(-28) && !taken.is_final(0));
+    }
+}
