@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX};
 
@@ -113,8 +113,8 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// Names in order, kept as a host list: `n[1-10080]` is all that 10,080 names cost.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct HostList {
     text: String,
     len: usize,
@@ -126,22 +126,36 @@ impl TryFrom<String> for HostList {
     /// The names of a host list as [`expand`] gives them, which are counted but not made.
     fn try_from(text: String) -> Result<Self, HostListError> {
         let mut len = 0;
-        each_term(&text, |_, count| len += count)?;
+        if is_single(&text) {
+            len = 1;
+        } else {
+            each_term(&text, |_, count| len += count)?;
+        }
         Ok(Self { text, len })
     }
 }
 
-impl From<HostList> for String {
-    fn from(list: HostList) -> Self {
-        list.text
+impl Serialize for HostList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
     }
+}
+
+/// Whether the text is plainly one name: most lists are, and need no reading.
+fn is_single(text: &str) -> bool {
+    (1..=HOSTNAME_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 impl<S: AsRef<str>> FromIterator<S> for HostList {
     /// From names ([`is_name`]).
     fn from_iter<I: IntoIterator<Item = S>>(iter: I) -> Self {
         let names: Vec<S> = iter.into_iter().collect();
-        Self { len: names.len(), text: compress_in_order(&names) }
+        let text = match &names[..] {
+            [one] => one.as_ref().to_owned(),
+            _ => compress_in_order(&names),
+        };
+        Self { len: names.len(), text }
     }
 }
 
@@ -164,6 +178,9 @@ impl HostList {
     }
     /// The name at place `i`, without making the others.
     pub fn get(&self, i: usize) -> Option<String> {
+        if self.len == 1 && is_single(&self.text) {
+            return (i == 0).then(|| self.text.clone());
+        }
         let (mut found, mut left) = (None, Some(i));
         let seen = each_term(&self.text, |parts, count| {
             if let Some(place) = left {

@@ -1,20 +1,24 @@
 //! Sequences in which neighbours are mostly the same: what 10,000 equal nodes have costs one entry.
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::limits::HOSTLIST_MAX;
 
 /// A sequence of values, kept as how often each comes in a row: at most `HOSTLIST_MAX` in all, as one for each node.
 /// Neighbouring entries differ and none is empty, so equality is equality of the sequences.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<(T, u32)>", bound(deserialize = "T: Deserialize<'de> + PartialEq"))]
-pub struct Runs<T>(Vec<(T, u32)>);
+#[serde(try_from = "Entries<T>", bound(deserialize = "T: Deserialize<'de> + PartialEq"))]
+pub struct Runs<T>(Entries<T>);
 
-impl<T: PartialEq> TryFrom<Vec<(T, u32)>> for Runs<T> {
+/// Mostly there is one: it takes no memory of its own.
+type Entries<T> = SmallVec<[(T, u32); 1]>;
+
+impl<T: PartialEq> TryFrom<Entries<T>> for Runs<T> {
     type Error = &'static str;
 
     /// Refuses what comes from elsewhere and is not what a `Runs` keeps.
-    fn try_from(runs: Vec<(T, u32)>) -> Result<Self, Self::Error> {
+    fn try_from(runs: Entries<T>) -> Result<Self, Self::Error> {
         let total: u64 = runs.iter().map(|(_, count)| u64::from(*count)).sum();
         let folded = runs.iter().all(|(_, count)| *count > 0) && runs.windows(2).all(|w| w[0].0 != w[1].0);
         if folded && total <= HOSTLIST_MAX as u64 { Ok(Self(runs)) } else { Err("runs are not folded, or too long") }
@@ -23,7 +27,7 @@ impl<T: PartialEq> TryFrom<Vec<(T, u32)>> for Runs<T> {
 
 impl<T> Default for Runs<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self(Entries::new())
     }
 }
 

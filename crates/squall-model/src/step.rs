@@ -240,7 +240,7 @@ pub struct StepStart {
     /// Which step of which attempt.
     pub key: StepKey,
     /// Facts of the allocation.
-    pub facts: JobFacts,
+    pub facts: Arc<JobFacts>,
     /// Which task runs where.
     pub layout: Layout,
     /// Cores and memory (MiB; 0: no limit) that the step may use on each node. Its nodes are those of the layout,
@@ -261,7 +261,7 @@ impl StepStart {
         let place = self.shares.place(node)?;
         Some(StepLaunch {
             key: self.key,
-            facts: self.facts.clone(),
+            facts: Arc::clone(&self.facts),
             node: self.layout.nodes.get(place)?,
             layout: self.layout.clone(),
             node_index: place as u32,
@@ -291,7 +291,7 @@ pub struct BatchStart {
 
 impl BatchStart {
     /// The script as one task on its node, with all that the job has there; None: `node` is another.
-    pub fn launch_on(&self, facts: &JobFacts, node: NodeId) -> Option<StepLaunch> {
+    pub fn launch_on(&self, facts: &Arc<JobFacts>, node: NodeId) -> Option<StepLaunch> {
         if node != self.node {
             return None;
         }
@@ -299,7 +299,7 @@ impl BatchStart {
         let name = facts.nodes.get(place)?;
         Some(StepLaunch {
             key: StepKey { step: StepNo::BATCH, ..facts.key },
-            facts: facts.clone(),
+            facts: Arc::clone(facts),
             layout: Layout {
                 nodes: [&name].into_iter().collect(),
                 tasks: [1].into_iter().collect(),
@@ -325,7 +325,7 @@ pub struct StepLaunch {
     /// Which step of which attempt.
     pub key: StepKey,
     /// Facts of the allocation.
-    pub facts: JobFacts,
+    pub facts: Arc<JobFacts>,
     /// Which task runs where; the batch script is one task on the first node.
     pub layout: Layout,
     /// This node's name.

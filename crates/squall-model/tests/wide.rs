@@ -64,7 +64,7 @@ fn facts() -> JobFacts {
 
 fn step() -> StepStart {
     let program = Program::Timer { run_ms: 1000, code: 0 };
-    let facts = facts();
+    let facts = Arc::new(facts());
     StepStart { key: facts.key, facts, layout: layout(), shares: alloc(), program, kill_wait_s: 30, gres: Vec::new() }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn facts(state: &State, id: JobId) -> Option<JobFacts> {
 fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
     let job = state.jobs.get(&id)?;
     let run = job.run()?;
+    let ids = run.alloc.nodes();
     let mut facts = JobFacts {
         key: StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH },
         array: job.task,
@@ -37,14 +38,14 @@ fn own_facts(state: &State, id: JobId) -> Option<JobFacts> {
         qos: job.spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         cluster: state.config.cluster.clone(),
         nodes: HostList::default(),
-        ids: run.alloc.nodes(),
         cpus: Runs::new(),
         memory_mb: Runs::new(),
         tasks: Runs::new(),
         start: run.start,
         end: end_time(state, id, job, run),
         restarts: job.restarts,
-        addresses: network::addresses(state, &run.alloc.nodes()),
+        addresses: network::addresses(state, &ids),
+        ids,
         gres: state.grants.get(&id).map(|granted| granted.job.clone()).unwrap_or_default(),
         ganged: state.gang.contains_key(&id),
         components: Vec::new(),

@@ -50,7 +50,7 @@ fn batch(facts: JobFacts, cores: usize) -> StepLaunch {
     StepLaunch {
         key: facts.key,
         layout: layout(&["n1"], 1, Distribution::Block),
-        facts,
+        facts: facts.into(),
         node: "n1".into(),
         cores: CoreSet::first(cores),
         ..StepLaunch::default()

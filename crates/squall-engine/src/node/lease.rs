@@ -70,11 +70,11 @@ impl NodeMachine {
         }
         for at in ready.into_iter().rev() {
             let (_, Lease { mut launch, blobs }) = self.leases.remove(at);
-            let facts = &mut launch.facts;
+            let facts = Arc::make_mut(&mut launch.facts);
             facts.end = facts.end.map(|end| now + end.since(facts.start));
             facts.start = now;
             out.blobs.extend(blobs);
-            self.start_job(Arc::new(launch.facts.clone()), Some(launch), out);
+            self.start_job(Arc::clone(&launch.facts), Some(launch), out);
         }
     }
 }

@@ -48,7 +48,7 @@ fn start_job(key: StepKey, nodes: usize) -> Down {
 }
 
 fn start_step(key: StepKey, nodes: usize) -> Down {
-    let facts = facts(key, nodes);
+    let facts = Arc::new(facts(key, nodes));
     let mut shares = Alloc::default();
     for node in facts.ids.iter() {
         shares.push(node, CoreSet::default(), 0);

@@ -45,7 +45,8 @@ fn launch(job: u32, step: StepNo) -> StepLaunch {
             nodes: ["n1"].into_iter().collect(),
             ids: NodeSet::one(NodeId(0)),
             ..JobFacts::default()
-        },
+        }
+        .into(),
         node: "n1".into(),
         ..StepLaunch::default()
     }
@@ -249,7 +250,7 @@ fn folders_are_written_over_and_nothing_of_the_step_before_shows() {
     let spool = Spool::open(&scratch.0).unwrap();
     let named = |job, script: &[u8]| {
         let mut launch = launch(job, StepNo::BATCH);
-        Arc::make_mut(&mut launch.facts.spec).script = Some(Digest::of(script));
+        Arc::make_mut(&mut Arc::make_mut(&mut launch.facts).spec).script = Some(Digest::of(script));
         launch
     };
     let inode = |launch: &StepLaunch, name| std::fs::metadata(spool.step(launch.key).join(name)).unwrap().ino();

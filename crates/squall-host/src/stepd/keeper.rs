@@ -109,7 +109,7 @@ mod tests {
         let (pid, stat) = (child.id(), Stat::of(child.id()).unwrap());
         let keys = [(1, pid, stat.start + 1), (2, pid, stat.start), (3, 1, stat.start)].map(|(job, pid, start)| {
             let key = StepKey { job: JobId(job), attempt: Attempt(1), step: StepNo::BATCH };
-            let facts = JobFacts { key, ..JobFacts::default() };
+            let facts = JobFacts { key, ..JobFacts::default() }.into();
             let launch = StepLaunch { key, facts, program: Program::Batch, ..StepLaunch::default() };
             spool.add_step(&launch, None, "").unwrap();
             assert!(!spool.was_taken(key));

@@ -92,7 +92,7 @@ fn started_by_root_it_is_the_user_in_all_it_does() {
         grep -h ^Cap[IPE] /proc/self/status | tr -d '\\t'\nstat -c %u /proc/$PPID/mem; cat /etc/shadow\n";
     let mut step = Step::start(|dir| {
         let mut launch = launch(Program::Batch, dir);
-        let owner = Arc::make_mut(&mut launch.facts.owner);
+        let owner = Arc::make_mut(&mut Arc::make_mut(&mut launch.facts).owner);
         (owner.uid, owner.gid) = (65534, 65533);
         owner.groups = vec![65532, 65533];
         spec(&mut launch).stdout = Some("made/by/user".into());
@@ -178,7 +178,7 @@ fn a_restarted_job_goes_on_in_its_output() {
         let mut step = Step::start(|dir| {
             fs::write(dir.join("slurm-12.out"), "old\n").unwrap();
             let mut launch = launch(Program::Batch, dir);
-            launch.facts.restarts = restarts;
+            Arc::make_mut(&mut launch.facts).restarts = restarts;
             spec(&mut launch).append = append;
             (launch, "#!/bin/sh\necho new\n".to_owned())
         });

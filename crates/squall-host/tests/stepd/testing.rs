@@ -40,7 +40,7 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
     };
     StepLaunch {
         key,
-        facts,
+        facts: facts.into(),
         layout: Layout {
             nodes: ["n1"].into_iter().collect(),
             tasks: vec![1].into(),
@@ -57,5 +57,5 @@ pub(crate) fn launch(program: Program, dir: &Path) -> StepLaunch {
 
 /// What its job asked for, to be changed.
 pub(crate) fn spec(launch: &mut StepLaunch) -> &mut JobSpec {
-    Arc::make_mut(&mut launch.facts.spec)
+    Arc::make_mut(&mut Arc::make_mut(&mut launch.facts).spec)
 }

@@ -1,5 +1,6 @@
 //! A value that those who only pass it on need not understand: bytes on the wire, decoded by who opens it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde::de::{DeserializeOwned, Error as _, Visitor};
@@ -7,6 +8,14 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::codec::CodecError;
+
+thread_local! {
+    /// Where a thread encodes, so that memory need not grow anew for each value.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread keeps of it.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// A value, or its encoding.
 #[derive(Clone, Debug)]
@@ -37,9 +46,16 @@ impl<T: Serialize + DeserializeOwned> Sealed<T> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.len()),
             Self::Open(value) => {
-                let bytes = postcard::to_stdvec(&**value).map_err(|e| CodecError::Malformed(e.to_string()))?;
+                let bytes = SCRATCH.with_borrow_mut(|scratch| {
+                    scratch.clear();
+                    *scratch = postcard::to_extend(&**value, std::mem::take(scratch))?;
+                    let bytes: Arc<[u8]> = scratch[..].into();
+                    scratch.shrink_to(SCRATCH_BYTES_MAX);
+                    Ok(bytes)
+                });
+                let bytes = bytes.map_err(|e: postcard::Error| CodecError::Malformed(e.to_string()))?;
                 let length = bytes.len();
-                *self = Self::Bytes(bytes.into());
+                *self = Self::Bytes(bytes);
                 Ok(length)
             }
         }

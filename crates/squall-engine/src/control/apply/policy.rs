@@ -75,7 +75,7 @@ impl State {
             return;
         }
         let jobs = std::mem::take(&mut self.jobs);
-        for (id, job) in &jobs {
+        for (id, job) in jobs.iter() {
             if let Phase::Running(run) = &job.phase
                 && run.suspended.is_none()
                 && self.gang.get(id).is_none_or(|place| place.turn.mask != 0)

@@ -1,6 +1,7 @@
 //! All that the controller must not forget. Changed by `apply` alone; equal after replay.
 
 pub mod array;
+pub mod by_id;
 pub mod gang;
 pub mod job;
 pub mod ledger;
@@ -26,6 +27,7 @@ use squall_sched::topology::{Source, Topology};
 
 use crate::control::limits::Tallies;
 use array::Array;
+use by_id::ById;
 use job::Job;
 use ledger::{Decay, Ledger};
 use node::{Node, Partition};
@@ -46,7 +48,7 @@ pub struct State {
     /// Ids up to this one were given (or reserved) and are never given again.
     pub last_id: JobId,
     /// Jobs that are not arrays, and array tasks that something happened to.
-    pub jobs: BTreeMap<JobId, Box<Job>>,
+    pub jobs: ById<Box<Job>>,
     /// Arrays. The task with the highest index bears the same id in `jobs`.
     pub arrays: BTreeMap<JobId, Array>,
     /// Accounts, users, associations, levels of service.

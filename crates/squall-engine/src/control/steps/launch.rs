@@ -1,5 +1,7 @@
 //! What nodes and clients are told of a step.
 
+use std::sync::Arc;
+
 use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::resource::{Alloc, AllocGroup};
@@ -112,7 +114,7 @@ pub(crate) fn start(state: &State, key: StepKey, program: &TaskProgram) -> Optio
     facts.key = key;
     Some(Box::new(StepStart {
         key,
-        facts,
+        facts: Arc::new(facts),
         layout: step.layout.clone(),
         shares: shares(step, run),
         program: Program::Tasks(Box::new(program.clone())),

@@ -409,7 +409,7 @@ impl World {
         let state = self.d.c.state();
         let mut held: BTreeMap<NodeId, CoreSet> = BTreeMap::new();
         let mut rows: BTreeMap<(NodeId, u32, u32), CoreSet> = BTreeMap::new();
-        for (id, job) in &state.jobs {
+        for (id, job) in state.jobs.iter() {
             let Some(run) = job.run() else { continue };
             for node in run.left.iter() {
                 let cores = &run.alloc.on(node).unwrap().cores;
@@ -486,7 +486,7 @@ impl World {
         self.ask(0, all, true);
         self.settle();
         let state = self.d.c.state();
-        for (id, job) in &state.jobs {
+        for (id, job) in state.jobs.iter() {
             assert!(matches!(job.phase, Phase::Ended(_)), "job {id}: {:?}", job.phase);
         }
         assert_eq!((state.index.active, state.index.pending), (0, 0));
