@@ -116,6 +116,16 @@ struct Child {
     says: Vec<Downward>,
 }
 
+impl Child {
+    fn say(&mut self, say: Downward) {
+        // Most frames say one thing, and many are under way at once in a rack: no room for more than that at first.
+        if self.says.is_empty() {
+            self.says.reserve_exact(1);
+        }
+        self.says.push(say);
+    }
+}
+
 impl Relay {
     /// For a node above which stand these in a healthy tree, nearest first.
     pub fn new(home: Vec<String>) -> Self {
@@ -300,7 +310,7 @@ impl Relay {
         let Some(path) = self.path_below() else { return };
         self.tells = true;
         for child in self.children.values_mut() {
-            child.says.push(Downward::Path(Box::new(path.clone())));
+            child.say(Downward::Path(Box::new(path.clone())));
         }
     }
 
@@ -345,8 +355,7 @@ impl Relay {
             // The sets become the smaller the farther down they come.
             let to = child.reach.intersection(&put.to);
             owe.union_with(&to);
-            child.says.reserve_exact(1);
-            child.says.push(Downward::Put(Put { to, ..put.clone() }));
+            child.say(Downward::Put(Put { to, ..put.clone() }));
         }
         if !put.asks.is_empty() {
             self.node.filter(|node| put.to.contains(*node)).map(|node| owe.insert(node));
@@ -361,7 +370,7 @@ impl Relay {
         self.tells = true;
         for child in self.children.values_mut().filter(|child| !child.reach.is_disjoint(&chunk.to)) {
             let to = child.reach.intersection(&chunk.to);
-            child.says.push(Downward::Chunk(Chunk { to, ..chunk.clone() }));
+            child.say(Downward::Chunk(Chunk { to, ..chunk.clone() }));
         }
         if self.node.is_some_and(|node| chunk.to.contains(node)) {
             pass_on(chunk, local, out);
@@ -377,9 +386,7 @@ impl Relay {
             asked.insert(link);
             // The sets become the smaller the farther down they come.
             let to = child.reach.intersection(&query.to);
-            // Most frames say one thing, and many are under way at once in a rack: no room for more than there is.
-            child.says.reserve_exact(1);
-            child.says.push(Downward::Query(Query { to, time_us, ..query.clone() }));
+            child.say(Downward::Query(Query { to, time_us, ..query.clone() }));
         }
         let own = self.node.is_some_and(|node| query.to.contains(node));
         if own {
@@ -393,7 +400,7 @@ impl Relay {
 impl Relay {
     fn tell_child(&mut self, link: u32, say: Downward) {
         if let Some(child) = self.children.get_mut(&link) {
-            child.says.push(say);
+            child.say(say);
             self.tells = true;
         }
     }
