@@ -182,6 +182,7 @@ pub struct JobFacts {
     /// Whose it is.
     pub owner: Arc<Owner>,
     /// What was asked.
+    #[serde(with = "crate::wire::shared")]
     pub spec: Arc<JobSpec>,
     /// The partition in which it runs.
     pub partition: String,

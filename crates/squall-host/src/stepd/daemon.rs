@@ -30,7 +30,8 @@ use crate::cgroup::StepGroups;
 use crate::logging::say;
 use crate::poller::{Interest, Poller};
 use crate::sys::clock::{local_text, now};
-use crate::sys::pmix::{WANTED, leave};
+use crate::sys::offspring::leave;
+use crate::sys::pmix::WANTED;
 use crate::sys::signals::SignalFd;
 
 /// How often memory is looked at.
@@ -109,7 +110,7 @@ impl Daemon {
     }
 
     /// Runs the step; `first` says why it can't be run.
-    pub(super) fn run(mut self, first: Option<StepInput>) -> i32 {
+    pub(super) fn run(mut self, first: Option<StepInput>) -> ! {
         let first = first.unwrap_or_else(|| self.begin());
         self.feed([first]);
         if let Some(wireup) = &mut self.wireup {
@@ -120,10 +121,9 @@ impl Daemon {
         while !self.is_done() {
             self.turn();
         }
-        if self.wireup.as_ref().is_some_and(Wireup::has_threads) {
-            leave(i32::from(WANTED));
-        }
-        self.wireup.as_ref().filter(|wireup| wireup.wants_library()).map_or(0, |_| i32::from(WANTED))
+        // All that it holds the kernel takes back sooner.
+        let wanted = |wireup: &Wireup| wireup.has_threads() || wireup.wants_library();
+        leave(if self.wireup.as_ref().is_some_and(wanted) { i32::from(WANTED) } else { 0 })
     }
 
     /// Everything before the first task.

@@ -32,7 +32,9 @@ impl Environment {
     }
 
     fn find(&self, name: &[u8]) -> Option<usize> {
-        self.0.iter().position(|e| e.as_bytes().strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'=')))
+        // Where the name would end is looked at first: for nearly all that is the end of it.
+        let named = |entry: &[u8]| entry.get(name.len()) == Some(&b'=') && entry.starts_with(name);
+        self.0.iter().position(|entry| named(entry.as_bytes()))
     }
 
     /// The value of a variable.

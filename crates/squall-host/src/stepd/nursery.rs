@@ -141,7 +141,7 @@ pub fn serve() -> i32 {
             match link.as_mut().map(|link| obey(link, &mut keeper)) {
                 Some(Ok(None)) => {}
                 Some(Ok(Some(order))) => {
-                    drop((link, signals, keeper));
+                    drop((link, signals));
                     return grow_up(&order);
                 }
                 Some(Err(_)) | None => link = None,

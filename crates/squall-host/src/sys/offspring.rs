@@ -57,7 +57,9 @@ pub(crate) fn set_command_line(words: &[&[u8]]) -> io::Result<()> {
     unsafe {
         let at = std::ptr::with_exposed_provenance_mut::<u8>(start);
         std::ptr::copy_nonoverlapping(line.as_ptr(), at, line.len());
-        std::ptr::write_bytes(at.add(line.len()), 0, room - line.len());
+        // What is NUL already stays untouched: in a copy it is on a page that has yet to be copied.
+        let last = (line.len()..room).rfind(|&i| at.add(i).read() != 0);
+        std::ptr::write_bytes(at.add(line.len()), 0, last.map_or(0, |last| last + 1 - line.len()));
     }
     Ok(())
 }
@@ -70,6 +72,13 @@ fn command_line() -> Option<(usize, usize)> {
         fields.split_ascii_whitespace().nth(number - 3)?.parse::<usize>().ok()
     };
     Some((field(48)?, field(49)?))
+}
+
+/// Ends this process at once. What was registered to be run at exit is not: by the process that this is a copy of, or by a
+/// library whose threads may be anywhere.
+pub(crate) fn leave(status: i32) -> ! {
+    // SAFETY: takes an integer and does not return.
+    unsafe { libc::_exit(status) }
 }
 
 /// Lets this process run on these CPUs only.

@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 
 pub(super) type Words = SmallVec<[u64; 2]>;
 
+/// Runs of neighbours: the gap since the run before, and how many.
+pub(super) type Gaps = SmallVec<[(u32, u32); 2]>;
+
 /// A set of small integers as 64-bit words. Only the words from the first to the last that is not zero are kept, so
 /// equality is set equality, and a few neighbours cost a word or two wherever they are. Written as all words from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -170,8 +173,8 @@ impl BitSet {
         below.sum::<usize>() + (self.word(at) & ((1 << bit) - 1)).count_ones() as usize
     }
     /// The members as runs of neighbours: the gap since the run before, and how many.
-    pub(super) fn runs(&self) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
+    pub(super) fn runs(&self) -> Gaps {
+        let mut runs = Gaps::new();
         let mut next = 0;
         for (at, &word) in self.words.iter().enumerate() {
             let (mut rest, mut i) = (word, (self.base + at) * 64);

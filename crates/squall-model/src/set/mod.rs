@@ -8,7 +8,7 @@ use crate::limits::NODES_MAX;
 mod bits;
 
 pub use bits::BitSet;
-use bits::Words;
+use bits::{Gaps, Words};
 
 /// A set of cores (hardware threads) of one node.
 pub type CoreSet = BitSet;
@@ -22,7 +22,7 @@ pub struct NodeSet(pub BitSet);
 #[derive(Serialize, Deserialize)]
 enum NodeSetForm {
     /// Gaps and runs of neighbours, in turns.
-    Runs(Vec<(u32, u32)>),
+    Runs(Gaps),
     /// A bit for each node.
     Words(Words),
 }
@@ -32,8 +32,10 @@ impl From<NodeSet> for NodeSetForm {
         let runs = set.0.runs();
         let number = |n: u64| (64 - n.leading_zeros() as usize).div_ceil(7).max(1);
         let as_runs: usize = runs.iter().map(|(gap, count)| number((*gap).into()) + number((*count).into())).sum();
-        let as_words: usize = set.0.written().map(number).sum();
-        if as_runs <= as_words { Self::Runs(runs) } else { Self::Words(set.0.written().collect()) }
+        let written = set.0.written();
+        // A word takes a byte at least, and there may be many before the first that is not zero.
+        let shorter = as_runs <= written.len() || as_runs <= set.0.written().map(number).sum();
+        if shorter { Self::Runs(runs) } else { Self::Words(written.collect()) }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod join;
 pub mod node;
 pub mod peer;
 pub mod sealed;
+pub mod shared;
 pub mod standing;
 pub mod stepd;
 

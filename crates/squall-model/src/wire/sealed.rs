@@ -48,7 +48,7 @@ impl<T: Serialize + DeserializeOwned> Sealed<T> {
             Self::Open(value) => {
                 let bytes = SCRATCH.with_borrow_mut(|scratch| {
                     scratch.clear();
-                    *scratch = postcard::to_extend(&**value, std::mem::take(scratch))?;
+                    postcard::to_io(&**value, &mut *scratch)?;
                     let bytes: Arc<[u8]> = scratch[..].into();
                     scratch.shrink_to(SCRATCH_BYTES_MAX);
                     Ok(bytes)

@@ -332,12 +332,6 @@ pub(crate) fn acknowledge_soon(socket: &TcpListener) {
     }
 }
 
-/// Ends this process at once: the library's thread may be anywhere, and what it registered to be run at exit is not.
-pub(crate) fn leave(status: i32) -> ! {
-    // SAFETY: takes an integer and does not return.
-    unsafe { libc::_exit(status) }
-}
-
 fn load() -> Result<Calls, String> {
     // SAFETY: the library's initialisers run; they are made to be run in any process. It is never unloaded.
     let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };

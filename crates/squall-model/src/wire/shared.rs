@@ -1,0 +1,119 @@
+//! Specs in messages: many jobs have the same one, which a thread encodes once and decodes once.
+//!
+//! On the wire a spec is the bytes of its encoding, so that who has seen the same bytes just now need not look into them.
+//! For `#[serde(with = "…")]`.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::de::{Error as _, Visitor};
+use serde::ser::Error as _;
+use serde::{Deserializer, Serializer};
+
+use crate::job::JobSpec;
+
+/// How many specs a thread remembers, and how long an encoding that it remembers may be.
+const KEPT: usize = 4;
+const BYTES_MAX: usize = 64 << 10;
+
+/// Specs and their encodings, the latest first.
+type Recent = VecDeque<(Arc<JobSpec>, Vec<u8>)>;
+
+thread_local! {
+    /// Those that were encoded, known by their place in memory, where they stay as long as they stand here.
+    static ENCODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
+    /// Those that were decoded, known by their bytes.
+    static DECODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
+}
+
+fn remember(recent: &mut Recent, spec: Arc<JobSpec>, bytes: Vec<u8>) {
+    if bytes.len() <= BYTES_MAX {
+        recent.truncate(KEPT - 1);
+        recent.push_front((spec, bytes));
+    }
+}
+
+/// Writes the spec's encoding, as it was written before if it is one of the last.
+pub fn serialize<S: Serializer>(spec: &Arc<JobSpec>, serializer: S) -> Result<S::Ok, S::Error> {
+    ENCODED.with_borrow_mut(|recent| {
+        if let Some((_, bytes)) = recent.iter().find(|(known, _)| Arc::ptr_eq(known, spec)) {
+            return serializer.serialize_bytes(bytes);
+        }
+        let bytes = postcard::to_stdvec(&**spec).map_err(S::Error::custom)?;
+        let written = serializer.serialize_bytes(&bytes);
+        remember(recent, Arc::clone(spec), bytes);
+        written
+    })
+}
+
+/// Reads a spec; one of the last if it is that.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<JobSpec>, D::Error> {
+    struct Bytes;
+    impl Visitor<'_> for Bytes {
+        type Value = Arc<JobSpec>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("the bytes of a spec")
+        }
+        fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Arc<JobSpec>, E> {
+            DECODED.with_borrow_mut(|recent| {
+                if let Some((spec, _)) = recent.iter().find(|(_, known)| known == bytes) {
+                    return Ok(Arc::clone(spec));
+                }
+                let spec: Arc<JobSpec> = Arc::new(postcard::from_bytes(bytes).map_err(E::custom)?);
+                remember(recent, Arc::clone(&spec), bytes.to_vec());
+                Ok(spec)
+            })
+        }
+    }
+    deserializer.deserialize_bytes(Bytes).map_err(D::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Serialize};
+
+    use super::KEPT;
+    use crate::job::JobSpec;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Message(u8, #[serde(with = "super")] Arc<JobSpec>, u8);
+
+    fn named(name: &str) -> Arc<JobSpec> {
+        Arc::new(JobSpec { name: name.to_owned(), ..JobSpec::default() })
+    }
+
+    #[test]
+    fn equal_specs_are_one_and_others_are_told_apart() {
+        let specs: Vec<_> = (0..2 * KEPT).map(|i| named(&i.to_string())).collect();
+        let turn = || specs.iter().map(|spec| postcard::to_stdvec(&Message(1, Arc::clone(spec), 2)).unwrap());
+        let sent: Vec<_> = turn().chain(turn()).collect();
+        let read: Vec<Message> = sent.iter().map(|bytes| postcard::from_bytes(bytes).unwrap()).collect();
+        for (message, spec) in read.iter().zip(specs.iter().chain(&specs)) {
+            assert_eq!(*message, Message(1, Arc::clone(spec), 2));
+        }
+        let again: Message = postcard::from_bytes(&sent[sent.len() - 1]).unwrap();
+        assert!(Arc::ptr_eq(&again.1, &read[read.len() - 1].1), "it was read a moment ago");
+    }
+
+    #[test]
+    fn a_spec_that_was_changed_in_place_is_written_as_it_is() {
+        let mut spec = named("before");
+        let first = postcard::to_stdvec(&Message(1, Arc::clone(&spec), 2)).unwrap();
+        Arc::make_mut(&mut spec).name = "behind".to_owned();
+        let second = postcard::to_stdvec(&Message(1, Arc::clone(&spec), 2)).unwrap();
+        assert_eq!(postcard::from_bytes::<Message>(&first).unwrap().1.name, "before");
+        assert_eq!(postcard::from_bytes::<Message>(&second).unwrap().1.name, "behind");
+    }
+
+    #[test]
+    fn bytes_that_are_no_spec_are_refused() {
+        let good = postcard::to_stdvec(&Message(1, named("x"), 2)).unwrap();
+        for length in 0..good.len() {
+            assert!(postcard::from_bytes::<Message>(&good[..length]).is_err());
+        }
+        assert!(postcard::from_bytes::<Message>(&[1, 3, 0xff, 0xff, 0xff, 2]).is_err());
+    }
+}
