@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::BufReader;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
@@ -60,7 +61,7 @@ impl Submission {
 
     fn request(&self) -> Request {
         Request::Submit {
-            spec: Box::new(self.spec.clone()),
+            spec: Arc::new(self.spec.clone()),
             script: ByteBuf::from(self.script.clone()),
             env: ByteBuf::from(self.env.clone()),
             key: self.key,

@@ -487,8 +487,8 @@ impl World {
                 let specs = vec![spec.clone(), asked.component(&spec)];
                 Request::SubmitHet { specs, script, env, key, immediate_s: None }
             }
-            true => Request::Submit { spec: Box::new(spec), script, env, key },
-            false => Request::Allocate { spec: Box::new(spec), env, key, immediate_s: None },
+            true => Request::Submit { spec: Arc::new(spec), script, env, key },
+            false => Request::Allocate { spec: Arc::new(spec), env, key, immediate_s: None },
         }
     }
 

@@ -1,5 +1,7 @@
 //! Planted bugs in what machines are told and in what they want done.
 
+use std::sync::Arc;
+
 use std::collections::BTreeMap;
 
 use squall_engine::control::{Input, LinkId, Out};
@@ -36,7 +38,7 @@ impl World {
             }
             Input::Ask { caller, who, mut request } => {
                 match request.as_mut() {
-                    Request::Submit { spec, .. } => perturb_spec(mutation, spec),
+                    Request::Submit { spec, .. } => perturb_spec(mutation, Arc::make_mut(spec)),
                     Request::SubmitHet { specs, .. } => specs.iter_mut().for_each(|spec| perturb_spec(mutation, spec)),
                     _ => {}
                 }

@@ -1,6 +1,7 @@
 //! Getting an allocation and giving it back, for salloc and srun.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,7 +52,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     let Ask { tool, specs, env, immediate_s, quiet } = ask;
     let (env, key, several) = (ByteBuf::from(env), fresh_key(), specs.len() > 1);
     let request = match <[JobSpec; 1]>::try_from(specs) {
-        Ok([spec]) => Request::Allocate { spec: Box::new(spec), env, key, immediate_s },
+        Ok([spec]) => Request::Allocate { spec: Arc::new(spec), env, key, immediate_s },
         Err(specs) => Request::SubmitHet { specs, script: ByteBuf::new(), env, key, immediate_s },
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_bytes::ByteBuf;
 use squall_model::id::JobId;
@@ -43,7 +44,7 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
     submission::known_cluster(SBATCH, asked.clusters.as_deref())?;
     let (script, env, key) = (ByteBuf::from(script.body), ByteBuf::from(env), fresh_key());
     let request = match <[JobSpec; 1]>::try_from(specs) {
-        Ok([spec]) => Request::Submit { spec: Box::new(spec), script, env, key },
+        Ok([spec]) => Request::Submit { spec: Arc::new(spec), script, env, key },
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
     let (client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -90,7 +91,7 @@ pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop>
 
 /// `--test-only`: the line that says when the job would start.
 pub(crate) fn would_start(tool: Tool, spec: JobSpec) -> Result<String, ClientError> {
-    let request = Request::TestSubmit { spec: Box::new(spec) };
+    let request = Request::TestSubmit { spec: Arc::new(spec) };
     match Patience::new(tool.name()).ask(&request)?.1 {
         Answer::WouldStart { job, time, cpus, nodes, partition } => Ok(format!(
             "Job {job} to start at {} using {cpus} processors on nodes {nodes} in partition {partition}",

@@ -1,6 +1,7 @@
 //! Which cells a request is for, and what becomes of their answers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_model::job::{JobKind, JobSpec};
 use squall_model::wire::broadcast::BroadcastTo;
@@ -98,13 +99,13 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
     Ok(match request {
         Request::Submit { mut spec, script, env, key } => {
             let cell = cells.choose(std::slice::from_ref(&*spec), key)?;
-            trim(cells, cell, &mut spec);
+            trim_shared(cells, cell, &mut spec);
             let how = if spec.kind == JobKind::Batch { How::InTurn } else { How::Through };
             Route::one(how, cell, Request::Submit { spec, script, env, key })
         }
         Request::Allocate { mut spec, env, key, immediate_s } => {
             let cell = cells.choose(std::slice::from_ref(&*spec), key)?;
-            trim(cells, cell, &mut spec);
+            trim_shared(cells, cell, &mut spec);
             Route::one(How::Through, cell, Request::Allocate { spec, env, key, immediate_s })
         }
         Request::SubmitHet { mut specs, script, env, key, immediate_s } => {
@@ -117,14 +118,21 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         Request::TestSubmit { spec } => {
             let suited = cells.suited(std::slice::from_ref(&*spec))?;
             let parts = suited.into_iter().map(|(cell, _)| {
-                let mut spec = spec.clone();
-                trim(cells, cell, &mut spec);
+                let mut spec = Arc::clone(&spec);
+                trim_shared(cells, cell, &mut spec);
                 (cell, Request::TestSubmit { spec })
             });
             Route { how: How::List, parts: parts.collect() }
         }
         other => return Err(not_here(&other)),
     })
+}
+
+/// [`trim`] of a spec that others may share.
+fn trim_shared(cells: &Cells, cell: u32, spec: &mut Arc<JobSpec>) {
+    if spec.need.exclude.is_some() {
+        trim(cells, cell, Arc::make_mut(spec));
+    }
 }
 
 /// Nodes of other cells are out of the question in a cell anyway, and not known there.

@@ -36,7 +36,7 @@ fn cells() -> Arc<Cells> {
 }
 
 fn submit(spec: JobSpec, key: u128) -> Request {
-    Request::Submit { spec: Box::new(spec), script: ByteBuf::new(), env: ByteBuf::new(), key: ClientKey(key) }
+    Request::Submit { spec: Arc::new(spec), script: ByteBuf::new(), env: ByteBuf::new(), key: ClientKey(key) }
 }
 
 fn after(ids: &[u32]) -> JobSpec {

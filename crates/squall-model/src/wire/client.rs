@@ -1,5 +1,7 @@
 //! Between client commands and the controller.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -25,7 +27,8 @@ pub enum Request {
     /// `sbatch`. Answer: `Submitted`.
     Submit {
         /// What.
-        spec: Box<JobSpec>,
+        #[serde(with = "super::shared")]
+        spec: Arc<JobSpec>,
         /// Content of the script.
         script: ByteBuf,
         /// Content of the environment, entries ended by NUL.
@@ -36,13 +39,15 @@ pub enum Request {
     /// `sbatch --test-only`. Answer: `WouldStart`.
     TestSubmit {
         /// What.
-        spec: Box<JobSpec>,
+        #[serde(with = "super::shared")]
+        spec: Arc<JobSpec>,
     },
     /// `salloc`, and `srun` outside of an allocation. Answers: `Submitted`, then `Allocated` when it starts.
     /// The allocation lives as long as the connection (after a lost one: until `OWNER_GRACE_S` without `Attach`).
     Allocate {
         /// What.
-        spec: Box<JobSpec>,
+        #[serde(with = "super::shared")]
+        spec: Arc<JobSpec>,
         /// Content of the environment.
         env: ByteBuf,
         /// Makes a retry harmless.

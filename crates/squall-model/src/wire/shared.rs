@@ -17,8 +17,16 @@ use crate::job::JobSpec;
 const KEPT: usize = 4;
 const BYTES_MAX: usize = 64 << 10;
 
-/// Specs and their encodings, the latest first.
-type Recent = VecDeque<(Arc<JobSpec>, Vec<u8>)>;
+/// An encoding, and whose it is.
+#[derive(Default)]
+struct Known {
+    bytes: Vec<u8>,
+    /// None: it came once, and may never come again.
+    spec: Option<Arc<JobSpec>>,
+}
+
+/// The latest first.
+type Recent = VecDeque<Known>;
 
 thread_local! {
     /// Those that were encoded, known by their place in memory, where they stay as long as they stand here.
@@ -27,27 +35,37 @@ thread_local! {
     static DECODED: RefCell<Recent> = const { RefCell::new(VecDeque::new()) };
 }
 
-fn remember(recent: &mut Recent, spec: Arc<JobSpec>, bytes: Vec<u8>) {
-    if bytes.len() <= BYTES_MAX {
-        recent.truncate(KEPT - 1);
-        recent.push_front((spec, bytes));
+/// Room for one more: that of the oldest, if so many are known.
+fn room(recent: &mut Recent) -> Known {
+    let mut known = if recent.len() < KEPT { Known::default() } else { recent.pop_back().unwrap_or_default() };
+    known.bytes.clear();
+    known.spec = None;
+    known
+}
+
+fn remember(recent: &mut Recent, known: Known) {
+    if known.bytes.len() <= BYTES_MAX {
+        recent.push_front(known);
     }
 }
 
 /// Writes the spec's encoding, as it was written before if it is one of the last.
 pub fn serialize<S: Serializer>(spec: &Arc<JobSpec>, serializer: S) -> Result<S::Ok, S::Error> {
     ENCODED.with_borrow_mut(|recent| {
-        if let Some((_, bytes)) = recent.iter().find(|(known, _)| Arc::ptr_eq(known, spec)) {
-            return serializer.serialize_bytes(bytes);
+        let is = |known: &&Known| known.spec.as_ref().is_some_and(|known| Arc::ptr_eq(known, spec));
+        if let Some(known) = recent.iter().find(is) {
+            return serializer.serialize_bytes(&known.bytes);
         }
-        let bytes = postcard::to_stdvec(&**spec).map_err(S::Error::custom)?;
-        let written = serializer.serialize_bytes(&bytes);
-        remember(recent, Arc::clone(spec), bytes);
+        let mut known = room(recent);
+        postcard::to_io(&**spec, &mut known.bytes).map_err(S::Error::custom)?;
+        let written = serializer.serialize_bytes(&known.bytes);
+        known.spec = Some(Arc::clone(spec));
+        remember(recent, known);
         written
     })
 }
 
-/// Reads a spec; one of the last if it is that.
+/// Reads a spec. One whose bytes came before is shared; another is the only one.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<JobSpec>, D::Error> {
     struct Bytes;
     impl Visitor<'_> for Bytes {
@@ -56,12 +74,18 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Job
             f.write_str("the bytes of a spec")
         }
         fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Arc<JobSpec>, E> {
+            let decode = || postcard::from_bytes(bytes).map(Arc::new).map_err(E::custom);
             DECODED.with_borrow_mut(|recent| {
-                if let Some((spec, _)) = recent.iter().find(|(_, known)| known == bytes) {
-                    return Ok(Arc::clone(spec));
+                if let Some(known) = recent.iter_mut().find(|known| known.bytes == bytes) {
+                    if known.spec.is_none() {
+                        known.spec = Some(decode()?);
+                    }
+                    return known.spec.clone().ok_or_else(|| E::custom("no spec"));
                 }
-                let spec: Arc<JobSpec> = Arc::new(postcard::from_bytes(bytes).map_err(E::custom)?);
-                remember(recent, Arc::clone(&spec), bytes.to_vec());
+                let spec = decode()?;
+                let mut known = room(recent);
+                known.bytes.extend_from_slice(bytes);
+                remember(recent, known);
                 Ok(spec)
             })
         }
@@ -94,8 +118,11 @@ mod tests {
         for (message, spec) in read.iter().zip(specs.iter().chain(&specs)) {
             assert_eq!(*message, Message(1, Arc::clone(spec), 2));
         }
-        let again: Message = postcard::from_bytes(&sent[sent.len() - 1]).unwrap();
-        assert!(Arc::ptr_eq(&again.1, &read[read.len() - 1].1), "it was read a moment ago");
+        let again = || postcard::from_bytes::<Message>(&sent[sent.len() - 1]).unwrap().1;
+        let (second, third) = (again(), again());
+        assert_eq!(second, read[read.len() - 1].1);
+        assert!(Arc::ptr_eq(&second, &third), "it was read a moment ago");
+        assert_eq!(Arc::strong_count(&read[read.len() - 1].1), 1, "what comes once is nobody else's");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! and then whether all that it was promised is there.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use serde_bytes::ByteBuf;
 use squall_model::id::{ClientKey, JobId};
@@ -57,7 +58,7 @@ impl Wish {
                 let (name, dependency) = ((*name).to_owned(), after.clone());
                 let spec = JobSpec { name, work_dir: "/".into(), dependency, ..JobSpec::default() };
                 let (script, env) = (ByteBuf::from(b"#!/bin/true\n".to_vec()), ByteBuf::new());
-                Request::Submit { spec: Box::new(spec), script, env, key: *key }
+                Request::Submit { spec: Arc::new(spec), script, env, key: *key }
             }
             What::Cancel(job) => {
                 let jobs = JobSelection { ids: vec![JobRef::Job(*job)], ..JobSelection::default() };

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use squall_host::life;
@@ -197,7 +198,7 @@ pub(crate) fn submission(number: u64, hold: bool) -> Request {
         ..JobSpec::default()
     };
     Request::Submit {
-        spec: Box::new(spec),
+        spec: Arc::new(spec),
         script: serde_bytes(b"#!/bin/true\n"),
         env: serde_bytes(b"PATH=/usr/bin:/bin\0"),
         key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),

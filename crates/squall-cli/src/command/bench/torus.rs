@@ -1,6 +1,7 @@
 //! `bench torus`: the synthetic Blue Waters workload through a live controller with emulated nodes on a torus, and in the
 //! simulator: the same seed, the same placements.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
@@ -65,7 +66,7 @@ fn live(client: &mut Client, course: &Course) -> Result<Vec<String>, String> {
         match *act {
             Act::Submit(job) => {
                 let request = Request::Submit {
-                    spec: Box::new(course.jobs[job].clone()),
+                    spec: Arc::new(course.jobs[job].clone()),
                     script: serde_bytes::ByteBuf::from(&b"#!/bin/true\n"[..]),
                     env: serde_bytes::ByteBuf::new(),
                     key: ClientKey(job as u128 + 1),

@@ -2,6 +2,7 @@
 //! script until that is durable and all nodes are free again. And an only report of the node that is the farthest down,
 //! with aggregation and without: an idle tree holds up nothing.
 
+use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
 use serde_bytes::ByteBuf;
@@ -149,7 +150,7 @@ fn submission(wanted: &Job, number: u64) -> Request {
         ..JobSpec::default()
     };
     Request::Submit {
-        spec: Box::new(spec),
+        spec: Arc::new(spec),
         script: ByteBuf::from(b"#!/bin/true\n".as_slice()),
         env: ByteBuf::from(b"PATH=/usr/bin:/bin\0".as_slice()),
         key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),

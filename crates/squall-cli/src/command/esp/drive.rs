@@ -1,6 +1,7 @@
 //! Drives a workload through a cluster as any client would, and reads back what became of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -196,7 +197,7 @@ fn submission(job: &Job, manner: Manner, key: ClientKey) -> Request {
         ..JobSpec::default()
     };
     Request::Submit {
-        spec: Box::new(spec),
+        spec: Arc::new(spec),
         script: ByteBuf::from(format!("#!/bin/sh\nexec sleep {run_s:.3}\n")),
         env: ByteBuf::from(b"PATH=/usr/bin:/bin\0".as_slice()),
         key,

@@ -1,5 +1,7 @@
 //! `salloc` and `srun` outside of an allocation: resources that live as long as the connection that asked.
 
+use std::sync::Arc;
+
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
@@ -18,7 +20,7 @@ use crate::control::{Controller, Out};
 pub(crate) fn allocate(
     c: &mut Controller,
     ask: &Ask<'_>,
-    spec: JobSpec,
+    spec: Arc<JobSpec>,
     env: Vec<u8>,
     (key, immediate_s): (ClientKey, Option<u32>),
     out: &mut Out,

@@ -1,6 +1,7 @@
 //! Under which account and QOS a job runs, and whether it may.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use squall_model::config::PartitionConfig;
 use squall_model::job::{JobSpec, Owner};
@@ -13,10 +14,14 @@ use crate::control::state::job::Queue;
 
 /// Fills in account and QOS of a job that names none, and refuses what its user may not use. Users who are set up run
 /// where they are set up; others run, unless associations are enforced.
-pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result<(), Refusal> {
+pub(super) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     let (policy, enforce) = (&state.policy, state.config.accounting_storage_enforce);
-    as_set_up(&mut spec.account, &policy.accounts);
-    as_set_up(&mut spec.qos, &policy.qos);
+    if let Some(account) = as_set_up(spec.account.as_ref(), &policy.accounts) {
+        Arc::make_mut(spec).account = Some(account);
+    }
+    if let Some(qos) = as_set_up(spec.qos.as_ref(), &policy.qos) {
+        Arc::make_mut(spec).qos = Some(qos);
+    }
     if spec.qos.as_deref().is_some_and(|qos| !limits::knows_qos(state, qos)) {
         return Err(Refusal::InvalidQos(spec.qos.clone().unwrap_or_default()));
     }
@@ -26,8 +31,8 @@ pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result
     let user = policy.users.get(&owner.user);
     let default = user.map(|user| user.default_account.clone()).filter(|account| !account.is_empty());
     let asked = spec.account.is_some();
-    if !asked {
-        spec.account = default;
+    if !asked && default.is_some() {
+        Arc::make_mut(spec).account = default;
     }
     let account = limits::account_of(state, spec).to_owned();
     let partition = limits::first_partition(state, spec);
@@ -44,7 +49,9 @@ pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result
     let said = allowed != [squall_model::policy::NORMAL];
     match &spec.qos {
         None => {
-            spec.qos = policy.default_qos(&account, own).map(str::to_owned);
+            if let Some(qos) = policy.default_qos(&account, own) {
+                Arc::make_mut(spec).qos = Some(qos.to_owned());
+            }
             let usable = allowed.contains(&limits::qos_name(state, spec));
             if enforce.qos && spec.qos.is_none() && !usable {
                 return Err(Refusal::InvalidQos(limits::qos_name(state, spec).to_owned()));
@@ -58,14 +65,10 @@ pub(super) fn settle(state: &State, owner: &Owner, spec: &mut JobSpec) -> Result
     Ok(())
 }
 
-/// A name is as it was set up, whether users write it in capitals or not: so it is in Slurm, and in users' scripts.
-fn as_set_up<T>(name: &mut Option<String>, known: &BTreeMap<String, T>) {
-    if let Some(asked) = name
-        && !known.contains_key(asked)
-        && let Some((other, _)) = known.iter().find(|(other, _)| other.eq_ignore_ascii_case(asked))
-    {
-        asked.clone_from(other);
-    }
+/// The name as it was set up, where users write it in capitals or not: so it is in Slurm, and in users' scripts.
+fn as_set_up<T>(name: Option<&String>, known: &BTreeMap<String, T>) -> Option<String> {
+    let asked = name.filter(|asked| !known.contains_key(*asked))?;
+    known.keys().find(|other| other.eq_ignore_ascii_case(asked)).cloned()
 }
 
 /// Whether a partition is for jobs of this account and QOS.

@@ -34,7 +34,7 @@ pub(super) struct Contents {
 pub(crate) fn submit(
     c: &mut Controller,
     ask: &Ask<'_>,
-    spec: JobSpec,
+    spec: Arc<JobSpec>,
     contents: Contents,
     key: ClientKey,
     out: &mut Out,
@@ -50,7 +50,7 @@ pub(crate) fn submit(
 pub(super) fn accept(
     c: &mut Controller,
     ask: &Ask<'_>,
-    spec: JobSpec,
+    spec: Arc<JobSpec>,
     contents: Contents,
     key: ClientKey,
     out: &mut Out,
@@ -62,7 +62,7 @@ pub(super) fn accept(
 pub(super) fn accept_all(
     c: &mut Controller,
     ask: &Ask<'_>,
-    mut specs: impl AsMut<[JobSpec]> + IntoIterator<Item = JobSpec>,
+    mut specs: impl AsMut<[Arc<JobSpec>]> + IntoIterator<Item = Arc<JobSpec>>,
     contents: Contents,
     key: ClientKey,
     out: &mut Out,
@@ -72,7 +72,7 @@ pub(super) fn accept_all(
     let batch = each.first().is_some_and(|spec| spec.kind == JobKind::Batch);
     let script = batch.then(|| Digest::of(&contents.script));
     for (at, spec) in each.iter_mut().enumerate() {
-        (spec.env, spec.script) = (env, script.filter(|_| at == 0));
+        c.state.index.recent.lay_contents(spec, env, script.filter(|_| at == 0));
     }
     let Some(first) = each.first() else { return Err(Refusal::NotSupported("no component".to_owned())) };
     if let Some(&id) = c.state.index.keys.get(&(ask.who.owner.uid, key)) {
@@ -99,7 +99,7 @@ pub(super) fn accept_all(
     for (offset, spec) in (0..).zip(specs) {
         let id = JobId(leader.0 + offset);
         let owner = c.state.shared_owner(&ask.who.owner);
-        let spec = c.state.shared_spec(&Arc::new(spec));
+        let spec = c.state.shared_spec(&spec);
         c.commit(ask.now, Event::JobSubmitted { id, key, owner, spec }, out);
     }
     if size > 1 {
@@ -109,12 +109,14 @@ pub(super) fn accept_all(
 }
 
 /// Fills in what a spec leaves open, and refuses what can never be.
-fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut JobSpec) -> Result<(), Refusal> {
+fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
-        spec.nice = 0;
+        Arc::make_mut(spec).nice = 0;
     }
-    if let Some(array) = &mut spec.array {
-        array.limit = array.limit.filter(|limit| *limit > 0);
+    if spec.array.as_ref().is_some_and(|array| array.limit == Some(0))
+        && let Some(array) = &mut Arc::make_mut(spec).array
+    {
+        array.limit = None;
     }
     standing::settle(&c.state, &ask.who.owner, spec)?;
     whole_nodes(&c.state, spec);
@@ -145,12 +147,18 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
 }
 
 /// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.
-fn whole_nodes(state: &State, spec: &mut JobSpec) {
+fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
+    if spec.need.exclusive {
+        return;
+    }
     let is = |partition: &Partition| partition.config.oversubscribe == OverSubscribe::Exclusive;
-    spec.need.exclusive |= match &spec.partition {
+    let whole = match &spec.partition {
         Some(names) => names.split(',').filter_map(|name| state.partition(name)).any(is),
         None => state.default_partition().is_some_and(is),
     };
+    if whole {
+        Arc::make_mut(spec).need.exclusive = true;
+    }
 }
 
 /// A heterogeneous job: the first component is what the request is for, the others are resources beside it.
@@ -175,6 +183,7 @@ pub(crate) fn submit_het(
         spec.requeue = if kind == JobKind::Batch { first[0].requeue } else { Some(false) };
         (spec.mail_type, spec.mail_user, spec.args) = (None, None, Vec::new());
     }
+    let specs: Vec<_> = specs.into_iter().map(Arc::new).collect();
     let (job, fresh) = accept_all(c, ask, specs, contents, key, out)?;
     if kind.is_owned() {
         allocate::own(c, ask, job, immediate_s.filter(|_| fresh));
@@ -196,11 +205,10 @@ fn same(state: &State, id: JobId, spec: &JobSpec) -> bool {
 }
 
 /// `sbatch --test-only`: when and where it would start, behind all that wait.
-pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, spec: &JobSpec) -> Reply {
-    let mut spec = spec.clone();
+pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) -> Reply {
     standing::settle(&c.state, &ask.who.owner, &mut spec)?;
     whole_nodes(&c.state, &mut spec);
-    let spec = &spec;
+    let spec = &*spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
     let best = forecast::trial(c, ask.now, spec);
     let (time, at, alloc) = best.ok_or_else(|| Refusal::NodeConfigNotAvailable("nodes".to_owned()))?;

@@ -192,7 +192,7 @@ impl Target<'_> {
             check_dependency(state, self.id, dependency)?;
         }
         let hold = self.hold_by(update, who)?;
-        let mut spec = changed(self.spec, update);
+        let mut spec = Arc::new(changed(self.spec, update));
         admit::strings(&spec)?;
         if spec.account != self.spec.account || spec.qos != self.spec.qos {
             standing::settle(state, self.owner, &mut spec)?;
@@ -205,12 +205,12 @@ impl Target<'_> {
         }
         if matches!(self.stage, Stage::Waits) && !operator && (resized || update.time_limit_s.is_some()) {
             let limit = update.time_limit_s.map(|limit| limit.unwrap_or(UNLIMITED_S));
-            let asked = JobSpec { time_limit_s: limit.or(spec.time_limit_s), ..spec.clone() };
+            let asked = JobSpec { time_limit_s: limit.or(spec.time_limit_s), ..JobSpec::clone(&spec) };
             admit::within_partitions(state, self.owner, &asked)?;
         }
         Ok(Decided {
             change: JobChange {
-                spec: (spec != **self.spec).then(|| Arc::new(spec)),
+                spec: (spec != *self.spec).then_some(spec),
                 time_limit_s: update.time_limit_s,
                 priority: update.priority.filter(|priority| *priority > 0),
                 array_limit: None,

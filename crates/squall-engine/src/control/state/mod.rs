@@ -16,7 +16,7 @@ use squall_model::config::Config;
 use squall_model::foreign::{Question, Reply};
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
-use squall_model::job::{ArrayTask, Het, JobSpec, Owner};
+use squall_model::job::{ArrayTask, Digest, Het, JobSpec, Owner};
 use squall_model::license;
 use squall_model::policy::{Policy, Tres, Whose};
 use squall_model::reservation::Reservation;
@@ -135,6 +135,8 @@ pub struct Index {
 pub struct Recent {
     specs: VecDeque<Arc<JobSpec>>,
     owners: VecDeque<Arc<Owner>>,
+    /// Specs as many clients' requests share them, and what they are with their contents.
+    came: VecDeque<(Arc<JobSpec>, Arc<JobSpec>)>,
 }
 
 impl PartialEq for Recent {
@@ -152,6 +154,24 @@ impl Recent {
     /// The shared copy of an equal spec, or this one.
     pub(crate) fn spec(&mut self, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
         share(&mut self.specs, spec)
+    }
+    /// Lays down in a spec what it was sent with. One that many requests share stays as it is, and they share another.
+    pub(crate) fn lay_contents(&mut self, spec: &mut Arc<JobSpec>, env: Digest, script: Option<Digest>) {
+        if let Some(own) = Arc::get_mut(spec) {
+            (own.env, own.script) = (env, script);
+            return;
+        }
+        let fits = |with: &JobSpec| with.env == env && with.script == script;
+        let known = self.came.iter().find(|(came, with)| Arc::ptr_eq(came, spec) && fits(with));
+        if let Some((_, with)) = known {
+            *spec = Arc::clone(with);
+            return;
+        }
+        let came = Arc::clone(spec);
+        let changed = Arc::make_mut(spec);
+        (changed.env, changed.script) = (env, script);
+        self.came.truncate(Self::KEPT - 1);
+        self.came.push_front((came, Arc::clone(spec)));
     }
     /// The shared copy of an equal owner, or this one.
     pub(crate) fn owner(&mut self, owner: &Arc<Owner>) -> Arc<Owner> {

@@ -1,5 +1,7 @@
 //! Allocations live as long as their owner's connection, or its grace.
 
+use std::sync::Arc;
+
 use squall_model::id::JobId;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState};
 use squall_model::report::Report;
@@ -15,7 +17,7 @@ fn allocation() -> JobSpec {
 /// Asks on connection 1.
 fn allocate(d: &mut Driver, immediate_s: Option<u32>) -> Vec<Answer> {
     let key = d.key();
-    let request = Request::Allocate { spec: Box::new(allocation()), env: Vec::new().into(), key, immediate_s };
+    let request = Request::Allocate { spec: Arc::new(allocation()), env: Vec::new().into(), key, immediate_s };
     d.ask(1, ADA, request)
 }
 

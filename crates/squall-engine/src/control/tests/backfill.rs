@@ -1,5 +1,7 @@
 //! Backfill: who does not delay the first that waits passes it, and everybody can ask when they start.
 
+use std::sync::Arc;
+
 use squall_model::config::{Config, SchedulerType};
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
@@ -72,7 +74,7 @@ fn what_would_start_when_is_said_before_it_is_submitted() {
     let mut d = cluster(SchedulerType::Backfill);
     d.submit(job(3, 600));
     let when = |d: &mut Driver, spec: JobSpec| {
-        let answers = d.ask(7, 0, Request::TestSubmit { spec: Box::new(spec) });
+        let answers = d.ask(7, 0, Request::TestSubmit { spec: Arc::new(spec) });
         let [Answer::WouldStart { time, nodes, .. }] = &answers[..] else { panic!("{answers:?}") };
         (time.since(d.now).secs(), nodes.clone())
     };

@@ -302,9 +302,9 @@ impl Driver {
         let request = match spec.kind {
             JobKind::Batch => {
                 let script = b"#!/bin/sh\n".to_vec().into();
-                Request::Submit { spec: Box::new(spec), script, env: Vec::new().into(), key }
+                Request::Submit { spec: Arc::new(spec), script, env: Vec::new().into(), key }
             }
-            _ => Request::Allocate { spec: Box::new(spec), env: Vec::new().into(), key, immediate_s: None },
+            _ => Request::Allocate { spec: Arc::new(spec), env: Vec::new().into(), key, immediate_s: None },
         };
         self.ask(1, ADA, request)
     }

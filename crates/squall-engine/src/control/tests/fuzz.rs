@@ -2,6 +2,7 @@
 //! answer, and when all is cancelled nothing is left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::Config as Proptest;
@@ -184,18 +185,18 @@ impl World {
                 let need = Need { nodes_min: (nodes % 2 == 0).then_some(1 + u32::from(nodes % 3)), ..need };
                 let names = self.d.config.partitions.iter().map(|partition| &partition.name);
                 let partition = names.cycle().nth(usize::from(tasks / 5 % 3)).cloned();
-                let spec = Box::new(JobSpec { need, partition, ..batch() });
+                let spec = Arc::new(JobSpec { need, partition, ..batch() });
                 let (script, env, key) = (b"#!/bin/sh\n".to_vec().into(), Vec::new().into(), self.d.key());
                 self.ask(who(user), Request::Submit { spec, script, env, key }, false);
             }
             Op::Array { user, last, limit } => {
-                let spec = Box::new(array(u32::from(last % 6), (limit % 3 > 0).then_some(u32::from(limit % 3))));
+                let spec = Arc::new(array(u32::from(last % 6), (limit % 3 > 0).then_some(u32::from(limit % 3))));
                 let (script, env, key) = (b"#!/bin/sh\n".to_vec().into(), Vec::new().into(), self.d.key());
                 self.ask(who(user), Request::Submit { spec, script, env, key }, false);
             }
             Op::Allocate { user, tasks } => {
                 let need = Need { ntasks: Some(1 + u32::from(tasks % 6)), ..Need::default() };
-                let spec = Box::new(JobSpec { kind: JobKind::Allocation, need, ..batch() });
+                let spec = Arc::new(JobSpec { kind: JobKind::Allocation, need, ..batch() });
                 let (env, key) = (Vec::new().into(), self.d.key());
                 self.ask(who(user), Request::Allocate { spec, env, key, immediate_s: None }, false);
             }
@@ -513,7 +514,7 @@ proptest! {
 fn keys_are_not_mixed_up_between_jobs() {
     let mut world = World::new(Kind::Apart);
     for _ in 0..2 {
-        let spec = Box::new(JobSpec { kind: JobKind::Allocation, ..batch() });
+        let spec = Arc::new(JobSpec { kind: JobKind::Allocation, ..batch() });
         let (env, key) = (Vec::new().into(), world.d.key());
         world.ask(ADA, Request::Allocate { spec, env, key, immediate_s: None }, false);
         world.settle();

@@ -1,5 +1,7 @@
 //! Licenses: never more out than there are, waited for in order, back when the job that held them is gone.
 
+use std::sync::Arc;
+
 use squall_model::config::Config;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
@@ -60,7 +62,7 @@ fn licenses_come_back_when_time_limits_end_who_holds_them() {
     let starts: Vec<_> = starts.iter().map(|start| (start.id, start.time.since(d.now).secs())).collect();
     assert_eq!(starts, [(more, 600), (all, 700)]);
     let mut when = |licenses: &str, seconds| {
-        let answers = d.ask(7, 0, Request::TestSubmit { spec: Box::new(job(licenses, seconds)) });
+        let answers = d.ask(7, 0, Request::TestSubmit { spec: Arc::new(job(licenses, seconds)) });
         let [Answer::WouldStart { time, .. }] = &answers[..] else { panic!("{answers:?}") };
         time.since(d.now).secs()
     };

@@ -1,5 +1,7 @@
 //! Partitions: limits that make jobs wait, states that refuse or hold them, reconfiguration, jobs of several.
 
+use std::sync::Arc;
+
 use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
@@ -55,7 +57,7 @@ fn too_long_for_the_partition_waits_until_the_limit_is_raised() {
     let fits = d.submit(within("short", 60));
     assert_eq!((d.state_of(long), reason(&d, long)), (Some(JobState::Pending), PendingReason::PartitionTimeLimit));
     assert_eq!(d.state_of(fits), Some(JobState::Running), "it holds up nobody");
-    d.commit(Event::Configured { config: std::sync::Arc::new(config(120)) });
+    d.commit(Event::Configured { config: Arc::new(config(120)) });
     assert_eq!(d.state_of(long), Some(JobState::Running));
     assert_eq!(d.c.state().jobs[&long].run().unwrap().partition, "short");
 }
@@ -98,7 +100,7 @@ fn part_limits_are_enforced_on_one_or_on_all_partitions() {
         let one = need(Need { nodes_max: Some(1), nodes_min: Some(1), ..Need::default() });
         let mut least = config(60);
         (least.enforce_part_limits, least.partitions[0].min_nodes) = (enforce, 2);
-        d.commit(Event::Configured { config: std::sync::Arc::new(least) });
+        d.commit(Event::Configured { config: Arc::new(least) });
         assert!(matches!(refused(&mut d, one), Refusal::InvalidValue { option, .. } if option == "nodes"));
         let waits = d.submit(within("short", 60));
         let longer = JobUpdate { time_limit_s: Some(Some(61)), ..JobUpdate::default() };
@@ -216,7 +218,7 @@ fn an_estimate_names_time_and_place_and_accepts_nothing() {
     let all = Need { ntasks: Some(2), ..Need::default() };
     let spec = JobSpec { need: all, time_limit_s: Some(600), ..batch() };
     let estimate = |d: &mut Driver, spec: &JobSpec| {
-        let answers = d.ask(1, ADA, Request::TestSubmit { spec: Box::new(spec.clone()) });
+        let answers = d.ask(1, ADA, Request::TestSubmit { spec: Arc::new(spec.clone()) });
         let [Answer::WouldStart { time, nodes, cpus, .. }] = &answers[..] else { panic!("{answers:?}") };
         (time.since(d.now).secs(), nodes.clone(), *cpus)
     };

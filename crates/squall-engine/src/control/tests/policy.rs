@@ -1,5 +1,7 @@
 //! Accounts, levels of service and their limits: who may run, how much at once, and why others wait.
 
+use std::sync::Arc;
+
 use squall_model::config::Config;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::policy::{
@@ -151,7 +153,7 @@ fn who_is_set_up_runs_where_they_are() {
     assert_eq!(not_theirs, Answer::Refused(Refusal::InvalidQos("high".into())));
     d.submit(batch());
     let stranger = Request::Submit {
-        spec: Box::new(batch()),
+        spec: Arc::new(batch()),
         script: b"#!/bin/sh\n".to_vec().into(),
         env: Vec::new().into(),
         key: d.key(),

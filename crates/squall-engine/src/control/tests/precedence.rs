@@ -1,5 +1,7 @@
 //! Who goes first, and who makes room: multifactor priorities, usage, preemption.
 
+use std::sync::Arc;
+
 use squall_model::config::{Config, PartitionConfig};
 use squall_model::gang::Preempt;
 use squall_model::id::JobId;
@@ -119,7 +121,7 @@ fn who_used_less_goes_first_and_usage_is_counted_while_jobs_run() {
     d.pass(100);
     let mine = d.submit(two());
     let other = Request::Submit {
-        spec: Box::new(two()),
+        spec: Arc::new(two()),
         script: b"#!/bin/sh\n".to_vec().into(),
         env: Vec::new().into(),
         key: d.key(),

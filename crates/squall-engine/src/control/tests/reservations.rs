@@ -1,5 +1,7 @@
 //! Reservations: nobody else runs on their nodes while they are on, over restarts and as they come again.
 
+use std::sync::Arc;
+
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::reservation::Flag;
@@ -137,7 +139,7 @@ fn what_can_not_be_is_refused() {
     assert!(matches!(&denied[..], [Answer::Refused(Refusal::ReservationAccess(_))]));
     let (spec, key) = (JobSpec { reservation: Some("others".into()), ..batch() }, d.key());
     let request =
-        Request::Submit { spec: Box::new(spec), script: b"#!/bin/sh\n".to_vec().into(), env: Vec::new().into(), key };
+        Request::Submit { spec: Arc::new(spec), script: b"#!/bin/sh\n".to_vec().into(), env: Vec::new().into(), key };
     assert!(matches!(&d.ask(9, 0, request)[..], [Answer::Submitted { .. }]), "root may use any");
 }
 

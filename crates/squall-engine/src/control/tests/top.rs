@@ -1,5 +1,7 @@
 //! `scontrol top`: whose jobs go first, and at whose expense.
 
+use std::sync::Arc;
+
 use squall_model::config::Config;
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState};
@@ -67,7 +69,7 @@ fn others_keep_their_places() {
         1,
         1001,
         Request::Submit {
-            spec: Box::new(batch()),
+            spec: Arc::new(batch()),
             script: b"#!/bin/sh\n".to_vec().into(),
             env: Vec::new().into(),
             key,

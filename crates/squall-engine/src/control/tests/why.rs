@@ -1,5 +1,7 @@
 //! `squall why`: what keeps a job, and what would let it start sooner.
 
+use std::sync::Arc;
+
 use squall_model::config::{Config, NodeConfig, PartitionConfig, TopologyFile};
 use squall_model::id::JobId;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason, Seat, Together};
@@ -289,7 +291,7 @@ fn nobody_waits_for_few_switches_longer_than_may_be() {
     {
         let mut d = cluster(parameters);
         let spec = wide(4, &[("switches", switches)]);
-        let answers = d.ask(7, 0, Request::TestSubmit { spec: Box::new(spec.clone()) });
+        let answers = d.ask(7, 0, Request::TestSubmit { spec: Arc::new(spec.clone()) });
         let [Answer::WouldStart { time, .. }] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!(time.since(d.now).secs(), seconds, "{parameters} {switches}");
         let id = d.submit(spec);

@@ -492,7 +492,7 @@ impl Grove {
     /// A batch job on so many nodes.
     pub(super) fn submit(&mut self, nodes: u32) -> JobId {
         let need = Need { nodes_min: Some(nodes), ..Need::default() };
-        let spec = Box::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, ..JobSpec::default() });
+        let spec = Arc::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, ..JobSpec::default() });
         let (script, env, key) = (b"#!/bin/sh\n".to_vec().into(), Vec::new().into(), self.key());
         let id = JobId(self.c.state().last_id.0 + 1);
         self.ask(1, Request::Submit { spec, script, env, key });
@@ -503,7 +503,7 @@ impl Grove {
     pub(super) fn step_on(&mut self, nodes: u32) -> StepKey {
         let need = Need { nodes_min: Some(nodes), ntasks: Some(nodes), ntasks_per_node: Some(1), ..Need::default() };
         let kind = JobKind::Allocation;
-        let spec = Box::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, kind, ..JobSpec::default() });
+        let spec = Arc::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, kind, ..JobSpec::default() });
         let (env, key, job) = (Vec::new().into(), self.key(), JobId(self.c.state().last_id.0 + 1));
         self.ask(2, Request::Allocate { spec, env, key, immediate_s: None });
         let (spec, key) = (StepSpec { nodes_min: Some(nodes), ntasks: Some(nodes), ..StepSpec::default() }, self.key());

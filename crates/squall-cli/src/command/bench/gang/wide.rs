@@ -1,5 +1,6 @@
 //! What strobes cost a controller with many emulated nodes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_bytes::ByteBuf;
@@ -81,7 +82,7 @@ fn job(nodes: u32, number: u64) -> Request {
     };
     let key = ClientKey(u128::from(number) << 64 | u128::from(std::process::id()));
     Request::Submit {
-        spec: Box::new(spec),
+        spec: Arc::new(spec),
         script: ByteBuf::from(b"#!/bin/true\n".to_vec()),
         env: ByteBuf::from(b"PATH=/usr/bin:/bin\0".to_vec()),
         key,

@@ -1,6 +1,7 @@
 //! Launches of programs that have to be sent first: 4, 8, 12 MB, to real nodes and, beyond what a machine holds of
 //! these, to emulated ones. Send: until all nodes have it. Execute: until all have started it and all have ended.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -71,6 +72,7 @@ fn run(cluster: &Cluster, nodes: u32, program: &Source) -> Result<f64, String> {
 fn emulate(client: &mut Client, nodes: u32, number: u64) -> Result<f64, String> {
     let mut request = submission(number, false);
     if let Request::Submit { spec, .. } = &mut request {
+        let spec = Arc::make_mut(spec);
         spec.comment = Some("timer_ms=0".into());
         let count = Some(nodes);
         spec.need = Need { nodes_min: count, nodes_max: count, ntasks: count, exclusive: true, ..Need::default() };
