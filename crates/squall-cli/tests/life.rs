@@ -220,6 +220,11 @@ fn a_rack_runs_jobs_on_nodes_that_are_none() {
     let ended = c.ok(&["sacct", "-nPX", "-j", &id, "-o", "State,ExitCode,NNodes,NodeList"]);
     assert_eq!(ended.trim(), "COMPLETED|0:0|300|n[1-300]");
     assert_eq!(c.ok(&["sinfo", "-h", "-o", "%D %T"]).trim(), "300 idle");
+    // It ends by itself, without anybody waiting and then sending a signal.
+    c.ok(&["down"]);
+    let log = c.state().join("log/rack-0.log");
+    let log = std::fs::read_to_string(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));
+    assert!(log.trim_end().ends_with("all its nodes have left"), "{log}");
 }
 
 #[test]

@@ -76,6 +76,8 @@ struct Rack {
     began: (Time, Instant),
     /// Killed nodes, and when they come back; earliest first.
     away: VecDeque<(Instant, u32)>,
+    /// How many have left for good, as they were told.
+    left: usize,
     /// For the choice of whom to kill.
     seed: u64,
 }
@@ -116,6 +118,7 @@ impl Rack {
             inbox: Vec::new(),
             began,
             away: VecDeque::new(),
+            left: 0,
             seed: 0x9e37_79b9_7f4a_7c15,
         })
     }
@@ -128,7 +131,7 @@ impl Rack {
         let signals = SignalFd::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGUSR1])?;
         epoll::add(&self.epoll, signals.fd(), epoll::EventData::new_u64(SIGNAL), epoll::EventFlags::IN)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
-        loop {
+        while self.left < self.nodes.len() {
             self.revive()?;
             self.call_due();
             let wait = self.patience();
@@ -151,6 +154,8 @@ impl Rack {
                 self.step_all();
             }
         }
+        say("all its nodes have left");
+        Ok(())
     }
 
     fn patience(&self) -> Timespec {
@@ -202,6 +207,7 @@ impl Rack {
             self.conns.carry_out(&self.epoll, node, &emulated.name, out.net, &mut self.inbox);
             if out.exit {
                 emulated.machine = None;
+                self.left += 1;
                 self.conns.die(node, &mut self.inbox);
             }
             // As a rule a node's children answer one after the other.

@@ -111,7 +111,9 @@ impl State {
     /// Cores that one job let go of may be held by others all the same.
     fn hold_again(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.index()) else { return };
-        let held = node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run()?.alloc.on(id));
+        let gives_back = |job| self.leaving.get(job)?.on(id);
+        let held =
+            node.jobs.iter().filter_map(|job| self.jobs.get(job)?.run()?.alloc.on(id).or_else(|| gives_back(job)));
         held.for_each(|group| node.cores.union_with(&group.cores));
     }
 

@@ -412,8 +412,11 @@ impl World {
         let mut rows: BTreeMap<(NodeId, u32, u32), CoreSet> = BTreeMap::new();
         for (id, job) in state.jobs.iter() {
             let Some(run) = job.run() else { continue };
+            // What it has given back is held until the node has released it.
+            let gives_back = |node| state.leaving.get(id)?.on(node);
+            let own = |node| &run.alloc.on(node).or_else(|| gives_back(node)).unwrap().cores;
             for node in run.left.iter() {
-                let cores = &run.alloc.on(node).unwrap().cores;
+                let cores = own(node);
                 let row = state.gang.get(id).map_or(0, |place| place.turn.slot);
                 assert!(row < 3, "job {id} is in row {row}");
                 let rank = if state.is_ranked() { state.rank(&run.partition) } else { 0 };
@@ -428,10 +431,7 @@ impl World {
             for (no, step) in steps {
                 for node in step.left.iter() {
                     let cores = &step.alloc.on(node).unwrap().cores;
-                    assert!(
-                        cores.is_subset(&run.alloc.on(node).unwrap().cores),
-                        "step {id}.{no} is outside of its job"
-                    );
+                    assert!(cores.is_subset(own(node)), "step {id}.{no} is outside of its job");
                     let all = used.entry(node).or_default();
                     assert!(all.is_disjoint(cores), "cores held by two steps, {id}.{no} too");
                     all.union_with(cores);
@@ -457,7 +457,8 @@ impl World {
             let above = |other: &JobId| {
                 let Some(theirs) = state.jobs.get(other).and_then(|job| job.run()) else { return false };
                 let both = run.left.intersection(&theirs.left);
-                let mut meet = both.iter().map(|node| (run.alloc.on(node).unwrap(), theirs.alloc.on(node).unwrap()));
+                // Not on nodes that one of them has given back.
+                let mut meet = both.iter().filter_map(|node| Some((run.alloc.on(node)?, theirs.alloc.on(node)?)));
                 let higher = state.is_ranked() && state.rank(&theirs.partition) > state.rank(&run.partition);
                 higher && state.works(*other) && meet.any(|(own, other)| !own.cores.is_disjoint(&other.cores))
             };
