@@ -28,8 +28,9 @@ use crate::fabric::cost::{self, Shape};
 
 /// How long nodes may take for a piece of the work before it is tried again without or with them.
 const STAGE_WAIT: Span = Span::from_secs(10);
-/// How long all nodes may take for half a window before the slow ones are left for later. If most are slow, they are asked
-/// again as long as they go on, and so often after that.
+/// How long all nodes may take for half a window before the slow ones are left for later; those who are left over have as
+/// long as for any other piece of the work, since nobody waits for them. If most are slow, they are asked again as long
+/// as they go on, and so often after that.
 const WINDOW_WAIT: Span = Span::from_secs(2);
 const IDLE_MAX: u32 = 2;
 /// Emulated nodes that are certainly in one process.
@@ -258,7 +259,7 @@ pub(super) fn question(c: &mut Controller, now: Time, caller: CallerId, stage: S
     let beside = stage == Stage::Whole && one.cascade.is_some();
     let limit = match stage {
         Stage::Missing(_) => cast::patience(one, air).unwrap_or(WINDOW_WAIT),
-        Stage::Window(_) => WINDOW_WAIT,
+        Stage::Window(_) if one.whole.is_empty() => WINDOW_WAIT,
         _ if beside => WINDOW_WAIT,
         _ => STAGE_WAIT,
     };
