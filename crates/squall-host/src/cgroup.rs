@@ -122,12 +122,13 @@ impl Cgroups {
         let [root] = &*self.cpu_roots else { return Ok(()) };
         let dir = root.join(self.below.iter().next().unwrap_or_default());
         make_dir(&dir)?;
-        let cpus = available_parallelism().map_or(1, usize::from);
-        // So that each process has the weight that it would have without a group, as far as that goes.
-        write(&dir, "cpu.shares", &(SHARES * cpus).min(SHARES_MAX).to_string())?;
         // Where real-time processes need leave of their group.
         let _ = write(&dir, "cpu.rt_runtime_us", RT_RUNTIME_US);
-        write(&dir, "cgroup.procs", "0")
+        write(&dir, "cgroup.procs", "0")?;
+        // So that each process has the weight that it would have without a group, as far as that goes.
+        let at_least = available_parallelism().map_or(1, usize::from);
+        let shares = SHARES * members(&dir).len().max(at_least);
+        write(&dir, "cpu.shares", &shares.min(SHARES_MAX).to_string())
     }
 
     /// The hierarchy of the CPU controller where that is in use and not v2.

@@ -35,10 +35,11 @@ const WINDOW_WAIT: Span = Span::from_secs(2);
 const IDLE_MAX: u32 = 2;
 /// Emulated nodes that are certainly in one process.
 const RACK_NODES_MAX: u64 = 1000;
-/// How often what failed is tried again if nothing is gained, and how long after the first failure; twice as long after
-/// each further one.
+/// How often what failed is tried again if nothing is gained, and how long after the first failure; each further one is
+/// waited for so many times as long, that nodes which have lost their way can come back on another.
 const ROUNDS: u32 = 6;
 const PAUSE: Span = Span::from_millis(20);
+const PAUSE_GROWTH: u64 = 5;
 
 /// Broadcasts under way, by the connection of who sends.
 #[derive(Debug, Default)]
@@ -444,7 +445,7 @@ fn again(c: &mut Controller, now: Time, caller: CallerId, (missing, tally): (Nod
         one.whole.union_with(&tally.yes);
     }
     one.rounds = if one.whole.len() > had { 1 } else { one.rounds + 1 };
-    let pause = Span(PAUSE.0 << (one.rounds - 1));
+    let pause = Span(PAUSE.0 * PAUSE_GROWTH.pow(one.rounds - 1));
     let late = one.until.is_some_and(|until| until <= now + pause);
     if one.stage == Stage::Placed || one.rounds >= ROUNDS || late {
         let error = tally.witness.map_or(0, |(_, value)| i32::try_from(-value).unwrap_or(0).max(0));

@@ -285,6 +285,12 @@ impl Links {
             hop.says.push(Downward::Chunk(chunk.clone()));
         }
     }
+    /// A node has answered on this connection, though its session is over: it knocks at once. Else it would only when it
+    /// has not been asked anything for long.
+    pub(crate) fn rouse(&mut self, link: LinkId, node: NodeId) {
+        let put = Put { to: NodeSet::one(node), ..self.put_for_one(vec![Down::Knock]) };
+        self.say(link, Downward::Put(put));
+    }
     /// A letter for a step daemon on a node.
     pub(crate) fn letter(&mut self, letter: Box<Letter>) {
         if let Some(link) = self.members.get(&letter.to).map(|member| member.link) {

@@ -148,8 +148,12 @@ pub(crate) fn tally(
         if late {
             c.queries.missed.remove(&node);
         }
-        if late || !c.links.connected().contains(node) {
+        let is_over = !c.links.connected().contains(node);
+        if late || is_over {
             seen(c, now, node, out);
+        }
+        if is_over {
+            c.links.rouse(link, node);
         }
     }
 }

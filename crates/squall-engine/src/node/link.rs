@@ -170,6 +170,7 @@ impl NodeMachine {
     fn message(&mut self, now: Time, message: Down, out: &mut NodeOut) {
         match message {
             Down::Identify => {}
+            Down::Knock => self.knock(now),
             Down::Welcome { .. } => {
                 out.acts.push(NodeAct::SaveSession(self.link.newest));
                 self.outbox.rewind();

@@ -16,6 +16,8 @@ use crate::wire::fabric::{Ask, ContentId, Health, StreamKey, Variable};
 pub enum Down {
     /// To a node that knocked: say who you are. The number of the put that brings this is the session's.
     Identify,
+    /// To a node that answers though its session is over: knock.
+    Knock,
     /// Registration accepted. First message of a session.
     Welcome {
         /// The node's id.

@@ -376,6 +376,7 @@ impl World {
             }
             Down::Turns(turns) => node.turns.extend(turns),
             Down::Identify
+            | Down::Knock
             | Down::Write { .. }
             | Down::Welcome { .. }
             | Down::Signal { .. }
