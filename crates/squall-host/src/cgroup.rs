@@ -125,10 +125,11 @@ impl Cgroups {
         // Where real-time processes need leave of their group.
         let _ = write(&dir, "cpu.rt_runtime_us", RT_RUNTIME_US);
         write(&dir, "cgroup.procs", "0")?;
-        // So that each process has the weight that it would have without a group, as far as that goes.
-        let at_least = available_parallelism().map_or(1, usize::from);
-        let shares = SHARES * members(&dir).len().max(at_least);
-        write(&dir, "cpu.shares", &shares.min(SHARES_MAX).to_string())
+        // So that each process has the weight that it would have without a group, as far as that goes: where all nodes are
+        // at work at once there is one for each.
+        let nodes = self.all().next().and_then(|own| own.base.parent()).map_or(1, |all| folders(all).len());
+        let cpus = available_parallelism().map_or(1, usize::from);
+        write(&dir, "cpu.shares", &(SHARES * nodes.max(cpus)).min(SHARES_MAX).to_string())
     }
 
     /// The hierarchy of the CPU controller where that is in use and not v2.
@@ -520,7 +521,10 @@ mod tests {
     use squall_model::job::JobAttempt;
     use squall_model::set::CoreSet;
 
-    use super::{Cgroups, Limits, Mounts, StepGroups, Version, cpu_list, job_name, job_of, members, step_name, write};
+    use super::{
+        Cgroups, Hierarchy, Limits, Mounts, SHARES_MAX, StepGroups, Version, cpu_list, job_name, job_of, members,
+        step_name, write,
+    };
 
     #[test]
     fn groups_survive_being_written() {
@@ -571,7 +575,17 @@ mod tests {
         cgroups.share_cpus().unwrap();
         let [shares, procs] = read();
         assert_eq!(procs, "0");
-        assert_eq!(shares.parse::<usize>().unwrap() % 1024, 0);
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        let of = |processes: usize| (1024 * processes).min(SHARES_MAX).to_string();
+        assert_eq!(shares, of(cpus));
+        // More nodes than CPUs.
+        let nodes: Vec<PathBuf> = (0..=cpus).map(|n| root.join(format!("v2/squall/cluster/n{n}"))).collect();
+        for node in &nodes {
+            fs::create_dir_all(node).unwrap();
+        }
+        cgroups.v2 = Some(Hierarchy { base: nodes[0].clone(), version: Version::V2, controllers: Vec::new() });
+        cgroups.share_cpus().unwrap();
+        assert_eq!(read()[0], of(cpus + 1));
         cgroups.cpu_roots.clear();
         cgroups.share_cpus().unwrap();
         fs::remove_dir_all(&root).unwrap();
