@@ -279,9 +279,10 @@ impl Cgroups {
         })
     }
 
-    /// Removes the groups of a step that has ended. Those that still have members stay until the job is swept.
+    /// Removes the groups of a step that has ended. Those that still have members stay until the job is swept, and so does
+    /// one that is its job's, too.
     pub(crate) fn close_step(&self, key: StepKey) {
-        for hierarchy in self.all() {
+        for hierarchy in self.all().filter(|hierarchy| !is_of_job(hierarchy, key)) {
             let _ = fs::remove_dir(step_dir(hierarchy, key));
         }
     }
@@ -458,13 +459,17 @@ fn step_name(key: StepKey) -> String {
     format!("step_{}", key.step)
 }
 
-/// The group of a step. Where nothing is handed down to steps the script is a member of its job's own group: to make and
-/// remove one of its own takes half as long as to start it.
+/// The group of a step.
 fn step_dir(hierarchy: &Hierarchy, key: StepKey) -> PathBuf {
     let job = JobAttempt { job: key.job, attempt: key.attempt };
     let dir = hierarchy.base.join(job_name(job));
-    let shared = key.step == StepNo::BATCH && hierarchy.version == Version::V2 && hierarchy.controllers.is_empty();
-    if shared { dir } else { dir.join(step_name(key)) }
+    if is_of_job(hierarchy, key) { dir } else { dir.join(step_name(key)) }
+}
+
+/// Whether the group of a step is its job's own. Where nothing is handed down to steps the script is a member of that: to
+/// make and remove one for it takes half as long as to start it.
+fn is_of_job(hierarchy: &Hierarchy, key: StepKey) -> bool {
+    key.step == StepNo::BATCH && hierarchy.version == Version::V2 && hierarchy.controllers.is_empty()
 }
 
 /// `0-3,8` from the set.

@@ -129,7 +129,7 @@ const LOG_BYTES_MAX: u64 = 16 << 10;
 
 mod spare;
 
-use spare::{Script, Spares, Traits};
+use spare::{Files, Script, Spares, Traits};
 
 /// A node's spool, open.
 #[derive(Debug)]
@@ -254,14 +254,16 @@ impl Spool {
     /// Makes a step's folder, complete or not at all. `AlreadyExists`: it is there. `groups`: content of `cgroups`.
     pub(crate) fn add_step(&self, launch: &StepLaunch, batch: Option<BatchFiles<'_>>, groups: &str) -> io::Result<()> {
         let name = launch.key.to_string();
-        if rustix::fs::accessat(&self.steps, name.as_str(), rustix::fs::Access::EXISTS, AtFlags::empty()).is_ok() {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
         let mut spares = self.spares.borrow_mut();
         let (draft, mut traits) = spares.take(launch, batch.is_some());
         let filled = self.fill(&draft, &mut traits, launch, batch, groups);
-        let named =
-            filled.and_then(|()| Ok(rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str())?));
+        let named = filled.and_then(|()| {
+            rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str()).map_err(|e| match e {
+                // A folder takes the place of an empty one only.
+                Errno::NOTEMPTY => io::ErrorKind::AlreadyExists.into(),
+                e => e.into(),
+            })
+        });
         match &named {
             Ok(()) => spares.lend(launch, draft, traits),
             Err(_) => drop(self.remove_folder(&draft)),
@@ -281,46 +283,29 @@ impl Spool {
         if !traits.used {
             self.remove_folder(draft)?;
         }
-        let folder = make_dir(self.steps.as_fd(), Path::new(draft), 0o711)?;
-        let put = |name: &str, bytes: &[u8], mode| -> io::Result<File> {
-            let mut file = open_at(folder.as_fd(), name, OFlags::WRONLY | OFlags::CREATE, mode)?;
-            file.write_all(bytes)?;
-            Ok(file)
-        };
-        // Cut only where something would show.
-        let put_all = |name: &str, bytes: &[u8], length: &mut usize| -> io::Result<()> {
-            if bytes.len().max(*length) > 0 {
-                let file = put(name, bytes, 0o600)?;
-                if bytes.len() < std::mem::replace(length, bytes.len()) {
-                    file.set_len(bytes.len() as u64)?;
-                }
-            }
-            Ok(())
-        };
-        put(file::RESULT, &vec![0; RESULT_BYTES + 1 + StepSetup::of(launch).ranks.len() * EXIT_BYTES], 0o600)?;
-        put(file::LAUNCH, &[frame_of(launch)?, random()?.to_vec()].concat(), 0o600)?;
-        put_all(file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
+        let folder = || make_dir(self.steps.as_fd(), Path::new(draft), 0o711).map(Files::of);
+        let files = traits.files.take().map_or_else(folder, Ok)?;
+        let files = traits.files.insert(files);
+        let places = StepSetup::of(launch).ranks.len();
+        files.file(file::RESULT)?.write_all_at(&vec![0; RESULT_BYTES + 1 + places * EXIT_BYTES], 0)?;
+        files.file(file::LAUNCH)?.write_all_at(&[frame_of(launch)?, random()?.to_vec()].concat(), 0)?;
+        put_all(files, file::CGROUPS, groups.as_bytes(), &mut traits.groups)?;
         if !traits.used {
-            put(file::UNTAKEN, &vec![b'\n'; StepSetup::of(launch).ranks.len() * NOTE_BYTES], 0o600)?;
-            put(file::LOG, b"", 0o600)?;
+            let untaken = open_at(files.folder(), file::UNTAKEN, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
+            untaken.write_all_at(&vec![b'\n'; places * NOTE_BYTES], 0)?;
+            files.keep(file::PIDS, untaken);
+            open_at(files.folder(), file::LOG, OFlags::WRONLY | OFlags::CREATE, 0o600)?;
         }
-        let same = traits.script.take().filter(|script| batch.is_some() && script.is_for(launch, folder.as_fd()));
+        let same = traits.script.take().filter(|script| batch.is_some() && script.is_for(launch, files.folder()));
         if traits.used && same.is_none() {
-            unlink(folder.as_fd(), file::SCRIPT)?;
+            unlink(files.folder(), file::SCRIPT)?;
         }
         if let Some(batch) = batch {
-            put_all(file::ENVIRONMENT, batch.environment, &mut traits.environment)?;
-            if same.is_none() {
-                let owner = &launch.facts.owner;
-                let script = put(file::SCRIPT, batch.script, 0o500)?;
-                if rustix::process::geteuid().is_root() {
-                    let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-                    rustix::fs::fchown(&script, Some(uid), Some(gid))?;
-                }
-                traits.script = Script::of(launch, script.as_fd());
-            } else {
-                traits.script = same;
-            }
+            put_all(files, file::ENVIRONMENT, batch.environment, &mut traits.environment)?;
+            traits.script = match same {
+                Some(same) => Some(same),
+                None => put_script(files.folder(), launch, batch.script)?,
+            };
         }
         Ok(())
     }
@@ -418,8 +403,13 @@ impl Spool {
 
     /// The step daemon's last word, if it has written one.
     pub fn result(&self, key: StepKey) -> Option<FromStepd> {
-        let mut bytes = Vec::with_capacity(RESULT_BYTES);
-        self.open_file(key, file::RESULT).ok()?.take(RESULT_BYTES as u64).read_to_end(&mut bytes).ok()?;
+        let mut bytes = [0; RESULT_BYTES];
+        let spares = self.spares.borrow();
+        match spares.open_file(key, file::RESULT) {
+            Some(file) => file.read_exact_at(&mut bytes, 0),
+            None => self.open_file(key, file::RESULT).and_then(|file| file.read_exact_at(&mut bytes, 0)),
+        }
+        .ok()?;
         let (length, _) = codec::header(*bytes.first_chunk()?).ok()?;
         if length == 0 {
             return None;
@@ -429,7 +419,7 @@ impl Spool {
 
     /// Writes a last word for a step whose daemon died.
     pub(crate) fn write_result(&self, key: StepKey, word: &FromStepd) -> io::Result<()> {
-        write_result(&mut self.open_file(key, file::RESULT)?, word)
+        write_result(&self.open_file(key, file::RESULT)?, word)
     }
 
     /// The tasks that the step daemon has started. A line that is not whole is left out.
@@ -443,8 +433,8 @@ impl Spool {
     pub(crate) fn remove_step(&self, key: StepKey) -> io::Result<String> {
         let name = key.to_string();
         let returned = self.spares.borrow_mut().returned(key);
-        if let Some((spare, traits)) = returned
-            && self.clear_folder(&name, &spare).is_ok()
+        if let Some((spare, mut traits)) = returned
+            && self.clear_folder(&name, &spare, &mut traits).is_ok()
         {
             self.spares.borrow_mut().keep(spare, traits);
             return Ok(String::new());
@@ -463,18 +453,22 @@ impl Spool {
     }
 
     /// Makes a folder fit for another step, and takes its name away.
-    fn clear_folder(&self, name: &str, spare: &str) -> io::Result<()> {
-        let folder = open_dir(self.steps.as_fd(), Path::new(name))?;
-        if rustix::fs::statat(&folder, file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
+    fn clear_folder(&self, name: &str, spare: &str, traits: &mut Traits) -> io::Result<()> {
+        let mut opened = None;
+        let files = match &mut traits.files {
+            Some(files) => files,
+            None => opened.insert(Files::of(open_dir(self.steps.as_fd(), Path::new(name))?)),
+        };
+        if rustix::fs::statat(files.folder(), file::LOG, AtFlags::SYMLINK_NOFOLLOW)?.st_size > 0 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        match open_at(folder.as_fd(), file::PIDS, OFlags::WRONLY, 0) {
-            Ok(mut pids) => {
-                pids.write_all(b"\n")?;
-                rustix::fs::renameat(&folder, file::PIDS, &folder, file::UNTAKEN)?;
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
+        // Nothing of the tasks that it names shows any more, before it looks as if nobody had taken it.
+        if let Some(notes) = files.notes()? {
+            notes.write_all_at(b"\n", 0)?;
+        }
+        match rustix::fs::renameat(files.folder(), file::PIDS, files.folder(), file::UNTAKEN) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
         }
         Ok(rustix::fs::renameat(&self.steps, name, &self.steps, spare)?)
     }
@@ -514,8 +508,32 @@ impl Spool {
     }
 }
 
+/// Writes a file over, whose bytes were so many; it is cut only where something would show.
+fn put_all(files: &mut Files, name: &'static str, bytes: &[u8], length: &mut usize) -> io::Result<()> {
+    if bytes.len().max(*length) > 0 {
+        let file = files.file(name)?;
+        file.write_all_at(bytes, 0)?;
+        if bytes.len() < std::mem::replace(length, bytes.len()) {
+            file.set_len(bytes.len() as u64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the script, which does not stay open: nobody could execute it.
+fn put_script(folder: BorrowedFd<'_>, launch: &StepLaunch, text: &[u8]) -> io::Result<Option<Script>> {
+    let owner = &launch.facts.owner;
+    let mut script = open_at(folder, file::SCRIPT, OFlags::WRONLY | OFlags::CREATE, 0o500)?;
+    script.write_all(text)?;
+    if rustix::process::geteuid().is_root() {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
+        rustix::fs::fchown(&script, Some(uid), Some(gid))?;
+    }
+    Ok(Script::of(launch, script.as_fd()))
+}
+
 /// Writes a step's last word over the room reserved for it; a note that does not fit is cut.
-pub(crate) fn write_result(file: &mut File, word: &FromStepd) -> io::Result<()> {
+pub(crate) fn write_result(file: &File, word: &FromStepd) -> io::Result<()> {
     let mut frame = frame_of(word)?;
     if frame.len() > RESULT_BYTES {
         let mut short = word.clone();
@@ -531,8 +549,7 @@ pub(crate) fn write_result(file: &mut File, word: &FromStepd) -> io::Result<()> 
         }
         frame = frame_of(&short)?;
     }
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(&frame)
+    file.write_all_at(&frame, 0)
 }
 
 /// `JOB.ATTEMPT`.

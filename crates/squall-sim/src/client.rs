@@ -12,7 +12,9 @@ use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
 use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange};
+use squall_model::wire::client::{
+    Answer, FirstStep, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange,
+};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::coverage::Fault;
@@ -488,7 +490,10 @@ impl World {
                 Request::SubmitHet { specs, script, env, key, immediate_s: None }
             }
             true => Request::Submit { spec: Arc::new(spec), script, env, key },
-            false => Request::Allocate { spec: Arc::new(spec), env, key, immediate_s: None },
+            false => {
+                let step = asked.comes_with_step().then(|| self.first_step(order));
+                Request::Allocate { spec: Arc::new(spec), env, key, immediate_s: None, step }
+            }
         }
     }
 
@@ -498,6 +503,13 @@ impl World {
     }
 
     fn step_request(&self, order: usize) -> Option<Request> {
+        let job = self.clients.placed[order].id?;
+        let FirstStep { spec, program, key } = *self.first_step(order);
+        Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
+    }
+
+    /// The step that comes next, which may be asked for with its job.
+    fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
         let spec = StepSpec {
             name: format!("step{}", placed.steps_done),
@@ -512,7 +524,7 @@ impl World {
         };
         let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
         let key = ClientKey(self.key(order, 1).0 + step);
-        Some(Request::CreateStep { job: placed.id?, spec: Box::new(spec), program: Box::new(program), key })
+        Box::new(FirstStep { spec, program, key })
     }
 
     pub(crate) fn answer_arrives(&mut self, caller: u64, answer: Answer) {

@@ -80,6 +80,11 @@ pub(crate) struct Truth {
 }
 
 impl Order {
+    /// It is an `srun` that asks for its step together with its job.
+    pub(crate) fn comes_with_step(&self) -> bool {
+        self.kind == JobKind::Run && self.steps > 0
+    }
+
     /// The content of its batch script: what the nodes must run, byte for byte.
     pub(crate) fn script(tag: usize) -> Vec<u8> {
         format!("#!/bin/sim\n# order {tag}\n").into_bytes()

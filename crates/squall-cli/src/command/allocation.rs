@@ -10,7 +10,7 @@ use squall_host::sys::signals::SignalFd;
 use squall_model::id::JobId;
 use squall_model::job::{ExitCode, JobSpec};
 use squall_model::step::JobFacts;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, FirstStep, Refusal, Request};
 
 use crate::client::{Client, ClientError, unexpected};
 use crate::contact::{Patience, fresh_key, may_pass};
@@ -28,6 +28,8 @@ const ENDING: [i32; 4] = [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTE
 pub(crate) struct Granted {
     /// The connection with which it lives.
     pub(crate) client: Client,
+    /// The step was asked for on it: what comes next answers that.
+    pub(crate) step_asked: bool,
     /// What it is.
     pub(crate) facts: JobFacts,
 }
@@ -45,19 +47,22 @@ pub(crate) struct Ask {
     pub(crate) immediate_s: Option<u32>,
     /// Without a word.
     pub(crate) quiet: bool,
+    /// The step that is wanted as soon as it is there, if that can be said now; of a single component.
+    pub(crate) step: Option<Box<FirstStep>>,
 }
 
 /// Waits for an allocation, across restarts of the controller. A signal gives the request up.
 pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
-    let Ask { tool, specs, env, immediate_s, quiet } = ask;
+    let Ask { tool, specs, env, immediate_s, quiet, step } = ask;
+    let step_asked = step.is_some();
     let (env, key, several) = (ByteBuf::from(env), fresh_key(), specs.len() > 1);
     let request = match <[JobSpec; 1]>::try_from(specs) {
-        Ok([spec]) => Request::Allocate { spec: Arc::new(spec), env, key, immediate_s },
+        Ok([spec]) => Request::Allocate { spec: Arc::new(spec), env, key, immediate_s, step },
         Err(specs) => Request::SubmitHet { specs, script: ByteBuf::new(), env, key, immediate_s },
     };
     let (client, answer) = Patience::new(tool.name()).ask(&request).map_err(|e| failed(tool, &e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
-    let waiting = Waiting { tool, job, several, quiet, client, told: false };
+    let waiting = Waiting { tool, job, several, quiet, client, step_asked, told: false };
     if let Some(note) = note {
         waiting.say(&note);
     }
@@ -71,6 +76,7 @@ struct Waiting {
     several: bool,
     quiet: bool,
     client: Client,
+    step_asked: bool,
     told: bool,
 }
 
@@ -96,13 +102,16 @@ impl Waiting {
                         if self.told || self.several {
                             self.say(&format!("job {} has been allocated resources", self.job));
                         }
-                        return Ok(Granted { client: self.client, facts: *facts });
+                        return Ok(Granted { client: self.client, step_asked: self.step_asked, facts: *facts });
                     }
                     Ok(Answer::JobDone { .. }) | Err(ClientError::Refused(Refusal::Revoked | Refusal::AlreadyDone)) => {
                         return Err(self.revoked());
                     }
                     Ok(_) => {}
-                    Err(error) if may_pass(&error) => self.client = attach(self.tool, self.job)?,
+                    Err(error) if may_pass(&error) => {
+                        self.client = attach(self.tool, self.job)?;
+                        self.step_asked = false;
+                    }
                     Err(error) => return Err(failed(self.tool, &error)),
                 }
             } else if !self.told && Instant::now() >= due {

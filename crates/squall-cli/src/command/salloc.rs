@@ -63,9 +63,10 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         env: capture::export(SALLOC, &vars, None)?.env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
+        step: None,
     };
     let begun = Instant::now();
-    let Granted { client, facts } = allocation::allocate(ask, &signals)?;
+    let Granted { client, facts, .. } = allocation::allocate(ask, &signals)?;
     if !asked.quiet {
         eprintln!("salloc: Granted job allocation {}", facts.key.job);
     }

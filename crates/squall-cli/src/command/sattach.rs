@@ -149,7 +149,8 @@ fn attach(job: JobId, step: StepNo) -> Result<(Client, Listener, Layout), Client
     let mut client = Patience::new("sattach").connect()?;
     let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
     let host = Place::find().and_then(|place| place.reached_as());
-    let listener = Listener::open(runner, host.as_deref()).map_err(|e| ClientError::Connect(e.to_string()))?;
+    let mut listener = Listener::open(host.as_deref()).map_err(|e| ClientError::Connect(e.to_string()))?;
+    listener.trust(runner);
     let watcher = Watcher { client: listener.address(), cookie: listener.cookie() };
     client.send(&Request::Watch { job, step, watcher: Some(watcher) })?;
     match client.receive()? {

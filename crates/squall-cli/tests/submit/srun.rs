@@ -378,31 +378,73 @@ fn refused_steps_and_lost_nodes() {
 }
 
 #[test]
-fn an_allocation_of_its_own_is_given_back() {
+fn an_allocation_of_its_own_is_asked_for_with_its_step_and_given_back_when_the_tasks_have_ended() {
     let cluster = Cluster::play(|_, request| match request {
-        Request::Allocate { spec, .. } => vec![
-            say(Answer::Submitted { job: JobId(5), note: None }),
-            say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
-        ],
-        Request::CreateStep { program, .. } => {
-            let program = program.clone();
+        Request::Allocate { spec, step, .. } => {
+            let program = Box::new(step.as_ref().unwrap().program.clone());
             let run = move || Stepd::call(&program, 0).tell(&[exited(0, 5, 0), FromStep::Done]);
-            vec![created(1), Deed::Do(Box::new(run)), done(5, 0)]
+            vec![
+                say(Answer::Submitted { job: JobId(5), note: None }),
+                say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
+                created(1),
+                Deed::Do(Box::new(run)),
+            ]
         }
-        Request::Finish { .. } => vec![say(Answer::Done)],
+        // That the step is over it may hear as well, before the answer.
+        Request::Finish { .. } => vec![done(5, 0), say(Answer::Done)],
         other => panic!("{other:?}"),
     });
     let (code, _, error) = cluster.run("srun", &["-N1", "-t5", "prog", "x"]);
     assert_eq!((code, error.as_str()), (5, "srun: error: n1: task 0: Exited with exit code 5\n"));
     let heard = cluster.heard.lock().unwrap();
-    let [Request::Allocate { spec, .. }, Request::CreateStep { spec: step, .. }, Request::Finish { job, exit }] =
-        heard.as_slice()
-    else {
+    let [Request::Allocate { spec, step, .. }, Request::Finish { job, exit }] = heard.as_slice() else {
         panic!("{heard:?}")
     };
     assert_eq!((spec.name.as_str(), spec.command.as_str(), spec.time_limit_s), ("prog", "prog x", Some(300)));
-    assert_eq!(step.time_limit_s, None);
+    assert_eq!(step.as_ref().unwrap().spec.time_limit_s, None);
     assert_eq!((*job, *exit), (JobId(5), ExitCode { code: 5, ..OK }));
+}
+
+#[test]
+fn a_step_whose_controller_was_lost_meanwhile_is_asked_for_again_under_its_key() {
+    let cluster = Cluster::play(|_, request| match request {
+        // It dies before it says that the allocation runs.
+        Request::Allocate { .. } => vec![say(Answer::Submitted { job: JobId(5), note: None }), Deed::Leave],
+        Request::Attach { .. } => vec![say(Answer::Allocated(Box::new(facts(5, 1, &JobSpec::default()))))],
+        Request::CreateStep { program, .. } => {
+            let program = program.clone();
+            let run = move || Stepd::call(&program, 0).tell(&[exited(0, 0, 0), FromStep::Done]);
+            vec![created(1), Deed::Do(Box::new(run))]
+        }
+        Request::Finish { .. } => vec![say(Answer::Done)],
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(cluster.run("srun", &["-N1", "prog"]), (0, String::new(), String::new()));
+    let heard = cluster.heard.lock().unwrap();
+    let [
+        Request::Allocate { step, .. },
+        Request::Attach { .. },
+        Request::CreateStep { job, key, .. },
+        Request::Finish { .. },
+    ] = heard.as_slice()
+    else {
+        panic!("{heard:?}")
+    };
+    assert_eq!((*job, *key), (JobId(5), step.as_ref().unwrap().key));
+}
+
+#[test]
+fn what_runs_before_a_step_wants_the_allocation_first() {
+    let cluster = Cluster::play(|_, request| match request {
+        Request::Allocate { spec, step: None, .. } => vec![
+            say(Answer::Submitted { job: JobId(5), note: None }),
+            say(Answer::Allocated(Box::new(facts(5, 1, spec)))),
+        ],
+        Request::Finish { .. } => vec![say(Answer::Done)],
+        other => panic!("{other:?}"),
+    });
+    let (code, _, error) = cluster.run("srun", &["-N1", "--prolog=/bin/false", "prog"]);
+    assert_eq!((code, error.as_str()), (1, "srun: error: srun prolog failed rc = 1. Aborting step.\n"));
 }
 
 #[test]

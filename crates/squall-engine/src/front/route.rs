@@ -103,10 +103,10 @@ fn submission(cells: &Cells, request: Request) -> Result<Route, Refusal> {
             let how = if spec.kind == JobKind::Batch { How::InTurn } else { How::Through };
             Route::one(how, cell, Request::Submit { spec, script, env, key })
         }
-        Request::Allocate { mut spec, env, key, immediate_s } => {
+        Request::Allocate { mut spec, env, key, immediate_s, step } => {
             let cell = cells.choose(std::slice::from_ref(&*spec), key)?;
             trim_shared(cells, cell, &mut spec);
-            Route::one(How::Through, cell, Request::Allocate { spec, env, key, immediate_s })
+            Route::one(How::Through, cell, Request::Allocate { spec, env, key, immediate_s, step })
         }
         Request::SubmitHet { mut specs, script, env, key, immediate_s } => {
             let cell = cells.choose(&specs, key)?;

@@ -1,18 +1,77 @@
 //! Folders of steps and marks of jobs that have ended, kept to be written over for others.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::{AtFlags, OFlags, Stat};
 use squall_engine::step::StepSetup;
 use squall_model::id::StepKey;
 use squall_model::job::Digest;
 use squall_model::step::StepLaunch;
 
-use super::file;
+use super::{file, open_at};
 
 /// Folders that are kept; each takes some 20 KiB of disk.
 const SPARES_MAX: usize = 64;
+
+/// Folders whose files stay open, each with up to six descriptors.
+const OPEN_MAX: usize = 32;
+
+/// A folder and those of its files that are open: for a short job, to open them costs more than what is written there.
+#[derive(Debug)]
+pub(super) struct Files {
+    folder: OwnedFd,
+    open: Vec<(&'static str, File)>,
+}
+
+impl Files {
+    /// None of them is open yet.
+    pub(super) fn of(folder: OwnedFd) -> Self {
+        Self { folder, open: Vec::with_capacity(5) }
+    }
+
+    /// The folder.
+    pub(super) fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// That file, made if it is not there.
+    pub(super) fn file(&mut self, name: &'static str) -> io::Result<&File> {
+        let known = self.open.iter().position(|(known, _)| *known == name);
+        let at = if let Some(at) = known {
+            at
+        } else {
+            let file = open_at(self.folder.as_fd(), name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
+            self.keep(name, file);
+            self.open.len() - 1
+        };
+        Ok(&self.open[at].1)
+    }
+
+    /// What the step's tasks note themselves in, under whichever of its two names. None: nobody has taken the folder.
+    pub(super) fn notes(&mut self) -> io::Result<Option<&File>> {
+        if self.if_open(file::PIDS).is_none() {
+            match open_at(self.folder.as_fd(), file::PIDS, OFlags::RDWR, 0) {
+                Ok(notes) => self.keep(file::PIDS, notes),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(self.if_open(file::PIDS))
+    }
+
+    /// That file is open.
+    pub(super) fn keep(&mut self, name: &'static str, file: File) {
+        self.open.push((name, file));
+    }
+
+    /// That file, if it is open.
+    fn if_open(&self, name: &str) -> Option<&File> {
+        self.open.iter().find(|(known, _)| *known == name).map(|(_, file)| file)
+    }
+}
 
 /// What is known of the files in a folder.
 #[derive(Debug, Default)]
@@ -23,6 +82,8 @@ pub(super) struct Traits {
     pub(super) groups: usize,
     /// Bytes of `environment`.
     pub(super) environment: usize,
+    /// Its files, as far as they stay open.
+    pub(super) files: Option<Files>,
     /// The script that it holds.
     pub(super) script: Option<Script>,
 }
@@ -99,10 +160,19 @@ impl Spares {
     }
 
     /// The step has it.
-    pub(super) fn lend(&mut self, launch: &StepLaunch, name: String, traits: Traits) {
+    pub(super) fn lend(&mut self, launch: &StepLaunch, name: String, mut traits: Traits) {
         if is_small(launch) {
+            let of_others = self.kept.iter().chain(self.lent.values());
+            if of_others.filter(|(_, traits)| traits.files.is_some()).count() >= OPEN_MAX {
+                traits.files = None;
+            }
             self.lent.insert(launch.key, (name, Traits { used: true, ..traits }));
         }
+    }
+
+    /// A file of the step's folder, if it is open.
+    pub(super) fn open_file(&self, key: StepKey, name: &str) -> Option<&File> {
+        self.lent.get(&key)?.1.files.as_ref()?.if_open(name)
     }
 
     /// It will not come back.

@@ -127,8 +127,8 @@ impl Folder {
     }
 
     /// Writes the last word into the room that was reserved for it.
-    pub(super) fn write_result(&mut self, last: &FromStepd) -> io::Result<()> {
-        write_result(&mut self.result, last)
+    pub(super) fn write_result(&self, last: &FromStepd) -> io::Result<()> {
+        write_result(&self.result, last)
     }
 }
 

@@ -1,7 +1,8 @@
 //! What the tasks use, and whether it is too much.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 
 use squall_engine::step::StepInput;
 use squall_model::job::Usage;
@@ -10,6 +11,9 @@ use super::tree::descendants;
 use crate::cgroup::StepGroups;
 use crate::sys::host::{page_bytes, tick_us};
 use crate::sys::wait::own_peak_kb;
+
+/// Seven lines with a number of 20 digits each.
+const IO_TEXT_BYTES: usize = 512;
 
 /// Peaks seen so far of one task with its descendants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -153,8 +157,11 @@ fn share_kb(pid: u32) -> u64 {
 
 /// Bytes that a process (and the children that it waited for) has read and written on disk.
 pub(super) fn io_bytes(pid: u32) -> (u64, u64) {
-    let text = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    (value_of(&text, "rchar:").unwrap_or(0), value_of(&text, "wchar:").unwrap_or(0))
+    // All of it fits, in one call: this is done at the end of each task.
+    let mut room = [0; IO_TEXT_BYTES];
+    let read = File::open(format!("/proc/{pid}/io")).and_then(|mut file| file.read(&mut room));
+    let text = std::str::from_utf8(&room[..read.unwrap_or(0)]).unwrap_or_default();
+    (value_of(text, "rchar:").unwrap_or(0), value_of(text, "wchar:").unwrap_or(0))
 }
 
 /// User and system time of a process with the children that it waited for, microseconds.

@@ -54,6 +54,8 @@ pub enum Request {
         key: ClientKey,
         /// Refuse instead of waiting longer than so many seconds (`--immediate`).
         immediate_s: Option<u32>,
+        /// What `srun` wants to run there: `Allocated` is followed by the answers of `CreateStep`.
+        step: Option<Box<FirstStep>>,
     },
     /// The owner of an allocation is back on a new connection. Answer: `Allocated` when it has started.
     Attach {
@@ -336,6 +338,17 @@ impl Request {
             *key = new;
         }
     }
+}
+
+/// The step that an allocation is asked for with: as in `CreateStep`, for a job that has no id yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstStep {
+    /// What.
+    pub spec: StepSpec,
+    /// What to run.
+    pub program: TaskProgram,
+    /// As in `CreateStep`, and the same if that is asked for as well.
+    pub key: ClientKey,
 }
 
 /// Which jobs a request is about. All conditions that are set must hold.

@@ -30,14 +30,18 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Opens it under a name that nobody can guess. `runner` runs the cluster; `host`: how other machines of it reach
-    /// this one.
-    pub(crate) fn open(runner: u32, host: Option<&str>) -> io::Result<Self> {
+    /// Opens it under a name that nobody can guess. `host`: how other machines of the cluster reach this one.
+    pub(crate) fn open(host: Option<&str>) -> io::Result<Self> {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
         let far = host.map(open_far).transpose()?;
-        Ok(Self { socket, far, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw(), runner] })
+        Ok(Self { socket, far, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw()] })
+    }
+
+    /// Believes that user, too: who runs the cluster.
+    pub(crate) fn trust(&mut self, runner: u32) {
+        self.users.push(runner);
     }
 
     /// Its address, for the step's program.
@@ -297,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_step_daemon_with_the_cookie_is_heard() {
-        let listener = Listener::open(0, None).unwrap();
+        let listener = Listener::open(None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         assert_eq!(call(&listener, listener.cookie(), &after), (vec![FromStep::Started(vec![(0, 7)])], Some(3), true));
@@ -305,7 +309,7 @@ mod tests {
 
     #[test]
     fn without_the_cookie_or_with_nonsense_it_is_not() {
-        let listener = Listener::open(0, None).unwrap();
+        let listener = Listener::open(None).unwrap();
         let mut after = Vec::new();
         codec::encode(&FromStep::Started(vec![(0, 7)]), &mut after).unwrap();
         let (frames, _, open) = call(&listener, [0; 16], &after);

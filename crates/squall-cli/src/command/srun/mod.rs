@@ -21,9 +21,9 @@ use std::time::Duration;
 use rustix::net::sockopt::socket_peercred;
 use squall_host::place::Place;
 use squall_host::sys::signals::SignalFd;
-use squall_model::id::JobId;
+use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ExitCode as JobExit, JobSpec};
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{FirstStep, Request};
 
 use self::link::Listener;
 use self::prepare::Prepared;
@@ -87,7 +87,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
             let what = format!("Unable to create step for job {job}");
             let client =
                 Patience::new("srun").connect().map_err(|e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 })?;
-            let run = || run_step(&asked, step, JobId(job), false, client, &signals).0;
+            let run = || run_step(&asked, Call::new(step)?, (JobId(job), false), (client, false), &signals).0;
             scripts::around(&asked, &command, None, run).map(|(status, _)| status)
         }
         None => in_own_allocation(&mut asked, &command, step, &vars, &signals),
@@ -127,18 +127,21 @@ fn in_own_allocation(
     signals: &SignalFd,
 ) -> Result<u8, Stop> {
     let env = capture::export(SRUN, vars, asked.export.as_deref())?.env;
+    let call = Call::new(step)?;
     let ask = Ask {
         tool: SRUN,
         specs: vec![std::mem::take(&mut asked.spec)],
         env,
         immediate_s: asked.immediate_s,
         quiet: asked.quiet,
+        // A program that is brought, or what runs before the step, wants the allocation first.
+        step: (!asked.others.contains_key("bcast") && !scripts::has_prolog(asked)).then(|| call.first_step()),
     };
-    let Granted { client, facts } = allocation::allocate(ask, signals)?;
+    let Granted { client, step_asked, facts } = allocation::allocate(ask, signals)?;
     let job = facts.key.job;
     let mut left = None;
     let run = || {
-        let (result, client) = run_step(asked, step, job, true, client, signals);
+        let (result, client) = run_step(asked, call, (job, true), (client, step_asked), signals);
         left = client;
         result
     };
@@ -170,8 +173,8 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
     let submit_line = capture::submit_line(SRUN, args);
     let specs = all.into_iter().map(|asked| JobSpec { submit_line: submit_line.clone(), ..asked.spec }).collect();
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;
-    let ask = Ask { tool: SRUN, specs, env, immediate_s, quiet };
-    let Granted { client, facts } = allocation::allocate(ask, &signals)?;
+    let ask = Ask { tool: SRUN, specs, env, immediate_s, quiet, step: None };
+    let Granted { client, facts, .. } = allocation::allocate(ask, &signals)?;
     let (job, result) = (facts.key.job, het::run_in(parts, &facts, vars));
     let code = result.as_ref().map_or_else(Stop::exit, |code| *code);
     if !allocation::release(SRUN, Some(client), job, JobExit { code, signal: 0 }) {
@@ -180,31 +183,45 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
     result
 }
 
-/// Runs the step in a running allocation.
+/// A step that is ready to be asked for: its `srun` listens.
+struct Call {
+    listener: Listener,
+    step: StepRequest,
+    key: ClientKey,
+}
+
+impl Call {
+    fn new(mut step: StepRequest) -> Result<Self, Stop> {
+        let host = Place::find().and_then(|place| place.reached_as());
+        let listener = Listener::open(host.as_deref())
+            .map_err(|e| Stop::bad(format!("unable to open a socket for the tasks' streams: {e}")))?;
+        step.program.client = listener.address();
+        step.program.cookie = listener.cookie();
+        Ok(Self { listener, step, key: fresh_key() })
+    }
+
+    fn first_step(&self) -> Box<FirstStep> {
+        let StepRequest { spec, program, .. } = &self.step;
+        Box::new(FirstStep { spec: spec.clone(), program: program.clone(), key: self.key })
+    }
+}
+
+/// Runs the step in a running allocation, which may be its own. The connection comes with whether the step was asked for
+/// on it already.
 fn run_step(
     asked: &Asked,
-    step: StepRequest,
-    job: JobId,
-    owner: bool,
-    client: Client,
+    call: Call,
+    (job, owner): (JobId, bool),
+    (client, step_asked): (Client, bool),
     signals: &SignalFd,
 ) -> (Result<(u8, JobExit), Stop>, Option<Client>) {
-    let runner = socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw());
-    let host = Place::find().and_then(|place| place.reached_as());
-    let listener = match Listener::open(runner, host.as_deref()) {
-        Ok(listener) => listener,
-        Err(e) => {
-            return (Err(Stop::bad(format!("unable to open a socket for the tasks' streams: {e}"))), Some(client));
-        }
-    };
-    let StepRequest { spec, mut program, input, output, error } = step;
+    let Call { mut listener, step: StepRequest { spec, mut program, input, output, error }, key } = call;
+    listener.trust(socket_peercred(client.stream()).map_or(0, |peer| peer.uid.as_raw()));
     if let Some(to) = asked.others.get("bcast").filter(|_| !asked.run.multi_prog)
         && let Err(stop) = bcast::bring(to, job, &mut program)
     {
         return (Err(stop), Some(client));
     }
-    program.client = listener.address();
-    program.cookie = listener.cookie();
     let prepared = Prepared {
         input,
         output,
@@ -224,6 +241,6 @@ fn run_step(
         immediate: asked.immediate_s.filter(|s| *s > 1).map(|s| Duration::from_secs(u64::from(s))),
         terminal: if asked.run.pty { Raw::enter().ok() } else { None },
     };
-    let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key: fresh_key() };
-    Session::new(job, owner, request, prepared, manners, listener, signals).run(client)
+    let request = Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key };
+    Session::new(job, owner, request, prepared, manners, listener, signals).run(client, step_asked)
 }

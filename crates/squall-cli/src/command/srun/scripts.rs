@@ -48,6 +48,11 @@ fn search(name: &str, dir: &Path, vars: &Vars) -> Option<PathBuf> {
     folders.chain([here]).find(fits)
 }
 
+/// Whether something is to run before the step.
+pub(super) fn has_prolog(asked: &Asked) -> bool {
+    asked.others.get("prolog").is_some_and(|name| !is_none("prolog", name))
+}
+
 /// Runs the step between its `--prolog` and its `--epilog`, which get the arguments of the tasks. `facts`: of an
 /// allocation that srun's own environment does not speak of.
 pub(super) fn around<T>(

@@ -228,7 +228,7 @@ fn begin(c: &mut Controller, now: Time, start: Start, out: &mut Out) {
 }
 
 /// Tells the nodes of jobs that started in this turn.
-pub(super) fn send_starts(c: &mut Controller) {
+pub(crate) fn send_starts(c: &mut Controller) {
     for id in std::mem::take(&mut c.todo.starting) {
         let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_running() || job.is_leased()) else { continue };
         let Some(run) = job.run() else { continue };

@@ -6,7 +6,7 @@ use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::client::{Answer, FirstStep, Refusal};
 
 use super::rights::{Deed, can};
 use super::submit::{Contents, accept};
@@ -14,22 +14,27 @@ use super::{Ask, Reply};
 use crate::control::drive::timers::Timer;
 use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
+use crate::control::steps::{self, Waiting};
 use crate::control::{Controller, Out};
 
-/// Asks for an allocation. The answer is its id; another follows when it has started.
+/// Asks for an allocation, and perhaps for a step in it. The answer is its id; another follows when it has started.
 pub(crate) fn allocate(
     c: &mut Controller,
     ask: &Ask<'_>,
     spec: Arc<JobSpec>,
     env: Vec<u8>,
-    (key, immediate_s): (ClientKey, Option<u32>),
+    (key, immediate_s, step): (ClientKey, Option<u32>, Option<Box<FirstStep>>),
     out: &mut Out,
 ) -> Reply {
     if !spec.kind.is_owned() {
         return Err(Refusal::NotSupported("batch jobs are submitted".to_owned()));
     }
+    let first = step.map(|step| Waiting::new(ask.caller, step.key, step.spec, step.program)).transpose()?;
     let (job, fresh) = accept(c, ask, spec, Contents { script: Vec::new(), env }, key, out)?;
     own(c, ask, job, immediate_s.filter(|_| fresh));
+    if let Some(first) = first {
+        steps::ask_with_job(c, job, first);
+    }
     Ok(Some(Answer::Submitted { job, note: None }))
 }
 

@@ -1,10 +1,6 @@
 //! `srun` in an allocation: a step gets cores now, or waits for them.
 
-use std::sync::Arc;
-
-use squall_model::codec;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::limits::STEP_BYTES_MAX;
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::wire::client::Refusal;
 
@@ -28,10 +24,7 @@ pub(crate) fn create_step(
     if !can(ask.who, Deed::Enter(&found.owner)) {
         return Err(Refusal::AccessDenied);
     }
-    if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
-        return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
-    }
-    let request = Waiting { caller: ask.caller, key, spec: Arc::new(spec), program: Arc::new(program) };
+    let request = Waiting::new(ask.caller, key, spec, program)?;
     steps::ask(c, ask.now, job, request, out).map(|()| None)
 }
 

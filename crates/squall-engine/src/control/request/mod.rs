@@ -74,8 +74,8 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
             submit::submit(c, ask, spec, contents, key, out)
         }
         Request::TestSubmit { spec } => submit::test(c, ask, spec),
-        Request::Allocate { spec, env, key, immediate_s } => {
-            allocate::allocate(c, ask, spec, env.into_vec(), (key, immediate_s), out)
+        Request::Allocate { spec, env, key, immediate_s, step } => {
+            allocate::allocate(c, ask, spec, env.into_vec(), (key, immediate_s, step), out)
         }
         Request::SubmitHet { specs, script, env, key, immediate_s } => {
             let contents = submit::Contents { script: script.into_vec(), env: env.into_vec() };

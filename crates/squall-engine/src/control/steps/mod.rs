@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use squall_model::codec;
 use squall_model::event::Event;
 use squall_model::gres;
 use squall_model::id::{Attempt, ClientKey, JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{ExitCode, Need, Outcome};
-use squall_model::limits::{OWNER_GRACE_S, STEP_OWNER_GRACE_S};
+use squall_model::limits::{OWNER_GRACE_S, STEP_BYTES_MAX, STEP_OWNER_GRACE_S};
 use squall_model::step::{StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
@@ -22,6 +23,7 @@ use squall_model::wire::node::{Down, EndReason};
 
 use self::grid::place_step;
 use self::launch::Offer;
+use super::drive::work;
 use super::layout::{Placed, Unplaced};
 use super::state::job::{Phase, Step};
 use super::{CallerId, Controller, Out};
@@ -29,6 +31,8 @@ use super::{CallerId, Controller, Out};
 /// Soft state of steps.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
+    /// Requests that came with that for the job, until it runs.
+    first: BTreeMap<JobId, Waiting>,
     /// Requests that wait for cores, by job, first come first.
     waiting: BTreeMap<JobId, VecDeque<Waiting>>,
     /// Steps whose end somebody waits for, or that need attention.
@@ -53,6 +57,14 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Refused if it is too long.
+    pub(crate) fn new(caller: CallerId, key: ClientKey, spec: StepSpec, program: TaskProgram) -> Result<Self, Refusal> {
+        if codec::size(&spec) + codec::size(&program) > STEP_BYTES_MAX {
+            return Err(Refusal::TooLarge("command with its environment".to_owned(), STEP_BYTES_MAX as u64));
+        }
+        Ok(Self { caller, key, spec: Arc::new(spec), program: Arc::new(program) })
+    }
+
     /// Generic resources that it asks for; None: it shares the job's.
     fn gres(&self) -> Result<Option<gres::Ask>, Refusal> {
         const OPTIONS: [&str; 4] = ["gres", "gpus", "gpus-per-node", "gpus-per-task"];
@@ -84,6 +96,14 @@ struct Live {
     watchers: Vec<CallerId>,
     /// Its end was ordered, and how nodes that didn't hear it are told.
     ending: Option<(u64, EndReason)>,
+}
+
+/// The request came with that for the job: it is dealt with in the turn in which the job starts, when its owner has been
+/// told so, and then as any other.
+pub(crate) fn ask_with_job(c: &mut Controller, job: JobId, request: Waiting) {
+    c.steps.served.insert((request.caller, job));
+    c.steps.first.insert(job, request);
+    c.todo.touched.insert(job);
 }
 
 /// A new request: it starts, waits behind those who wait, or is refused.
@@ -219,8 +239,25 @@ pub(crate) fn end(c: &mut Controller, key: StepKey, why: EndReason) {
 /// its steps, start steps that wait for cores, refuse what can't come any more. Called once in each turn for each
 /// job that an event of the turn touched; must cost little for jobs without steps.
 pub(crate) fn settle(c: &mut Controller, now: Time, job: JobId, out: &mut Out) {
+    settle_first(c, now, job, out);
     settle_ended(c, job, out);
     settle_waiting(c, now, job, out);
+}
+
+fn settle_first(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
+    if !c.steps.first.contains_key(&id) {
+        return;
+    }
+    let Some(job) = c.state.jobs.get(&id).filter(|job| !job.is_pending()) else { return };
+    let ended = job.outcome().is_some();
+    // Its owner hears that it has ended: that says it.
+    let Some(request) = c.steps.first.remove(&id).filter(|_| !ended) else { return };
+    // Nodes hear of the job before they hear of its step.
+    work::send_starts(c);
+    let caller = request.caller;
+    if let Err(refusal) = ask(c, now, id, request, out) {
+        out.answers.push((caller, Answer::Refused(refusal)));
+    }
 }
 
 fn settle_ended(c: &mut Controller, job: JobId, out: &mut Out) {
@@ -295,6 +332,9 @@ pub(crate) fn hangup(c: &mut Controller, now: Time, caller: CallerId) {
     let patience = now + Span::from_secs(STEP_OWNER_GRACE_S);
     for job in served {
         c.steps.served.remove(&(caller, job));
+        if c.steps.first.get(&job).is_some_and(|request| request.caller == caller) {
+            c.steps.first.remove(&job);
+        }
         if let Some(queue) = c.steps.waiting.get_mut(&job) {
             queue.retain(|request| request.caller != caller);
             if queue.is_empty() {

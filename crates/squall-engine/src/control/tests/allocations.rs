@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use squall_model::id::JobId;
+use squall_model::id::{ClientKey, JobId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState};
 use squall_model::report::Report;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::step::{StepSpec, TaskProgram};
+use squall_model::wire::client::{Answer, FirstStep, Refusal, Request};
+use squall_model::wire::node::Down;
 
 use super::driver::{ADA, Driver, batch};
 use crate::control::{CallerId, Input};
@@ -17,8 +19,8 @@ fn allocation() -> JobSpec {
 /// Asks on connection 1.
 fn allocate(d: &mut Driver, immediate_s: Option<u32>) -> Vec<Answer> {
     let key = d.key();
-    let request = Request::Allocate { spec: Arc::new(allocation()), env: Vec::new().into(), key, immediate_s };
-    d.ask(1, ADA, request)
+    let (spec, env) = (Arc::new(allocation()), Vec::new().into());
+    d.ask(1, ADA, Request::Allocate { spec, env, key, immediate_s, step: None })
 }
 
 fn submitted(answers: &[Answer]) -> JobId {
@@ -40,6 +42,82 @@ fn an_allocation_is_told_and_finished() {
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
     d.step(Input::Hangup { caller: CallerId(1) });
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Failed)));
+}
+
+/// Asks on connection 1 for an allocation and a step of so many tasks in it.
+fn run(d: &mut Driver, key: ClientKey, ntasks: u32) -> Vec<Answer> {
+    let spec = StepSpec { ntasks: Some(ntasks), ..StepSpec::default() };
+    let step = FirstStep { spec, program: TaskProgram::default(), key: ClientKey(key.0 + (1 << 64)) };
+    let job = JobSpec { kind: JobKind::Run, ..batch() };
+    let (spec, env, step) = (Arc::new(job), Vec::new().into(), Some(Box::new(step)));
+    d.ask(1, ADA, Request::Allocate { spec, env, key, immediate_s: None, step })
+}
+
+/// How many launches of jobs and of steps nodes were sent, in order.
+fn launches(d: &Driver) -> Vec<&'static str> {
+    let launch = |(_, message): &(String, Down)| match message {
+        Down::StartJob { .. } => Some("job"),
+        Down::StartStep(_) => Some("step"),
+        _ => None,
+    };
+    d.sent.iter().filter_map(launch).collect()
+}
+
+#[test]
+fn a_step_that_was_asked_for_with_its_job_starts_with_it_and_once() {
+    let mut d = Driver::new(1, 1);
+    let key = d.key();
+    for _ in 0..2 {
+        // The second time as from a new connection, when the first one was lost.
+        let answers = run(&mut d, key, 1);
+        let [Answer::Submitted { job, .. }, Answer::Allocated(_), Answer::StepCreated { step, .. }] = &answers[..]
+        else {
+            panic!("{answers:?}")
+        };
+        assert_eq!((job.0, step.0), (1, 0));
+    }
+    assert_eq!(launches(&d)[..2], ["job", "step"], "a node hears of the job first");
+    assert_eq!(d.c.state.jobs[&JobId(1)].run().map(|run| run.steps.len()), Some(1));
+}
+
+#[test]
+fn a_step_waits_for_its_job() {
+    let mut d = Driver::new(1, 1);
+    let (runs, key) = (submitted(&allocate(&mut d, None)), d.key());
+    let waits = submitted(&run(&mut d, key, 1));
+    let leaves = d.key();
+    let gone = submitted(&run(&mut d, leaves, 1));
+    d.cancel(gone);
+    assert!(matches!(d.take_answers(CallerId(1))[..], [Answer::Refused(Refusal::Revoked)]), "one word is enough");
+    d.ask(1, ADA, Request::Finish { job: runs, exit: ExitCode::OK });
+    d.report("n1", &[Report::JobGone { job: d.attempt(runs) }]);
+    let answers = d.take_answers(CallerId(1));
+    assert!(matches!(answers[..], [Answer::Allocated(_), Answer::StepCreated { .. }]), "{answers:?}");
+    assert_eq!(d.state_of(waits), Some(JobState::Running));
+}
+
+#[test]
+fn a_step_that_can_never_be_is_refused_when_its_job_runs() {
+    let mut d = Driver::new(1, 1);
+    let key = d.key();
+    let answers = run(&mut d, key, 9);
+    assert!(matches!(answers[..], [Answer::Submitted { .. }, Answer::Allocated(_), Answer::Refused(_)]), "{answers:?}");
+    assert_eq!(launches(&d), ["job"]);
+}
+
+#[test]
+fn an_allocation_is_given_back_before_its_step_is_known_to_have_ended() {
+    let mut d = Driver::new(1, 1);
+    let key = d.key();
+    let job = submitted(&run(&mut d, key, 1));
+    // The srun has heard from the tasks.
+    assert_eq!(d.ask(1, ADA, Request::Finish { job, exit: ExitCode::OK }), [Answer::Done]);
+    let (job_attempt, end) = (d.attempt(job), d.end(0));
+    let key = StepKey { job, attempt: job_attempt.attempt, step: StepNo(0) };
+    d.report("n1", &[Report::StepEnded { key, end }, Report::JobGone { job: job_attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+    let step = &d.c.state.jobs[&job].last_run().unwrap().steps[&StepNo(0)];
+    assert_eq!(step.ended.as_ref().map(|(_, outcome)| outcome.state), Some(EndState::Completed));
 }
 
 #[test]

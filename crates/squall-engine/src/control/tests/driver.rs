@@ -304,7 +304,7 @@ impl Driver {
                 let script = b"#!/bin/sh\n".to_vec().into();
                 Request::Submit { spec: Arc::new(spec), script, env: Vec::new().into(), key }
             }
-            _ => Request::Allocate { spec: Arc::new(spec), env: Vec::new().into(), key, immediate_s: None },
+            _ => Request::Allocate { spec: Arc::new(spec), env: Vec::new().into(), key, immediate_s: None, step: None },
         };
         self.ask(1, ADA, request)
     }

@@ -198,7 +198,7 @@ impl World {
                 let need = Need { ntasks: Some(1 + u32::from(tasks % 6)), ..Need::default() };
                 let spec = Arc::new(JobSpec { kind: JobKind::Allocation, need, ..batch() });
                 let (env, key) = (Vec::new().into(), self.d.key());
-                self.ask(who(user), Request::Allocate { spec, env, key, immediate_s: None }, false);
+                self.ask(who(user), Request::Allocate { spec, env, key, immediate_s: None, step: None }, false);
             }
             Op::Step { job, user, tasks, exact, overlap } => {
                 let ntasks = Some(1 + u32::from(tasks % 4));
@@ -518,7 +518,7 @@ fn keys_are_not_mixed_up_between_jobs() {
     for _ in 0..2 {
         let spec = Arc::new(JobSpec { kind: JobKind::Allocation, ..batch() });
         let (env, key) = (Vec::new().into(), world.d.key());
-        world.ask(ADA, Request::Allocate { spec, env, key, immediate_s: None }, false);
+        world.ask(ADA, Request::Allocate { spec, env, key, immediate_s: None, step: None }, false);
         world.settle();
     }
     for job in [JobId(1), JobId(2)] {

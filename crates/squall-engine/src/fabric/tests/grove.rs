@@ -505,7 +505,7 @@ impl Grove {
         let kind = JobKind::Allocation;
         let spec = Arc::new(JobSpec { name: "job".into(), work_dir: "/".into(), need, kind, ..JobSpec::default() });
         let (env, key, job) = (Vec::new().into(), self.key(), JobId(self.c.state().last_id.0 + 1));
-        self.ask(2, Request::Allocate { spec, env, key, immediate_s: None });
+        self.ask(2, Request::Allocate { spec, env, key, immediate_s: None, step: None });
         let (spec, key) = (StepSpec { nodes_min: Some(nodes), ntasks: Some(nodes), ..StepSpec::default() }, self.key());
         self.ask(2, Request::CreateStep { job, spec: Box::new(spec), program: Box::default(), key });
         StepKey { job, attempt: Attempt(1), step: StepNo(0) }

@@ -62,8 +62,9 @@ impl Session<'_> {
                 let heard = created.as_ref().is_some_and(|created| self.all_ended(&created.layout));
                 ((self.idle || heard) && !open) || now.duration_since(*since) > STRAGGLERS
             }
-            // Nobody can tell any more, but the tasks' own ends are known.
-            (None, Some(created)) => self.lost && !open && self.all_ended(&created.layout),
+            // The tasks' own ends are known, and noted where they ran. In an allocation of its own nothing else has to
+            // follow, and with a controller that is lost nothing will.
+            (None, Some(created)) => (self.owner || self.lost) && !open && self.all_ended(&created.layout),
             (None, None) => false,
         };
         if !over {

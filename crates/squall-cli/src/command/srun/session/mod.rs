@@ -175,9 +175,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs the step. On an error the connection is given back with it.
-    pub(crate) fn run(mut self, mut client: Client) -> (Result<(u8, ExitCode), Stop>, Option<Client>) {
-        match client.send(&self.request) {
+    /// Runs the step, which may have been asked for on that connection already. On an error the connection is given back
+    /// with it.
+    pub(crate) fn run(mut self, mut client: Client, asked: bool) -> (Result<(u8, ExitCode), Stop>, Option<Client>) {
+        match if asked { Ok(()) } else { client.send(&self.request) } {
             Ok(()) => self.client = Some(client),
             Err(_) => self.look_for_controller(),
         }
