@@ -38,8 +38,8 @@ bench: build ## the figures of this machine: spawn, throughput, submit, restart
 	$(SQUALL) bench submit
 	$(SQUALL) bench restart
 
-bench-throughput: build ## jobs per second: the ladder, the share of bare spawn, and Debian's Slurm beside it where that is installed (as root)
-	$(SQUALL) bench throughput --ladder
+bench-throughput: build ## jobs by the thousand in one table: the ladder, shares of bare spawn, a million jobs, submissions, commands, memory; and Debian's Slurm beside it where that is installed (as root)
+	$(SQUALL) bench jobs
 	@if command -v slurmctld >/dev/null && command -v munged >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  bench/peers/slurm-throughput $(SQUALL); \
 	else echo "no Slurm to compare with: bench/peers/slurm-throughput wants root and Debian's slurmctld, slurmd, slurm-client, munge"; fi

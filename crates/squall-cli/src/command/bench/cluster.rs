@@ -1,6 +1,6 @@
 //! A cluster of its own for one bench: in a temporary folder, ended and removed afterwards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,9 +137,14 @@ impl Cluster {
         places.iter().map(cpu_in).fold((Duration::ZERO, Duration::ZERO), |sum, cpu| (sum.0 + cpu.0, sum.1 + cpu.1))
     }
 
+    /// Resident memory of the controller, KiB; 0: there is none.
+    pub(crate) fn controller_kb(&self) -> f64 {
+        pid_in(&self.place.controller_pid()).map_or(0.0, |pid| resident_kb(pid) as f64)
+    }
+
     /// CPU time of the front of cells.
     pub(crate) fn front_cpu(&self) -> Duration {
-        used(self.place.front_pid())
+        used(&self.place.front_pid())
     }
 
     fn squall(&self, args: &[&str]) -> Result<(), String> {
@@ -159,10 +164,19 @@ impl Cluster {
 }
 
 /// CPU time of the daemon with that pid file.
-fn used(pid_file: PathBuf) -> Duration {
-    let pid = std::fs::read_to_string(pid_file).ok();
-    let pid = pid.and_then(|text| text.split_whitespace().next()?.parse().ok());
-    pid.map_or(Duration::ZERO, squall_host::processes::cpu_time)
+fn used(pid_file: &Path) -> Duration {
+    pid_in(pid_file).map_or(Duration::ZERO, squall_host::processes::cpu_time)
+}
+
+fn pid_in(pid_file: &Path) -> Option<u32> {
+    std::fs::read_to_string(pid_file).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Resident memory of a process, KiB.
+pub(super) fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or_default()
 }
 
 /// CPU time of a controller, and of its node daemons.
@@ -172,7 +186,7 @@ fn cpu_in(place: &Place) -> (Duration, Duration) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         (name.starts_with("node-") || name.starts_with("rack-")) && path.extension().is_some_and(|kind| kind == "pid")
     });
-    (used(place.controller_pid()), nodes.map(used).sum())
+    (used(&place.controller_pid()), nodes.map(|file| used(&file)).sum())
 }
 
 impl Drop for Cluster {
@@ -188,6 +202,15 @@ impl Drop for Cluster {
 
 /// A submission of a script that is itself `/bin/true`: the least that a batch job can be.
 pub(crate) fn submission(number: u64, hold: bool) -> Request {
+    submission_of(number, hold, TRUE)
+}
+
+/// Scripts that do nothing: without a shell, and by one.
+pub(super) const TRUE: &str = "#!/bin/true\n";
+pub(super) const SHELL: &str = "#!/bin/sh\ntrue\n";
+
+/// A submission of that script.
+pub(super) fn submission_of(number: u64, hold: bool, script: &str) -> Request {
     let spec = JobSpec {
         name: "bench".into(),
         work_dir: "/".into(),
@@ -199,7 +222,7 @@ pub(crate) fn submission(number: u64, hold: bool) -> Request {
     };
     Request::Submit {
         spec: Arc::new(spec),
-        script: serde_bytes(b"#!/bin/true\n"),
+        script: serde_bytes(script.as_bytes()),
         env: serde_bytes(b"PATH=/usr/bin:/bin\0"),
         key: ClientKey(u128::from(number) << 64 | u128::from(std::process::id())),
     }

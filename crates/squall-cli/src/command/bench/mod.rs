@@ -2,11 +2,13 @@
 
 mod anchors;
 mod blue;
+mod clients;
 pub(crate) mod cluster;
 mod emulated;
 mod fabric;
 mod gang;
 mod hop;
+mod jobs;
 mod ladder;
 mod launch;
 mod layout;
@@ -47,6 +49,8 @@ usage: squall bench spawn      [--workers N] [--seconds S] [--json]
        squall bench throughput [--jobs N] [--clients C] [--slots N] [--cells N] [--ladder] [--json]
        squall bench throughput --emulated NODES [--jobs N] [--clients C] [--cells N] [--ladder] [--json]
        squall bench submit     [--jobs N] [--clients C] [--json]
+       squall bench clients    [--jobs N] [--json]
+       squall bench jobs       [--json]                        (throughput, real and emulated, submit, clients in one table)
        squall bench restart    [--pending N] [--running N] [--json]
        squall bench launch     [--nodes N] [--sizes] [--emulated N] [--size BYTES] [--load unloaded|cpu|network]...
                                [--pictures DIR] [--json]
@@ -133,6 +137,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         "spawn" => spawn::run,
         "throughput" => throughput::run,
         "submit" => submit::run,
+        "clients" => clients::run,
+        "jobs" => jobs::run,
         "restart" => restart::run,
         "launch" => launch::run,
         "put" => put::run,

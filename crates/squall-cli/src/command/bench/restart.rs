@@ -17,6 +17,7 @@ use squall_model::set::CoreSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
 
+use super::cluster::resident_kb;
 use super::{Finding, Options};
 use crate::client::Client;
 
@@ -48,7 +49,7 @@ fn measure(place: &Place, pending: u32, running: u32) -> Result<Finding, String>
     let start = Instant::now();
     let mut controller = start_controller(place.dir())?;
     let served = first_answer(place, start);
-    let memory = resident_mb(controller.id());
+    let memory = resident_kb(controller.id()) / 1024;
     let counted = served.and_then(|seconds| Ok((seconds, count(place)?)));
     // It serves nobody but this bench.
     drop(controller.kill());
@@ -98,12 +99,6 @@ fn count(place: &Place) -> Result<(u64, u64), String> {
     let mut client = Client::connect_to(place, "bench").map_err(|e| e.to_string())?;
     let diag = super::cluster::Cluster::diag(&mut client)?;
     Ok((diag.jobs_pending, diag.jobs_running))
-}
-
-fn resident_mb(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or_default() / 1024
 }
 
 /// The life of a cluster in which `running` jobs run and `pending` individual ones, no two alike, wait.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, Scale, submission};
+use super::cluster::{Cluster, SHELL, Scale, TRUE, submission_of};
 use super::ladder::{self, Rung, SLOTS_PER_CORE};
 use super::{Finding, Options, spawn};
 
@@ -33,26 +33,35 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         let slots = |rung: &Rung| options.slots.unwrap_or(rung.slots * spawn::cores() as u32);
         ladder::climb(true, |rung| {
             let cluster = Cluster::of_cells(rung.cells, Scale::Slots(slots(rung)), &rung.config(), rung.durable)?;
-            Ok(measure(jobs, clients, &cluster)?.jobs_per_s)
+            Ok(measure((jobs, TRUE), clients, &cluster)?.jobs_per_s)
         })
     });
     let rungs = rungs.transpose()?;
     let cells = options.cells.unwrap_or(1);
     let cluster = Cluster::of_cells(cells, Scale::Slots(slots), "", true)?;
-    let Rate { jobs_per_s, mut fields } = measure(jobs, clients, &cluster)?;
+    let Rate { jobs_per_s, mut fields } = measure((jobs, TRUE), clients, &cluster)?;
     drop(cluster);
     let after = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
+    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), "", true)?;
+    let shell = measure((jobs, SHELL), clients, &cluster)?.jobs_per_s;
+    drop(cluster);
+    let bare = spawn::rate(&["/bin/sh", "-c", "true"], spawn::cores(), 1.0)?;
+    fields.extend([
+        ("sh_jobs_per_s", json!(super::round(shell))),
+        ("sh_c_true_per_s", json!(super::round(bare))),
+        ("sh_ratio", json!(super::round(shell / bare))),
+    ]);
     fields.extend([("slots", json!(slots)), ("cells", json!(cells))]);
     fields.extend(rungs.map(|rungs| ("ladder", rungs)));
     let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })
 }
 
-/// Runs so many jobs on a cluster.
-fn measure(jobs: u64, clients: usize, cluster: &Cluster) -> Result<Rate, String> {
+/// Runs so many jobs with that script on a cluster.
+fn measure((jobs, script): (u64, &str), clients: usize, cluster: &Cluster) -> Result<Rate, String> {
     let mut watch = cluster.client()?;
     let start = Instant::now();
-    submit_all(cluster, jobs, clients)?;
+    submit_all(cluster, (jobs, script), clients)?;
     let submitted = start.elapsed().as_secs_f64();
     let diag = loop {
         let diag = Cluster::diag(&mut watch)?;
@@ -85,7 +94,7 @@ fn measure(jobs: u64, clients: usize, cluster: &Cluster) -> Result<Rate, String>
     Ok(Rate { jobs_per_s: jobs as f64 / seconds, fields })
 }
 
-fn submit_all(cluster: &Cluster, jobs: u64, clients: usize) -> Result<(), String> {
+fn submit_all(cluster: &Cluster, (jobs, script): (u64, &str), clients: usize) -> Result<(), String> {
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
@@ -97,7 +106,7 @@ fn submit_all(cluster: &Cluster, jobs: u64, clients: usize) -> Result<(), String
                         if number >= jobs {
                             return Ok(());
                         }
-                        client.ask(&submission(number, false)).map_err(|e| e.to_string())?;
+                        client.ask(&submission_of(number, false, script)).map_err(|e| e.to_string())?;
                     }
                 })
             })

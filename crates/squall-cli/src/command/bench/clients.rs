@@ -1,0 +1,127 @@
+//! `bench clients`: what users' own commands take, and what jobs that wait cost: `srun` on an idle cluster, `sbatch` one
+//! after another, a long array, a long queue and `squeue` of it, and what becomes of others meanwhile.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use squall_model::wire::client::JobSelection;
+
+use super::cluster::{Cluster, submission};
+use super::{Finding, Options, median, round};
+
+/// Idle `srun`s of which the median counts.
+const SRUNS: usize = 21;
+/// `sbatch` processes, one after another.
+const SBATCHES: u32 = 300;
+/// Tasks of the array.
+const TASKS: u32 = 1_000_000;
+/// Individual jobs that wait.
+const JOBS: u64 = 100_000;
+/// `squeue`s of which the median counts.
+const SQUEUES: usize = 5;
+/// Jobs that run on emulated nodes, alone and while others look at the queue without a pause.
+const BESIDE: u64 = 50_000;
+const BESIDE_NODES: u32 = 100;
+
+pub(super) fn run(options: &Options) -> Result<Finding, String> {
+    let jobs = options.jobs.unwrap_or(JOBS).max(1);
+    let mut rows = Vec::new();
+    let mut row = |what: &str, measured: f64, unit: &str| {
+        rows.push(json!({ "what": what, "measured": round(measured), "unit": unit }));
+    };
+    let cluster = Cluster::nodes(1)?;
+    let idle = Commands(&cluster);
+    idle.ms(&["srun", "-n1", "true"])?;
+    let mut sruns = (0..SRUNS).map(|_| idle.ms(&["srun", "-n1", "true"])).collect::<Result<Vec<_>, _>>()?;
+    let srun_ms = median(&mut sruns);
+    row("srun -n1 true", srun_ms, "ms");
+    let held = ["sbatch", "--hold", "-D", "/", "-o", "/dev/null", "--wrap", "true"];
+    let start = Instant::now();
+    for _ in 0..SBATCHES {
+        idle.ms(&held)?;
+    }
+    row("sbatch processes", f64::from(SBATCHES) / start.elapsed().as_secs_f64(), "1/s");
+    let before = cluster.controller_kb();
+    let array = format!("--array=1-{TASKS}");
+    row("an array of 1 M tasks", idle.ms(&[&held[..1], &[&array], &held[1..]].concat())?, "ms");
+    row("memory of a waiting array task", per(cluster.controller_kb() - before, u64::from(TASKS)), "bytes");
+    drop(cluster);
+    let cluster = Cluster::nodes(1)?;
+    let before = cluster.controller_kb();
+    let requests = (0..jobs).map(|number| submission(number, true));
+    cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())?;
+    row("memory of a waiting job", per(cluster.controller_kb() - before, jobs), "bytes");
+    let full = Commands(&cluster);
+    let mut lists = (0..SQUEUES).map(|_| full.ms(&["squeue", "-h"])).collect::<Result<Vec<_>, _>>()?;
+    row("squeue of all that wait", median(&mut lists), "ms");
+    drop(cluster);
+    let (alone, looked_at) = beside(jobs)?;
+    row("no-op jobs/s behind all that wait", alone, "1/s");
+    row("the same while somebody lists all without a pause", looked_at, "1/s");
+    let fields = vec![("jobs", json!(jobs)), ("measured", Value::Array(rows))];
+    Ok(Finding { bench: "clients", figure: srun_ms, unit: "ms, srun -n1 true", limit: None, fields })
+}
+
+fn per(kb: f64, count: u64) -> f64 {
+    kb * 1024.0 / count as f64
+}
+
+/// This program's commands in a cluster.
+struct Commands<'a>(&'a Cluster);
+
+impl Commands<'_> {
+    /// Milliseconds of one.
+    fn ms(&self, args: &[&str]) -> Result<f64, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let start = Instant::now();
+        let output = Command::new(me)
+            .args(args)
+            .env("SQUALL_STATE", self.0.place().dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        if output.status.success() {
+            return Ok(ms);
+        }
+        Err(format!("{}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+}
+
+/// Durable no-op jobs per second behind a long queue: alone, and while a client asks for all of it again and again.
+fn beside(jobs: u64) -> Result<(f64, f64), String> {
+    let cluster = Cluster::rack(BESIDE_NODES, "")?;
+    Cluster::wait_for(&mut cluster.client()?, BESIDE_NODES)?;
+    let held = (0..jobs).map(|number| submission(number, true));
+    cluster.client()?.submit(held, |_, _| {}).map_err(|e| e.to_string())?;
+    let alone = rate(&cluster, jobs, 0)?;
+    let over = AtomicBool::new(false);
+    let looked_at = std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut client = cluster.client()?;
+            while !over.load(Ordering::Relaxed) {
+                client.jobs(JobSelection::default(), false, false).map_err(|e| e.to_string())?;
+            }
+            Ok::<_, String>(())
+        });
+        let rate = rate(&cluster, jobs, BESIDE);
+        over.store(true, Ordering::Relaxed);
+        looking.join().map_err(|_| "a client panicked".to_owned())??;
+        rate
+    })?;
+    Ok((alone, looked_at))
+}
+
+/// Jobs per second from the first submission to the last durable end; `from`: of those so many were submitted before.
+fn rate(cluster: &Cluster, held: u64, from: u64) -> Result<f64, String> {
+    let mut watch = cluster.client()?;
+    let start = Instant::now();
+    let requests = (0..BESIDE).map(|number| submission(held + from + number, false));
+    cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())?;
+    while Cluster::diag(&mut watch)?.jobs_completed < from + BESIDE {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(BESIDE as f64 / start.elapsed().as_secs_f64())
+}
