@@ -8,7 +8,7 @@ use serde_bytes::ByteBuf;
 
 use crate::gres::{self, Grant};
 use crate::hostlist::HostList;
-use crate::id::{NodeId, StepKey, StepNo};
+use crate::id::{ClientKey, NodeId, StepKey, StepNo};
 use crate::job::{ArrayTask, JobSpec, Owner};
 use crate::limits::TASKS_PER_NODE_MAX;
 use crate::resource::{Alloc, Memory};
@@ -405,6 +405,18 @@ pub enum Program {
         /// Exit code.
         code: u8,
     },
+}
+
+/// The step that an allocation is asked for with (`wire::client::Request::Allocate`): as in `CreateStep`, for a job that
+/// has no id yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstStep {
+    /// What.
+    pub spec: StepSpec,
+    /// What to run.
+    pub program: TaskProgram,
+    /// As in `CreateStep`, and the same if that is asked for as well.
+    pub key: ClientKey,
 }
 
 /// The tasks of an `srun` step: the client's part of a launch, never journaled (a retried request brings it again).

@@ -10,11 +10,9 @@ use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
 use squall_model::job::{ExitCode, JobKind, JobSpec, Outcome, Owner};
 use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
-use squall_model::step::{RankSet, StepLaunch, StepSpec, TaskProgram};
+use squall_model::step::{FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{
-    Answer, FirstStep, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange,
-};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 
 use crate::coverage::Fault;

@@ -9,8 +9,8 @@ use serde_bytes::ByteBuf;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::JobId;
 use squall_model::job::{ExitCode, JobSpec};
-use squall_model::step::JobFacts;
-use squall_model::wire::client::{Answer, FirstStep, Refusal, Request};
+use squall_model::step::{FirstStep, JobFacts};
+use squall_model::wire::client::{Answer, Refusal, Request};
 
 use crate::client::{Client, ClientError, unexpected};
 use crate::contact::{Patience, fresh_key, may_pass};

@@ -203,18 +203,27 @@ fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: 
         out.push_str(text);
         return;
     };
-    let length = text.chars().count();
+    let length = if text.is_ascii() { text.len() } else { text.chars().count() };
     let blanks = width.saturating_sub(length);
     if right {
-        out.extend(std::iter::repeat_n(' ', blanks));
+        fill(out, blanks);
     }
-    if length > width && !uncut {
-        out.extend(text.chars().take(width));
-    } else {
-        out.push_str(text);
+    match text.char_indices().nth(width) {
+        Some((end, _)) if length > width && !uncut => out.push_str(&text[..end]),
+        _ => out.push_str(text),
     }
     if !right {
-        out.extend(std::iter::repeat_n(' ', blanks));
+        fill(out, blanks);
+    }
+}
+
+/// So many blanks: there are as many of them in a long list as of all else.
+fn fill(out: &mut String, mut blanks: usize) {
+    const SOME: &str = "                                ";
+    while blanks > 0 {
+        let some = blanks.min(SOME.len());
+        out.push_str(&SOME[..some]);
+        blanks -= some;
     }
 }
 

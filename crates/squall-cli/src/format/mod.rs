@@ -59,6 +59,10 @@ pub(crate) fn by_letter<R>(fields: &'static [Field<R>], letter: char) -> Option<
 
 /// A text that stays on its line and leaves the terminal alone: names and comments are other people's words.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    // Nearly always; looked at byte by byte.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
     let harmful = |c: char| c.is_control() && c != '\t';
     if text.contains(harmful) { Cow::Owned(text.replace(harmful, "?")) } else { Cow::Borrowed(text) }
 }

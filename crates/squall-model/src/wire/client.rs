@@ -12,7 +12,7 @@ use crate::id::{ClientKey, JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome, Usage};
 use crate::policy::{Limit, Policy, PolicyChange, Whose};
 use crate::set::IndexSet;
-use crate::step::{JobFacts, Layout, StepSpec, TaskProgram, Watcher};
+use crate::step::{FirstStep, JobFacts, Layout, StepSpec, TaskProgram, Watcher};
 use crate::time::Time;
 use crate::wire::broadcast::Broadcast;
 use crate::wire::fabric::{Bytes, Test, Variable};
@@ -338,17 +338,6 @@ impl Request {
             *key = new;
         }
     }
-}
-
-/// The step that an allocation is asked for with: as in `CreateStep`, for a job that has no id yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FirstStep {
-    /// What.
-    pub spec: StepSpec,
-    /// What to run.
-    pub program: TaskProgram,
-    /// As in `CreateStep`, and the same if that is asked for as well.
-    pub key: ClientKey,
 }
 
 /// Which jobs a request is about. All conditions that are set must hold.

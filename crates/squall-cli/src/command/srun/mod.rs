@@ -23,7 +23,8 @@ use squall_host::place::Place;
 use squall_host::sys::signals::SignalFd;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{ExitCode as JobExit, JobSpec};
-use squall_model::wire::client::{FirstStep, Request};
+use squall_model::step::FirstStep;
+use squall_model::wire::client::Request;
 
 use self::link::Listener;
 use self::prepare::Prepared;

@@ -617,6 +617,9 @@ impl Queue {
     /// Why a pending item waits.
     pub(crate) fn reason(&self, state: &State, now: Time, item: Item) -> PendingReason {
         let Some(own) = pending(state, item) else { return PendingReason::None };
+        if own.het.is_none() {
+            return self.own_reason(state, now, &own).unwrap_or_else(|| self.place_reason(state, &own));
+        }
         // What keeps one component keeps all; where they stand in the queue is where the first stands.
         let others = own.het.into_iter().flat_map(Het::ids).filter_map(|id| pending(state, Item { id, array: false }));
         let all: Vec<Pending<'_>> = std::iter::once(own).chain(others).collect();

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
 use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
+use squall_model::step::FirstStep;
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, FirstStep, Refusal};
+use squall_model::wire::client::{Answer, Refusal};
 
 use super::rights::{Deed, can};
 use super::submit::{Contents, accept};

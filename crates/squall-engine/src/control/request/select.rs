@@ -95,7 +95,8 @@ pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) 
     for named in &wanted.ids {
         resolve(state, named, &mut selected.refused).into_selected(state, &filter, &mut selected);
     }
-    if !filter.ended {
+    // Of all of them only those were taken.
+    if !filter.ended && !wanted.ids.is_empty() {
         selected.jobs.retain(|id| state.jobs.get(id).is_some_and(|job| !job.is_ended()));
     }
     Ok(selected)
@@ -110,7 +111,9 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
 
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     let fits = |id, job: &Job| (filter.ended || !job.is_ended()) && may(&job.owner) && filter.takes_job(state, id, job);
-    selected.jobs.extend(state.jobs.iter().filter(|(id, job)| fits(**id, job)).map(|(&id, _)| id));
+    // In order: made as a whole, and not by looking for the place of each.
+    let mut jobs = state.jobs.iter().filter(|(id, job)| fits(**id, job)).map(|(&id, _)| id).collect();
+    selected.jobs.append(&mut jobs);
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
         if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use squall_model::id::{ClientKey, JobId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState};
 use squall_model::report::Report;
-use squall_model::step::{StepSpec, TaskProgram};
-use squall_model::wire::client::{Answer, FirstStep, Refusal, Request};
+use squall_model::step::{FirstStep, StepSpec, TaskProgram};
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::node::Down;
 
 use super::driver::{ADA, Driver, batch};
