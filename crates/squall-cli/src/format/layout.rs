@@ -209,7 +209,7 @@ fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: 
         fill(out, blanks);
     }
     match text.char_indices().nth(width) {
-        Some((end, _)) if length > width && !uncut => out.push_str(&text[..end]),
+        Some((end, _)) if !uncut => out.push_str(&text[..end]),
         _ => out.push_str(text),
     }
     if !right {

@@ -1,7 +1,6 @@
 //! `bench clients`: what users' own commands take, and what jobs that wait cost: `srun` on an idle cluster, `sbatch` one
 //! after another, a long array, a long queue and `squeue` of it, and what becomes of others meanwhile.
 
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,20 +31,20 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         rows.push(json!({ "what": what, "measured": round(measured), "unit": unit }));
     };
     let cluster = Cluster::nodes(1)?;
-    let idle = Commands(&cluster);
-    idle.ms(&["srun", "-n1", "true"])?;
-    let mut sruns = (0..SRUNS).map(|_| idle.ms(&["srun", "-n1", "true"])).collect::<Result<Vec<_>, _>>()?;
+    let ms = |args: &[&str]| cluster.command_ms(args);
+    ms(&["srun", "-n1", "true"])?;
+    let mut sruns = (0..SRUNS).map(|_| ms(&["srun", "-n1", "true"])).collect::<Result<Vec<_>, _>>()?;
     let srun_ms = median(&mut sruns);
     row("srun -n1 true", srun_ms, "ms");
     let held = ["sbatch", "--hold", "-D", "/", "-o", "/dev/null", "--wrap", "true"];
     let start = Instant::now();
     for _ in 0..SBATCHES {
-        idle.ms(&held)?;
+        ms(&held)?;
     }
     row("sbatch processes", f64::from(SBATCHES) / start.elapsed().as_secs_f64(), "1/s");
     let before = cluster.controller_kb();
     let array = format!("--array=1-{TASKS}");
-    row("an array of 1 M tasks", idle.ms(&[&held[..1], &[&array], &held[1..]].concat())?, "ms");
+    row("an array of 1 M tasks", ms(&[&held[..1], &[&array], &held[1..]].concat())?, "ms");
     row("memory of a waiting array task", per(cluster.controller_kb() - before, u64::from(TASKS)), "bytes");
     drop(cluster);
     let cluster = Cluster::nodes(1)?;
@@ -53,8 +52,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let requests = (0..jobs).map(|number| submission(number, true));
     cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())?;
     row("memory of a waiting job", per(cluster.controller_kb() - before, jobs), "bytes");
-    let full = Commands(&cluster);
-    let mut lists = (0..SQUEUES).map(|_| full.ms(&["squeue", "-h"])).collect::<Result<Vec<_>, _>>()?;
+    let mut lists = (0..SQUEUES).map(|_| cluster.command_ms(&["squeue", "-h"])).collect::<Result<Vec<_>, _>>()?;
     row("squeue of all that wait", median(&mut lists), "ms");
     drop(cluster);
     let (alone, looked_at) = beside(jobs)?;
@@ -66,28 +64,6 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
 
 fn per(kb: f64, count: u64) -> f64 {
     kb * 1024.0 / count as f64
-}
-
-/// This program's commands in a cluster.
-struct Commands<'a>(&'a Cluster);
-
-impl Commands<'_> {
-    /// Milliseconds of one.
-    fn ms(&self, args: &[&str]) -> Result<f64, String> {
-        let me = std::env::current_exe().map_err(|e| e.to_string())?;
-        let start = Instant::now();
-        let output = Command::new(me)
-            .args(args)
-            .env("SQUALL_STATE", self.0.place().dir())
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| e.to_string())?;
-        let ms = start.elapsed().as_secs_f64() * 1e3;
-        if output.status.success() {
-            return Ok(ms);
-        }
-        Err(format!("{}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim_end()))
-    }
 }
 
 /// Durable no-op jobs per second behind a long queue: alone, and while a client asks for all of it again and again.

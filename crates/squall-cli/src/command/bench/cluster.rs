@@ -1,9 +1,10 @@
 //! A cluster of its own for one bench: in a temporary folder, ended and removed afterwards.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use squall_host::life;
 use squall_host::place::Place;
@@ -111,7 +112,7 @@ impl Cluster {
 
     /// Waits until so many nodes are in session.
     pub(crate) fn wait_for(client: &mut Client, nodes: u32) -> Result<(), String> {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         loop {
             match client.ask(&Request::Ping).map_err(|e| e.to_string())? {
                 Answer::Pong { nodes_up, .. } if nodes_up >= nodes => return Ok(()),
@@ -145,6 +146,24 @@ impl Cluster {
     /// CPU time of the front of cells.
     pub(crate) fn front_cpu(&self) -> Duration {
         used(&self.place.front_pid())
+    }
+
+    /// Milliseconds of one of this program's commands there, from its start to its end.
+    pub(crate) fn command_ms<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<f64, String> {
+        let me = std::env::current_exe().map_err(|e| e.to_string())?;
+        let start = Instant::now();
+        let output = Command::new(me)
+            .args(args)
+            .env("SQUALL_STATE", self.place.dir())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| e.to_string())?;
+        let ms = start.elapsed().as_secs_f64() * 1e3;
+        if output.status.success() {
+            return Ok(ms);
+        }
+        let words: Vec<_> = args.iter().map(|word| word.as_ref().to_string_lossy()).collect();
+        Err(format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim_end()))
     }
 
     fn squall(&self, args: &[&str]) -> Result<(), String> {

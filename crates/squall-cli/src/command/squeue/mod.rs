@@ -366,10 +366,6 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
         layout.write(plan.header, &[], rows.into_iter().flat_map(each_task), &mut |text| call.print(text));
     } else {
         layout.write(plan.header, &rows, &rows, &mut |text| call.print(text));
-        if !given.has("iterate") {
-            // Nothing else follows: all that a long list holds the kernel takes back at once.
-            std::mem::forget(rows);
-        }
     }
     Ok(())
 }

@@ -7,8 +7,6 @@ mod published;
 mod sizes;
 
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use serde_json::{Value, json};
 use squall_engine::fabric::cost::{self, Link, Shape};
@@ -103,20 +101,8 @@ fn launch(cluster: &Cluster, nodes: u32) -> Result<f64, String> {
 
 /// Milliseconds of one `srun -N nodes` with these further arguments.
 fn srun(cluster: &Cluster, nodes: u32, args: &[&OsStr]) -> Result<f64, String> {
-    let me = std::env::current_exe().map_err(|e| e.to_string())?;
-    let start = Instant::now();
-    let output = Command::new(me)
-        .args(["srun", "-N", &nodes.to_string()])
-        .args(args)
-        .env("SQUALL_STATE", cluster.place().dir())
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| e.to_string())?;
-    let ms = start.elapsed().as_secs_f64() * 1e3;
-    if output.status.success() {
-        return Ok(ms);
-    }
-    Err(format!("srun -N {nodes}: {}", String::from_utf8_lossy(&output.stderr).trim_end()))
+    let count = nodes.to_string();
+    cluster.command_ms(&[&["srun".as_ref(), "-N".as_ref(), count.as_ref()], args].concat())
 }
 
 fn factors(nodes: u64) -> [f64; 3] {
