@@ -188,17 +188,8 @@ impl Client {
         let mut all = JobsPage::default();
         loop {
             let Answer::Jobs(page) = self.receive()? else { return Err(unexpected()) };
-            let (specs, owners) = (all.specs.len() as u32, all.owners.len() as u32);
-            all.specs.extend(page.specs);
-            all.owners.extend(page.owners);
-            all.jobs.extend(page.jobs.into_iter().map(|mut job| {
-                job.spec += specs;
-                job.owner += owners;
-                job
-            }));
-            all.unknown.extend(page.unknown);
-            all.now = page.now;
-            if !page.more {
+            all.append(*page);
+            if !all.more {
                 return Ok(all);
             }
         }

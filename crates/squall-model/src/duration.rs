@@ -1,6 +1,6 @@
 //! Lengths of time and amounts of memory as users write and read them.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Why a text is no time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,10 +69,24 @@ pub fn format_elapsed(seconds: u64) -> String {
 
 /// `M:SS`, `H:MM:SS` or `D-HH:MM:SS`, as squeue and sinfo print times.
 pub fn format_short(seconds: u64) -> String {
-    match split(seconds) {
-        (0, 0, m, s) => format!("{m}:{s:02}"),
-        (0, h, m, s) => format!("{h}:{m:02}:{s:02}"),
-        (d, h, m, s) => format!("{d}-{h:02}:{m:02}:{s:02}"),
+    Short(seconds).to_string()
+}
+
+/// Seconds that are printed as [`format_short`] has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Short(pub u64);
+
+impl fmt::Display for Short {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match split(self.0) {
+            (0, 0, 0, s @ 0..=9) => {
+                to.write_str("0:0")?;
+                to.write_char(char::from(b'0' + s as u8))
+            }
+            (0, 0, m, s) => write!(to, "{m}:{s:02}"),
+            (0, h, m, s) => write!(to, "{h}:{m:02}:{s:02}"),
+            (d, h, m, s) => write!(to, "{d}-{h:02}:{m:02}:{s:02}"),
+        }
     }
 }
 

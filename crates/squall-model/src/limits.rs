@@ -38,8 +38,8 @@ pub const TASKS_MAX: u32 = 1 << 20;
 pub const STRING_BYTES_MAX: usize = 64 << 10;
 /// Most dependency terms of one job.
 pub const DEPENDENCY_TERMS_MAX: usize = 10_000;
-/// Jobs that one answer frame carries; a longer list comes in several frames.
-pub const ANSWER_JOBS_MAX: usize = 4096;
+/// Jobs that one answer frame carries; a longer list comes in several frames, and others are served between them.
+pub const ANSWER_JOBS_MAX: usize = 1024;
 /// Most bytes of messages that one frame to a node carries, but for a single message that is longer; more come in several.
 pub const DOWN_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 /// Most bytes of what a step is to run, with its environment: with the facts of its job it must fit into a frame.

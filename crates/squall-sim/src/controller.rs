@@ -26,6 +26,9 @@ use crate::world::{Happening, World};
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 400;
 
+/// Jobs on a page of a list: few, so that much happens between two pages.
+pub(crate) const PAGE: usize = 5;
+
 /// Where in its turn the controller is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrashPoint {
@@ -193,7 +196,9 @@ impl World {
             state.last_id = squall_model::id::JobId(0);
         }
         self.say(Who::Controller, "serves", 0, self.controller.seq);
-        self.controller.machine = Some(Box::new(Controller::new(state)));
+        let mut machine = Controller::new(state);
+        machine.set_page(PAGE);
+        self.controller.machine = Some(Box::new(machine));
         let config = Box::new(self.setup.config.clone());
         self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
         if self.setup.multicast.is_some() {
@@ -292,6 +297,7 @@ impl World {
         }
         machine.settle(self.now, &mut out);
         let deadline = machine.deadline();
+        let lists = machine.lists();
         self.controller.machine = Some(machine);
         let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
         if takes && self.controller.knows_full && self.controller.disk_full {
@@ -304,6 +310,9 @@ impl World {
             self.controller.decided = Some((self.now, out));
         } else {
             self.append(self.now, out);
+        }
+        if lists && life == self.controller.life {
+            self.tell_controller(Input::Page);
         }
     }
 

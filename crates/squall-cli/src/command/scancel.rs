@@ -186,7 +186,8 @@ fn chosen(
         let whole = targets.is_empty().then_some(None);
         for step in meant.chain(whole) {
             let what = step.map_or_else(|| format!("job_id={name}"), |step| format!("step_id={name}.{step}"));
-            let question = format!("Cancel {what} name={} partition={} [y/n]? ", spec.name, job.partition);
+            let partition = page.class(job).map_or("", |class| &class.partition);
+            let question = format!("Cancel {what} name={} partition={partition} [y/n]? ", spec.name);
             if !given.has("interactive") || agreed(call, &question) {
                 let job_ref = match &job.pending_tasks {
                     Some(tasks) => JobRef::Tasks(job.id, tasks.clone()),

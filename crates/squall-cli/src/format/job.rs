@@ -9,7 +9,7 @@ use squall_model::gres;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
-use squall_model::wire::info::{JobInfo, JobsPage};
+use squall_model::wire::info::{JobClass, JobInfo, JobsPage};
 
 use crate::format::clock::Clock;
 use crate::format::{path, words};
@@ -30,6 +30,8 @@ pub(crate) struct JobRow {
     pub(crate) spec: Arc<JobSpec>,
     /// Who.
     pub(crate) owner: Arc<Owner>,
+    /// Where, and for which account.
+    pub(crate) class: Arc<JobClass>,
     /// The present.
     pub(crate) clock: Rc<Clock>,
     /// The cluster's name.
@@ -40,14 +42,15 @@ pub(crate) struct JobRow {
     pub(crate) expected_nodes: String,
 }
 
-/// Rows of a page. Jobs whose spec or owner is missing in the page are left out.
+/// Rows of a page. Jobs whose spec, owner or class is missing in the page are left out.
 pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_list: Option<usize>) -> Vec<JobRow> {
-    let JobsPage { specs, owners, jobs, .. } = page;
+    let JobsPage { specs, owners, classes, jobs, .. } = page;
     jobs.into_iter()
         .filter_map(|info| {
             Some(JobRow {
                 spec: specs.get(info.spec as usize)?.clone(),
                 owner: owners.get(info.owner as usize)?.clone(),
+                class: classes.get(info.class as usize)?.clone(),
                 info,
                 clock: clock.clone(),
                 cluster: cluster.clone(),
@@ -61,14 +64,20 @@ pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_li
 impl JobRow {
     /// `123`, `123_4`, `123_[5-9%2]`, `123+1`.
     pub(crate) fn array_id(&self) -> String {
-        if let Some(tasks) = &self.info.pending_tasks {
-            return format!("{}_[{}]", self.info.id, self.task_expression(tasks));
-        }
-        match (self.info.task, self.info.het) {
-            (Some(task), _) => format!("{}_{}", task.array, task.index),
-            (None, Some(het)) => format!("{}+{}", het.leader, het.offset(self.info.id)),
-            (None, None) => self.info.id.to_string(),
-        }
+        let mut text = String::new();
+        self.add_array_id(&mut text);
+        text
+    }
+
+    /// The same, added to a text.
+    pub(crate) fn add_array_id(&self, text: &mut String) {
+        // A text takes everything.
+        let _ = match (&self.info.pending_tasks, self.info.task, self.info.het) {
+            (Some(tasks), ..) => write!(text, "{}_[{}]", self.info.id, self.task_expression(tasks)),
+            (None, Some(task), _) => write!(text, "{}_{}", task.array, task.index),
+            (None, None, Some(het)) => write!(text, "{}+{}", het.leader, het.offset(self.info.id)),
+            (None, None, None) => write!(text, "{}", self.info.id),
+        };
     }
 
     /// `123-125`: the ids of all components, if it is one.
@@ -114,29 +123,35 @@ impl JobRow {
     pub(crate) fn reason(&self) -> String {
         match self.info.state {
             JobState::Pending => words::pending_reason(&self.info.reason).to_owned(),
-            _ => words::end_reason(self.info.outcome.as_ref()),
+            _ => words::end_reason(self.info.run().outcome.as_ref()),
         }
     }
 
     /// Its nodes, or in parentheses why it has none.
-    pub(crate) fn nodes_or_reason(&self) -> String {
-        let explain = matches!(
-            self.info.state,
-            JobState::Pending
-                | JobState::Ended(EndState::Timeout | EndState::OutOfMemory | EndState::Deadline | EndState::Failed)
-        );
-        if explain { format!("({})", self.reason()) } else { self.info.nodes.clone() }
+    pub(crate) fn add_nodes_or_reason(&self, text: &mut String) {
+        match self.info.state {
+            JobState::Pending => {
+                for part in ["(", words::pending_reason(&self.info.reason), ")"] {
+                    text.push_str(part);
+                }
+            }
+            JobState::Ended(EndState::Timeout | EndState::OutOfMemory | EndState::Deadline | EndState::Failed) => {
+                // A text takes everything.
+                let _ = write!(text, "({})", self.reason());
+            }
+            _ => text.push_str(&self.info.run().nodes),
+        }
     }
 
     /// Seconds that it has run.
     pub(crate) fn time_used(&self) -> u64 {
         let Some(start) = self.info.start.filter(|_| self.info.state != JobState::Pending) else { return 0 };
         let until = match self.info.state {
-            JobState::Suspended => self.info.suspended.unwrap_or(self.clock.now),
+            JobState::Suspended => self.info.run().suspended.unwrap_or(self.clock.now),
             JobState::Ended(_) | JobState::Completing(_) => self.info.end.unwrap_or(self.clock.now),
             _ => self.clock.now,
         };
-        until.since(start).0.saturating_sub(self.info.idle.0) / 1_000_000
+        until.since(start).0.saturating_sub(self.info.run().idle.0) / 1_000_000
     }
 
     /// Its limit as squeue prints it.
@@ -194,12 +209,12 @@ impl JobRow {
 
     /// Whether it holds resources or held them.
     pub(crate) fn started(&self) -> bool {
-        self.info.state != JobState::Pending && !self.info.nodes.is_empty()
+        self.info.state != JobState::Pending && !self.info.run().nodes.is_empty()
     }
 
     /// Its exit code; `0:0` as long as there is none.
     pub(crate) fn exit(&self) -> ExitCode {
-        self.info.outcome.as_ref().map_or(ExitCode::OK, |o| o.exit)
+        self.info.run().outcome.as_ref().map_or(ExitCode::OK, |o| o.exit)
     }
 
     /// `OK`, `NO` (whole nodes), `YES` (shared).
@@ -253,7 +268,7 @@ impl JobRow {
             }),
             user: &self.owner.user,
             name: &self.spec.name,
-            host: &self.info.batch_host,
+            host: &self.info.run().batch_host,
         };
         path::expand(pattern, &self.spec.work_dir, &known)
     }

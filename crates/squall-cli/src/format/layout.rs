@@ -146,12 +146,12 @@ impl<R> Layout<R> {
         sink: &mut dyn FnMut(&str),
     ) {
         let widths = self.widths(fit);
-        let mut out = String::new();
+        let (mut out, mut text) = (String::new(), String::new());
         if header {
-            self.line(&mut out, &widths, |field| field.title.to_owned());
+            self.line(&mut out, &mut text, &widths, |field, text| text.push_str(field.title));
         }
         for row in rows {
-            self.line(&mut out, &widths, |field| (field.get)(row.borrow()));
+            self.line(&mut out, &mut text, &widths, |field, text| field.add(row.borrow(), text));
             if out.len() >= PORTION_BYTES {
                 sink(&out);
                 out.clear();
@@ -167,19 +167,28 @@ impl<R> Layout<R> {
                 Part::Text(_) | Part::Column(Column { width: Width::Natural, .. }) => None,
                 Part::Column(Column { width: Width::Cells(n), .. }) => Some(*n),
                 Part::Column(Column { width: Width::Widest, field, .. }) => {
-                    let widest = rows.iter().map(|row| (field.get)(row).chars().count()).max().unwrap_or(0);
+                    let widest = rows.iter().map(|row| field.text(row).chars().count()).max().unwrap_or(0);
                     Some(widest.max(field.title.chars().count()))
                 }
             })
             .collect()
     }
 
-    fn line(&self, out: &mut String, widths: &[Option<usize>], get: impl Fn(&Field<R>) -> String) {
+    /// Adds a line; `text` is used for one column after the other.
+    fn line(
+        &self,
+        out: &mut String,
+        text: &mut String,
+        widths: &[Option<usize>],
+        add: impl Fn(&Field<R>, &mut String),
+    ) {
         for (part, width) in self.parts.iter().zip(widths) {
             match part {
                 Part::Text(text) => out.push_str(text),
                 Part::Column(column) => {
-                    cell(out, &harmless(&get(column.field)), *width, column.right, column.field.uncut);
+                    text.clear();
+                    add(column.field, text);
+                    cell(out, &harmless(text), *width, column.right, column.field.uncut);
                     out.push_str(&column.suffix);
                 }
             }

@@ -20,10 +20,16 @@ pub(crate) struct Field<R: 'static> {
     pub(crate) letter: char,
     /// What stands over the column.
     pub(crate) title: &'static str,
-    /// The text of a row.
-    pub(crate) get: fn(&R) -> String,
+    get: Get<R>,
     /// Never cut to the column's width.
     pub(crate) uncut: bool,
+}
+
+/// How to get the text of a row.
+enum Get<R> {
+    Make(fn(&R) -> String),
+    /// Adds it to another one: for what is printed by the hundred thousand.
+    Add(fn(&R, &mut String)),
 }
 
 impl<R> Field<R> {
@@ -34,7 +40,20 @@ impl<R> Field<R> {
         title: &'static str,
         get: fn(&R) -> String,
     ) -> Self {
-        Self { names, letter, title, get, uncut: false }
+        Self { names, letter, title, get: Get::Make(get), uncut: false }
+    }
+    /// A field of long lists: `add` adds the text of a row.
+    pub(crate) const fn quick(
+        names: &'static [&'static str],
+        letter: char,
+        title: &'static str,
+        add: fn(&R, &mut String),
+    ) -> Self {
+        Self { names, letter, title, get: Get::Add(add), uncut: false }
+    }
+    /// The same, never cut.
+    pub(crate) const fn whole(self) -> Self {
+        Self { uncut: true, ..self }
     }
     /// A field that is printed whole, whatever the width: node lists.
     pub(crate) const fn uncut(
@@ -43,7 +62,20 @@ impl<R> Field<R> {
         title: &'static str,
         get: fn(&R) -> String,
     ) -> Self {
-        Self { names, letter, title, get, uncut: true }
+        Self { names, letter, title, get: Get::Make(get), uncut: true }
+    }
+    /// Adds the text of a row.
+    pub(crate) fn add(&self, row: &R, text: &mut String) {
+        match self.get {
+            Get::Make(make) => text.push_str(&make(row)),
+            Get::Add(add) => add(row, text),
+        }
+    }
+    /// The text of a row.
+    pub(crate) fn text(&self, row: &R) -> String {
+        let mut text = String::new();
+        self.add(row, &mut text);
+        text
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod info;
 mod layout;
 pub mod limits;
 pub(crate) mod links;
+pub(crate) mod lists;
 pub(crate) mod queries;
 pub(crate) mod request;
 mod scope;
@@ -41,6 +42,7 @@ use drive::queue::Queue;
 use drive::shutdown::Leaving;
 use drive::timers::Timers;
 use links::Links;
+use lists::Lists;
 use queries::Queries;
 use state::State;
 use waits::Waits;
@@ -126,6 +128,8 @@ pub enum Input {
         /// Of which stream.
         stream: u64,
     },
+    /// There is time for a page of a list ([`Controller::lists`]).
+    Page,
     /// Time has passed.
     Tick,
 }
@@ -186,6 +190,8 @@ pub struct Controller {
     pub(crate) broadcasts: broadcasts::Broadcasts,
     /// What nodes are asked.
     pub(crate) queries: Queries,
+    /// Lists of jobs of which there is more to tell.
+    pub(crate) lists: Lists,
     /// Callers to whom an answer is owed.
     pub(crate) waits: Waits,
     /// What is open between this cell and others.
@@ -235,6 +241,14 @@ impl Controller {
         let owner = |job| self.state.jobs.get(job).map(|job| job.owner.uid);
         jobs.is_some_and(|jobs| jobs.iter().any(|job| owner(job) == Some(uid)))
     }
+    /// Has lists come in pages of so many jobs at most.
+    pub fn set_page(&mut self, jobs: usize) {
+        self.lists.page = jobs;
+    }
+    /// Whether there is more of a list to be told, at each [`Input::Page`] a page.
+    pub fn lists(&self) -> bool {
+        self.lists.is_open()
+    }
     /// Counters since the start or the last reset (times and journal figures are the host's to fill in).
     pub fn diag(&self) -> &Diag {
         &self.diag
@@ -279,6 +293,7 @@ impl Controller {
                 }
                 steps::hangup(self, now, caller);
                 queries::hangup(self, caller);
+                self.lists.hangup(caller);
                 self.foreign.hangup(caller);
                 broadcasts::give_up(self, caller);
             }
@@ -295,6 +310,7 @@ impl Controller {
             }
             Input::Multicast { secret } => self.broadcasts.air.open(secret),
             Input::CastOut { stream } => cast::left(self, now, stream),
+            Input::Page => lists::page(self, now, out),
             Input::Tick => {}
         }
     }

@@ -154,12 +154,16 @@ impl Desk {
         out.sends.extend(parts);
     }
 
-    fn answered(&mut self, cell: u32, answer: Answer, out: &mut Out) {
-        let owed = self.open.iter_mut().find_map(|open| open.awaits(cell, &answer));
-        match owed {
-            Some(part) => part.take(answer),
-            None => out.answers.push(answer),
+    fn answered(&mut self, now: Time, cell: u32, answer: Answer, out: &mut Out) {
+        for open in &mut self.open {
+            if let Some(part) = open.awaits(cell, &answer) {
+                part.take(answer);
+                // Of a long list page follows page.
+                open.due = open.due.map(|due| due.max(now + LIST_TIME));
+                return;
+            }
         }
+        out.answers.push(answer);
     }
 
     /// A cell says nothing more on this connection. `heard`: it may have heard what it was sent.
@@ -265,7 +269,7 @@ impl Machine for Desk {
     fn step(&mut self, now: Time, input: Input, out: &mut Out) {
         match input {
             Input::Asked(request) => self.asked(now, *request, out),
-            Input::Answered { cell, answer } => self.answered(cell, *answer, out),
+            Input::Answered { cell, answer } => self.answered(now, cell, *answer, out),
             Input::Away { cell } => self.gone(cell, false, out),
             Input::Lost { cell } => self.gone(cell, true, out),
             Input::Tick => self.late(now, out),

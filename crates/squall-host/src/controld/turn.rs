@@ -30,6 +30,8 @@ use crate::sys::clock;
 const INPUTS_MAX: usize = 4096;
 /// Inputs that are worth a turn of their own while another one is flushed: each has its price.
 const AHEAD_MIN: usize = 64;
+/// While there is other work, a page of a list is made after so many times what the last one took.
+const LIST_SHARE: u32 = 8;
 /// Bytes of scripts and environments after which a turn ends.
 const BLOB_BYTES_MAX: usize = 8 << 20;
 /// Events of one record; a turn with more makes several.
@@ -54,6 +56,8 @@ pub(super) struct Daemon {
     peers: HashMap<u64, Peer>,
     mouth: Option<Mouth>,
     now: Time,
+    /// When lists may go on, though others wait.
+    list_at: Instant,
     full: bool,
     /// It may end.
     done: bool,
@@ -114,6 +118,7 @@ impl Daemon {
             peers,
             mouth,
             now,
+            list_at: Instant::now(),
             full: false,
             done: false,
         }
@@ -152,6 +157,7 @@ impl Daemon {
                     false
                 }
                 _ = inbox.recv_many(&mut waiting, room), if room > 0 => false,
+                () = std::future::ready(()), if flushing.is_none() && self.machine.lists() => true,
                 () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
             };
             let enough = match &flushing {
@@ -175,6 +181,7 @@ impl Daemon {
             if self.machine.deadline().is_some_and(|d| d <= self.now) {
                 self.step(&mut turn, Input::Tick);
             }
+            self.list(&mut turn, timer && waiting.is_empty());
             self.settle(&mut turn);
             match &flushing {
                 None => flushing = self.flush(turn),
@@ -308,6 +315,16 @@ impl Daemon {
         let Disk { room, reserve, .. } = self.disk;
         let need = turn.bytes(reserve) + bytes as u64 + SUBMISSION_BYTES.min(reserve / 4);
         need + reserve <= room || (!self.full && self.desk.free_bytes() / 4 > need)
+    }
+
+    /// Goes on with a list, if nobody else waits or lists have waited long enough.
+    fn list(&mut self, turn: &mut Turn, idle: bool) {
+        let start = Instant::now();
+        if self.machine.lists() && (idle || start >= self.list_at) {
+            self.step(turn, Input::Page);
+            let end = Instant::now();
+            self.list_at = end + (end - start) * LIST_SHARE;
+        }
     }
 
     fn step(&mut self, turn: &mut Turn, input: Input) {

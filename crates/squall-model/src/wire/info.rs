@@ -18,13 +18,15 @@ use crate::set::IndexSet;
 use crate::time::{Span, Time};
 use crate::wire::client::JobName;
 
-/// Some jobs. Specs and owners that several jobs share are sent once.
+/// Some jobs. What several of them share is sent once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobsPage {
     /// Specs that `jobs` refer to.
     pub specs: Vec<Arc<JobSpec>>,
     /// Owners that `jobs` refer to.
     pub owners: Vec<Arc<Owner>>,
+    /// Classes that `jobs` refer to.
+    pub classes: Vec<Arc<JobClass>>,
     /// The jobs, by rising id.
     pub jobs: Vec<JobInfo>,
     /// Another page follows.
@@ -33,6 +35,41 @@ pub struct JobsPage {
     pub unknown: Vec<JobId>,
     /// The controller's time.
     pub now: Time,
+}
+
+impl JobsPage {
+    /// Adds the page that follows.
+    pub fn append(&mut self, page: Self) {
+        let count = |list: usize| list as u32;
+        let (specs, owners, classes) = (count(self.specs.len()), count(self.owners.len()), count(self.classes.len()));
+        self.specs.extend(page.specs);
+        self.owners.extend(page.owners);
+        self.classes.extend(page.classes);
+        self.jobs.extend(page.jobs.into_iter().map(|mut job| {
+            job.spec = job.spec.saturating_add(specs);
+            job.owner = job.owner.saturating_add(owners);
+            job.class = job.class.saturating_add(classes);
+            job
+        }));
+        self.unknown.extend(page.unknown);
+        (self.now, self.more) = (page.now, page.more);
+    }
+
+    /// The class of one of its jobs.
+    pub fn class(&self, job: &JobInfo) -> Option<&JobClass> {
+        self.classes.get(job.class as usize).map(|class| &**class)
+    }
+}
+
+/// Where a job waits or runs, and to whom it is charged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct JobClass {
+    /// The partition: where it runs, else as asked, else the default.
+    pub partition: String,
+    /// Account, or the default.
+    pub account: String,
+    /// QOS, or the default.
+    pub qos: String,
 }
 
 /// A job, an array task, or tasks of an array that all wait, or all ended alike without starting.
@@ -50,24 +87,16 @@ pub struct JobInfo {
     pub spec: u32,
     /// Index into [`JobsPage::owners`].
     pub owner: u32,
+    /// Index into [`JobsPage::classes`].
+    pub class: u32,
     /// What it is doing.
     pub state: JobState,
     /// Why it waits.
     pub reason: PendingReason,
-    /// The exit codes, when ended or completing.
-    pub outcome: Option<Outcome>,
-    /// Highest exit code of its steps.
-    pub derived_exit: ExitCode,
     /// Attempt (0: never started).
     pub attempt: Attempt,
     /// Priority; 0: held.
     pub priority: u32,
-    /// The partition: where it runs, else as asked, else the default.
-    pub partition: String,
-    /// Account, or the default.
-    pub account: String,
-    /// QOS, or the default.
-    pub qos: String,
     /// When submitted.
     pub submit: Time,
     /// When it could start for the first time; 0: not known yet.
@@ -76,16 +105,8 @@ pub struct JobInfo {
     pub start: Option<Time>,
     /// When it ended; of a running job: when its limit ends it.
     pub end: Option<Time>,
-    /// When suspended last.
-    pub suspended: Option<Time>,
-    /// How long it did not run since its start: suspended, or out of turn.
-    pub idle: Span,
     /// Time limit in seconds; None: unlimited.
     pub time_limit_s: Option<u64>,
-    /// Names of the nodes, compressed; empty: none.
-    pub nodes: String,
-    /// Name of the first node, where the script runs.
-    pub batch_host: String,
     /// How many nodes it has, or will have at least.
     pub num_nodes: u32,
     /// How many CPUs it has, or will have at least.
@@ -94,16 +115,53 @@ pub struct JobInfo {
     pub num_tasks: u32,
     /// Memory that it has over all nodes, MiB; pending: that it will have; 0: no limit.
     pub memory_mb: u64,
-    /// CPUs on each node, for `CPU_IDs` and the like: (host list, cores as a list, memory in MiB).
-    pub per_node: Vec<(String, String, u64)>,
     /// Dependencies that have not come true yet, as text (`afterok:12(unfulfilled)`).
     pub dependency: String,
-    /// Its steps, if asked for.
-    pub steps: Vec<StepInfo>,
-    /// Generic resources on its nodes: (host list, `gpu:2(IDX:0-1)`).
-    pub gres: Vec<(String, String)>,
     /// Of which heterogeneous job it is a component.
     pub het: Option<Het>,
+    /// What is known of its last run, or of its end without one; None: it waits and has never run.
+    pub run: Option<Box<RunInfo>>,
+}
+
+impl JobInfo {
+    /// Of its last run; of one that has never run, of an empty one.
+    pub fn run(&self) -> &RunInfo {
+        static NONE: RunInfo = RunInfo {
+            outcome: None,
+            derived_exit: ExitCode::OK,
+            suspended: None,
+            idle: Span(0),
+            nodes: String::new(),
+            batch_host: String::new(),
+            per_node: Vec::new(),
+            gres: Vec::new(),
+            steps: Vec::new(),
+        };
+        self.run.as_deref().unwrap_or(&NONE)
+    }
+}
+
+/// What a job has that runs, or had when it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// The exit codes, when ended or completing.
+    pub outcome: Option<Outcome>,
+    /// Highest exit code of its steps.
+    pub derived_exit: ExitCode,
+    /// When suspended last.
+    pub suspended: Option<Time>,
+    /// How long it did not run since its start: suspended, or out of turn.
+    pub idle: Span,
+    /// Names of the nodes, compressed; empty: none.
+    pub nodes: String,
+    /// Name of the first node, where the script runs.
+    pub batch_host: String,
+    /// CPUs on each node, for `CPU_IDs` and the like: (host list, cores as a list, memory in MiB).
+    pub per_node: Vec<(String, String, u64)>,
+    /// Generic resources on its nodes: (host list, `gpu:2(IDX:0-1)`).
+    pub gres: Vec<(String, String)>,
+    /// Its steps, if asked for.
+    pub steps: Vec<StepInfo>,
 }
 
 /// When and where a job that waits is expected to start.

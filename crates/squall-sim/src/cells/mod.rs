@@ -26,6 +26,7 @@ use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{DownFrame, UpFrame};
 
 use crate::agenda::Agenda;
+use crate::controller::PAGE;
 use crate::mutation::Mutation;
 use crate::seed::Seed;
 use crate::world::BEGIN;
@@ -467,7 +468,9 @@ impl World {
             state.apply_record(record);
         }
         cell.life += 1;
-        cell.machine = Some(Box::new(Controller::new(state)));
+        let mut machine = Controller::new(state);
+        machine.set_page(PAGE);
+        cell.machine = Some(Box::new(machine));
         let config = Box::new(cell.config.clone());
         cell.inbox.push(Input::Start { config, version: "sim".into(), host: "sim".into() });
         self.turn(number);
@@ -531,6 +534,9 @@ impl World {
         let mut out = Out::default();
         for input in std::mem::take(&mut cell.inbox) {
             machine.step(now, input, &mut out);
+        }
+        if machine.lists() {
+            cell.inbox.push(Input::Page);
         }
         let seq = cell.disk.len() as u64 + 1;
         let record = Record { seq, time: now, events: out.events };

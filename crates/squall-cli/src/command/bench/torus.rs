@@ -82,7 +82,7 @@ fn live(client: &mut Client, course: &Course) -> Result<Vec<String>, String> {
     }
     let page = client.jobs(JobSelection::default(), true, false).map_err(|e| e.to_string())?;
     let nodes =
-        |id: &JobId| page.jobs.iter().find(|job| job.id == *id).map(|job| job.nodes.clone()).unwrap_or_default();
+        |id: &JobId| page.jobs.iter().find(|job| job.id == *id).map(|job| job.run().nodes.clone()).unwrap_or_default();
     Ok(ids.iter().map(nodes).collect())
 }
 

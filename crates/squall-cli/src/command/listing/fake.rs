@@ -16,7 +16,8 @@ use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
 use squall_model::wire::info::{
-    AccountingRow, BackfillCounts, Diag, FabricCounts, JobInfo, JobsPage, NodeInfo, PartitionInfo, StepInfo,
+    AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo,
+    StepInfo,
 };
 use squall_model::wire::standing::Share;
 
@@ -93,10 +94,10 @@ impl Controller for Fake {
             (jobs.ids.is_empty() || jobs.ids.iter().any(|r| belongs(j, id_of(r))))
                 && (ended || !over)
                 && (jobs.states.is_empty() || jobs.states.contains(&filter_of(j.state)))
-                && (jobs.partitions.is_empty() || jobs.partitions.contains(&j.partition))
+                && (jobs.partitions.is_empty() || page.classes[j.class as usize].partition == jobs.partitions[0])
         });
         if !steps {
-            page.jobs.iter_mut().for_each(|j| j.steps.clear());
+            page.jobs.iter_mut().filter_map(|j| j.run.as_mut()).for_each(|run| run.steps.clear());
         }
         self.asked.push(Request::Jobs { jobs, ended, steps });
         Ok(page)
@@ -243,33 +244,32 @@ fn job(id: u32, spec: u32, state: JobState) -> JobInfo {
         array_limit: None,
         spec,
         owner: 0,
+        class: 0,
         state,
         reason: PendingReason::None,
-        outcome: None,
-        derived_exit: ExitCode::OK,
         attempt: Attempt(u32::from(held)),
         priority: 4_294_901_000 + id,
-        partition: "debug".into(),
-        account: "root".into(),
-        qos: "normal".into(),
         submit: at(-600),
         eligible: at(-600),
         start: held.then(|| at(-90)),
         end: held.then(|| at(3510)),
-        suspended: None,
-        idle: Span(0),
         time_limit_s: Some(3600),
-        nodes: if held { "n[1-2]".into() } else { String::new() },
-        batch_host: if held { "n1".into() } else { String::new() },
         num_nodes: if held { 2 } else { 1 },
         num_cpus: 2,
         num_tasks: 2,
         memory_mb: 2048,
-        per_node: if held { vec![("n[1-2]".into(), "0".into(), 1024)] } else { Vec::new() },
         dependency: String::new(),
-        steps: Vec::new(),
-        gres: Vec::new(),
         het: None,
+        run: held.then(|| Box::new(past())),
+    }
+}
+
+fn past() -> RunInfo {
+    RunInfo {
+        nodes: "n[1-2]".into(),
+        batch_host: "n1".into(),
+        per_node: vec![("n[1-2]".into(), "0".into(), 1024)],
+        ..RunInfo::default()
     }
 }
 
@@ -281,7 +281,7 @@ fn jobs() -> JobsPage {
         Arc::new(JobSpec { need: Need { exclusive: true, ..Need::default() }, time_limit_s: None, ..spec("wide") }),
     ];
     let mut running = job(10, 0, JobState::Running);
-    running.steps = vec![StepInfo {
+    running.run.get_or_insert_default().steps = vec![StepInfo {
         step: StepNo(0),
         name: "hostname".into(),
         nodes: "n[1-2]".into(),
@@ -305,20 +305,21 @@ fn jobs() -> JobsPage {
         time_limit_s: None,
         ..job(30, 2, JobState::Pending)
     };
-    let outcome = |state, code| Some(Outcome { state, exit: ExitCode { code, signal: 0 }, reason: None });
-    let over = |id, state, code| JobInfo {
-        outcome: outcome(state, code),
-        end: Some(at(-30)),
-        ..job(id, 0, JobState::Ended(state))
+    let ended = |state, code| {
+        let outcome = Some(Outcome { state, exit: ExitCode { code, signal: 0 }, reason: None });
+        Some(Box::new(RunInfo { outcome, ..past() }))
     };
+    let over =
+        |id, state, code| JobInfo { run: ended(state, code), end: Some(at(-30)), ..job(id, 0, JobState::Ended(state)) };
     let ending = JobInfo {
-        outcome: outcome(EndState::Completed, 0),
+        run: ended(EndState::Completed, 0),
         end: Some(at(-1)),
         ..job(33, 0, JobState::Completing(EndState::Completed))
     };
     JobsPage {
         specs,
         owners: vec![owner()],
+        classes: vec![Arc::new(JobClass { partition: "debug".into(), account: "root".into(), qos: "normal".into() })],
         jobs: vec![
             running,
             waiting,

@@ -79,7 +79,7 @@ pub(super) fn completing(call: &mut Call<'_>) -> Result<(), Fail> {
             row.array_id(),
             row.end_time(),
             format_elapsed(since),
-            info.nodes
+            info.run().nodes
         );
     }
     call.print(&text);
@@ -128,8 +128,8 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
             "Priority={} Nice={} Account={} QOS={}{key}",
             info.priority,
             spec.nice,
-            null(&info.account),
-            null(&info.qos)
+            null(&row.class.account),
+            null(&row.class.qos)
         ),
         format!(
             "JobState={} Reason={} Dependency={}",
@@ -149,7 +149,7 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         lines.insert(1, format!("HetJobIdSet={ids}"));
     }
     if manner.details {
-        lines.push(format!("DerivedExitCode={}", words::exit_code(info.derived_exit)));
+        lines.push(format!("DerivedExitCode={}", words::exit_code(info.run().derived_exit)));
     }
     lines
 }
@@ -157,7 +157,7 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
 fn times(row: &JobRow) -> Vec<String> {
     let (info, clock) = (&row.info, &row.clock);
     let minimum = row.spec.time_min_s.map_or_else(|| "N/A".to_owned(), |s| format_limit(Some(s)));
-    let suspended = info.suspended.filter(|_| info.state != JobState::Pending);
+    let suspended = info.run().suspended.filter(|_| info.state != JobState::Pending);
     vec![
         format!(
             "RunTime={} TimeLimit={} TimeMin={minimum}",
@@ -196,12 +196,12 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         nodes => format!(" SchedNodeList={nodes}"),
     };
     let mut lines = vec![
-        format!("Partition={} AllocNode:Sid={}:0", info.partition, null(&row.spec.submit_host)),
+        format!("Partition={} AllocNode:Sid={}:0", row.class.partition, null(&row.spec.submit_host)),
         format!("ReqNodeList={} ExcNodeList={}", or_null(need.nodelist.as_ref()), or_null(need.exclude.as_ref())),
-        format!("NodeList={}{expected}", info.nodes),
+        format!("NodeList={}{expected}", info.run().nodes),
     ];
-    if row.started() && !info.batch_host.is_empty() {
-        lines.push(format!("BatchHost={}", info.batch_host));
+    if row.started() && !info.run().batch_host.is_empty() {
+        lines.push(format!("BatchHost={}", info.run().batch_host));
     }
     lines.push(format!(
         "NumNodes={} NumCPUs={} NumTasks={} CPUs/Task={} ReqB:S:C:T=0:0:*:*",
@@ -218,8 +218,8 @@ fn resources(row: &JobRow, manner: Manner) -> Vec<String> {
         row.other("core-spec").unwrap_or("*")
     ));
     if manner.details {
-        lines.extend(info.per_node.iter().map(|(hosts, cores, memory)| {
-            let here = info.gres.iter().filter(|(on, _)| alike(on, hosts));
+        lines.extend(info.run().per_node.iter().map(|(hosts, cores, memory)| {
+            let here = info.run().gres.iter().filter(|(on, _)| alike(on, hosts));
             let gres: Vec<&str> = here.map(|(_, devices)| devices.as_str()).collect();
             format!("  Nodes={hosts} CPU_IDs={cores} Mem={memory} GRES={}", gres.join(","))
         }));

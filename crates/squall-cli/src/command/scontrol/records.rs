@@ -24,7 +24,7 @@ pub(super) fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> V
         "nodes": step.nodes,
         "number_cpus": step.num_cpus,
         "number_tasks": step.num_tasks,
-        "partition": row.info.partition,
+        "partition": row.class.partition,
         "reserved_ports": "",
         "srun": {"host": row.spec.submit_host, "pid": 0},
         "state": [state],

@@ -47,8 +47,8 @@ fn text(call: &Call<'_>, info: &JobInfo, csh: bool) -> String {
     let cpus = cpus_per_node(info);
     let mut text = String::new();
     for (name, value, quoted) in [
-        ("SLURM_NODELIST", &info.nodes, true),
-        ("SLURM_JOB_NODELIST", &info.nodes, true),
+        ("SLURM_NODELIST", &info.run().nodes, true),
+        ("SLURM_JOB_NODELIST", &info.run().nodes, true),
         ("SLURM_NNODES", &count, false),
         ("SLURM_JOB_NUM_NODES", &count, false),
         ("SLURM_JOB_CPUS_PER_NODE", &cpus, true),
@@ -69,8 +69,8 @@ fn text(call: &Call<'_>, info: &JobInfo, csh: bool) -> String {
 /// `4(x2),2`, in the order of the nodes.
 fn cpus_per_node(info: &JobInfo) -> String {
     let mut cpus = Runs::new();
-    for node in hostlist::expand(&info.nodes).unwrap_or_default() {
-        let group = info.per_node.iter().find(|(nodes, ..)| hostlist::contains(nodes, &node));
+    for node in hostlist::expand(&info.run().nodes).unwrap_or_default() {
+        let group = info.run().per_node.iter().find(|(nodes, ..)| hostlist::contains(nodes, &node));
         cpus.push(group.map_or(0, |(_, cores, _)| count(cores)));
     }
     counts_text(&cpus)
@@ -96,8 +96,9 @@ mod tests {
     fn cpus_stand_in_the_order_of_the_nodes() {
         assert_eq!((count("0-3,6"), count("5"), count("")), (5, 1, 0));
         let mut info = fake().page.jobs.swap_remove(0);
-        info.nodes = "n[1-3]".into();
-        info.per_node = vec![("n3".into(), "0-3,8".into(), 0), ("n[1-2]".into(), "0-1".into(), 0)];
+        let run = info.run.get_or_insert_default();
+        run.nodes = "n[1-3]".into();
+        run.per_node = vec![("n3".into(), "0-3,8".into(), 0), ("n[1-2]".into(), "0-1".into(), 0)];
         assert_eq!(cpus_per_node(&info), "2(x2),5");
     }
 }

@@ -168,8 +168,10 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
     let rows = job_rows(call, page)?;
     let wanted =
         |step: &StepInfo| step.end.is_none() && targets.iter().all(|t| t.step.is_none_or(|wanted| wanted == step.step));
-    let found: Vec<(&JobRow, &StepInfo)> =
-        rows.iter().flat_map(|row| row.info.steps.iter().filter(|s| wanted(s)).map(move |step| (row, step))).collect();
+    let found: Vec<(&JobRow, &StepInfo)> = rows
+        .iter()
+        .flat_map(|row| row.info.run().steps.iter().filter(|s| wanted(s)).map(move |step| (row, step)))
+        .collect();
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_get_job_steps error")?;
         let all: Vec<_> = found.iter().map(|(row, step)| records::step(row, step, &cluster, call.now)).collect();
@@ -196,7 +198,7 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
                 row.owner.uid,
                 format_limit(step.time_limit_s)
             ),
-            format!("State={state} Partition={} NodeList={}", row.info.partition, step.nodes),
+            format!("State={state} Partition={} NodeList={}", row.class.partition, step.nodes),
             format!(
                 "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
                 step.num_nodes, step.num_cpus, step.num_tasks, step.name

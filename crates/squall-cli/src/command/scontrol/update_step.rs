@@ -48,7 +48,7 @@ fn current(call: &mut Call<'_>, step: &Target) -> Result<Option<u64>, Fail> {
         Ok(page) => page,
         Err(e) => return call.failed(WHAT, &e),
     };
-    let mut running = page.jobs.iter().flat_map(|job| &job.steps).filter(|info| info.end.is_none());
+    let mut running = page.jobs.iter().flat_map(|job| &job.run().steps).filter(|info| info.end.is_none());
     match running.find(|info| step.step.is_none_or(|wanted| wanted == info.step)) {
         Some(info) => Ok(info.time_limit_s),
         None => {

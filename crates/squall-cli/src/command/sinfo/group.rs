@@ -55,7 +55,7 @@ pub(crate) fn group(
                 cluster: grouping.cluster.clone(),
                 reason_user: node.reason.as_ref().map(|r| reason_user(r.1)).unwrap_or_default(),
             };
-            let mut key: Vec<String> = by_partition.iter().chain(&keys).map(|f| (f.get)(&one)).collect();
+            let mut key: Vec<String> = by_partition.iter().chain(&keys).map(|f| f.text(&one)).collect();
             if grouping.each_node {
                 key.push(node.name.clone());
             }
@@ -110,9 +110,7 @@ pub(crate) fn sort(groups: &mut [Group], order: &str, partitions: &[Rc<Partition
                     't' | 'T' => a.state().cmp(&b.state()),
                     'D' => a.nodes.len().cmp(&b.nodes.len()),
                     'N' | 'n' => first(a).cmp(&first(b)),
-                    other => {
-                        by_letter(FIELDS, *other).map_or(std::cmp::Ordering::Equal, |f| (f.get)(a).cmp(&(f.get)(b)))
-                    }
+                    other => by_letter(FIELDS, *other).map_or(std::cmp::Ordering::Equal, |f| f.text(a).cmp(&f.text(b))),
                 };
                 if *falling { order.reverse() } else { order }
             })

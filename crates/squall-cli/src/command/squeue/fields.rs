@@ -1,6 +1,8 @@
 //! What squeue can print of a job: one table for `-o`, `-O` and `--helpformat`.
 
-use squall_model::duration::{format_short, whole_minutes};
+use std::fmt::{Display, Write};
+
+use squall_model::duration::{Short, format_short, whole_minutes};
 use squall_model::job::JobKind;
 
 use crate::format::Field;
@@ -10,6 +12,11 @@ use crate::format::words;
 /// Slurm's word for what is not there.
 fn null(text: Option<&str>) -> String {
     text.filter(|t| !t.is_empty()).unwrap_or("(null)").to_owned()
+}
+
+fn add(text: &mut String, what: impl Display) {
+    // A text takes everything.
+    let _ = write!(text, "{what}");
 }
 
 fn none(text: Option<&str>) -> String {
@@ -37,7 +44,7 @@ type F = Field<JobRow>;
 
 /// Every field.
 pub(crate) static FIELDS: &[F] = &[
-    F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.info.account))),
+    F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
     F::new(&["admin_comment"], '\0', "ADMIN_COMMENT", |_| null(None)),
     F::new(&["AllocNodes"], '\0', "ALLOC_NODES", |j| null(Some(&j.spec.submit_host))),
@@ -47,7 +54,11 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["AssocId"], '\0', "ASSOC_ID", |_| "0".to_owned()),
     F::new(&["BatchFlag"], '\0', "BATCH_FLAG", |j| u32::from(j.is_batch()).to_string()),
     F::new(&["BatchHost"], 'B', "EXEC_HOST", |j| {
-        if j.started() && !j.info.batch_host.is_empty() { j.info.batch_host.clone() } else { "n/a".to_owned() }
+        if j.started() && !j.info.run().batch_host.is_empty() {
+            j.info.run().batch_host.clone()
+        } else {
+            "n/a".to_owned()
+        }
     }),
     F::new(&["BoardsPerNode"], '\0', "BOARDS_PER_NODE", |_| "N/A".to_owned()),
     F::new(&["BurstBuffer"], '\0', "BURST_BUFFER", |_| null(None)),
@@ -67,7 +78,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Deadline"], '\0', "DEADLINE", |j| j.clock.show_or(j.spec.deadline, "N/A")),
     F::new(&["DelayBoot"], '\0', "DELAY_BOOT", |_| "0:00".to_owned()),
     F::new(&["Dependency"], 'E', "DEPENDENCY", |j| null(Some(&j.info.dependency))),
-    F::new(&["DerivedEC"], '\0', "DERIVED_EC", |j| words::exit_code(j.info.derived_exit)),
+    F::new(&["DerivedEC"], '\0', "DERIVED_EC", |j| words::exit_code(j.info.run().derived_exit)),
     F::new(&["EligibleTime"], '\0', "ELIGIBLE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
     F::new(&["EndTime"], 'e', "END_TIME", JobRow::end_time),
     F::new(&["ExcNodes"], 'x', "EXC_NODES", |j| none(j.spec.need.exclude.as_deref())),
@@ -80,7 +91,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["HetJobOffset", "PackJobOffset"], '\0', "HET_JOB_OFFSET", |j| {
         number(j.info.het.map(|het| het.offset(j.info.id)))
     }),
-    F::new(&["JobArrayId"], 'i', "JOBID", JobRow::array_id),
+    F::quick(&["JobArrayId"], 'i', "JOBID", JobRow::add_array_id),
     F::new(&["JobId"], 'A', "JOBID", |j| j.info.id.to_string()),
     F::new(&["LastSchedEval"], '\0', "LAST_SCHED_EVAL", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
     F::new(&["Licenses"], 'W', "LICENSES", |j| null(j.spec.need.licenses.as_deref())),
@@ -92,21 +103,21 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["MinMemory"], 'm', "MIN_MEMORY", JobRow::min_memory),
     F::new(&["MinTime"], '\0', "TIME_MIN", |j| na(j.spec.time_min_s.map(|s| format_short(whole_minutes(s))))),
     F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| squall_model::duration::format_memory_mb(j.spec.need.tmp_disk_mb)),
-    F::new(&["Name"], 'j', "NAME", |j| j.spec.name.clone()),
+    F::quick(&["Name"], 'j', "NAME", |j, text| text.push_str(&j.spec.name)),
     F::new(&["Network"], '\0', "NETWORK", |j| null(j.other("network"))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),
-    F::uncut(&["NodeList"], 'N', "NODELIST", |j| j.info.nodes.clone()),
+    F::uncut(&["NodeList"], 'N', "NODELIST", |j| j.info.run().nodes.clone()),
     F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| other(j, "ntasks-per-core")),
     F::new(&["NTPerNode"], '\0', "NTASKS_PER_NODE", |j| number(j.spec.need.ntasks_per_node)),
     F::new(&["NTPerSocket"], '\0', "NTASKS_PER_SOCKET", |j| other(j, "ntasks-per-socket")),
     F::new(&["NTPerBoard"], '\0', "NTASKS_PER_BOARD", |_| "N/A".to_owned()),
     F::new(&["NumCPUs", "cpus"], 'C', "CPUS", |j| j.info.num_cpus.to_string()),
-    F::new(&["NumNodes"], 'D', "NODES", |j| j.info.num_nodes.to_string()),
+    F::quick(&["NumNodes"], 'D', "NODES", |j, text| add(text, j.info.num_nodes)),
     F::new(&["NumTasks"], '\0', "TASKS", |j| j.info.num_tasks.to_string()),
     F::new(&["Origin"], '\0', "ORIGIN", |_| "NA".to_owned()),
     F::new(&["OriginRaw"], '\0', "ORIGIN_RAW", |_| "NA".to_owned()),
     F::new(&["OverSubscribe", "Shared"], 'h', "OVER_SUBSCRIBE", |j| j.over_subscribe().to_owned()),
-    F::new(&["Partition"], 'P', "PARTITION", |j| j.info.partition.clone()),
+    F::quick(&["Partition"], 'P', "PARTITION", |j, text| text.push_str(&j.class.partition)),
     F::new(&["PendingTime"], '\0', "PENDING_TIME", |j| {
         let until = j.info.start.filter(|_| j.started()).unwrap_or(j.clock.now);
         until.secs().saturating_sub(j.info.submit.secs()).to_string()
@@ -116,9 +127,9 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Priority"], 'p', "PRIORITY", |j| format!("{:.14}", f64::from(j.info.priority) / f64::from(u32::MAX))),
     F::new(&["PriorityLong"], 'Q', "PRIORITY", |j| j.info.priority.to_string()),
     F::new(&["Profile"], '\0', "PROFILE", |_| "NotSet".to_owned()),
-    F::new(&["QOS"], 'q', "QOS", |j| null(Some(&j.info.qos))),
+    F::new(&["QOS"], 'q', "QOS", |j| null(Some(&j.class.qos))),
     F::new(&["Reason"], 'r', "REASON", JobRow::reason),
-    F::uncut(&["ReasonList"], 'R', "NODELIST(REASON)", JobRow::nodes_or_reason),
+    F::quick(&["ReasonList"], 'R', "NODELIST(REASON)", JobRow::add_nodes_or_reason).whole(),
     F::new(&["Reboot"], '\0', "REBOOT", |_| "0".to_owned()),
     F::new(&["ReqNodes"], 'n', "REQ_NODES", |j| none(j.spec.need.nodelist.as_deref())),
     F::new(&["ReqSwitch"], '\0', "REQ_SWITCH", |j| j.other("switches").unwrap_or("0").to_owned()),
@@ -140,8 +151,8 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Sockets"], 'H', "SOCKETS_PER_NODE", |j| j.other("sockets-per-node").unwrap_or("*").to_owned()),
     F::new(&["SPerBoard"], '\0', "SOCKETS_PER_BOARD", |_| "0".to_owned()),
     F::new(&["StartTime"], 'S', "START_TIME", |j| j.clock.show_or(j.info.start, "N/A")),
-    F::new(&["State"], 'T', "STATE", |j| words::state(j.info.state).0.to_owned()),
-    F::new(&["StateCompact"], 't', "ST", |j| words::state(j.info.state).1.to_owned()),
+    F::quick(&["State"], 'T', "STATE", |j, text| text.push_str(words::state(j.info.state).0)),
+    F::quick(&["StateCompact"], 't', "ST", |j, text| text.push_str(words::state(j.info.state).1)),
     F::new(&["StdErr"], '\0', "STDERR", JobRow::stderr),
     F::new(&["StdIn"], '\0', "STDIN", JobRow::stdin),
     F::new(&["StdOut", "output"], '\0', "STDOUT", JobRow::stdout),
@@ -150,7 +161,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["Threads"], 'J', "THREADS_PER_CORE", |j| j.other("threads-per-core").unwrap_or("*").to_owned()),
     F::new(&["TimeLeft"], 'L', "TIME_LEFT", JobRow::time_left),
     F::new(&["TimeLimit"], 'l', "TIME_LIMIT", JobRow::time_limit),
-    F::new(&["TimeUsed"], 'M', "TIME", |j| format_short(j.time_used())),
+    F::quick(&["TimeUsed"], 'M', "TIME", |j, text| add(text, Short(j.time_used()))),
     F::new(&["tres-alloc", "Tres"], '\0', "TRES_ALLOC", JobRow::tres),
     F::new(&["tres-bind"], '\0', "TRES_BIND", |j| other(j, "gpu-bind")),
     F::new(&["tres-freq"], '\0', "TRES_FREQ", |j| other(j, "gpu-freq")),
@@ -161,7 +172,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["tres-per-socket"], '\0', "TRES_PER_SOCKET", |j| other(j, "gpus-per-socket")),
     F::new(&["tres-per-task"], '\0', "TRES_PER_TASK", |j| gpus(j, "gpus-per-task")),
     F::new(&["UserId"], 'U', "UID", |j| j.owner.uid.to_string()),
-    F::new(&["UserName"], 'u', "USER", |j| j.owner.user.clone()),
+    F::quick(&["UserName"], 'u', "USER", |j, text| text.push_str(&j.owner.user)),
     F::new(&["Wait4Switch"], '\0', "WAIT4SWITCH", |_| "0".to_owned()),
     F::new(&["WCKey"], 'w', "WCKEY", |j| null(j.spec.wckey.as_deref())),
     F::new(&["WorkDir"], 'Z', "WORK_DIR", |j| null(Some(&j.spec.work_dir))),

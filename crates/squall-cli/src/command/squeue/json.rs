@@ -18,7 +18,7 @@ pub(crate) fn job(row: &JobRow) -> Value {
 fn identity(row: &JobRow) -> Value {
     let (info, spec, owner) = (&row.info, &row.spec, &row.owner);
     json!({
-        "account": info.account,
+        "account": row.class.account,
         "admin_comment": "",
         "allocating_node": spec.submit_host,
         "array_job_id": number(Some(u64::from(row.array_job().unwrap_or(0)))),
@@ -28,7 +28,7 @@ fn identity(row: &JobRow) -> Value {
         "association_id": 0,
         "batch_features": "",
         "batch_flag": row.is_batch(),
-        "batch_host": if row.started() { info.batch_host.as_str() } else { "" },
+        "batch_host": if row.started() { info.run().batch_host.as_str() } else { "" },
         "cluster": &*row.cluster,
         "comment": spec.comment.as_deref().unwrap_or_default(),
         "group_id": owner.gid,
@@ -38,8 +38,8 @@ fn identity(row: &JobRow) -> Value {
         "het_job_offset": number(Some(info.het.map_or(0, |het| u64::from(het.offset(info.id))))),
         "job_id": info.id.0,
         "name": spec.name,
-        "partition": info.partition,
-        "qos": info.qos,
+        "partition": row.class.partition,
+        "qos": row.class.qos,
         "resv_name": spec.reservation.as_deref().unwrap_or_default(),
         "user_id": owner.uid,
         "user_name": owner.user,
@@ -53,7 +53,7 @@ fn state(row: &JobRow) -> Value {
     let info = &row.info;
     json!({
         "dependency": info.dependency,
-        "derived_exit_code": exit(info.derived_exit),
+        "derived_exit_code": exit(info.run().derived_exit),
         "exit_code": exit(row.exit()),
         "flags": if requeue(row) { json!(["JOB_WAS_RUNNING"]) } else { json!([]) },
         "job_state": words::state_list(info.state),
@@ -83,7 +83,7 @@ fn times(row: &JobRow) -> Value {
         "resize_time": time(None),
         "start_time": time(info.start),
         "submit_time": time(Some(info.submit)),
-        "suspend_time": time(info.suspended.filter(|_| !pending)),
+        "suspend_time": time(info.run().suspended.filter(|_| !pending)),
         "time_limit": or_infinite(info.time_limit_s.map(|s| s.div_ceil(60))),
         "time_minimum": number(Some(spec.time_min_s.map_or(0, |s| s.div_ceil(60)))),
     })
@@ -117,7 +117,7 @@ fn resources(row: &JobRow) -> Value {
         "minimum_cpus_per_node": number(Some(u64::from(row.min_cpus()))),
         "minimum_tmp_disk_per_node": number(Some(need.tmp_disk_mb)),
         "node_count": number(Some(u64::from(info.num_nodes))),
-        "nodes": info.nodes,
+        "nodes": info.run().nodes,
         "required_nodes": need.nodelist.as_deref().unwrap_or_default(),
         "scheduled_nodes": "",
         "shared": if need.oversubscribe { json!(["none"]) } else { json!([]) },
@@ -132,14 +132,14 @@ fn resources(row: &JobRow) -> Value {
 /// Nodes that the job holds, one entry each.
 fn held(row: &JobRow) -> Value {
     let mut nodes = Vec::new();
-    for (hosts, cores, memory_mb) in &row.info.per_node {
+    for (hosts, cores, memory_mb) in &row.info.run().per_node {
         let cpus: u64 = cores.split(',').map(count).sum();
         for name in hostlist::expand(hosts).unwrap_or_default() {
             nodes.push(json!({"nodename": name, "cpus_used": cpus, "memory_allocated": memory_mb, "memory_used": 0}));
         }
     }
     json!({
-        "nodes": row.info.nodes,
+        "nodes": row.info.run().nodes,
         "allocated_cores": row.info.num_cpus,
         "allocated_cpus": row.info.num_cpus,
         "allocated_hosts": row.info.num_nodes,

@@ -332,6 +332,7 @@ fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
             info,
             spec: row.spec.clone(),
             owner: row.owner.clone(),
+            class: row.class.clone(),
             clock: row.clock.clone(),
             cluster: row.cluster.clone(),
             task_list: row.task_list,
@@ -374,7 +375,7 @@ fn print_steps(call: &mut Call<'_>, given: &Arguments, plan: &Plan, rows: Vec<Jo
     let layout = layout(call, given, steps::FIELDS, "%.15i %.8j %.9P %.8u %.9M %N")?;
     let mut all = Vec::new();
     for mut row in rows {
-        let steps = std::mem::take(&mut row.info.steps);
+        let steps = row.info.run.as_mut().map(|run| std::mem::take(&mut run.steps)).unwrap_or_default();
         let job = Rc::new(row);
         all.extend(
             steps

@@ -60,7 +60,7 @@ fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
         )),
         'K' => index(a).cmp(&index(b)),
         't' | 'T' => state_order(a.info.state).cmp(&state_order(b.info.state)),
-        'P' => a.info.partition.cmp(&b.info.partition),
+        'P' => a.class.partition.cmp(&b.class.partition),
         'j' => a.spec.name.cmp(&b.spec.name),
         'u' => a.owner.user.cmp(&b.owner.user),
         'p' | 'Q' => a.info.priority.cmp(&b.info.priority),
@@ -76,7 +76,7 @@ fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
         'U' => a.owner.uid.cmp(&b.owner.uid),
         'G' => a.owner.gid.cmp(&b.owner.gid),
         'y' => a.spec.nice.cmp(&b.spec.nice),
-        other => by_letter(FIELDS, other).map_or(Ordering::Equal, |f| (f.get)(a).cmp(&(f.get)(b))),
+        other => by_letter(FIELDS, other).map_or(Ordering::Equal, |f| f.text(a).cmp(&f.text(b))),
     }
 }
 

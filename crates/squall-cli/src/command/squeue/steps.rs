@@ -39,7 +39,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::uncut(&["Nodes"], 'N', "NODELIST", |s| s.step.nodes.clone()),
     F::new(&["NumCPUs"], '\0', "NUM_CPUS", |s| s.step.num_cpus.to_string()),
     F::new(&["NumTasks"], 'A', "TASKS", |s| s.step.num_tasks.to_string()),
-    F::new(&["Partition"], 'P', "PARTITION", |s| s.job.info.partition.clone()),
+    F::new(&["Partition"], 'P', "PARTITION", |s| s.job.class.partition.clone()),
     F::new(&["Runtime"], '\0', "RUNTIME", |s| format_short(s.seconds())),
     F::new(&["StartTime"], 'S', "START_TIME", |s| s.job.clock.show(s.step.start)),
     F::new(&["StepId"], 'i', "STEPID", StepRow::id),

@@ -1,15 +1,18 @@
 //! Jobs as `squeue` and `scontrol` show them.
 
+use std::sync::Arc;
+
 use squall_model::gres::{self, Grant};
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{ExitCode, JobSpec, JobState, Need, Outcome, PendingReason};
+use squall_model::job::{JobSpec, JobState, Need, Outcome, Owner, PendingReason};
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet};
 use squall_model::time::{Span, Time};
-use squall_model::wire::info::{JobInfo, StepInfo};
+use squall_model::wire::info::{JobInfo, RunInfo, StepInfo};
 use squall_sched::Item;
 
 use super::cluster::names;
+use super::page::{Class, Row};
 use super::waiting::{self, Waits};
 use crate::control::Controller;
 use crate::control::drive::reckon::Standee;
@@ -20,73 +23,91 @@ use crate::control::state::job::{Hold, Job, Phase, Queue, Run, Step};
 use crate::dependency::dependency_status;
 
 /// A job of its own.
-pub(crate) fn of_job(c: &Controller, id: JobId, job: &Job, with_steps: bool, now: Time) -> JobInfo {
+pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps: bool, now: Time) -> Row<'a> {
     let state = &c.state;
     let waits = Waits { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, task: job.task, job: Some(job) };
-    let mut info = waiting_info(c, &waits, job.submit, job.is_pending(), now);
+    let mut row = waiting_row(c, &waits, (&job.spec, &job.owner), job.submit, job.is_pending(), now);
+    let info = &mut row.info;
     info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
     info.state = job.state();
-    info.outcome = job.outcome().cloned();
     info.attempt = job.attempt;
     if job.is_leased() {
         // For those who run in its place, on its node.
         info.reason = PendingReason::Resources;
     }
     if let Some(run) = job.last_run() {
-        show_run(state, &mut info, run, job);
+        let mut shown = show_run(state, info, run, job);
         if with_steps {
-            info.steps = run.steps.iter().map(|(&no, step)| step_info(state, no, step, run)).collect();
+            shown.steps = run.steps.iter().map(|(&no, step)| step_info(state, no, step, run)).collect();
         }
+        share_time(state, info, &mut shown, run, now);
+        row.class.partition = &run.partition;
+        info.run = Some(Box::new(shown));
     }
-    share_time(state, &mut info, id, job, now);
+    if let Some(outcome) = job.outcome() {
+        info.run.get_or_insert_default().outcome = Some(outcome.clone());
+    }
     info.end = match &job.phase {
         Phase::Pending | Phase::Leased(_) => None,
         Phase::Running(run) => facts::end_time(state, id, job, run),
         Phase::Completing(_, ending) => Some(ending.time),
         Phase::Ended(ended) => Some(ended.time),
     };
-    info
+    row
 }
 
 /// Who is out of turn is suspended for now, and time in which it did not run is not time that it used.
-fn share_time(state: &State, info: &mut JobInfo, id: JobId, job: &Job, now: Time) {
-    let Some(run) = job.last_run() else { return };
-    info.idle = Span(run.suspended_total.0 + state.idle_since(id, now).0);
+fn share_time(state: &State, info: &mut JobInfo, shown: &mut RunInfo, run: &Run, now: Time) {
+    shown.idle = Span(run.suspended_total.0 + state.idle_since(info.id, now).0);
     let slice = state.config.scheduler_time_slice.0;
-    if info.state == JobState::Running && state.gang.get(&id).is_some_and(|place| !place.turn.runs_at(now, slice)) {
+    let out_of_turn = || state.gang.get(&info.id).is_some_and(|place| !place.turn.runs_at(now, slice));
+    if info.state == JobState::Running && out_of_turn() {
         info.state = JobState::Suspended;
-        info.suspended = Some(now);
+        shown.suspended = Some(now);
     }
 }
 
 /// Tasks of an array as one entry: that nothing happened to yet, or that ended alike without starting.
-pub(crate) fn of_tasks(
-    c: &Controller,
+pub(crate) fn of_tasks<'a>(
+    c: &'a Controller,
     id: JobId,
-    array: &Array,
+    array: &'a Array,
     tasks: IndexSet,
     ended: Option<(Outcome, Time)>,
     now: Time,
-) -> JobInfo {
+) -> Row<'a> {
     let waits = Waits { id, owner: &array.owner, spec: &array.spec, queue: &array.queue, task: None, job: None };
-    let mut info = waiting_info(c, &waits, array.submit, ended.is_none(), now);
+    let mut row = waiting_row(c, &waits, (&array.spec, &array.owner), array.submit, ended.is_none(), now);
+    let info = &mut row.info;
     info.pending_tasks = Some(tasks);
     info.array_limit = array.limit;
     if let Some((outcome, time)) = ended {
         info.state = JobState::Ended(outcome.state);
-        info.outcome = Some(outcome);
+        info.run.get_or_insert_default().outcome = Some(outcome);
         info.end = Some(time);
     }
-    info
+    row
 }
 
-/// What can be said of any job; all that it holds is left empty.
-fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, now: Time) -> JobInfo {
-    let (state, spec) = (&c.state, waits.spec);
+/// What can be said of any job; nothing of a run.
+fn waiting_row<'a>(
+    c: &'a Controller,
+    waits: &Waits<'_>,
+    (spec, owner): (&'a Arc<JobSpec>, &'a Arc<Owner>),
+    submit: Time,
+    pending: bool,
+    now: Time,
+) -> Row<'a> {
+    let state = &c.state;
     let partition = match (&spec.partition, state.default_partition()) {
-        (Some(named), _) => named.clone(),
-        (None, Some(default)) => default.config.name.clone(),
-        (None, None) => String::new(),
+        (Some(named), _) => named.as_str(),
+        (None, Some(default)) => default.config.name.as_str(),
+        (None, None) => "",
+    };
+    let class = Class {
+        partition,
+        account: spec.account.as_deref().unwrap_or(&state.config.default_account),
+        qos: spec.qos.as_deref().unwrap_or(&state.config.default_qos),
     };
     let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
     let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
@@ -94,41 +115,32 @@ fn waiting_info(c: &Controller, waits: &Waits<'_>, submit: Time, pending: bool, 
     let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
     let standee = Standee { id: waits.id, owner: waits.owner, spec, standing: waits.queue, submit };
     let weighed = waits.job.and_then(|job| job.last_run()).map_or(now, |run| run.start);
-    JobInfo {
+    let info = JobInfo {
         id: waits.id,
         task: waits.task,
         pending_tasks: None,
         array_limit: None,
         spec: 0,
         owner: 0,
+        class: 0,
         state: JobState::Pending,
-        outcome: None,
-        derived_exit: ExitCode::OK,
         attempt: Attempt(0),
         priority: waiting::priority(c, &standee, weighed),
-        account: spec.account.clone().unwrap_or_else(|| state.config.default_account.clone()),
-        qos: spec.qos.clone().unwrap_or_else(|| state.config.default_qos.clone()),
         submit,
         eligible: eligible(waits, submit, !dependency.is_empty()),
         start: spec.begin.filter(|_| reason == PendingReason::BeginTime),
         reason,
         end: None,
-        suspended: None,
-        idle: Span(0),
         time_limit_s: limit_s(state, waits.queue, spec, first_partition),
-        partition,
-        nodes: String::new(),
-        batch_host: String::new(),
         num_nodes: size.nodes,
         num_cpus: size.cpus,
         num_tasks: size.tasks,
         memory_mb: size.memory_mb,
-        per_node: Vec::new(),
         dependency,
-        steps: Vec::new(),
-        gres: Vec::new(),
         het: state.het_of(waits.id),
-    }
+        run: None,
+    };
+    Row { info, spec, owner, class }
 }
 
 /// As Slurm: not known while a job is held that never was released, or waits for others.
@@ -184,16 +196,12 @@ pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
     Size { nodes, tasks, cpus, memory_mb }
 }
 
-fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
+fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo {
     let nodes = run.alloc.nodes();
-    info.derived_exit = run.derived_exit();
-    info.partition.clone_from(&run.partition);
     info.start = Some(run.start);
-    info.suspended = run.suspended;
     // As Slurm has it, a deadline is a limit once the job runs.
     let until_deadline = job.spec.deadline.map(|deadline| deadline.since(run.start).secs());
     info.time_limit_s = facts::time_limit_s(state, job, &run.partition).into_iter().chain(until_deadline).min();
-    info.batch_host = run.batch_node().and_then(|id| state.node(id)).map(|node| node.name.clone()).unwrap_or_default();
     info.num_nodes = nodes.len() as u32;
     info.num_cpus = run.alloc.cpus();
     info.num_tasks = job.spec.need.tasks_on(info.num_nodes);
@@ -201,15 +209,23 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) {
     let group = |group: &squall_model::resource::AllocGroup| {
         (names(state, &group.nodes), core_list(&group.cores), group.memory_mb)
     };
-    info.per_node = run.alloc.groups.iter().map(group).collect();
-    info.nodes = names(state, &nodes);
     let of_grant = |grant: &Grant| {
         let devices = format!("{}:{}(IDX:{})", grant.name, grant.indices.len(), gres::index_text(&grant.indices));
         (names(state, &grant.nodes.intersection(&nodes)), devices)
     };
     let granted = state.grants.get(&info.id);
     let here = |grant: &&Grant| !grant.nodes.is_disjoint(&nodes);
-    info.gres = granted.iter().flat_map(|granted| &granted.job).filter(here).map(of_grant).collect();
+    RunInfo {
+        outcome: None,
+        derived_exit: run.derived_exit(),
+        suspended: run.suspended,
+        idle: Span(0),
+        nodes: names(state, &nodes),
+        batch_host: run.batch_node().and_then(|id| state.node(id)).map(|node| node.name.clone()).unwrap_or_default(),
+        per_node: run.alloc.groups.iter().map(group).collect(),
+        gres: granted.iter().flat_map(|granted| &granted.job).filter(here).map(of_grant).collect(),
+        steps: Vec::new(),
+    }
 }
 
 /// `0-3,6`.

@@ -3,60 +3,140 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use squall_model::id::JobId;
 use squall_model::job::{JobSpec, Owner};
-use squall_model::limits::{ANSWER_JOBS_MAX, FRAME_BYTES_MAX};
+use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::time::Time;
-use squall_model::wire::info::{JobInfo, JobsPage};
+use squall_model::wire::info::{JobClass, JobInfo, JobsPage, RunInfo};
 
 /// Bytes that a page may have by our estimate, well below what a frame may.
 const PAGE_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 /// What a job costs at least.
 const JOB_BYTES: usize = 256;
 
+/// A job with what pages tell once for several.
+pub(crate) struct Row<'a> {
+    /// The job; `spec`, `owner` and `class` are set by [`Pages::push`].
+    pub(crate) info: JobInfo,
+    /// What was asked.
+    pub(crate) spec: &'a Arc<JobSpec>,
+    /// Who.
+    pub(crate) owner: &'a Arc<Owner>,
+    /// Where and for whom.
+    pub(crate) class: Class<'a>,
+}
+
+/// A [`JobClass`] that nothing was copied for yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class<'a> {
+    pub(crate) partition: &'a str,
+    pub(crate) account: &'a str,
+    pub(crate) qos: &'a str,
+}
+
+impl Class<'_> {
+    fn is(&self, class: &JobClass) -> bool {
+        *self == Class { partition: &class.partition, account: &class.account, qos: &class.qos }
+    }
+
+    fn to_owned(self) -> JobClass {
+        let Class { partition, account, qos } = self;
+        JobClass { partition: partition.to_owned(), account: account.to_owned(), qos: qos.to_owned() }
+    }
+}
+
 /// Fills pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
+    /// Most jobs of a page.
+    jobs_max: usize,
     done: Vec<JobsPage>,
     page: JobsPage,
     bytes: usize,
     specs: BTreeMap<usize, u32>,
     owners: BTreeMap<usize, u32>,
+    classes: BTreeMap<Arc<JobClass>, u32>,
 }
 
 impl Pages {
-    /// Adds a job, whose `spec` and `owner` indices are set here.
-    pub(crate) fn push(&mut self, mut job: JobInfo, spec: &Arc<JobSpec>, owner: &Arc<Owner>) {
+    /// With so many jobs on a page at most.
+    pub(crate) fn of(jobs_max: usize) -> Self {
+        Self { jobs_max, ..Self::default() }
+    }
+
+    /// Adds a job.
+    pub(crate) fn push(&mut self, row: Row<'_>) {
+        let Row { info: mut job, spec, owner, class } = row;
         let bytes = job_bytes(&job);
-        let fresh = !self.specs.contains_key(&address(spec));
+        let fresh = !self.has(spec);
         let more = bytes + if fresh { spec_bytes(spec) } else { 0 };
-        if self.page.jobs.len() == ANSWER_JOBS_MAX || (self.bytes + more > PAGE_BYTES_MAX && !self.page.jobs.is_empty())
-        {
+        let full = self.page.jobs.len() >= self.jobs_max || self.bytes + more > PAGE_BYTES_MAX;
+        if full && !self.page.jobs.is_empty() {
             self.turn();
         }
-        job.spec = *self.specs.entry(address(spec)).or_insert_with(|| {
-            self.page.specs.push(Arc::clone(spec));
-            self.bytes += spec_bytes(spec);
-            self.page.specs.len() as u32 - 1
-        });
-        job.owner = *self.owners.entry(address(owner)).or_insert_with(|| {
-            self.page.owners.push(Arc::clone(owner));
-            self.bytes += owner.groups.len() * 5 + owner.user.len() + owner.group.len();
-            self.page.owners.len() as u32 - 1
-        });
+        job.spec = self.spec(spec);
+        job.owner = self.owner(owner);
+        job.class = self.class(class);
         self.bytes += bytes;
         self.page.jobs.push(job);
     }
 
-    /// The pages; the last says that no other follows and names what was asked for and is not known.
-    pub(crate) fn finish(mut self, unknown: Vec<squall_model::id::JobId>, now: Time) -> Vec<JobsPage> {
-        self.page.unknown = unknown;
-        self.done.push(self.page);
-        let last = self.done.len() - 1;
-        for (at, page) in self.done.iter_mut().enumerate() {
-            page.more = at < last;
-            page.now = now;
+    /// Pages that are complete: others follow. Their time is `now`.
+    pub(crate) fn take(&mut self, now: Time) -> impl Iterator<Item = JobsPage> {
+        self.done.drain(..).map(move |page| JobsPage { more: true, now, ..page })
+    }
+
+    /// Whether there is a page that is complete.
+    pub(crate) fn is_turned(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// The last page, which says that no other follows and names what was asked for and is not known.
+    pub(crate) fn last(self, unknown: Vec<JobId>, now: Time) -> JobsPage {
+        JobsPage { unknown, now, more: false, ..self.page }
+    }
+
+    // Jobs that are alike stand one after the other, as a rule.
+
+    fn has(&self, spec: &Arc<JobSpec>) -> bool {
+        self.page.specs.last().is_some_and(|last| Arc::ptr_eq(last, spec)) || self.specs.contains_key(&address(spec))
+    }
+
+    fn spec(&mut self, spec: &Arc<JobSpec>) -> u32 {
+        let next = self.page.specs.len() as u32;
+        if self.page.specs.last().is_some_and(|last| Arc::ptr_eq(last, spec)) {
+            return next - 1;
         }
-        self.done
+        *self.specs.entry(address(spec)).or_insert_with(|| {
+            self.page.specs.push(Arc::clone(spec));
+            self.bytes += spec_bytes(spec);
+            next
+        })
+    }
+
+    fn owner(&mut self, owner: &Arc<Owner>) -> u32 {
+        let next = self.page.owners.len() as u32;
+        if self.page.owners.last().is_some_and(|last| Arc::ptr_eq(last, owner)) {
+            return next - 1;
+        }
+        *self.owners.entry(address(owner)).or_insert_with(|| {
+            self.page.owners.push(Arc::clone(owner));
+            self.bytes += owner.groups.len() * 5 + owner.user.len() + owner.group.len();
+            next
+        })
+    }
+
+    fn class(&mut self, class: Class<'_>) -> u32 {
+        let next = self.page.classes.len() as u32;
+        if self.page.classes.last().is_some_and(|last| class.is(last)) {
+            return next - 1;
+        }
+        let class = Arc::new(class.to_owned());
+        *self.classes.entry(Arc::clone(&class)).or_insert_with(|| {
+            self.bytes += class.partition.len() + class.account.len() + class.qos.len();
+            self.page.classes.push(class);
+            next
+        })
     }
 
     fn turn(&mut self) {
@@ -64,6 +144,7 @@ impl Pages {
         self.bytes = 0;
         self.specs.clear();
         self.owners.clear();
+        self.classes.clear();
     }
 }
 
@@ -73,11 +154,15 @@ fn address<T>(shared: &Arc<T>) -> usize {
 }
 
 fn job_bytes(job: &JobInfo) -> usize {
-    let per_node: usize = job.per_node.iter().map(|(nodes, cores, _)| nodes.len() + cores.len() + 16).sum();
-    let steps: usize = job.steps.iter().map(|step| step.name.len() + step.nodes.len() + 96).sum();
     let ranges = job.pending_tasks.as_ref().map_or(0, |tasks| tasks.ranges().len() * 10);
-    let texts = [&job.partition, &job.account, &job.qos, &job.nodes, &job.batch_host, &job.dependency];
-    JOB_BYTES + per_node + steps + ranges + texts.iter().map(|text| text.len()).sum::<usize>()
+    JOB_BYTES + ranges + job.dependency.len() + job.run.as_ref().map_or(0, |run| run_bytes(run))
+}
+
+fn run_bytes(run: &RunInfo) -> usize {
+    let per_node: usize = run.per_node.iter().map(|(nodes, cores, _)| nodes.len() + cores.len() + 16).sum();
+    let gres: usize = run.gres.iter().map(|(nodes, devices)| nodes.len() + devices.len() + 8).sum();
+    let steps: usize = run.steps.iter().map(|step| step.name.len() + step.nodes.len() + 96).sum();
+    per_node + gres + steps + run.nodes.len() + run.batch_host.len()
 }
 
 fn spec_bytes(spec: &JobSpec) -> usize {

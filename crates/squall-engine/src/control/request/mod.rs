@@ -24,7 +24,7 @@ pub(crate) mod reports;
 mod requeue;
 mod reserve;
 pub(crate) mod rights;
-mod select;
+pub(crate) mod select;
 mod standing;
 mod submit;
 mod suspend;
@@ -41,7 +41,7 @@ pub(crate) use query::script_of;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 
-use super::{CallerId, Controller, Out, Who, broadcasts, foreign, info};
+use super::{CallerId, Controller, Out, Who, broadcasts, foreign, info, lists};
 
 /// Who asks, when, on which connection.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,7 @@ pub(crate) type Reply = Result<Option<Answer>, Refusal>;
 /// Answers one request, now or later.
 pub(crate) fn ask(c: &mut Controller, now: Time, caller: CallerId, who: &Who, request: Request, out: &mut Out) {
     let ask = Ask { now, caller, who };
+    lists::hurry(c, now, caller, out);
     let answer = match dispatch(c, &ask, request, out) {
         Ok(answer) => answer,
         Err(refusal) => Some(Answer::Refused(refusal)),
@@ -107,7 +108,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::ChangePartition { name, was, now } => {
             change_partition::change_partition(c, ask, name, was.as_deref(), now, out)
         }
-        Request::Jobs { jobs, ended, steps } => query::jobs(c, ask, &jobs, ended, steps, out),
+        Request::Jobs { jobs, ended, steps } => lists::open(c, ask, jobs, (ended, steps), out),
         Request::Nodes => Ok(Some(query::nodes(c, ask))),
         Request::Partitions => Ok(Some(query::partitions(c))),
         Request::Expected => Ok(Some(query::expected(c, ask))),

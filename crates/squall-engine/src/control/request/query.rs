@@ -6,53 +6,18 @@ use squall_model::config::NodeConfig;
 use squall_model::hostlist::expand;
 use squall_model::id::JobId;
 use squall_model::job::Digest;
-use squall_model::wire::client::{Answer, JobSelection, Refusal};
+use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::{BackfillCounts, Diag, ExpectedStart};
 use squall_sched::{Given, Item, Reserved};
 
 use super::rights::{Deed, can};
-use super::select::select_to_show;
 use super::{Ask, Reply};
 use crate::control::drive::forecast;
 use crate::control::drive::gang;
+use crate::control::info::cluster;
 use crate::control::info::cluster::names;
-use crate::control::info::page::Pages;
-use crate::control::info::{cluster, job};
 use crate::control::state::{Found, State};
-use crate::control::{Controller, Out, Who, facts};
-
-/// Jobs, in pages. `ended`: those that have ended, too; `steps`: with their steps.
-pub(crate) fn jobs(
-    c: &Controller,
-    ask: &Ask<'_>,
-    wanted: &JobSelection,
-    ended: bool,
-    steps: bool,
-    out: &mut Out,
-) -> Reply {
-    let selected = select_to_show(&c.state, wanted, ended)?;
-    let mut tasks: Vec<_> = selected.tasks.into_iter().map(|tasks| (tasks.array, tasks.indices, None)).collect();
-    tasks.extend(selected.skipped.into_iter().map(|(array, how)| (array, how.tasks, Some((how.outcome, how.time)))));
-    tasks.sort_by_key(|(array, ..)| std::cmp::Reverse(*array));
-    let mut pages = Pages::default();
-    // Tasks of an array that never started come before those that are jobs of their own.
-    let mut tasks_up_to = |pages: &mut Pages, id: JobId| {
-        while let Some((id, indices, ended)) = tasks.pop_if(|(array, ..)| *array <= id) {
-            let Some(array) = c.state.arrays.get(&id) else { continue };
-            pages.push(job::of_tasks(c, id, array, indices, ended, ask.now), &array.spec, &array.owner);
-        }
-    };
-    for &id in &selected.jobs {
-        tasks_up_to(&mut pages, id);
-        let Some(found) = c.state.jobs.get(&id) else { continue };
-        pages.push(job::of_job(c, id, found, steps, ask.now), &found.spec, &found.owner);
-    }
-    tasks_up_to(&mut pages, JobId(u32::MAX));
-    let unknown = selected.refused.into_iter().map(|(name, _)| name.id).collect();
-    let pages = pages.finish(unknown, ask.now);
-    out.answers.extend(pages.into_iter().map(|page| (ask.caller, Answer::Jobs(Box::new(page)))));
-    Ok(None)
-}
+use crate::control::{Controller, Who, facts};
 
 /// When those that wait first are expected to start: each once, in the partition where it starts first.
 pub(crate) fn expected(c: &mut Controller, ask: &Ask<'_>) -> Answer {

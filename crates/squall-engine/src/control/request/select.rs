@@ -87,19 +87,27 @@ pub(crate) fn select_to_change(state: &State, who: &Who, wanted: &JobSelection) 
 
 /// Resolves a selection for a list: everybody sees every job. Unknown names are in `refused`.
 pub(crate) fn select_to_show(state: &State, wanted: &JobSelection, ended: bool) -> Result<Selected, Refusal> {
-    let filter = Filter { ended: ended || !wanted.states.is_empty(), ..Filter::new(state, wanted)? };
-    let mut selected = Selected::default();
+    let filter = Filter::to_show(state, wanted, ended)?;
+    let mut selected = select_named(state, &filter);
     if wanted.ids.is_empty() {
-        everything(state, &filter, |_| true, &mut selected);
-    }
-    for named in &wanted.ids {
-        resolve(state, named, &mut selected.refused).into_selected(state, &filter, &mut selected);
-    }
-    // Of all of them only those were taken.
-    if !filter.ended && !wanted.ids.is_empty() {
-        selected.jobs.retain(|id| state.jobs.get(id).is_some_and(|job| !job.is_ended()));
+        selected.jobs =
+            state.jobs.iter().filter(|(id, job)| filter.shows(state, **id, job)).map(|(&id, _)| id).collect();
     }
     Ok(selected)
+}
+
+/// The same without the jobs of their own if none is named: whoever lists them finds them one after the other by
+/// [`Filter::shows`].
+pub(crate) fn select_named(state: &State, filter: &Filter<'_>) -> Selected {
+    let mut selected = Selected::default();
+    if filter.wanted.ids.is_empty() {
+        every_task(state, filter, |_| true, &mut selected);
+    }
+    for named in &filter.wanted.ids {
+        resolve(state, named, &mut selected.refused).into_selected(state, filter, &mut selected);
+    }
+    selected.jobs.retain(|id| filter.ended || state.jobs.get(id).is_some_and(|job| !job.is_ended()));
+    selected
 }
 
 /// Tasks that ended without starting: nothing can be done to them.
@@ -110,10 +118,19 @@ fn over(state: &State, array: JobId, indices: &IndexSet) -> Vec<(JobName, Refusa
 }
 
 fn everything(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
-    let fits = |id, job: &Job| (filter.ended || !job.is_ended()) && may(&job.owner) && filter.takes_job(state, id, job);
     // In order: made as a whole, and not by looking for the place of each.
-    let mut jobs = state.jobs.iter().filter(|(id, job)| fits(**id, job)).map(|(&id, _)| id).collect();
+    let mut jobs = state
+        .jobs
+        .iter()
+        .filter(|(id, job)| may(&job.owner) && filter.shows(state, **id, job))
+        .map(|(&id, _)| id)
+        .collect();
     selected.jobs.append(&mut jobs);
+    every_task(state, filter, may, selected);
+}
+
+/// Tasks that nothing happened to, and those that ended without starting, of all arrays.
+fn every_task(state: &State, filter: &Filter<'_>, may: impl Fn(&Owner) -> bool, selected: &mut Selected) {
     for (&id, array) in &state.arrays {
         let indices = &array.tally.untouched;
         if !indices.is_empty() && may(&array.owner) && filter.takes_tasks(state, array, JobState::Pending) {
@@ -247,7 +264,7 @@ impl Selected {
 }
 
 /// The conditions of a selection apart from ids.
-struct Filter<'a> {
+pub(crate) struct Filter<'a> {
     wanted: &'a JobSelection,
     nodes: Option<NodeSet>,
     ended: bool,
@@ -257,6 +274,16 @@ impl<'a> Filter<'a> {
     fn new(state: &State, wanted: &'a JobSelection) -> Result<Self, Refusal> {
         let nodes = wanted.nodes.as_deref().map(|list| nodes_of(state, "nodelist", list)).transpose()?;
         Ok(Self { wanted, nodes, ended: false })
+    }
+
+    /// For a list: with jobs that have ended, if `ended` or if states are named.
+    pub(crate) fn to_show(state: &State, wanted: &'a JobSelection, ended: bool) -> Result<Self, Refusal> {
+        Ok(Self { ended: ended || !wanted.states.is_empty(), ..Self::new(state, wanted)? })
+    }
+
+    /// Whether a job passes.
+    pub(crate) fn shows(&self, state: &State, id: JobId, job: &Job) -> bool {
+        (self.ended || !job.is_ended()) && self.takes_job(state, id, job)
     }
 
     /// Whether every job passes.

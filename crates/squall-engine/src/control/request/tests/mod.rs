@@ -2,6 +2,7 @@
 
 mod changes;
 mod lists;
+mod paging;
 mod rights;
 mod steps;
 
@@ -145,6 +146,13 @@ impl World {
     pub(super) fn ask_on(&mut self, caller: CallerId, who: &Who, request: Request) -> Turn {
         let mut out = Out::default();
         super::ask(&mut self.c, self.now, caller, who, request, &mut out);
+        self.turn(caller, out)
+    }
+
+    /// There is time for a page of a list.
+    pub(super) fn list_on(&mut self, caller: CallerId) -> Turn {
+        let mut out = Out::default();
+        crate::control::lists::page(&mut self.c, self.now, &mut out);
         self.turn(caller, out)
     }
 

@@ -1,0 +1,180 @@
+//! Lists of jobs, told a page at a time: whoever lists many keeps nobody else waiting.
+//!
+//! A list is not of one moment: a page tells what is true when it is made. Each job stands in it once at most, and one
+//! that fits all the while stands in it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use squall_model::id::JobId;
+use squall_model::job::{ArrayTask, Outcome};
+use squall_model::limits::ANSWER_JOBS_MAX;
+use squall_model::set::IndexSet;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, JobSelection, Refusal};
+use squall_model::wire::info::JobsPage;
+
+use super::info::job;
+use super::info::page::Pages;
+use super::request::select::{Filter, select_named};
+use super::request::{Ask, Reply};
+use super::state::State;
+use super::{CallerId, Controller, Out};
+
+/// As many times the jobs of a page are looked at for it at most, whether they fit or not.
+const LOOKS: usize = 16;
+/// That part of a page is made at once when a list is asked for: most ask for a few jobs by name.
+const AT_ONCE: usize = 16;
+
+/// Lists of which there is more to tell, in turn.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    open: VecDeque<(CallerId, List)>,
+    /// Most jobs of a page.
+    pub(crate) page: usize,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { open: VecDeque::new(), page: ANSWER_JOBS_MAX }
+    }
+}
+
+impl Lists {
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// A client's connection has ended.
+    pub(crate) fn hangup(&mut self, caller: CallerId) {
+        self.open.retain(|(of, _)| *of != caller);
+    }
+}
+
+/// A client wants a list of jobs. `ended`: with those that have ended; `steps`: with their steps.
+pub(crate) fn open(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    wanted: JobSelection,
+    (ended, steps): (bool, bool),
+    out: &mut Out,
+) -> Reply {
+    let mut list = List::new(&c.state, wanted, ended, steps)?;
+    list.pages = Pages::of(c.lists.page);
+    if let Some(last) = list.look(c, ask.now, (c.lists.page / AT_ONCE).max(1))? {
+        return Ok(Some(Answer::Jobs(Box::new(last))));
+    }
+    tell(&mut list, ask.caller, ask.now, out);
+    c.lists.open.push_back((ask.caller, list));
+    Ok(None)
+}
+
+/// Tells a page of the list whose turn it is.
+pub(crate) fn page(c: &mut Controller, now: Time, out: &mut Out) {
+    let Some((caller, mut list)) = c.lists.open.pop_front() else { return };
+    let answer = match list.look(c, now, c.lists.page * LOOKS) {
+        Ok(None) => {
+            tell(&mut list, caller, now, out);
+            c.lists.open.push_back((caller, list));
+            return;
+        }
+        Ok(Some(last)) => Answer::Jobs(Box::new(last)),
+        Err(refusal) => Answer::Refused(refusal),
+    };
+    out.answers.push((caller, answer));
+}
+
+/// The caller asks something else: answers come in the order of the questions, so the list has to end now.
+pub(crate) fn hurry(c: &mut Controller, now: Time, caller: CallerId, out: &mut Out) {
+    while let Some(at) = c.lists.open.iter().position(|(of, _)| *of == caller) {
+        let list = c.lists.open.remove(at);
+        c.lists.open.extend(list);
+        c.lists.open.rotate_right(1);
+        page(c, now, out);
+    }
+}
+
+/// Tells the pages that are complete.
+fn tell(list: &mut List, caller: CallerId, now: Time, out: &mut Out) {
+    out.answers.extend(list.pages.take(now).map(|page| (caller, Answer::Jobs(Box::new(page)))));
+}
+
+/// A list, and how far it is.
+#[derive(Debug)]
+struct List {
+    wanted: JobSelection,
+    ended: bool,
+    steps: bool,
+    /// Jobs of their own that were named; None: all that fit.
+    named: Option<BTreeSet<JobId>>,
+    /// Tasks that are entries together, as they stood when the list was asked for; the array with the lowest id last.
+    tasks: Vec<Tasks>,
+    /// Of them those that were told: what becomes of them meanwhile must not be told, too.
+    told: BTreeMap<JobId, IndexSet>,
+    unknown: Vec<JobId>,
+    /// Jobs with lower ids are done with.
+    next: JobId,
+    pages: Pages,
+}
+
+/// Tasks of an array that never started; and how they ended, if they did.
+#[derive(Debug)]
+struct Tasks {
+    array: JobId,
+    indices: IndexSet,
+    ended: Option<(Outcome, Time)>,
+}
+
+impl List {
+    fn new(state: &State, wanted: JobSelection, ended: bool, steps: bool) -> Result<Self, Refusal> {
+        let selected = select_named(state, &Filter::to_show(state, &wanted, ended)?);
+        let untouched =
+            selected.tasks.into_iter().map(|of| Tasks { array: of.array, indices: of.indices, ended: None });
+        let skipped = selected.skipped.into_iter().map(|(array, how)| {
+            let ended = Some((how.outcome, how.time));
+            Tasks { array, indices: how.tasks, ended }
+        });
+        let mut tasks: Vec<_> = untouched.chain(skipped).collect();
+        tasks.sort_by_key(|of| std::cmp::Reverse(of.array));
+        let named = (!wanted.ids.is_empty()).then_some(selected.jobs);
+        let unknown = selected.refused.into_iter().map(|(name, _)| name.id).collect();
+        let (told, pages) = (BTreeMap::new(), Pages::default());
+        Ok(Self { wanted, ended, steps, named, tasks, told, unknown, next: JobId(0), pages })
+    }
+
+    /// Goes on until a page is complete, or until it has looked at so many. Some: the last page.
+    fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
+        let state = &c.state;
+        let filter = Filter::to_show(state, &self.wanted, self.ended)?;
+        let jobs = &state.jobs;
+        let rest = self.next..JobId(u32::MAX);
+        let mut rest: Box<dyn Iterator<Item = _>> = match &self.named {
+            None => Box::new(jobs.range(rest)),
+            Some(ids) => Box::new(ids.range(rest).filter_map(|id| Some((id, jobs.get(id)?)))),
+        };
+        let mut job = rest.next();
+        let mut looks = 0..looks;
+        loop {
+            let done = self.tasks.is_empty() && job.is_none();
+            if self.pages.is_turned() || (!done && looks.next().is_none()) {
+                return Ok(None);
+            }
+            // Tasks of an array that never started come before those that are jobs of their own.
+            if let Some(of) = self.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
+                let Some(array) = state.arrays.get(&of.array) else { continue };
+                self.told.entry(of.array).or_default().union_with(&of.indices);
+                self.pages.push(job::of_tasks(c, of.array, array, of.indices, of.ended, now));
+                continue;
+            }
+            let Some((&id, found)) = job else {
+                let unknown = std::mem::take(&mut self.unknown);
+                return Ok(Some(std::mem::take(&mut self.pages).last(unknown, now)));
+            };
+            self.next = JobId(id.0 + 1);
+            job = rest.next();
+            let told = |task: ArrayTask| self.told.get(&task.array).is_some_and(|tasks| tasks.contains(task.index));
+            if filter.shows(state, id, found) && !found.task.is_some_and(told) {
+                self.pages.push(job::of_job(c, id, found, self.steps, now));
+            }
+        }
+    }
+}
