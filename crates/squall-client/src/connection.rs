@@ -184,13 +184,26 @@ impl Client {
 
     /// All pages of a job listing, joined into one.
     pub fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
-        self.send(&Request::Jobs { jobs, ended, steps })?;
         let mut all = JobsPage::default();
+        self.pages(jobs, ended, steps, |page| all.append(page))?;
+        Ok(all)
+    }
+
+    /// The pages of a job listing, as they come.
+    pub fn pages(
+        &mut self,
+        jobs: JobSelection,
+        ended: bool,
+        steps: bool,
+        mut take: impl FnMut(JobsPage),
+    ) -> Result<(), ClientError> {
+        self.send(&Request::Jobs { jobs, ended, steps })?;
         loop {
             let Answer::Jobs(page) = self.receive()? else { return Err(unexpected()) };
-            all.append(*page);
-            if !all.more {
-                return Ok(all);
+            let more = page.more;
+            take(*page);
+            if !more {
+                return Ok(());
             }
         }
     }

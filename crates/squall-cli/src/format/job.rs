@@ -43,22 +43,25 @@ pub(crate) struct JobRow {
 }
 
 /// Rows of a page. Jobs whose spec, owner or class is missing in the page are left out.
-pub(crate) fn rows(page: JobsPage, clock: &Rc<Clock>, cluster: &Rc<str>, task_list: Option<usize>) -> Vec<JobRow> {
+pub(crate) fn rows(
+    page: JobsPage,
+    clock: &Rc<Clock>,
+    cluster: &Rc<str>,
+    task_list: Option<usize>,
+) -> impl Iterator<Item = JobRow> {
     let JobsPage { specs, owners, classes, jobs, .. } = page;
-    jobs.into_iter()
-        .filter_map(|info| {
-            Some(JobRow {
-                spec: specs.get(info.spec as usize)?.clone(),
-                owner: owners.get(info.owner as usize)?.clone(),
-                class: classes.get(info.class as usize)?.clone(),
-                info,
-                clock: clock.clone(),
-                cluster: cluster.clone(),
-                task_list: task_list.unwrap_or(TASK_LIST_LENGTH),
-                expected_nodes: String::new(),
-            })
+    jobs.into_iter().filter_map(move |info| {
+        Some(JobRow {
+            spec: specs.get(info.spec as usize)?.clone(),
+            owner: owners.get(info.owner as usize)?.clone(),
+            class: classes.get(info.class as usize)?.clone(),
+            info,
+            clock: clock.clone(),
+            cluster: cluster.clone(),
+            task_list: task_list.unwrap_or(TASK_LIST_LENGTH),
+            expected_nodes: String::new(),
         })
-        .collect()
+    })
 }
 
 impl JobRow {

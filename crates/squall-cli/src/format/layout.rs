@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use crate::format::{Field, by_letter, by_name, harmless};
+use crate::format::{Field, by_letter, by_name, harmless, is_plain};
 
 /// Text that is handed on at once, bytes.
 const PORTION_BYTES: usize = 64 << 10;
@@ -146,7 +146,7 @@ impl<R> Layout<R> {
         sink: &mut dyn FnMut(&str),
     ) {
         let widths = self.widths(fit);
-        let (mut out, mut text) = (String::new(), String::new());
+        let (mut out, mut text) = (String::with_capacity(2 * PORTION_BYTES), String::new());
         if header {
             self.line(&mut out, &mut text, &widths, |field, text| text.push_str(field.title));
         }
@@ -188,7 +188,13 @@ impl<R> Layout<R> {
                 Part::Column(column) => {
                     text.clear();
                     add(column.field, text);
-                    cell(out, &harmless(text), *width, column.right, column.field.uncut);
+                    let (right, uncut) = (column.right, column.field.uncut);
+                    if is_plain(text) {
+                        let end = width.filter(|width| !uncut && *width < text.len()).unwrap_or(text.len());
+                        padded(out, &text[..end], width.map_or(0, |width| width.saturating_sub(text.len())), right);
+                    } else {
+                        cell(out, &harmless(text), *width, right, uncut);
+                    }
                     out.push_str(&column.suffix);
                 }
             }
@@ -212,15 +218,17 @@ fn cell(out: &mut String, text: &str, width: Option<usize>, right: bool, uncut: 
         out.push_str(text);
         return;
     };
-    let length = if text.is_ascii() { text.len() } else { text.chars().count() };
-    let blanks = width.saturating_sub(length);
+    let blanks = width.saturating_sub(text.chars().count());
+    let cut = text.char_indices().nth(width).filter(|_| !uncut);
+    padded(out, cut.map_or(text, |(end, _)| &text[..end]), blanks, right);
+}
+
+/// A text with so many blanks on its left or on its right.
+fn padded(out: &mut String, text: &str, blanks: usize, right: bool) {
     if right {
         fill(out, blanks);
     }
-    match text.char_indices().nth(width) {
-        Some((end, _)) if !uncut => out.push_str(&text[..end]),
-        _ => out.push_str(text),
-    }
+    out.push_str(text);
     if !right {
         fill(out, blanks);
     }

@@ -89,10 +89,14 @@ pub(crate) fn by_letter<R>(fields: &'static [Field<R>], letter: char) -> Option<
     fields.iter().find(|f| f.letter == letter && letter != '\0')
 }
 
+/// Whether a text is made of ASCII letters, figures, signs and blanks, as nearly all are: one column for each byte.
+pub(crate) fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
 /// A text that stays on its line and leaves the terminal alone: names and comments are other people's words.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    // Nearly always; looked at byte by byte.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+    if is_plain(text) {
         return Cow::Borrowed(text);
     }
     let harmful = |c: char| c.is_control() && c != '\t';

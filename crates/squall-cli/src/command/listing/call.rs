@@ -34,8 +34,23 @@ pub(crate) trait Controller {
     fn home(&mut self) -> Option<(PathBuf, u32)>;
     /// The answer to a request.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError>;
-    /// All pages of a job listing.
-    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError>;
+    /// The pages of a job listing, as they come; None: from the beginning, what came so far is void.
+    fn pages(
+        &mut self,
+        jobs: JobSelection,
+        ended: bool,
+        steps: bool,
+        take: &mut dyn FnMut(Option<JobsPage>),
+    ) -> Result<(), ClientError>;
+    /// All of them joined into one.
+    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+        let mut all = JobsPage::default();
+        self.pages(jobs, ended, steps, &mut |page| match page {
+            Some(page) => all.append(page),
+            None => all = JobsPage::default(),
+        })?;
+        Ok(all)
+    }
     /// All pages of an accounting query.
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
     /// A file to nodes.
@@ -209,10 +224,10 @@ impl Live {
     }
 
     /// Asks what may be asked twice; begins anew as long as the controller may be restarting.
-    fn again<T>(&mut self, ask: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
+    fn again<T>(&mut self, mut ask: impl FnMut(&mut Client) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let mut patience = Patience::new(self.command);
         loop {
-            let result = self.client(&mut patience).and_then(&ask);
+            let result = self.client(&mut patience).and_then(&mut ask);
             match result {
                 Err(error) if error.is_transient() => {
                     self.client = None;
@@ -262,8 +277,17 @@ impl Controller for Live {
         }
     }
 
-    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
-        self.again(|client| client.jobs(jobs.clone(), ended, steps))
+    fn pages(
+        &mut self,
+        jobs: JobSelection,
+        ended: bool,
+        steps: bool,
+        take: &mut dyn FnMut(Option<JobsPage>),
+    ) -> Result<(), ClientError> {
+        self.again(|client| {
+            take(None);
+            client.pages(jobs.clone(), ended, steps, |page| take(Some(page)))
+        })
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {

@@ -79,7 +79,13 @@ impl Controller for Fake {
         if let Answer::Refused(refusal) = answer { Err(ClientError::Refused(refusal)) } else { Ok(answer) }
     }
 
-    fn jobs(&mut self, jobs: JobSelection, ended: bool, steps: bool) -> Result<JobsPage, ClientError> {
+    fn pages(
+        &mut self,
+        jobs: JobSelection,
+        ended: bool,
+        steps: bool,
+        take: &mut dyn FnMut(Option<JobsPage>),
+    ) -> Result<(), ClientError> {
         if self.down {
             return Err(ClientError::Connect("nobody listens".into()));
         }
@@ -100,7 +106,8 @@ impl Controller for Fake {
             page.jobs.iter_mut().filter_map(|j| j.run.as_mut()).for_each(|run| run.steps.clear());
         }
         self.asked.push(Request::Jobs { jobs, ended, steps });
-        Ok(page)
+        take(Some(page));
+        Ok(())
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {

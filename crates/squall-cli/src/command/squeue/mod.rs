@@ -24,6 +24,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{Target, id_of, lines, names};
 use crate::command::squeue::steps::StepRow;
 use crate::format::Field;
+use crate::format::clock::Clock;
 use crate::format::job::{JobRow, rows};
 use crate::format::json::{Dialect, document};
 use crate::format::layout::Layout;
@@ -243,8 +244,16 @@ fn list(
     dated: bool,
 ) -> Result<(), Fail> {
     let steps = given.has("steps");
-    let page = match call.controller.jobs(plan.selection.clone(), plan.ended, steps || dialect.is_some()) {
-        Ok(page) => page,
+    let (mut now, mut unknown, mut rows) = (call.now, Vec::new(), Vec::new());
+    let frame = Frame::of(call)?;
+    let asked = call.controller.pages(plan.selection.clone(), plan.ended, steps || dialect.is_some(), &mut |page| {
+        let Some(mut page) = page else { return rows.clear() };
+        unknown = std::mem::take(&mut page.unknown);
+        now = page.now;
+        frame.add_rows(page, &mut rows);
+    });
+    match asked {
+        Ok(()) => {}
         Err(ClientError::Refused(Refusal::InvalidNode(name))) => {
             return call.fail(&format!("Invalid node name {name}"));
         }
@@ -252,14 +261,12 @@ fn list(
     };
     // As Slurm: only a single job that nobody knows is an error.
     if let [only] = plan.selection.ids.as_slice()
-        && page.unknown.contains(&id_of(only))
-        && page.jobs.is_empty()
+        && unknown.contains(&id_of(only))
+        && rows.is_empty()
     {
         call.say("slurm_load_jobs error: Invalid job id specified");
         return Err(Fail(1));
     }
-    let now = page.now;
-    let mut rows = job_rows(call, page)?;
     filter(&mut rows, plan);
     if plan.start {
         expect(call, &mut rows);
@@ -283,11 +290,30 @@ fn list(
 
 /// Rows of a page in these surroundings.
 pub(crate) fn job_rows(call: &mut Call<'_>, page: JobsPage) -> Result<Vec<JobRow>, Fail> {
-    let now = if page.now == Time::default() { call.now } else { page.now };
-    let clock = call.clock(now);
-    let cluster = call.cluster(WHAT)?;
-    let length = call.variable("SLURM_BITSTR_LEN").and_then(|v| v.parse().ok());
-    Ok(rows(page, &clock, &cluster, length))
+    let mut rows = Vec::new();
+    Frame::of(call)?.add_rows(page, &mut rows);
+    Ok(rows)
+}
+
+/// The surroundings of rows.
+struct Frame {
+    clock: Rc<Clock>,
+    cluster: Rc<str>,
+    /// Longest list of array tasks.
+    task_list: Option<usize>,
+}
+
+impl Frame {
+    fn of(call: &mut Call<'_>) -> Result<Self, Fail> {
+        let task_list = call.variable("SLURM_BITSTR_LEN").and_then(|v| v.parse().ok());
+        Ok(Self { clock: call.clock(call.now), cluster: call.cluster(WHAT)?, task_list })
+    }
+
+    fn add_rows(&self, page: JobsPage, to: &mut Vec<JobRow>) {
+        let now = if page.now == Time::default() { self.clock.now } else { page.now };
+        let clock = Rc::new(Clock { now, ..Clock::clone(&self.clock) });
+        to.extend(rows(page, &clock, &self.cluster, self.task_list));
+    }
 }
 
 /// Adds to jobs that wait when and where they are expected to start.
