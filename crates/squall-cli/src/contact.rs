@@ -62,18 +62,30 @@ impl Patience {
     /// A connection, as soon as there is one.
     pub(crate) fn connect(&mut self) -> Result<Client, ClientError> {
         loop {
-            match Client::connect(self.command) {
+            let greeted = Client::connect(self.command).and_then(|mut client| {
+                client.greet()?;
+                Ok(client)
+            });
+            match greeted {
                 Err(error) if self.wait(&error) => {}
                 result => return result,
             }
         }
     }
 
-    /// Connects, sends, and takes the first answer; begins anew when the connection is lost.
+    /// The cluster's name, as soon as its controller says it.
+    pub(crate) fn cluster(&mut self) -> Result<String, ClientError> {
+        Ok(self.connect()?.cluster()?.to_owned())
+    }
+
+    /// Connects, greets and sends in one, and takes the first answer; begins anew when the connection is lost.
     pub(crate) fn ask(&mut self, request: &Request) -> Result<(Client, Answer), ClientError> {
         let (mut request, mut heard) = (Cow::Borrowed(request), false);
         loop {
-            let mut client = self.connect()?;
+            let mut client = match Client::connect(self.command) {
+                Err(error) if self.wait(&error) => continue,
+                connected => connected?,
+            };
             match client.ask(&request) {
                 Ok(answer) => return Ok((client, answer)),
                 Err(error) => {

@@ -24,7 +24,10 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    cluster: String,
+    /// What was not sent yet of who asks: it goes with the first request.
+    greeting: Vec<u8>,
+    /// None: the controller has not said it yet.
+    cluster: Option<String>,
     /// Cells of which answers were without what they have.
     absent: Vec<u32>,
 }
@@ -113,19 +116,16 @@ impl Client {
         let failed = |e: io::Error| ClientError::Connect(format!("{}: {e}", path.display()));
         let short = SocketPath::new(&path).map_err(failed)?;
         let stream = connect(short.as_path()).map_err(failed)?;
-        let mut client = Self { stream, cluster: String::new(), absent: Vec::new() };
-        client.write(&Hello {
-            protocol: PROTOCOL_VERSION,
-            cluster: String::new(),
-            role: Role::Client(command.into()),
-            proof: Proof::Peer,
-        })?;
-        let hello: Hello = read(&mut client.stream)?;
-        if hello.protocol != PROTOCOL_VERSION {
-            return Err(ClientError::Version(hello.protocol));
-        }
-        client.cluster = hello.cluster;
-        Ok(client)
+        let role = Role::Client(command.into());
+        let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role, proof: Proof::Peer };
+        let mut greeting = Vec::new();
+        codec::encode(&hello, &mut greeting)?;
+        Ok(Self { stream, greeting, cluster: None, absent: Vec::new() })
+    }
+
+    /// Greets, unless that is done: else it goes with the first request.
+    pub fn greet(&mut self) -> Result<(), ClientError> {
+        self.write_bytes(Vec::new())
     }
 
     /// How long to wait for a controller that says nothing; None: for ever.
@@ -140,13 +140,16 @@ impl Client {
     }
 
     /// The cluster's name, as the controller says.
-    pub fn cluster(&self) -> &str {
-        &self.cluster
+    pub fn cluster(&mut self) -> Result<&str, ClientError> {
+        self.greet()?;
+        Ok(self.cluster.as_deref().unwrap_or_default())
     }
 
     /// Sends a request; its answers come by [`Client::receive`].
     pub fn send(&mut self, request: &Request) -> Result<(), ClientError> {
-        self.write(request)
+        let mut bytes = Vec::new();
+        codec::encode(request, &mut bytes)?;
+        self.write_bytes(bytes)
     }
 
     /// Sends requests all at once; returns how many.
@@ -156,7 +159,7 @@ impl Client {
             codec::encode(&request, &mut bytes)?;
             count += 1;
         }
-        self.write_bytes(&bytes)?;
+        write(&self.stream, &bytes)?;
         Ok(count)
     }
 
@@ -213,23 +216,37 @@ impl Client {
         &self.stream
     }
 
-    fn write<T: serde::Serialize>(&self, message: &T) -> Result<(), ClientError> {
-        let mut bytes = Vec::new();
-        codec::encode(message, &mut bytes)?;
-        self.write_bytes(&bytes)
-    }
-
-    /// Without a signal if the controller is gone: that is no reason for a program to die.
-    fn write_bytes(&self, mut bytes: &[u8]) -> Result<(), ClientError> {
-        while !bytes.is_empty() {
-            match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
-                Ok(sent) => bytes = &bytes[sent..],
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(io::Error::from(e).into()),
-            }
+    /// Sends bytes, the first ones with the greeting, to which the answer is awaited.
+    fn write_bytes(&mut self, mut bytes: Vec<u8>) -> Result<(), ClientError> {
+        if self.cluster.is_some() {
+            return write(&self.stream, &bytes);
         }
-        Ok(())
+        let mut greeting = std::mem::take(&mut self.greeting);
+        greeting.append(&mut bytes);
+        let sent = write(&self.stream, &greeting);
+        // Who speaks another version says so and hears no more.
+        let hello: Hello = match read(&mut self.stream) {
+            Ok(hello) => hello,
+            Err(e) => return Err(sent.err().unwrap_or(e)),
+        };
+        if hello.protocol != PROTOCOL_VERSION {
+            return Err(ClientError::Version(hello.protocol));
+        }
+        self.cluster = Some(hello.cluster);
+        sent
     }
+}
+
+/// Without a signal if the controller is gone: that is no reason for a program to die.
+fn write(stream: &UnixStream, mut bytes: &[u8]) -> Result<(), ClientError> {
+    while !bytes.is_empty() {
+        match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(io::Error::from(e).into()),
+        }
+    }
+    Ok(())
 }
 
 /// The next frame.

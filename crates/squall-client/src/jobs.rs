@@ -173,6 +173,7 @@ impl Client {
         requests: impl Iterator<Item = Request>,
         mut accepted: impl FnMut(usize, JobId),
     ) -> Result<(), ClientError> {
+        self.greet()?;
         let mut requests = requests.fuse();
         let mut answers = BufReader::new(self.stream());
         let (mut sent, mut heard, mut refused) = (0, 0, None);

@@ -47,9 +47,9 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
         Ok([spec]) => Request::Submit { spec: Arc::new(spec), script, env, key },
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
-    let (client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
+    let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
     let Answer::Submitted { job, note } = answer else { return Err(failed(&unexpected())) };
-    tell(&asked, job, note.as_deref(), client.cluster());
+    tell(&asked, job, note.as_deref(), client.cluster().map_err(|e| failed(&e))?);
     if asked.batch.wait { Ok(wait(client, job)) } else { Ok(0) }
 }
 

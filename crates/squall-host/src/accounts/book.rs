@@ -91,6 +91,10 @@ pub(super) struct Recent {
     array: Option<Array>,
 }
 
+/// Jobs in [`Recent`] that are still to get their rows; with the record that makes them more all are written. Each takes
+/// about a KiB.
+const DRAFTS_MAX: usize = 8192;
+
 /// Jobs in [`Recent`], at most.
 const RECENT_JOBS: usize = 100_000;
 
@@ -209,7 +213,7 @@ impl Book {
                 }
             }
             self.position = record.seq;
-            Ok(())
+            if self.recent.drafts.len() >= DRAFTS_MAX { self.write_drafts() } else { Ok(()) }
         });
         let result = result.and_then(|()| self.write_drafts());
         let result = result.and_then(|()| self.close_array());

@@ -50,7 +50,12 @@ impl Environment {
 
     /// Sets a variable; a value with a NUL byte can't be and is not. Gives its place.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Option<usize> {
-        let entry = CString::new(format!("{name}={value}")).ok()?;
+        // Room for all of it and for the NUL byte at once: there are dozens of them for each task.
+        let mut entry = Vec::with_capacity(name.len() + value.len() + 2);
+        entry.extend_from_slice(name.as_bytes());
+        entry.push(b'=');
+        entry.extend_from_slice(value.as_bytes());
+        let entry = CString::new(entry).ok()?;
         let at = self.find(name.as_bytes()).unwrap_or(self.0.len());
         if at < self.0.len() {
             self.0[at] = entry;
@@ -115,11 +120,10 @@ impl Environment {
     }
 
     /// What one task has, and the place at which its process id is to be filled in.
-    pub(super) fn for_task(&self, launch: &StepLaunch, local: u32, rank: u32) -> (Self, Option<usize>) {
-        let mut env = self.clone();
-        env.lay(task_env(launch, local, rank, None));
-        let at = env.set("SLURM_TASK_PID", PID_ROOM);
-        (env, at)
+    pub(super) fn for_task(mut self, launch: &StepLaunch, local: u32, rank: u32) -> (Self, Option<usize>) {
+        self.lay(task_env(launch, local, rank, None));
+        let at = self.set("SLURM_TASK_PID", PID_ROOM);
+        (self, at)
     }
 }
 

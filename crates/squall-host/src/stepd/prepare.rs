@@ -177,7 +177,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
     let (scripts, dir_text) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
     for ((local, &rank), command) in ranks.iter().enumerate().zip(commands) {
         let (argv, program_file) = around(scripts.as_ref(), command, program.content.is_some());
-        let (mut env, env_pid) = shared.for_task(launch, local as u32, rank);
+        let (mut env, env_pid) = shared.clone().for_task(launch, local as u32, rank);
         let further = wireup.as_mut().map(|wireup| wireup.equip_task(&mut env, rank)).transpose();
         let further = further.map_err(|e| Refusal::io("PMI", &e))?;
         let terminal = program.pty.filter(|_| rank == 0);

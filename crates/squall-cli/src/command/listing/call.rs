@@ -256,7 +256,7 @@ impl Live {
 
 impl Controller for Live {
     fn cluster(&mut self) -> Result<String, ClientError> {
-        self.again(|client| Ok(client.cluster().to_owned()))
+        self.again(|client| Ok(client.cluster()?.to_owned()))
     }
 
     fn home(&mut self) -> Option<(PathBuf, u32)> {
