@@ -83,8 +83,7 @@ pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop>
         return Ok(());
     }
     Err(Stop::bad(format!(
-        "'{names}' can't be reached now, or it is an invalid entry for --cluster.  This is cluster '{}'.",
-        cluster
+        "'{names}' can't be reached now, or it is an invalid entry for --cluster.  This is cluster '{cluster}'."
     )))
 }
 

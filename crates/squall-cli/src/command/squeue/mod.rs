@@ -247,8 +247,11 @@ fn list(
     let (mut now, mut unknown, mut rows) = (call.now, Vec::new(), Vec::new());
     let frame = Frame::of(call)?;
     let asked = call.controller.pages(plan.selection.clone(), plan.ended, steps || dialect.is_some(), &mut |page| {
-        let Some(mut page) = page else { return rows.clear() };
-        unknown = std::mem::take(&mut page.unknown);
+        let Some(mut page) = page else {
+            unknown.clear();
+            return rows.clear();
+        };
+        unknown.append(&mut page.unknown);
         now = page.now;
         frame.add_rows(page, &mut rows);
     });
@@ -258,7 +261,7 @@ fn list(
             return call.fail(&format!("Invalid node name {name}"));
         }
         Err(e) => return call.failed(WHAT, &e),
-    };
+    }
     // As Slurm: only a single job that nobody knows is an error.
     if let [only] = plan.selection.ids.as_slice()
         && unknown.contains(&id_of(only))
