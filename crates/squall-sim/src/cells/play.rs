@@ -97,6 +97,9 @@ impl World {
             let request = Box::new(Request::Jobs { jobs: JobSelection::default(), ended: false, steps: false });
             let mut out = Out::default();
             machine.step(self.now, Input::Ask { caller: CallerId(u64::MAX), who: who.clone(), request }, &mut out);
+            while machine.lists() {
+                machine.step(self.now, Input::Page, &mut out);
+            }
             for (_, answer) in out.answers {
                 let Answer::Jobs(page) = answer else { continue };
                 reasons.extend(page.jobs.into_iter().map(|job| (job.id, job.reason)));
