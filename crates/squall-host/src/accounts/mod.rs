@@ -15,6 +15,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -38,14 +39,35 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long to wait before another try on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// What wakes the thread.
 enum Order {
-    Records(Arc<Vec<Record>>),
+    /// There are records.
+    Gather,
     Query(Box<AccountingQuery>, Outgoing),
+}
+
+/// Durable records that are not stored yet. They come without waking the thread but for the first.
+#[derive(Debug)]
+struct Fed {
+    records: Receiver<Arc<Vec<Record>>>,
+    /// The thread knows that there are some.
+    known: Arc<AtomicBool>,
+}
+
+impl Fed {
+    /// All that were fed so far. Whoever feeds more wakes the thread again.
+    fn take(&self) -> Vec<Arc<Vec<Record>>> {
+        self.known.store(false, Ordering::Release);
+        self.records.try_iter().collect()
+    }
 }
 
 /// The handle of the follower's thread, which stores what it was fed and ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Accounts {
+    records: Sender<Arc<Vec<Record>>>,
+    /// The thread knows that there are records.
+    known: Arc<AtomicBool>,
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -72,7 +94,10 @@ impl Accounts {
     /// Follows the journal of that cluster whose last record is `last`.
     pub(crate) fn start(place: &Place, cluster: u128, last: u64, accounted: Accounted) -> std::io::Result<Self> {
         let (orders, inbox) = channel();
+        let (records, fed) = channel();
+        let known = Arc::<AtomicBool>::default();
         let mut keeper = Keeper {
+            fed: Fed { records: fed, known: Arc::clone(&known) },
             place: place.clone(),
             cluster,
             book: None,
@@ -85,12 +110,16 @@ impl Accounts {
             trouble: false,
         };
         let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
-        Ok(Self { orders: Some(orders), thread: Some(thread) })
+        Ok(Self { records, known, orders: Some(orders), thread: Some(thread) })
     }
 
     /// Hands over durable records.
     pub(crate) fn feed(&self, records: Arc<Vec<Record>>) {
-        self.order(Order::Records(records));
+        // The thread ends only after this handle.
+        drop(self.records.send(records));
+        if !self.known.swap(true, Ordering::AcqRel) {
+            self.order(Order::Gather);
+        }
     }
 
     /// Has a question answered from everything fed before.
@@ -116,6 +145,7 @@ impl Drop for Accounts {
 }
 
 struct Keeper {
+    fed: Fed,
     place: Place,
     cluster: u128,
     book: Option<Book>,
@@ -133,31 +163,31 @@ struct Keeper {
 impl Keeper {
     fn run(&mut self, inbox: &Receiver<Order>) {
         self.store();
+        // Since when records are gathered.
+        let mut since = None;
         loop {
-            let idle = if self.trouble { RETRY } else { CHECKPOINT_EVERY };
-            let mut next = inbox.recv_timeout(idle);
-            let since = Instant::now();
-            loop {
-                match next {
-                    Ok(Order::Records(records)) => self.wait_with(records),
-                    Ok(Order::Query(query, reply)) => {
-                        self.store();
-                        self.answer(&query, &reply);
-                    }
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => {
-                        self.store();
-                        self.make_durable();
-                        return;
-                    }
+            let patience = match since {
+                Some(since) => GATHER.saturating_sub(Instant::elapsed(&since)),
+                None if self.trouble => RETRY,
+                None => CHECKPOINT_EVERY,
+            };
+            match inbox.recv_timeout(patience) {
+                Ok(Order::Gather) => {
+                    since.get_or_insert_with(Instant::now);
+                    continue;
                 }
-                let left = GATHER.saturating_sub(since.elapsed());
-                if left.is_zero() || self.waiting_records > WAITING_MAX / 2 {
-                    break;
+                Ok(Order::Query(query, reply)) => {
+                    self.store();
+                    self.answer(&query, &reply);
                 }
-                next = inbox.recv_timeout(left);
+                Err(RecvTimeoutError::Timeout) => self.store(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.store();
+                    self.make_durable();
+                    return;
+                }
             }
-            self.store();
+            since = None;
             if self.dirty && self.checkpoint.elapsed() >= CHECKPOINT_EVERY {
                 self.make_durable();
             }
@@ -174,8 +204,11 @@ impl Keeper {
         }
     }
 
-    /// Stores what waits. What can't be stored now waits on.
+    /// Stores what was fed. What can't be stored now waits on.
     fn store(&mut self) {
+        for records in self.fed.take() {
+            self.wait_with(records);
+        }
         match self.try_store() {
             Ok(()) => {
                 if self.trouble {

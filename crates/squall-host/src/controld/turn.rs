@@ -358,7 +358,7 @@ impl Daemon {
     /// Has flushed what the turn decided, on another thread; what has nothing to be flushed is released at once.
     fn flush(&mut self, mut turn: Turn) -> Option<Flushing> {
         if turn.out.events.is_empty() {
-            self.release(turn);
+            self.release(turn, None);
             return None;
         }
         let journal = self.journal.take()?;
@@ -380,8 +380,7 @@ impl Daemon {
                 Ok(appended) => {
                     self.meter.flushed(&records, appended);
                     self.journal = Some(journal);
-                    self.accounts.feed(records);
-                    self.release(turn);
+                    self.release(turn, Some(records));
                     return Ok(());
                 }
                 Err(e) if e.is_no_space() => {
@@ -407,8 +406,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Lets out what a durable turn justifies.
-    fn release(&mut self, turn: Turn) {
+    /// Lets out what a durable turn justifies. `records`: what was written of it.
+    fn release(&mut self, turn: Turn, records: Option<Arc<Vec<Record>>>) {
         self.done |= turn.out.exit;
         for (link, frame) in turn.out.sends {
             let Some(peer) = self.peers.get(&link.0) else { continue };
@@ -430,6 +429,10 @@ impl Daemon {
         }
         for (caller, answer) in turn.out.answers {
             self.answer(caller.0, answer);
+        }
+        // After those who wait for it, and before a question about it.
+        if let Some(records) = records {
+            self.accounts.feed(records);
         }
         for (id, who, request) in turn.after {
             match *request {
