@@ -26,6 +26,9 @@ const LEAVE_WAIT: Span = Span::from_secs(10);
 /// How often the node looks how it feels.
 const HEALTH: Span = Span::from_secs(30);
 
+/// How long ends of batch jobs may wait for those of others, on a node with jobs in hand.
+const REPORTS_WAIT: Span = Span::from_millis(4);
+
 /// Where the node stands with the controller.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -36,6 +39,8 @@ pub(super) struct Link {
     heard: Time,
     answer_wait: Span,
     next_health: Time,
+    /// Since when there are reports that wait for more.
+    reports_since: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,7 @@ impl Link {
             heard: Time::default(),
             answer_wait: ANSWER_WAIT.0,
             next_health: Time::default(),
+            reports_since: None,
         }
     }
 
@@ -229,8 +235,20 @@ impl NodeMachine {
             return;
         }
         let Some(node) = self.relay.node().filter(|_| self.leaving.is_none() && self.link.is_welcome()) else { return };
+        self.link.reports_since.get_or_insert(now);
+        if self.reports_due().is_some_and(|due| now < due) {
+            return;
+        }
+        self.link.reports_since = None;
         let composite = self.outbox.take(node);
         self.relay.report(now, composite);
+    }
+
+    /// Until when reports may wait for more of them. As long as there are jobs in hand a node is not idle for want of an
+    /// answer, and one message for several ends costs it and the controller no more than one for each.
+    fn reports_due(&self) -> Option<Time> {
+        let busy = !self.leases.is_empty() && self.outbox.is_patient();
+        self.link.reports_since.filter(|_| busy).map(|since| since + REPORTS_WAIT)
     }
 
     /// What is done about a silent controller.
@@ -249,6 +267,6 @@ impl NodeMachine {
 
     pub(super) fn link_deadline(&self) -> Option<Time> {
         let health = Some(self.link.next_health).filter(|_| self.link.is_welcome() && self.leaving.is_none());
-        [self.link.patience(), health].into_iter().flatten().min()
+        [self.link.patience(), health, self.reports_due()].into_iter().flatten().min()
     }
 }

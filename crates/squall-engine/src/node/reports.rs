@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use squall_model::id::{NodeId, StepKey};
+use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
 use squall_model::wire::fabric::{Composite, LaunchFailure};
+
+use crate::node::attempt_of;
 
 /// Reports that are not acknowledged. Each is about something that happens once, so the thing is its name, and to
 /// hear it twice changes nothing.
@@ -19,11 +21,19 @@ pub(super) struct Outbox {
     /// What was not said in this session.
     unsaid_steps: Vec<StepKey>,
     unsaid_jobs: Vec<JobAttempt>,
+    /// Among it is something that somebody may wait for.
+    urgent: bool,
 }
 
 impl Outbox {
     /// Adds a report.
     pub(super) fn push(&mut self, report: Report) {
+        self.urgent |= match &report {
+            Report::StepEnded { key, .. } => key.step != StepNo::BATCH,
+            Report::LaunchFailed { .. } => true,
+            // With the end of its script; else somebody wanted it to end.
+            Report::JobGone { job } => !self.unsaid_steps.iter().rev().any(|key| attempt_of(*key) == *job),
+        };
         match report {
             Report::StepEnded { key, .. } | Report::LaunchFailed { key, .. } => {
                 self.steps.insert(key, report);
@@ -55,6 +65,12 @@ impl Outbox {
     pub(super) fn rewind(&mut self) {
         self.unsaid_steps = self.steps.keys().copied().collect();
         self.unsaid_jobs = self.jobs.iter().copied().collect();
+        self.urgent = !self.is_said();
+    }
+
+    /// Whether all that is unsaid is of batch jobs that have come to their ends.
+    pub(super) fn is_patient(&self) -> bool {
+        !self.urgent
     }
 
     /// Whether all was said in this session.
@@ -64,6 +80,7 @@ impl Outbox {
 
     /// What was not said yet.
     pub(super) fn take(&mut self, node: NodeId) -> Composite {
+        self.urgent = false;
         let mut composite = Composite::default();
         let here = NodeSet::one(node);
         for key in std::mem::take(&mut self.unsaid_steps) {

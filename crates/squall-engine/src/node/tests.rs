@@ -456,6 +456,26 @@ fn leased_jobs_begin_one_after_the_other_when_the_one_before_is_gone() {
 }
 
 #[test]
+fn ends_wait_for_each_other_as_long_as_there_are_jobs_in_hand() {
+    let mut world = World::new();
+    world.send((1..=4).map(leased).collect());
+    world.run();
+    for job in [1, 2] {
+        world.finish(key(job, BATCH), end(0));
+        world.run();
+    }
+    assert_eq!(started(&world), [1, 2, 3]);
+    assert!(world.ended.is_empty(), "nobody waits for these");
+    world.now = world.machine.deadline().unwrap();
+    world.inputs.push_back(NodeInput::Tick { health: Health::default() });
+    world.run();
+    assert_eq!(world.ended.len(), 2, "but not for long");
+    world.finish(key(3, BATCH), end(0));
+    world.run();
+    assert!(world.ended.contains_key(&key(3, BATCH)), "without a job in hand the node asks for more at once");
+}
+
+#[test]
 fn who_waits_is_told_of_and_ended_without_having_begun() {
     let mut world = World::new();
     world.send((1..=3).map(leased).collect());

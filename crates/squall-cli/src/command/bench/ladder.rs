@@ -27,7 +27,10 @@ const fn rung(name: &'static str, slots: u32, config: &'static [&'static str]) -
 }
 
 const FIFO: &str = "SchedulerType = \"sched/builtin\"";
-const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
+/// Jobs in hand behind each running one, with [`LEASES`].
+pub(super) const IN_HAND: u32 = 8;
+/// A partition for short jobs: with this the headline is measured.
+pub(super) const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
 
 const LADDER: [Rung; 7] = [
     Rung { real: true, ..rung("baseline: a step daemon for each job", FEW_SLOTS, &["own_step_daemons = true"]) },

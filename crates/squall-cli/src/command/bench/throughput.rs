@@ -38,11 +38,11 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     });
     let rungs = rungs.transpose()?;
     let cells = options.cells.unwrap_or(1);
-    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), "", true)?;
+    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), ladder::LEASES, true)?;
     let Rate { jobs_per_s, mut fields } = measure((jobs, TRUE), clients, &cluster)?;
     drop(cluster);
     let after = spawn::rate(&["/bin/true"], spawn::cores(), 1.0)?;
-    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), "", true)?;
+    let cluster = Cluster::of_cells(cells, Scale::Slots(slots), ladder::LEASES, true)?;
     let shell = measure((jobs, SHELL), clients, &cluster)?.jobs_per_s;
     drop(cluster);
     let bare = spawn::rate(&["/bin/sh", "-c", "true"], spawn::cores(), 1.0)?;
@@ -51,7 +51,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         ("sh_c_true_per_s", json!(super::round(bare))),
         ("sh_ratio", json!(super::round(shell / bare))),
     ]);
-    fields.extend([("slots", json!(slots)), ("cells", json!(cells))]);
+    fields.extend([("slots", json!(slots)), ("cells", json!(cells)), ("jobs_in_hand", json!(ladder::IN_HAND))]);
     fields.extend(rungs.map(|rungs| ("ladder", rungs)));
     let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })
@@ -94,20 +94,16 @@ fn measure((jobs, script): (u64, &str), clients: usize, cluster: &Cluster) -> Re
     Ok(Rate { jobs_per_s: jobs as f64 / seconds, fields })
 }
 
+/// Several clients at once, each by the batch form: many submissions under way, each acknowledged when it is durable.
 fn submit_all(cluster: &Cluster, (jobs, script): (u64, &str), clients: usize) -> Result<(), String> {
     let next = AtomicU64::new(0);
+    let numbers = || std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|number| *number < jobs));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..clients)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut client = cluster.client()?;
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= jobs {
-                            return Ok(());
-                        }
-                        client.ask(&submission_of(number, false, script)).map_err(|e| e.to_string())?;
-                    }
+                    let requests = numbers().map(|number| submission_of(number, false, script));
+                    cluster.client()?.submit(requests, |_, _| {}).map_err(|e| e.to_string())
                 })
             })
             .collect();
