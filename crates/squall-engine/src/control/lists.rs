@@ -10,7 +10,7 @@ use squall_model::job::{ArrayTask, Outcome};
 use squall_model::limits::ANSWER_JOBS_MAX;
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, JobSelection, Refusal};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal};
 use squall_model::wire::info::JobsPage;
 
 use super::info::job;
@@ -58,14 +58,23 @@ pub(crate) fn open(
     (ended, steps): (bool, bool),
     out: &mut Out,
 ) -> Reply {
-    let mut list = List::new(&c.state, wanted, ended, steps)?;
-    list.pages = Pages::of(c.lists.page);
-    if let Some(last) = list.look(c, ask.now, (c.lists.page / AT_ONCE).max(1))? {
+    let at_once = (c.lists.page / AT_ONCE).max(1);
+    let few = is_few(&c.state, &wanted, at_once);
+    let pages = Pages::of(c.lists.page);
+    let mut list = List { wanted, ended, steps, chosen: None, told: BTreeMap::new(), next: JobId(0), pages };
+    if few && let Some(last) = list.look(c, ask.now, at_once)? {
         return Ok(Some(Answer::Jobs(Box::new(last))));
     }
     tell(&mut list, ask.caller, ask.now, out);
     c.lists.open.push_back((ask.caller, list));
     Ok(None)
+}
+
+/// Whether it is plain that there is not much to look at.
+fn is_few(state: &State, wanted: &JobSelection, at_once: usize) -> bool {
+    let single = |named: &JobRef| matches!(named, JobRef::Job(id) if !state.arrays.contains_key(id));
+    let by_name = !wanted.ids.is_empty() && wanted.ids.len() <= at_once && wanted.ids.iter().all(single);
+    by_name || state.jobs.len() + state.arrays.len() <= at_once
 }
 
 /// Tells a page of the list whose turn it is.
@@ -104,16 +113,24 @@ struct List {
     wanted: JobSelection,
     ended: bool,
     steps: bool,
-    /// Jobs of their own that were named; None: all that fit.
-    named: Option<BTreeSet<JobId>>,
-    /// Tasks that are entries together, as they stood when the list was asked for; the array with the lowest id last.
-    tasks: Vec<Tasks>,
-    /// Of them those that were told: what becomes of them meanwhile must not be told, too.
+    /// None: it has not begun.
+    chosen: Option<Chosen>,
+    /// Tasks that are entries together and were told: what becomes of them meanwhile must not be told, too.
     told: BTreeMap<JobId, IndexSet>,
-    unknown: Vec<JobId>,
     /// Jobs with lower ids are done with.
     next: JobId,
     pages: Pages,
+}
+
+/// What is in a list, as it stands when that begins.
+#[derive(Debug)]
+struct Chosen {
+    /// Jobs of their own that were named; None: all that fit.
+    named: Option<BTreeSet<JobId>>,
+    /// Tasks that are entries together and were not told yet; the array with the lowest id last.
+    tasks: Vec<Tasks>,
+    /// What was named and is not known.
+    unknown: Vec<JobId>,
 }
 
 /// Tasks of an array that never started; and how they ended, if they did.
@@ -124,9 +141,9 @@ struct Tasks {
     ended: Option<(Outcome, Time)>,
 }
 
-impl List {
-    fn new(state: &State, wanted: JobSelection, ended: bool, steps: bool) -> Result<Self, Refusal> {
-        let selected = select_named(state, &Filter::to_show(state, &wanted, ended)?);
+impl Chosen {
+    fn new(state: &State, wanted: &JobSelection, filter: &Filter<'_>) -> Self {
+        let selected = select_named(state, filter);
         let untouched =
             selected.tasks.into_iter().map(|of| Tasks { array: of.array, indices: of.indices, ended: None });
         let skipped = selected.skipped.into_iter().map(|(array, how)| {
@@ -137,36 +154,38 @@ impl List {
         tasks.sort_by_key(|of| std::cmp::Reverse(of.array));
         let named = (!wanted.ids.is_empty()).then_some(selected.jobs);
         let unknown = selected.refused.into_iter().map(|(name, _)| name.id).collect();
-        let (told, pages) = (BTreeMap::new(), Pages::default());
-        Ok(Self { wanted, ended, steps, named, tasks, told, unknown, next: JobId(0), pages })
+        Self { named, tasks, unknown }
     }
+}
 
+impl List {
     /// Goes on until a page is complete, or until it has looked at so many. Some: the last page.
     fn look(&mut self, c: &Controller, now: Time, looks: usize) -> Result<Option<JobsPage>, Refusal> {
         let state = &c.state;
         let filter = Filter::to_show(state, &self.wanted, self.ended)?;
+        let chosen = self.chosen.get_or_insert_with(|| Chosen::new(state, &self.wanted, &filter));
         let jobs = &state.jobs;
         let rest = self.next..JobId(u32::MAX);
-        let mut rest: Box<dyn Iterator<Item = _>> = match &self.named {
+        let mut rest: Box<dyn Iterator<Item = _>> = match &chosen.named {
             None => Box::new(jobs.range(rest)),
             Some(ids) => Box::new(ids.range(rest).filter_map(|id| Some((id, jobs.get(id)?)))),
         };
         let mut job = rest.next();
         let mut looks = 0..looks;
         loop {
-            let done = self.tasks.is_empty() && job.is_none();
+            let done = chosen.tasks.is_empty() && job.is_none();
             if self.pages.is_turned() || (!done && looks.next().is_none()) {
                 return Ok(None);
             }
             // Tasks of an array that never started come before those that are jobs of their own.
-            if let Some(of) = self.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
+            if let Some(of) = chosen.tasks.pop_if(|of| job.is_none_or(|(id, _)| of.array <= *id)) {
                 let Some(array) = state.arrays.get(&of.array) else { continue };
                 self.told.entry(of.array).or_default().union_with(&of.indices);
                 self.pages.push(job::of_tasks(c, of.array, array, of.indices, of.ended, now));
                 continue;
             }
             let Some((&id, found)) = job else {
-                let unknown = std::mem::take(&mut self.unknown);
+                let unknown = std::mem::take(&mut chosen.unknown);
                 return Ok(Some(std::mem::take(&mut self.pages).last(unknown, now)));
             };
             self.next = JobId(id.0 + 1);
