@@ -254,7 +254,7 @@ mod tests {
     static FIELDS: &[Field<(u32, &'static str)>] = &[
         Field::new(&["JobId"], 'i', "JOBID", |r| r.0.to_string()),
         Field::new(&["Name"], 'j', "NAME", |r| r.1.to_owned()),
-        Field::uncut(&["NodeList"], 'N', "NODELIST", |r| r.1.to_owned()),
+        Field::new(&["NodeList"], 'N', "NODELIST", |r: &(u32, &str)| r.1.to_owned()).whole(),
     ];
 
     fn short(text: &str) -> String {

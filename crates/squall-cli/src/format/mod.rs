@@ -51,18 +51,9 @@ impl<R> Field<R> {
     ) -> Self {
         Self { names, letter, title, get: Get::Add(add), uncut: false }
     }
-    /// The same, never cut.
+    /// The same, printed whole whatever the width: node lists.
     pub(crate) const fn whole(self) -> Self {
         Self { uncut: true, ..self }
-    }
-    /// A field that is printed whole, whatever the width: node lists.
-    pub(crate) const fn uncut(
-        names: &'static [&'static str],
-        letter: char,
-        title: &'static str,
-        get: fn(&R) -> String,
-    ) -> Self {
-        Self { names, letter, title, get: Get::Make(get), uncut: true }
     }
     /// Adds the text of a row.
     pub(crate) fn add(&self, row: &R, text: &mut String) {

@@ -27,10 +27,13 @@ const fn rung(name: &'static str, slots: u32, config: &'static [&'static str]) -
 }
 
 const FIFO: &str = "SchedulerType = \"sched/builtin\"";
-/// Jobs in hand behind each running one, with [`LEASES`].
-pub(super) const IN_HAND: u32 = 8;
 /// A partition for short jobs: with this the headline is measured.
 pub(super) const LEASES: &str = "[[partitions]]\nname = \"debug\"\nlease_jobs = 8\ndefault_time_s = 60\n";
+
+/// What [`LEASES`] says of jobs in hand.
+pub(super) fn in_hand() -> &'static str {
+    LEASES.lines().find_map(|line| line.strip_prefix("lease_jobs = ")).unwrap_or_default()
+}
 
 const LADDER: [Rung; 7] = [
     Rung { real: true, ..rung("baseline: a step daemon for each job", FEW_SLOTS, &["own_step_daemons = true"]) },

@@ -51,7 +51,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
         ("sh_c_true_per_s", json!(super::round(bare))),
         ("sh_ratio", json!(super::round(shell / bare))),
     ]);
-    fields.extend([("slots", json!(slots)), ("cells", json!(cells)), ("jobs_in_hand", json!(ladder::IN_HAND))]);
+    fields.extend([("slots", json!(slots)), ("cells", json!(cells)), ("jobs_in_hand", json!(ladder::in_hand()))]);
     fields.extend(rungs.map(|rungs| ("ladder", rungs)));
     let limit = (f64::midpoint(before, after), "bare posix_spawn+wait of /bin/true, as many workers as cores");
     Ok(Finding { bench: "throughput", figure: jobs_per_s, unit: "jobs/s", limit: Some(limit), fields })

@@ -100,7 +100,7 @@ impl Controller for Fake {
             (jobs.ids.is_empty() || jobs.ids.iter().any(|r| belongs(j, id_of(r))))
                 && (ended || !over)
                 && (jobs.states.is_empty() || jobs.states.contains(&filter_of(j.state)))
-                && (jobs.partitions.is_empty() || page.classes[j.class as usize].partition == jobs.partitions[0])
+                && (jobs.partitions.is_empty() || jobs.partitions.contains(&page.classes[j.class as usize].partition))
         });
         if !steps {
             page.jobs.iter_mut().filter_map(|j| j.run.as_mut()).for_each(|run| run.steps.clear());

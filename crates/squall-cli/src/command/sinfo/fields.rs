@@ -178,13 +178,14 @@ pub(crate) static FIELDS: &[F] = &[
     }),
     F::new(&["MaxCPUsPerNode"], 'B', "MAX_CPUS_PER_NODE", |g| g.part(|_| "UNLIMITED".to_owned())),
     F::new(&["Memory"], 'm', "MEMORY", |g| g.least(|n| n.hardware.memory_mb)),
-    F::uncut(&["NodeAddr"], 'o', "NODE_ADDR", |g| {
+    F::new(&["NodeAddr"], 'o', "NODE_ADDR", |g| {
         hostlist::compress(g.nodes.iter().map(|n| n.hardware.address.as_str()).filter(|a| !a.is_empty()))
-    }),
+    })
+    .whole(),
     F::new(&["NodeAI"], 'A', "NODES(A/I)", |g| format!("{}/{}", g.counts().allocated, g.counts().idle)),
     F::new(&["NodeAIOT"], 'F', "NODES(A/I/O/T)", |g| g.counts().to_string()),
-    F::uncut(&["NodeHost"], 'n', "HOSTNAMES", Group::names),
-    F::uncut(&["NodeList"], 'N', "NODELIST", Group::names),
+    F::new(&["NodeHost"], 'n', "HOSTNAMES", Group::names).whole(),
+    F::new(&["NodeList"], 'N', "NODELIST", Group::names).whole(),
     F::new(&["Nodes"], 'D', "NODES", |g| g.nodes.len().to_string()),
     F::new(&["OverSubscribe", "Share"], 'h', "OVERSUBSCRIBE", |g| g.part(|p| p.config.oversubscribe.into())),
     F::new(&["Partition"], 'P', "PARTITION", |g| {

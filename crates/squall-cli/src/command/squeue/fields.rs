@@ -106,7 +106,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::quick(&["Name"], 'j', "NAME", |j, text| text.push_str(&j.spec.name)),
     F::new(&["Network"], '\0', "NETWORK", |j| null(j.other("network"))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),
-    F::uncut(&["NodeList"], 'N', "NODELIST", |j| j.info.run().nodes.clone()),
+    F::quick(&["NodeList"], 'N', "NODELIST", |j, text| text.push_str(&j.info.run().nodes)).whole(),
     F::new(&["NTPerCore"], '\0', "NTASKS_PER_CORE", |j| other(j, "ntasks-per-core")),
     F::new(&["NTPerNode"], '\0', "NTASKS_PER_NODE", |j| number(j.spec.need.ntasks_per_node)),
     F::new(&["NTPerSocket"], '\0', "NTASKS_PER_SOCKET", |j| other(j, "ntasks-per-socket")),

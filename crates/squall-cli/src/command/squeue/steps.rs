@@ -36,7 +36,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["ArrayTaskId"], 'K', "ARRAY_TASK_ID", |s| s.job.array_task().unwrap_or_else(|| "N/A".to_owned())),
     F::new(&["Cluster"], '\0', "CLUSTER", |s| s.job.cluster.to_string()),
     F::new(&["JobId"], '\0', "JOB_ID", |s| s.job.info.id.to_string()),
-    F::uncut(&["Nodes"], 'N', "NODELIST", |s| s.step.nodes.clone()),
+    F::new(&["Nodes"], 'N', "NODELIST", |s| s.step.nodes.clone()).whole(),
     F::new(&["NumCPUs"], '\0', "NUM_CPUS", |s| s.step.num_cpus.to_string()),
     F::new(&["NumTasks"], 'A', "TASKS", |s| s.step.num_tasks.to_string()),
     F::new(&["Partition"], 'P', "PARTITION", |s| s.job.class.partition.clone()),

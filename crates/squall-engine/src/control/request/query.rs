@@ -1,4 +1,4 @@
-//! Questions: jobs, nodes, partitions, configuration, counters, facts of an allocation.
+//! Questions: nodes, partitions, configuration, counters, facts of an allocation.
 
 use std::collections::BTreeMap;
 
