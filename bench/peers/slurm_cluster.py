@@ -42,19 +42,39 @@ ReturnToService=2
 SlurmctldDebug=error
 SlurmdDebug=error
 SlurmdParameters=config_overrides
-AccountingStorageType=accounting_storage/none
+{accounting}
 JobAcctGatherType=jobacct_gather/none
 SchedulerParameters=batch_sched_delay=1,sched_min_interval=100000
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=4 State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first}-{last}] {node} State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+{extra}
 """
+DBD = """
+AuthType=auth/munge
+AuthInfo=socket={dir}/munge.sock
+DbdHost=localhost
+DbdPort=17819
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm_acct_db
+LogFile={dir}/slurmdbd.log
+PidFile={dir}/slurmdbd.pid
+"""
+ACCOUNTING = """AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=17819
+AccountingStoragePass={dir}/munge.sock"""
 
 
 class Slurm:
     """A cluster of nodes of this machine, each with a name of its own."""
 
-    def __init__(self, nodes):
-        self.nodes = nodes
+    def __init__(self, nodes, accounting=False, node="CPUs=4", extra="", gres=""):
+        """`accounting`: with slurmdbd on a MariaDB of its own. `node`: what each node has, as on a NodeName line.
+        `extra`: further lines of slurm.conf. `gres`: the text of gres.conf."""
+        self.nodes, self.accounting, self.node, self.extra, self.gres = nodes, accounting, node, extra, gres
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="squall-peers-"))
         self.children = []
 
@@ -76,8 +96,14 @@ class Slurm:
                    f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed")
         host = socket.gethostname().split(".")[0]
         (self.dir / "slurm.conf").write_text(CONF.format(
-            host=host, dir=self.dir, nodes=self.nodes, first=FIRST_PORT, last=FIRST_PORT + self.nodes - 1))
+            host=host, dir=self.dir, nodes=self.nodes, first=FIRST_PORT, last=FIRST_PORT + self.nodes - 1,
+            node=self.node, extra=self.extra,
+            accounting=ACCOUNTING.format(dir=self.dir) if self.accounting else "AccountingStorageType=accounting_storage/none"))
+        if self.gres:
+            (self.dir / "gres.conf").write_text(self.gres)
         time.sleep(1)
+        if self.accounting:
+            self.database()
         conf = str(self.dir / "slurm.conf")
         self.start("slurmctld", "-D", "-c", "-f", conf)
         for node in range(1, self.nodes + 1):
@@ -92,6 +118,32 @@ class Slurm:
             time.sleep(0.2)
         logs = "".join(log.read_text()[-500:] for log in self.dir.glob("*.log"))
         sys.exit(f"Slurm did not come up: {states.stdout}{states.stderr}\n{logs}")
+
+    def database(self):
+        """Starts MariaDB and slurmdbd, and names the cluster to it."""
+        data, socket_path = self.dir / "mysql", self.dir / "mysql.sock"
+        subprocess.run(["mysql_install_db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db",
+                        "--auth-root-authentication-method=socket"], check=True, capture_output=True)
+        self.start("mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket_path}", "--skip-networking",
+                   "--user=root", f"--pid-file={self.dir}/mysql.pid")
+        self.wait(lambda: socket_path.exists(), "MariaDB")
+        dbd = self.dir / "slurmdbd.conf"
+        dbd.write_text(DBD.format(dir=self.dir))
+        dbd.chmod(0o600)
+        # slurmdbd reads its configuration beside slurm.conf; MYSQL_UNIX_PORT says where the database is.
+        self.start("env", f"MYSQL_UNIX_PORT={socket_path}", "slurmdbd", "-D")
+        manager = f"{CLIENTS}/sacctmgr"
+        self.wait(lambda: subprocess.run([manager, "-n", "show", "cluster"], env=self.env(), capture_output=True).returncode == 0,
+                  "slurmdbd")
+        subprocess.run([manager, "-i", "add", "cluster", "peer"], env=self.env(), capture_output=True)
+
+    def wait(self, holds, what):
+        """Polls for up to 30 s until `holds()`, then gives up on `what`."""
+        for _ in range(150):
+            if holds():
+                return
+            time.sleep(0.2)
+        sys.exit(f"{what} did not come up; see {self.dir}")
 
     def run(self, *options):
         """How long a step by `srun` lasts, milliseconds; None: it failed or hung, as Slurm's do here now and then."""
