@@ -84,9 +84,12 @@ pub enum Problem {
     /// A frame that belongs elsewhere: misdirected, lost or repeated.
     #[error("it is not the frame that follows the one before")]
     Chain,
-    /// The checksum fits, but it is not what this program writes.
+    /// The checksum fits, but the content contradicts itself or what stands before it.
     #[error("its content can't be read: {0}")]
     Content(String),
+    /// The checksum fits, but this program does not know what it says: another version wrote it.
+    #[error("this version of squall does not know its content ({0})")]
+    Unknown(String),
 }
 
 /// Where and what is wrong.
@@ -278,9 +281,9 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
         found.push(match kind {
             ITEM_RECORD => {
                 let (record, rest) =
-                    postcard::take_from_bytes(body).map_err(|e| Problem::Content(format!("a record: {e}")))?;
+                    postcard::take_from_bytes(body).map_err(|e| Problem::Unknown(format!("a record: {e}")))?;
                 if !rest.is_empty() {
-                    return Err(Problem::Content("a record has bytes left over".into()));
+                    return Err(Problem::Unknown("a record has bytes left over".into()));
                 }
                 Item::Record(record)
             }
@@ -290,7 +293,7 @@ pub fn items(segment: &[u8], items: std::ops::Range<usize>) -> Result<Vec<Item<'
             }
             ITEM_CLOSE => Item::Close,
             other => {
-                return Err(Problem::Content(format!("an item of kind {other}, which this program does not know")));
+                return Err(Problem::Unknown(format!("an item of kind {other}")));
             }
         });
     }

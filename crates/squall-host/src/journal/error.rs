@@ -76,6 +76,12 @@ impl fmt::Display for JournalError {
                 "{}: {problem}: it was written by a newer version of squall; start that version",
                 path.display()
             ),
+            Self::Damaged { path, offset, what, problem: problem @ Problem::Unknown(_) } => write!(
+                f,
+                "{} holds something at offset {offset} ({what}) that is not damaged but new: {problem}. Nothing was \
+                 changed. Start the version of squall that wrote it",
+                path.display()
+            ),
             Self::Damaged { path, offset, what, problem } if path.extension().is_some_and(|e| e == "snap") => write!(
                 f,
                 "{} is damaged at offset {offset} ({what}): {problem}. Nothing was changed. Restore the file from a \
@@ -138,13 +144,19 @@ impl JournalError {
         }
     }
 
-    /// Whether the file's bytes are not there any more, as far as this program can judge.
+    /// Whether the file's bytes are not there any more, as far as this program can judge. What another version wrote
+    /// is no damage: it is never set aside, also not when the operator accepts a loss.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
-            Self::Damaged { problem, .. } => !matches!(problem, Problem::Format(_)),
+            Self::Damaged { problem, .. } => !matches!(problem, Problem::Format(_) | Problem::Unknown(_)),
             Self::Io { error, .. } => error.raw_os_error() == Some(Errno::IO.raw_os_error()),
             _ => false,
         }
+    }
+
+    /// Whether another version of squall wrote what this one does not know.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Damaged { problem: Problem::Format(_) | Problem::Unknown(_), .. })
     }
 
     /// Whether there is no room on the disk: trying again later may help.

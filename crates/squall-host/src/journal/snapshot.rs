@@ -259,8 +259,9 @@ impl Blocks {
             return Err(self.damaged(offset, number, Problem::Checksum));
         }
         let unreadable = |why: String| self.damaged(offset, number, Problem::Content(why));
-        match postcard::take_from_bytes(bytes).map_err(|e| unreadable(e.to_string()))? {
-            (_, [_, ..]) => Err(unreadable("bytes left over".into())),
+        let unknown = |why: String| self.damaged(offset, number, Problem::Unknown(why));
+        match postcard::take_from_bytes(bytes).map_err(|e| unknown(e.to_string()))? {
+            (_, [_, ..]) => Err(unknown("bytes left over".into())),
             (Block::Blobs(places), []) => Ok(Content::Blobs(places)),
             (Block::Part(part), []) => {
                 let part = part.restore().ok_or_else(|| unreadable("it contradicts itself".into()))?;

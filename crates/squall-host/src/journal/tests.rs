@@ -354,6 +354,31 @@ fn loss_is_accepted_on_demand_only() {
     bed.check();
 }
 
+/// faults.md, "Upgrade": what a newer program wrote was called damage, with advice that would have thrown jobs away.
+#[test]
+fn what_another_version_wrote_is_neither_damage_nor_set_aside() {
+    let mut bed = Bed::new();
+    bed.fill(2);
+    let at = used(&std::fs::read(bed.segment(1)).unwrap()).next_multiple_of(8);
+    bed.fill(1);
+    let mut bytes = std::fs::read(bed.segment(1)).unwrap();
+    // The first item of the last frame becomes one of a kind that this version does not know; its checksums are right.
+    let frame = &mut bytes[at..];
+    let length = u32::from_le_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
+    frame[32] = 99;
+    let content = crc32c::crc32c(&frame[32..32 + length]);
+    frame[24..28].copy_from_slice(&content.to_le_bytes());
+    let head = crc32c::crc32c(&frame[..28]);
+    frame[28..32].copy_from_slice(&head.to_le_bytes());
+    std::fs::write(bed.segment(1), &bytes).unwrap();
+    for accept_loss in [false, true] {
+        let error = Journal::open(bed.path(), Options { accept_loss, ..SMALL }).unwrap_err().to_string();
+        assert!(error.contains("not damaged but new"), "{error}");
+        assert!(error.contains("Start the version of squall that wrote it"), "{error}");
+        assert_eq!(std::fs::read(bed.segment(1)).unwrap(), bytes);
+    }
+}
+
 #[test]
 fn a_journal_without_durability_is_new_and_reads_like_any_other() {
     let (mut bed, loose) = (Bed::new(), Options { durable: false, ..SMALL });

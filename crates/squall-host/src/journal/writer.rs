@@ -89,7 +89,7 @@ impl Journal {
             SpareKeeper::start(dir, options.segment_bytes).map_err(JournalError::io("start a thread for", dir))?;
         let mut replay = replay::read(dir)?;
         if let Some(error) = replay.error.take() {
-            if !options.accept_loss {
+            if !options.accept_loss || error.is_unknown() {
                 return Err(error);
             }
             notices.push(format!("accepted the loss of what follows: {error}"));
