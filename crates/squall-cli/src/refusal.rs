@@ -33,6 +33,7 @@ pub(crate) fn text(refusal: &Refusal) -> String {
         },
         Refusal::DependencyProblem => "Job dependency problem",
         Refusal::AccessDenied | Refusal::HeldByAdmin => "Access/permission denied",
+        Refusal::Held => "Job is in held state, pending scheduler release",
         Refusal::AlreadyDone => "Job/step already completing or completed",
         Refusal::NotPending => "Job is no longer pending execution",
         Refusal::NotRunning => "Job is not running",

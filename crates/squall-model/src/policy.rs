@@ -367,6 +367,8 @@ pub enum PolicyChange {
     Qos(String, Option<Qos>),
     /// What an association used, or all below an account: it is forgotten.
     Forget(AssocKey),
+    /// What jobs of a QOS used: it is forgotten.
+    ForgetQos(String),
 }
 
 impl Policy {
@@ -393,7 +395,7 @@ impl Policy {
                 let value = value.as_ref().map(|value| Qos { id, ..value.clone() });
                 set(&mut self.qos, name, value.as_ref());
             }
-            PolicyChange::Forget(_) => {}
+            PolicyChange::Forget(_) | PolicyChange::ForgetQos(_) => {}
         }
     }
 

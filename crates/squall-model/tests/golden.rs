@@ -93,6 +93,10 @@ fn changes() -> Vec<PolicyChange> {
     ]
 }
 
+fn forgotten() -> Vec<PolicyChange> {
+    vec![PolicyChange::Forget(AssocKey::user("a", "u")), PolicyChange::ForgetQos("high".into())]
+}
+
 fn reservation(node: NodeId) -> Reservation {
     Reservation {
         name: "maint".into(),
@@ -167,6 +171,7 @@ fn samples() -> Vec<Event> {
         Event::PartitionChanged { name: "debug".into(), config: Some(Box::default()) },
         Event::JobShrunk { id, attempt, alloc: alloc() },
         Event::StepLimited { job: id, step: StepNo(3), time_limit_s: Some(600) },
+        Event::PolicyChanged { changes: forgotten(), by: 0 },
     ]
 }
 

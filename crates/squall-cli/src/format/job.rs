@@ -125,8 +125,9 @@ impl JobRow {
     /// Why it waits, or why it ended so; `None` where there is nothing to tell.
     pub(crate) fn reason(&self) -> String {
         match self.info.state {
-            JobState::Pending => words::pending_reason(&self.info.reason).to_owned(),
-            _ => words::end_reason(self.info.run().outcome.as_ref()),
+            JobState::Ended(_) | JobState::Completing(_) => words::end_reason(self.info.run().outcome.as_ref()),
+            // One that runs may be held for when it is requeued.
+            _ => words::pending_reason(&self.info.reason).to_owned(),
         }
     }
 

@@ -751,6 +751,8 @@ pub enum Refusal {
     NotRequeueable,
     /// Held by the operator: the user can't release it.
     HeldByAdmin,
+    /// The job is held: only a release changes that.
+    Held,
     /// The array is larger than the site allows.
     ArrayTooLarge {
         /// The highest index allowed.

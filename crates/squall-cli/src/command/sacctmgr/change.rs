@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 
 use super::entity::Entity;
 use super::settings::{Setting, admin_level};
-use super::{entity, policy, starts};
+use super::{entity, policy, rows, starts};
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
@@ -22,7 +22,7 @@ pub(super) struct Draft {
 impl Draft {
     /// From what is set up now.
     pub(super) fn new(call: &mut Call<'_>) -> Result<Self, Fail> {
-        Ok(Self { policy: policy(call)?, changes: Vec::new() })
+        Ok(Self { policy: rows::with_root(policy(call)?), changes: Vec::new() })
     }
 
     /// Notes a change, which the next ones build upon.
@@ -37,7 +37,14 @@ impl Draft {
             call.print(" Changes Discarded\n");
             return Ok(());
         }
-        let request = Request::ChangePolicy { version: self.policy.version, changes: self.changes };
+        let mut changes = self.changes;
+        let of_root =
+            |change: &PolicyChange| matches!(change, PolicyChange::Association(key, Some(_)) if key.user == ROOT);
+        if let Some(root) = self.policy.users.get(ROOT).filter(|_| changes.iter().any(of_root)) {
+            // Until something is said of it, root is a user that nobody has set up.
+            changes.insert(0, PolicyChange::User(ROOT.to_owned(), Some(root.clone())));
+        }
+        let request = Request::ChangePolicy { version: self.policy.version, changes };
         let problem = match call.controller.ask(&request) {
             Ok(Answer::Done) => return Ok(()),
             Ok(_) => unexpected(),
@@ -66,7 +73,7 @@ fn agreed(call: &mut Call<'_>) -> bool {
     std::io::stdin().read_line(&mut line).is_ok() && line.trim_start().starts_with(['y', 'Y'])
 }
 
-/// The entity, and what stands before and after `set`.
+/// The entity, the conditions (after `where`, or before any word) and what is `set`, in either order.
 fn parts<'a>(
     call: &mut Call<'_>,
     verb: &str,
@@ -78,10 +85,16 @@ fn parts<'a>(
         ));
         return Err(Fail(1));
     };
-    let rest: Vec<&String> = rest.iter().filter(|word| !word.eq_ignore_ascii_case("where")).collect();
-    let at = rest.iter().position(|word| word.eq_ignore_ascii_case("set")).unwrap_or(rest.len());
-    let settings = |words: &[&String]| words.iter().map(|word| Setting::of(word)).collect::<Vec<_>>();
-    Ok((word.as_str(), settings(&rest[..at]), settings(rest.get(at + 1..).unwrap_or_default())))
+    let (mut conditions, mut settings, mut sets) = (Vec::new(), Vec::new(), false);
+    for part in rest {
+        match part.to_ascii_lowercase().as_str() {
+            "where" => sets = false,
+            "set" => sets = true,
+            _ if sets => settings.push(Setting::of(part)),
+            _ => conditions.push(Setting::of(part)),
+        }
+    }
+    Ok((word.as_str(), conditions, settings))
 }
 
 fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, Fail> {
@@ -428,6 +441,9 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
     if settings.is_empty() {
         return refuse(call, " You didn't give me anything to set");
     }
+    if settings.iter().any(|setting| forgets(setting) && setting.value != "0") {
+        return refuse(call, "sacctmgr: error: Raw usage can only be set to 0 (zero)");
+    }
     let mut names = Meant::default();
     for condition in &conditions {
         if !names.take(call, condition)? {
@@ -440,7 +456,15 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         "qos" => modify_levels(call, &mut draft, &names, &settings, &mut own)?,
         "user" => modify_users(call, &mut draft, &names, &settings, (&mut own, &mut associations))?,
         "account" => modify_accounts(call, &mut draft, &names, &settings, (&mut own, &mut associations))?,
-        _ => return refuse(call, " Nothing of the cluster can be changed here; its configuration is a file"),
+        _ => {
+            let here = call.cluster("sacctmgr: error: Problem with the query")?;
+            let meant = chosen(&names.names, &here);
+            // What a cluster has for all is what its first account has.
+            let root = Meant { names: vec![ROOT.to_owned()], ..Meant::default() };
+            if meant {
+                modify_accounts(call, &mut draft, &root, &settings, (&mut own, &mut associations))?;
+            }
+        }
     }
     if draft.changes.is_empty() {
         call.print("  Nothing modified\n");
@@ -451,7 +475,8 @@ pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -
         call.print(&format!(" Modified {plural}...\n{own}"));
     }
     if !associations.is_empty() {
-        call.print(&format!(" Modified {} associations...\n{associations}", entity.name));
+        let whose = if entity.name == "cluster" { "cluster defaults for" } else { entity.name };
+        call.print(&format!(" Modified {whose} associations...\n{associations}"));
     }
     draft.commit(call, given)
 }
@@ -475,8 +500,8 @@ fn modify_levels(
             .or_insert_with(|| Qos { description: "Normal QOS default".into(), ..Qos::default() });
     }
     for (name, before) in all.into_iter().filter(|(name, _)| chosen(&names.names, name)) {
-        let mut qos = before;
-        for setting in settings {
+        let mut qos = before.clone();
+        for setting in settings.iter().filter(|setting| !forgets(setting)) {
             match setting.change_qos(&mut qos) {
                 Ok(true) => {}
                 Ok(false) => return unknown(call, setting),
@@ -484,7 +509,12 @@ fn modify_levels(
             }
         }
         let _ = writeln!(text, "  {name}");
-        draft.change(PolicyChange::Qos(name, Some(qos)));
+        if qos != before || !settings.iter().any(forgets) {
+            draft.change(PolicyChange::Qos(name.clone(), Some(qos)));
+        }
+        if settings.iter().any(forgets) {
+            draft.change(PolicyChange::ForgetQos(name));
+        }
     }
     Ok(())
 }
@@ -493,11 +523,16 @@ fn modify_levels(
 fn change_association(
     call: &mut Call<'_>,
     own: &mut Association,
+    (policy, account): (&Policy, &str),
     settings: &[Setting],
     others: impl Fn(&Setting) -> bool,
 ) -> Result<bool, Fail> {
     let mut changed = false;
     for setting in settings.iter().filter(|setting| !others(setting)) {
+        if setting.alters_levels() && own.qos.is_empty() {
+            // `qos+=` and `qos-=` start from the list that it inherits.
+            own.qos = policy.allowed_qos(account, own).into_iter().map(str::to_owned).collect();
+        }
         match setting.change_association(own) {
             Ok(true) => changed = true,
             Ok(false) => return unknown(call, setting),
@@ -549,7 +584,8 @@ fn modify_users(
     });
     for (key, before) in users {
         let mut own = before;
-        let changed = change_association(call, &mut own, settings, |s| of_user(s) || forgets(s))?;
+        let inherits = (&draft.policy, key.account.as_str());
+        let changed = change_association(call, &mut own, inherits, settings, |s| of_user(s) || forgets(s))?;
         let forgotten = settings.iter().any(forgets);
         if changed || forgotten {
             let partition = if key.partition.is_empty() { String::new() } else { format!(" P = {}", key.partition) };
@@ -594,7 +630,9 @@ fn modify_accounts(
     for (key, before) in own_associations.filter(|(key, _)| key.user.is_empty() && chosen(&wanted, &key.account)) {
         let mut own = before;
         let parent = |s: &Setting| s.is("parents", 3);
-        let mut changed = change_association(call, &mut own, settings, |s| of_account(s) || forgets(s) || parent(s))?;
+        let inherits = (&draft.policy, key.account.as_str());
+        let others = |s: &Setting| of_account(s) || forgets(s) || parent(s);
+        let mut changed = change_association(call, &mut own, inherits, settings, others)?;
         for setting in settings.iter().filter(|s| parent(s)) {
             own.parent.clone_from(&setting.value);
             changed = true;

@@ -10,6 +10,7 @@ use squall_model::policy::{
 use super::change::Draft;
 use super::entity::is_timed;
 use super::policy;
+use super::rows::with_root;
 use super::settings::{Setting, admin_level};
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
@@ -40,7 +41,7 @@ pub(super) fn dump(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     }
     let file =
         settings.iter().find(|s| s.is("file", 1)).map_or_else(|| format!("./{cluster}.cfg"), |s| s.value.clone());
-    let text = text(&cluster, &policy(call)?);
+    let text = text(&cluster, &with_root(policy(call)?));
     if let Err(e) = std::fs::write(&file, text) {
         call.say(&format!("Can't open {file} for writing: {e}"));
         return Err(Fail(1));
@@ -207,8 +208,14 @@ fn load_line(
             partition = setting.value;
         } else if setting.is("coordinator", 2) {
             coordinates = setting.list().contains(parent);
-        } else if !setting.change_association(&mut own)? {
-            return Err(format!("unknown option `{option}`"));
+        } else {
+            if setting.alters_levels() {
+                let above = draft.policy.allowed_qos(parent, &own);
+                own.qos = above.into_iter().map(str::to_owned).collect();
+            }
+            if !setting.change_association(&mut own)? {
+                return Err(format!("unknown option `{option}`"));
+            }
         }
     }
     match kind.trim() {

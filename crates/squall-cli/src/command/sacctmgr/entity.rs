@@ -97,8 +97,8 @@ impl Row {
         let set = Tres::ALL.into_iter().filter_map(|tres| {
             let most = *self.own.limits.get(&Limit::of(scope, tres))?;
             let value = match tres {
+                Tres::Mem => format_memory_mb(if is_timed(scope) { most / 60 } else { most }),
                 _ if is_timed(scope) => (most / 60).to_string(),
-                Tres::Mem => format_memory_mb(most),
                 _ => most.to_string(),
             };
             Some(format!("{}={value}", tres.name()))
@@ -170,7 +170,7 @@ const ENTITIES: &[Entity] = &[
     Entity {
         name: "cluster",
         least: 2,
-        shown: "Name,ControlHost,ControlPort,RPC,Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,\
+        shown: "Cluster,ControlHost,ControlPort,RPC,Share,GrpJobs,GrpTRES,GrpSubmit,MaxJobs,MaxTRES,MaxSubmit,MaxWall,\
                 QOS,DefaultQOS",
         associated: "",
         columns: COLUMNS,

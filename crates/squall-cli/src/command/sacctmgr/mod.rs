@@ -50,7 +50,7 @@ sacctmgr [<OPTION>] [<COMMAND>]
      -p or --parsable: output will be '|' delimited with a '|' at the end
      -P or --parsable2: output will be '|' delimited without a '|' at the end
      -Q or --quiet: equivalent to \"quiet\" command
-     -r or --readonly: accepted for compatibility
+     -r or --readonly: no modification can be made
      -s or --associations: show users and accounts with their associations
      -V or --version: equivalent to \"version\" command
 
@@ -96,6 +96,9 @@ fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     } else if is("help", 2) {
         call.print(HELP);
         Ok(())
+    } else if given.has("readonly") && CHANGES.iter().any(|(name, least)| is(name, *least)) {
+        call.say("Can't run this command in readonly mode.");
+        Err(Fail(1))
     } else if is("add", 2) || is("create", 2) {
         change::add(call, &given, specs)
     } else if is("modify", 1) || is("update", 1) {
@@ -118,6 +121,19 @@ fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Err(Fail(1))
     }
 }
+
+/// Commands that change something, with the fewest letters that mean them.
+const CHANGES: [(&str, usize); 9] = [
+    ("add", 2),
+    ("archive", 2),
+    ("clear", 2),
+    ("create", 2),
+    ("delete", 2),
+    ("load", 2),
+    ("modify", 1),
+    ("remove", 3),
+    ("update", 1),
+];
 
 /// Whether `word` is a beginning of `name`, letter case aside.
 fn starts(name: &str, word: &str) -> bool {

@@ -23,7 +23,7 @@ pub(super) fn rows(
     }
     let all = match entity.name {
         "user" if policy.users.is_empty() => nobody_is_set_up(call, wanted, config, true),
-        "user" => users(wanted, config, policy),
+        "user" => users(wanted, config, &with_root(policy.clone())),
         "association" if policy.associations.is_empty() => nobody_is_set_up(call, wanted, config, false),
         "association" => associations(config, policy),
         "account" => accounts(wanted, config, policy),
@@ -35,7 +35,7 @@ pub(super) fn rows(
                 _ => String::new(),
             },
             qos: config.default_qos.clone(),
-            own: Association::default(),
+            own: policy.associations.get(&AssocKey::account(ROOT)).cloned().unwrap_or_default(),
             ..Row::default()
         }],
         "qos" => levels(policy, config),
@@ -91,6 +91,20 @@ fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users:
     };
     let account = (!as_users && wanted.users.is_empty()).then(|| row(""));
     account.into_iter().chain(users.iter().map(|user| row(user))).collect()
+}
+
+/// With the user root and its association, which are there from the beginning, as an administrator.
+pub(super) fn with_root(mut policy: Policy) -> Policy {
+    let root = policy.users.entry(ROOT.to_owned()).or_default();
+    root.admin = AdminLevel::Administrator;
+    if root.default_account.is_empty() {
+        ROOT.clone_into(&mut root.default_account);
+    }
+    policy
+        .associations
+        .entry(AssocKey::user(ROOT, ROOT))
+        .or_insert_with(|| Association { id: 1, ..Association::default() });
+    policy
 }
 
 /// An association with what it inherits.
@@ -170,9 +184,6 @@ fn users(wanted: &Wanted, config: &Config, policy: &Policy) -> Vec<Row> {
     };
     let mut all: Vec<Row> =
         policy.users.iter().map(|(name, user)| plain(name, &user.default_account, user.admin)).collect();
-    if !policy.users.contains_key(ROOT) {
-        all.push(plain(ROOT, ROOT, AdminLevel::Administrator));
-    }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     if !wanted.associations && wanted.accounts.is_empty() && !wants_association(wanted) {
         return all;

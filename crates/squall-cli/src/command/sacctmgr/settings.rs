@@ -3,7 +3,7 @@
 use squall_model::duration::{parse_limit, parse_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, Limits, PreemptMode, Qos, Scope, Tres};
 
-use super::entity::is_timed;
+use super::entity::{TRES, is_timed};
 use super::starts;
 use crate::command::listing::select::names;
 
@@ -43,27 +43,25 @@ impl Setting {
         names(&self.value)
     }
 
+    /// Whether it adds to, or takes from, a list of levels of service.
+    pub(super) fn alters_levels(&self) -> bool {
+        self.is("qoslevel", 1) && (self.sign.is_some() || (self.value != "-1" && self.value.starts_with(['+', '-'])))
+    }
+
     /// A list that is set, added to, or taken from.
     fn change_list(&self, list: &mut Vec<String>) {
-        let mut given = self.list();
-        // `qos+=a`, `qos=+a` and `qos=-a` are all written.
-        let sign = self.sign.or_else(|| match self.value.as_bytes().first() {
-            Some(b'+') => Some(true),
-            Some(b'-') if self.value != "-1" => Some(false),
-            _ => None,
-        });
-        for name in &mut given {
-            *name = name.trim_start_matches(['+', '-']).to_owned();
+        // `qos+=a`, `qos=+a`, `qos=-a` and `qos=+a,-b` are all written.
+        let signed = self.sign.is_some() || self.value.starts_with(['+', '-']);
+        if self.value == "-1" || !signed {
+            list.clear();
         }
-        match sign {
-            None if self.value == "-1" || self.value.is_empty() => list.clear(),
-            None => *list = given,
-            Some(true) => given.into_iter().for_each(|name| {
-                if !list.contains(&name) {
-                    list.push(name);
-                }
-            }),
-            Some(false) => list.retain(|name| !given.contains(name)),
+        for word in self.list().iter().filter(|_| self.value != "-1") {
+            let name = word.trim_start_matches(['+', '-']);
+            let removes = if word.starts_with(['+', '-']) { word.starts_with('-') } else { self.sign == Some(false) };
+            list.retain(|known| known != name || !removes);
+            if !removes && !list.iter().any(|known| known == name) {
+                list.push(name.to_owned());
+            }
         }
     }
 
@@ -105,9 +103,10 @@ impl Setting {
         }
         let value = match (limit, limit.tres()) {
             (Limit::GrpWall | Limit::MaxWall, _) => self.seconds()?,
-            (_, Some(_)) if is_timed(limit.scope()) => self.number()?.saturating_mul(60),
-            (_, Some(Tres::Mem)) => {
-                parse_memory_mb(&self.value).map_err(|_| format!(" Bad value for {}: {}", self.key, self.value))?
+            (_, Some(tres)) => {
+                let bad = |_| format!(" Bad value for {}: {}", self.key, self.value);
+                let value = if tres == Tres::Mem { parse_memory_mb(&self.value).map_err(bad)? } else { self.number()? };
+                value.saturating_mul(if is_timed(limit.scope()) { 60 } else { 1 })
             }
             _ => self.number()?,
         };
@@ -124,6 +123,8 @@ impl Setting {
                 "mem" | "2" => Tres::Mem,
                 "node" | "4" if scope != Scope::Node => Tres::Node,
                 "gres/gpu" | "1001" => Tres::Gpu,
+                // Nothing can have set it.
+                known if value == "-1" && is_resource(known) => continue,
                 _ => {
                     return Err(format!(
                         " Bad value for {}: {name} can't be limited here: cpu, mem{} and gres/gpu can",
@@ -212,7 +213,8 @@ impl Setting {
     pub(super) fn change_association(&self, own: &mut Association) -> Result<bool, String> {
         if self.is("fairshare", 1) || self.is("shares", 1) {
             own.shares = match self.value.as_str() {
-                "parent" => None,
+                // The number is Slurm's word for it in dumps.
+                "parent" | "2147483647" => None,
                 "-1" => Some(1),
                 _ => Some(self.number()?.min(u64::from(u32::MAX)) as u32),
             };
@@ -265,6 +267,12 @@ impl Setting {
         }
         Ok(true)
     }
+}
+
+/// Whether Slurm accounts for such a resource: by name, or by number.
+fn is_resource(name: &str) -> bool {
+    let named = TRES.contains(&name) || ["gres/", "license/", "bb/"].iter().any(|kind| name.starts_with(kind));
+    named || name.parse::<u32>().is_ok_and(|id| (1..=TRES.len() as u32).contains(&id) || id > 1000)
 }
 
 /// `0.5` as 500000; `-1`: one.

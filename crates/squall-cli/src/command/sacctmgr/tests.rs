@@ -180,6 +180,74 @@ fn what_was_dumped_is_loaded_again() {
     assert_eq!(plain(&one), plain(&other));
 }
 
+/// faults.md D1 to D5, D9, and audit-admin.md 2.1 and 3.
+#[test]
+fn d1_to_d5_and_d9_what_programs_set_and_read() {
+    let mut fake = fake();
+    let root: &[&[&str]] = &[
+        &["-nP", "show", "users", "withassoc", "format=account,qos", "where", "user=root"],
+        &["-nP", "show", "user", "root", "format=user,defaultaccount,adminlevel"],
+        &["-i", "add", "account", "a"],
+        &["-i", "add", "user", "ann", "account=a"],
+        &["-nP", "show", "users", "withassoc", "format=account,qos", "where", "user=root"],
+        &["-i", "modify", "user", "set", "MaxJobs=5", "where", "user=root"],
+        &["-i", "add", "user", "root", "account=a"],
+        &["-nP", "show", "user", "root", "format=user,defaultaccount,adminlevel"],
+        &["-nP", "show", "user", "root", "withassoc", "format=user,account,maxjobs"],
+    ];
+    let limits: &[&[&str]] = &[
+        &["-i", "modify", "account", "set", "GrpTRESMins=mem=777000,cpu=5", "GrpTRES=mem=5000", "where", "name=a"],
+        &["-i", "modify", "account", "a", "set", "GrpTRESRunMins=mem=2G"],
+        &["-nP", "show", "assoc", "account=a", "user=", "format=account,user,grptresmins,grptres,grptresrunmins"],
+        &["-i", "modify", "account", "a", "set", "MaxTRESMins=cpu=5,energy=-1,vmem=-1,billing=-1,gres/fpga=-1"],
+        &["-i", "modify", "account", "a", "set", "MaxTRESMins=colour=-1"],
+        &["-i", "modify", "account", "a", "set", "MaxTRESMins=energy=1"],
+        &["-nP", "show", "assoc", "account=a", "user=", "format=account,user,maxtresmins"],
+    ];
+    let orders: &[&[&str]] = &[
+        &["-i", "add", "qos", "q"],
+        &["-i", "modify", "qos", "set", "priority=7", "where", "name=q"],
+        &["-i", "modify", "user", "set", "qos+=q", "where", "name=ann"],
+        &["-i", "modify", "account", "where", "name=a", "set", "qos+=q"],
+        &["-nP", "show", "assoc", "account=a", "format=account,user,qos"],
+        &["-i", "modify", "account", "set", "qos=+high,-normal", "where", "a"],
+        &["-i", "modify", "cluster", "set", "GrpJobs=9", "where", "cluster=squall"],
+        &["-P", "show", "cluster"],
+        &["-i", "modify", "qos", "q", "set", "RawUsage=5"],
+        &["-i", "modify", "qos", "q", "set", "RawUsage=0"],
+        &["-r", "-i", "add", "account", "b"],
+        &["--readonly", "-i", "modify", "account", "a", "set", "GrpJobs=1"],
+        &["--readonly", "-i", "delete", "user", "ann"],
+        &["-r", "-nP", "show", "assoc", "format=account,user,grpjobs,qos"],
+    ];
+    let mut text = String::new();
+    for args in [root, limits, orders].concat() {
+        let seen = run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+        let _ = write!(text, "$ sacctmgr {}\n{}{}[{}]\n", args.join(" "), seen.out, seen.err, seen.code);
+    }
+    check("sacctmgr_d1_to_d5_and_d9", &text);
+    let users = fake.policy.users.keys().collect::<Vec<_>>();
+    assert_eq!(users, ["ann", "root"], "root's association is sent with its user");
+}
+
+/// A dump of Slurm 22.05.8: `parent` as a number, units, and lists with signs.
+#[test]
+fn audit_a_dump_of_slurm_is_loaded() {
+    let path = std::env::temp_dir().join(format!("squall-slurm-dump-{}", std::process::id()));
+    let text = "Cluster - 'peer':Fairshare=1:QOS='normal'\n\
+                Parent - 'root'\n\
+                User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1\n\
+                Account - 'acc1':Description='acc1':Organization='acc1':Fairshare=2147483647:\
+                GrpTRESMins=cpu=5,mem=777000M:MaxTRESMinsPerJob=cpu=5:QOS='+q1,-normal'\n";
+    std::fs::write(&path, text).unwrap();
+    let mut fake = fake();
+    let seen = run_with(&mut fake, "sacctmgr", sacctmgr, &["-i", "load", &format!("file={}", path.display())], &[]);
+    drop(std::fs::remove_file(path));
+    assert_eq!(seen.code, 0, "{}", seen.err);
+    let own = &fake.policy.associations[&squall_model::policy::AssocKey::account("acc1")];
+    assert_eq!((own.shares, own.qos.join(",")), (None, "q1".to_owned()));
+}
+
 #[test]
 fn every_default_format_is_made_of_fields() {
     for entity in "acc assoc clus event fed problem qos reso rese run trans tres user wckey".split(' ') {

@@ -33,8 +33,14 @@ impl State {
     pub(super) fn policy_changed(&mut self, time: Time, changes: &[PolicyChange]) {
         for change in changes {
             self.policy.change(change);
-            if let PolicyChange::Forget(key) = change {
-                self.forget_usage(time, key);
+            match change {
+                PolicyChange::Forget(key) => self.forget_usage(time, key),
+                PolicyChange::ForgetQos(name) => {
+                    if let Some(id) = self.policy.qos.get(name).map(|qos| qos.id) {
+                        self.forget_spent(Whose::Qos, id, time);
+                    }
+                }
+                _ => {}
             }
         }
         self.policy.version += 1;
@@ -55,9 +61,13 @@ impl State {
         let forgotten = self.policy.associations.iter().filter(|(other, _)| below(other));
         for id in forgotten.map(|(_, own)| own.id).collect::<Vec<_>>() {
             self.ledger.forget(id, time);
-            let others = self.spent.iter_mut().filter(|((whose, _), _)| *whose == Whose::Association);
-            others.for_each(|(_, other)| other.forget(id, time));
+            self.forget_spent(Whose::Association, id, time);
         }
+    }
+
+    fn forget_spent(&mut self, whose: Whose, id: u32, time: Time) {
+        let spent = self.spent.iter_mut().filter(|((other, _), _)| *other == whose);
+        spent.for_each(|(_, ledger)| ledger.forget(id, time));
     }
 
     /// What was used is reckoned as the configuration says until now.

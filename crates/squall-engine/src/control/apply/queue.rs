@@ -13,7 +13,7 @@ use crate::control::state::job::{Hold, Queue};
 impl State {
     pub(super) fn job_held(&mut self, id: JobId, admin: bool, whole: bool) {
         let hold = if admin { Hold::Admin } else { Hold::User };
-        self.each_pending(id, whole, |queue, _| {
+        self.each_queued(id, whole, |queue, _| {
             if queue.hold != Hold::Admin {
                 queue.hold = hold;
             }
@@ -21,7 +21,7 @@ impl State {
     }
 
     pub(super) fn job_released(&mut self, time: Time, id: JobId, whole: bool) {
-        self.each_pending(id, whole, |queue, launch_failures| {
+        self.each_queued(id, whole, |queue, launch_failures| {
             queue.hold = Hold::No;
             queue.not_before = None;
             queue.released = queue.released.or(Some(time));
@@ -50,13 +50,10 @@ impl State {
                 queue.priority = Some(priority);
             }
         };
-        if !whole && self.touch(id) {
-            if let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended()) {
-                alter(&mut job.queue);
-            }
+        self.each_queued(id, whole, |queue, _| alter(queue));
+        if !whole {
             return;
         }
-        self.each_pending(id, whole, |queue, _| alter(queue));
         if let (Some(limit), Some(array)) = (change.array_limit, self.arrays.get_mut(&id)) {
             array.limit = limit;
         }
@@ -89,11 +86,11 @@ impl State {
         self.unwant(id, &old);
     }
 
-    /// Changes a pending job, or an array with all of its pending tasks.
-    fn each_pending(&mut self, id: JobId, whole: bool, mut change: impl FnMut(&mut Queue, &mut u32)) {
+    /// Changes a job that has not ended, or an array with all of its pending tasks.
+    fn each_queued(&mut self, id: JobId, whole: bool, mut change: impl FnMut(&mut Queue, &mut u32)) {
         if !whole {
             if self.touch(id)
-                && let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_pending())
+                && let Some(job) = self.jobs.get_mut(&id).filter(|job| !job.is_ended())
             {
                 change(&mut job.queue, &mut job.launch_failures);
             }

@@ -18,7 +18,7 @@ use squall_sched::topology::Wish;
 
 use super::queue::{self, Pending};
 use super::work;
-use crate::control::state::job::{Ending, Phase};
+use crate::control::state::job::{Ending, Hold, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 use crate::control::{Controller, Out, facts};
@@ -82,7 +82,9 @@ pub(crate) fn after(c: &mut Controller, event: &Event, leader: Option<JobId>) {
             c.leases.rebuild(&c.state);
             review(c);
         }
-        Event::NodesSet { .. } | Event::PartitionSet { .. } | Event::ReservationSet { .. } => review(c),
+        Event::NodesSet { .. } | Event::PartitionSet { .. } | Event::ReservationSet { .. } | Event::JobHeld { .. } => {
+            review(c);
+        }
         _ => {}
     }
 }
@@ -219,7 +221,8 @@ fn begin(c: &mut Controller, now: Time, id: JobId, out: &mut Out) {
 pub(crate) fn is_unwanted(state: &State, id: JobId) -> bool {
     let Some(job) = state.jobs.get(&id) else { return false };
     let Some((run, node)) = job.run().and_then(|run| Some((run, state.node(run.batch_node()?)?))) else { return false };
-    !node.usable() || state.partition(&run.partition).is_none_or(|partition| !may_lend(state, partition))
+    let held = job.queue.hold != Hold::No;
+    held || !node.usable() || state.partition(&run.partition).is_none_or(|partition| !may_lend(state, partition))
 }
 
 /// Calls back what should not begin where it is.

@@ -31,9 +31,15 @@ pub(crate) fn of_job<'a>(c: &'a Controller, id: JobId, job: &'a Job, with_steps:
     info.array_limit = job.task.and_then(|task| state.arrays.get(&task.array)?.limit);
     info.state = job.state();
     info.attempt = job.attempt;
-    if job.is_leased() {
-        // For those who run in its place, on its node.
-        info.reason = PendingReason::Resources;
+    match job.queue.hold {
+        Hold::No if job.is_leased() => {
+            // For those that run in its place, on its node.
+            info.reason = PendingReason::Resources;
+        }
+        // One that runs is held when it is requeued.
+        Hold::Admin if !job.is_ended() => info.reason = PendingReason::JobHeldAdmin,
+        Hold::User if !job.is_ended() => info.reason = PendingReason::JobHeldUser,
+        _ => {}
     }
     if let Some(run) = job.last_run() {
         let mut shown = show_run(state, info, run, job);

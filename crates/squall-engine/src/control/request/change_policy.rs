@@ -69,9 +69,11 @@ fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal>
         PolicyChange::User(user, Some(value)) => {
             !makes_admin && !policy.users.contains_key(user) && coordinates(&value.default_account)
         }
-        PolicyChange::User(_, None) | PolicyChange::Account(..) | PolicyChange::Qos(..) | PolicyChange::Forget(_) => {
-            false
-        }
+        PolicyChange::User(_, None)
+        | PolicyChange::Account(..)
+        | PolicyChange::Qos(..)
+        | PolicyChange::Forget(_)
+        | PolicyChange::ForgetQos(_) => false,
     };
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
 }
@@ -79,7 +81,10 @@ fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal>
 /// Names are names.
 fn named(change: &PolicyChange) -> Result<(), Refusal> {
     let names: Vec<&str> = match change {
-        PolicyChange::Account(name, _) | PolicyChange::User(name, _) | PolicyChange::Qos(name, _) => vec![name],
+        PolicyChange::Account(name, _)
+        | PolicyChange::User(name, _)
+        | PolicyChange::Qos(name, _)
+        | PolicyChange::ForgetQos(name) => vec![name],
         PolicyChange::Association(key, _) | PolicyChange::Forget(key) => vec![&key.account],
     };
     let bad = |name: &&str| {

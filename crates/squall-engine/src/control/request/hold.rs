@@ -13,28 +13,28 @@ use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase};
 use crate::control::{Controller, Out};
 
-/// Holds pending jobs. What an operator holds only an operator releases, but for their own jobs and with `user`.
+/// Holds jobs. One that runs goes on, and is held if it is requeued. Only an operator releases what an operator holds,
+/// unless with `user`.
 pub(crate) fn hold(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, user: bool, out: &mut Out) -> Reply {
-    let (uid, operator) = (ask.who.owner.uid, ask.who.operator);
-    let event = |id, whole, owner| Event::JobHeld { id, admin: operator && !user && owner != uid, whole };
-    over_pending(c, ask, jobs, |_| Ok(()), event, out)
+    let admin = ask.who.operator && !user;
+    over_queued(c, ask, jobs, |_| Ok(()), |id, whole| Event::JobHeld { id, admin, whole }, out)
 }
 
 /// Releases held jobs.
 pub(crate) fn release(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &mut Out) -> Reply {
     let operator = ask.who.operator;
     let check = |hold| if hold == Hold::Admin && !operator { Err(Refusal::HeldByAdmin) } else { Ok(()) };
-    over_pending(c, ask, jobs, check, |id, whole, _| Event::JobReleased { id, whole }, out)
+    over_queued(c, ask, jobs, check, |id, whole| Event::JobReleased { id, whole }, out)
 }
 
-/// Makes `event` (of an id, whether it means the whole array, and the owner) happen to every pending job that
-/// passes `check`.
-fn over_pending(
+/// Makes `event` (of an id, and whether it means the whole array) happen to every job that passes `check` and whose end
+/// is not decided, or that will be requeued.
+fn over_queued(
     c: &mut Controller,
     ask: &Ask<'_>,
     jobs: &JobSelection,
     check: impl Fn(Hold) -> Result<(), Refusal>,
-    event: impl Fn(JobId, bool, u32) -> Event,
+    event: impl Fn(JobId, bool) -> Event,
     out: &mut Out,
 ) -> Reply {
     let selected = select_to_change(&c.state, ask.who, jobs)?;
@@ -49,16 +49,15 @@ fn over_pending(
         |c, tasks, out| {
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;
             check(array.queue.hold)?;
-            let owner = array.owner.uid;
             if !tasks.all {
                 let ids: Vec<JobId> = tasks.indices.iter().filter_map(|i| array.task_id(tasks.array, i)).collect();
                 for id in ids {
-                    c.commit(ask.now, event(id, false, owner), out);
+                    c.commit(ask.now, event(id, false), out);
                 }
                 return Ok(());
             }
             let kept = held_apart(&c.state, tasks.array, &check);
-            c.commit(ask.now, event(tasks.array, true, owner), out);
+            c.commit(ask.now, event(tasks.array, true), out);
             for id in kept {
                 c.commit(ask.now, Event::JobHeld { id, admin: true, whole: false }, out);
             }
@@ -67,14 +66,14 @@ fn over_pending(
         |c, id, out| {
             let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
             match &job.phase {
-                Phase::Pending => {}
-                Phase::Running(_) | Phase::Completing(..) | Phase::Leased(_) => return Err(Refusal::NotPending),
-                Phase::Ended(_) => return Err(Refusal::AlreadyDone),
+                Phase::Pending | Phase::Running(_) | Phase::Leased(_) => {}
+                Phase::Completing(_, ending) if ending.requeue.is_some() => {}
+                Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             }
             check(job.queue.hold)?;
-            if !job.task.is_some_and(|task| whole.contains(&task.array)) {
-                let owner = job.owner.uid;
-                c.commit(ask.now, event(id, false, owner), out);
+            let with_array = job.is_pending() && job.task.is_some_and(|task| whole.contains(&task.array));
+            if !with_array {
+                c.commit(ask.now, event(id, false), out);
             }
             Ok(())
         },

@@ -148,25 +148,17 @@ enum Stage {
     Runs(Option<u64>),
 }
 
-/// What a new priority means for the hold: 0 holds, any other releases.
-#[derive(Clone, Copy)]
-enum HoldChange {
-    Hold { admin: bool },
-    Release,
-}
-
 /// What an update comes to.
 struct Decided {
     change: JobChange,
-    hold: Option<HoldChange>,
+    /// Priority 0 holds; whether an operator says so.
+    hold: Option<bool>,
 }
 
 impl Decided {
     fn commit(&self, c: &mut Controller, now: Time, id: JobId, whole: bool, out: &mut Out) {
-        match self.hold {
-            Some(HoldChange::Hold { admin }) => c.commit(now, Event::JobHeld { id, admin, whole }, out),
-            Some(HoldChange::Release) => c.commit(now, Event::JobReleased { id, whole }, out),
-            None => {}
+        if let Some(admin) = self.hold {
+            c.commit(now, Event::JobHeld { id, admin, whole }, out);
         }
         if self.change != JobChange::default() {
             c.commit(now, Event::JobUpdated { id, change: self.change.clone(), whole }, out);
@@ -219,15 +211,14 @@ impl Target<'_> {
         })
     }
 
-    fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<HoldChange>, Refusal> {
+    /// Whether an operator holds the job by this (true), or its user. Nothing but `release` lets a held job go.
+    fn hold_by(&self, update: &JobUpdate, who: &Who) -> Result<Option<bool>, Refusal> {
         let Some(wanted) = update.priority else { return Ok(None) };
         if wanted == 0 {
-            return Ok(Some(HoldChange::Hold { admin: who.operator && who.owner.uid != self.owner.uid }));
+            return Ok(Some(who.operator));
         }
-        match self.queue.hold {
-            Hold::Admin if !who.operator => return Err(Refusal::HeldByAdmin),
-            Hold::No => {}
-            Hold::User | Hold::Admin | Hold::Requeue => return Ok(Some(HoldChange::Release)),
+        if self.queue.hold != Hold::No {
+            return Err(Refusal::Held);
         }
         if wanted > self.priority && !who.operator {
             return Err(Refusal::AccessDenied);
@@ -245,7 +236,7 @@ fn wants_pending(update: &JobUpdate) -> bool {
     let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
     let needs = ntasks.is_some() || cpus_per_task.is_some() || memory.is_some();
     let places = exclude.is_some() || constraint.is_some() || update.partition.is_some();
-    let order = update.priority.is_some() || update.nice.is_some() || update.begin.is_some();
+    let order = update.nice.is_some() || update.begin.is_some();
     let files = update.stdout.is_some() || update.stderr.is_some() || update.work_dir.is_some();
     let rest = update.dependency.is_some() || update.account.is_some() || update.qos.is_some();
     needs || places || order || files || rest

@@ -6,7 +6,7 @@ use squall_model::id::JobId;
 use squall_model::job::{JobAttempt, JobSpec, JobState, Need, PendingReason};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
-use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
+use squall_model::wire::client::{Answer, JobSelection, Request};
 use squall_model::wire::node::Down;
 
 use super::driver::{ADA, Driver, array, batch, these};
@@ -128,15 +128,25 @@ fn who_can_not_go_back_or_has_no_time_limit_is_not_leased() {
 }
 
 #[test]
-fn a_leased_job_is_cancelled_requeued_and_not_changed() {
+fn d7_hold_of_a_leased_job_calls_it_back() {
+    let mut d = cluster(3, 1);
+    let jobs: Vec<JobId> = (0..2).map(|_| d.submit(batch())).collect();
+    d.launched();
+    d.ask(7, ADA, Request::Hold { jobs: these(jobs[1]), user: true });
+    assert_eq!(recalled(&mut d), [jobs[1].0]);
+    let job = d.attempt(jobs[1]);
+    d.report("n1", &[Report::JobGone { job }]);
+    d.finish(jobs[0], 0);
+    assert_eq!(d.state_of(jobs[1]), PENDING);
+    d.ask(7, ADA, Request::Release { jobs: these(jobs[1]) });
+    assert_eq!(d.state_of(jobs[1]), RUNNING);
+}
+
+#[test]
+fn a_leased_job_is_cancelled_and_requeued() {
     let mut d = cluster(3, 1);
     let jobs: Vec<JobId> = (0..4).map(|_| d.submit(batch())).collect();
     d.launched();
-    let answers = d.ask(7, ADA, Request::Hold { jobs: these(jobs[1]), user: true });
-    assert!(
-        matches!(&answers[..], [Answer::Affected { refused, .. }] if refused[0].1 == Refusal::NotPending),
-        "{answers:?}"
-    );
     d.cancel(jobs[1]);
     d.ask(7, ADA, Request::Requeue { jobs: these(jobs[2]), hold: true });
     assert_eq!(ids(d.ended()), [jobs[1].0, jobs[2].0]);

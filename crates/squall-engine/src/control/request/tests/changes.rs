@@ -9,6 +9,7 @@ use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, ExitCode, JobKind, JobSpec, JobState, Outcome,
 };
 use squall_model::policy::{PolicyChange, PreemptMode, Qos};
+use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request, StateFilter};
 use squall_model::wire::node::{Down, SignalTarget};
 
@@ -148,10 +149,58 @@ fn holds_and_who_releases_them() {
     assert_eq!(world.hold_of(id), Hold::Admin, "an owner's hold does not weaken the operator's");
     world.answer(&operator(), release());
     assert_eq!(world.hold_of(id), Hold::No);
-    world.start(id, 1, 1);
-    assert_eq!(world.refusal(&user(ADA), hold(false)), Refusal::NotPending);
     let late = Request::Hold { jobs: these(&[ended]), user: false };
     assert_eq!(world.refusal(&user(ADA), late), Refusal::AlreadyDone);
+}
+
+#[test]
+fn d7_hold_of_a_running_job_counts_when_it_is_requeued() {
+    let mut world = World::new();
+    let id = world.running(ADA);
+    let hold = || Request::Hold { jobs: these(&[id]), user: false };
+    world.answer(&operator(), hold());
+    let job = &world.c.state.jobs[&id];
+    assert_eq!((job.state(), job.queue.hold), (JobState::Running, Hold::Admin));
+    world.answer(&operator(), Request::Release { jobs: these(&[id]) });
+    assert_eq!(world.hold_of(id), Hold::No);
+    world.answer(&operator(), update(id, |u| u.priority = Some(0)));
+    world.answer(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false });
+    world.answer(&operator(), hold());
+    world.release(id);
+    let job = &world.c.state.jobs[&id];
+    assert_eq!((job.state(), job.queue.hold), (JobState::Pending, Hold::Admin));
+    assert_eq!(world.refusal(&user(ADA), Request::Release { jobs: these(&[id]) }), Refusal::HeldByAdmin);
+    let ending = world.running(ADA);
+    world.answer(&user(ADA), cancel(these(&[ending])));
+    let late = Request::Hold { jobs: these(&[ending]), user: false };
+    assert_eq!(world.refusal(&user(ADA), late), Refusal::AlreadyDone, "it is not requeued");
+}
+
+#[test]
+fn d7_hold_of_an_array_holds_its_running_tasks() {
+    let mut world = World::new();
+    let array = world.array(ADA, 3);
+    let runs = JobId(array.0 + 1);
+    world.start(runs, 1, 1);
+    world.answer(&user(ADA), Request::Hold { jobs: these(&[array]), user: false });
+    assert_eq!((world.hold_of(runs), world.c.state.arrays[&array].queue.hold), (Hold::User, Hold::User));
+    world.answer(&user(ADA), Request::Release { jobs: these(&[array]) });
+    assert_eq!((world.hold_of(runs), world.c.state.arrays[&array].queue.hold), (Hold::No, Hold::No));
+}
+
+#[test]
+fn d8_what_an_operator_holds_is_held_by_the_operator_whosever_it_is() {
+    let mut world = World::new();
+    let holds = [
+        (Request::Hold { jobs: these(&[JobId(1)]), user: false }, Hold::Admin),
+        (Request::Hold { jobs: these(&[JobId(2)]), user: true }, Hold::User),
+        (update(JobId(3), |u| u.priority = Some(0)), Hold::Admin),
+    ];
+    for (request, held) in holds {
+        let id = world.submit(0, JobSpec::default());
+        world.answer(&operator(), request);
+        assert_eq!(world.hold_of(id), held, "{id}");
+    }
 }
 
 #[test]
@@ -290,11 +339,26 @@ fn priorities_go_down_for_users_and_up_for_operators() {
     assert_eq!(world.c.state.jobs[&id].queue.priority, Some(11));
     world.answer(&user(ADA), set(0));
     assert_eq!(world.hold_of(id), Hold::User);
-    world.answer(&user(ADA), set(5));
-    assert_eq!(world.hold_of(id), Hold::No);
-    world.answer(&operator(), set(0));
-    assert_eq!(world.refusal(&user(ADA), set(5)), Refusal::HeldByAdmin);
     assert_eq!(world.refusal(&user(ADA), update(id, |u| u.nice = Some(-1))), Refusal::AccessDenied);
+}
+
+#[test]
+fn e_no_update_lets_a_held_job_go() {
+    let mut world = World::new();
+    let job = world.submit(ADA, JobSpec { hold: true, ..JobSpec::default() });
+    let array = world.array(ADA, 3);
+    world.answer(&operator(), Request::Hold { jobs: these(&[array]), user: false });
+    for who in [user(ADA), operator()] {
+        for id in [job, array] {
+            assert_eq!(world.refusal(&who, update(id, |u| u.priority = Some(500))), Refusal::Held);
+            let both = update(id, |u| (u.priority, u.name) = (Some(1), Some("other".into())));
+            assert_eq!(world.refusal(&who, both), Refusal::Held);
+            world.answer(&who, update(id, |u| u.nice = Some(7)));
+            world.answer(&who, update(id, |u| u.begin = Some(Time::default())));
+            world.answer(&who, Request::Top { jobs: these(&[id]) });
+        }
+    }
+    assert_eq!((world.hold_of(job), world.c.state.arrays[&array].queue.hold), (Hold::User, Hold::Admin));
 }
 
 #[test]
