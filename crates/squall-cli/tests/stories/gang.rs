@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 
 pub(crate) const STORIES: &[Story] = &[
     ("gangs_take_turns_and_a_third_job_waits", turns),
+    ("a10_no_switcher_stays_when_gang_jobs_run_out", switchers_end),
     ("who_is_stopped_ends_at_once", ends),
     ("what_begins_out_of_turn_holds_up_nobody", births),
     ("nothing_stays_stopped_whoever_dies", deaths),
@@ -88,6 +89,18 @@ fn turns(c: &Cluster) {
     assert!(suspended.starts_with("00:00:"), "{suspended}");
     c.ok(&["scancel", &b]);
     c.end_of(&b);
+}
+
+fn switchers_end(c: &Cluster) {
+    let nodes: Vec<u32> = (1..=4).map(|n| daemon(c, &format!("node-n{n}"))).collect();
+    let there = || nodes.iter().filter(|node| child(**node, "--switcher").is_some()).count();
+    for round in 0..3 {
+        let jobs = ["a", "b"].map(|name| counting(c, &format!("round.{round}.{name}"), &[]));
+        c.until("each node has a switcher", || there() == 4);
+        c.ok(&["scancel", &jobs[0], &jobs[1]]);
+        jobs.iter().for_each(|job| drop(c.end_of(job)));
+        c.until("no node has a switcher", || there() == 0);
+    }
 }
 
 /// The switch by which what a process belongs to steps back, if it has one.

@@ -14,6 +14,7 @@ mod trial;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -107,5 +108,12 @@ impl Switcher {
         let mut bytes = Vec::new();
         codec::encode(order, &mut bytes).map_err(io::Error::other)?;
         self.link.write_all(&bytes)
+    }
+}
+
+impl Drop for Switcher {
+    fn drop(&mut self) {
+        // Whoever listens to its reports holds the link, too: closing this end of it would not be seen.
+        drop(self.link.shutdown(Shutdown::Both));
     }
 }
