@@ -2,10 +2,12 @@
 //! secret is the cookie of the launch. It does not block.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
 
 use crate::noise::{self, HANDSHAKE_BYTES_MAX, Handshake, LENGTH_BYTES, Opener, Sealer};
 
@@ -19,6 +21,10 @@ const LOCAL_ROOM_BYTES: usize = 4 << 10;
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Plain bytes that are sealed at once.
 const WRITE_BYTES: usize = 256 << 10;
+
+/// How often a silent machine is asked whether it is still there, and how often before it is taken to be gone.
+const PROBE: Duration = Duration::from_secs(10);
+const PROBES: u32 = 12;
 
 /// One end.
 #[derive(Debug)]
@@ -109,6 +115,29 @@ impl Pipe {
             Kind::Local(_) => None,
             Kind::Sealed(sealed) => sealed.stream.local_addr().ok().map(|address| address.ip()),
         }
+    }
+
+    /// Whether the other side is on another machine: the kernel gives up what was sent some time after this end is closed.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.0, Kind::Sealed(_))
+    }
+
+    /// Breaks the link when the other machine has been silent for two minutes, though nothing is to be sent.
+    pub fn watch_peer(&self) -> io::Result<()> {
+        let Kind::Sealed(sealed) = &self.0 else { return Ok(()) };
+        sockopt::set_tcp_keepidle(&sealed.stream, PROBE)?;
+        sockopt::set_tcp_keepintvl(&sealed.stream, PROBE)?;
+        sockopt::set_tcp_keepcnt(&sealed.stream, PROBES)?;
+        Ok(sockopt::set_socket_keepalive(&sealed.stream, true)?)
+    }
+
+    /// Says that nothing more is read or said here.
+    pub fn hang_up(&self) {
+        // A link that is broken already needs no farewell.
+        drop(match &self.0 {
+            Kind::Local(stream) => stream.shutdown(Shutdown::Both),
+            Kind::Sealed(sealed) => sealed.stream.shutdown(Shutdown::Both),
+        });
     }
 
     fn meet(mut stream: TcpStream, cookie: [u8; 16], patience: Duration) -> io::Result<Self> {

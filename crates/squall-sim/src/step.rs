@@ -189,7 +189,7 @@ impl World {
 
     pub(crate) fn step_drained(&mut self, node: usize, boot: u64, key: StepKey) {
         if self.nodes[node].boot == boot {
-            self.tell_step(node, key, StepInput::Drained);
+            self.tell_step(node, key, StepInput::Drained { delivered: true });
         }
     }
 

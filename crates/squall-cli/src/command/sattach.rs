@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::net::sockopt::socket_peercred;
+use squall_engine::step::may_leave;
 use squall_host::place::Place;
 use squall_model::id::{JobId, StepNo};
 use squall_model::step::{Among, FromStep, Layout, ToStep, Watcher};
+use squall_model::time::Span;
 use squall_model::wire::client::{Answer, JobRef, Request};
 
 use crate::client::{Client, ClientError, unexpected};
@@ -20,7 +22,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::target;
 use crate::command::srun::exits::Exits;
 use crate::command::srun::input::{Chunk, Input};
-use crate::command::srun::link::{Link, Listener, Room};
+use crate::command::srun::link::{Link, Listener, Room, missing_output};
 use crate::command::srun::output::{Output, Sink};
 use crate::contact::Patience;
 use crate::refusal;
@@ -54,9 +56,6 @@ Help options:
 ";
 
 const WHAT: &str = "Could not get job step info";
-
-/// After the step's end is known, its nodes may take so long to deliver what they still have.
-const STRAGGLERS: Duration = Duration::from_secs(2);
 
 /// Nodes that have not called by then have none of its tasks any more.
 const CALLS: Duration = Duration::from_secs(2);
@@ -202,7 +201,8 @@ impl Watch {
                 // Who reads may be gone.
                 drop(self.output.flush(now, true));
                 self.tell_exits(now, true);
-                return self.exits.status();
+                let missing = !unread && self.tell_missing();
+                return self.exits.status().max(u8::from(missing));
             }
         }
     }
@@ -239,7 +239,10 @@ impl Watch {
         match source {
             Source::Calls => self.links.extend(std::iter::from_fn(|| self.listener.accept())),
             Source::Controller => match self.client.as_mut().map(Client::receive) {
-                Some(Ok(Answer::StepDone { .. })) => self.done = Some(now),
+                Some(Ok(Answer::StepDone { .. })) => {
+                    self.done = Some(now);
+                    self.links.iter().for_each(Link::watch_peer);
+                }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => self.client = None,
             },
@@ -286,11 +289,21 @@ impl Watch {
         }
     }
 
+    /// Tells which tasks' output may be missing, if any.
+    fn tell_missing(&self) -> bool {
+        let missing = missing_output(&self.links, &self.layout, 0);
+        missing.iter().for_each(|text| eprintln!("sattach: error: {text}"));
+        !missing.is_empty()
+    }
+
     /// Nothing more comes: the step has ended, and the nodes have said all; or nobody is there any more.
     fn is_over(&self, now: Instant, idle: bool) -> bool {
         let open = self.links.iter().any(Link::is_open);
         match self.done {
-            Some(since) => (idle && !open) || now.duration_since(since) > STRAGGLERS,
+            Some(since) => {
+                let since = Span(now.duration_since(since).as_micros() as u64);
+                (idle || open) && may_leave(self.links.iter().map(Link::delivery), since, true)
+            }
             None => self.client.is_none() && !open,
         }
     }

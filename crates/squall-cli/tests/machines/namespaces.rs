@@ -1,7 +1,7 @@
 //! The same in network namespaces that the test makes: two hosts with a link between them that can be cut one way.
 
 use std::collections::HashMap;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::site::{self, Site};
@@ -116,6 +116,17 @@ fn commands_of_a_job(site: &Site) {
     assert!(!asked(&["squeue"]).status.success());
 }
 
+/// faults.md A6: what tasks wrote and how they ended while the link was cut comes to srun when it has healed.
+fn a6_output_waits_for_the_link(srun: Child) {
+    let done = srun.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && err.is_empty(), "{:?}: {err}", done.status);
+    let lines: Vec<&str> = out.lines().collect();
+    let (last, counted) = lines.split_last().unwrap();
+    assert!(*last == "end" && counted.len() > 10, "{out}");
+    assert!(counted.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{out}");
+}
+
 #[test]
 fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let Some(link) = Link::new() else {
@@ -135,14 +146,21 @@ fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let script = format!("echo $SLURMD_NODENAME >> {ran}; while [ ! -e {go} ]; do sleep 0.05; done");
     let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", &script]);
     site.until("the job runs", || std::path::Path::new(&ran).exists());
+    let stop = site.path("stop");
+    let talk = format!("i=0; while [ ! -e {stop} ]; do echo $i; i=$((i+1)); sleep 0.1; done; echo end");
+    let mut srun = site.command("head", &["srun", "-w", "n2", "sh", "-c", &talk]);
+    let srun = srun.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    site.until("srun's tasks run", || site.ok(&["squeue", "-s", "-h"]).lines().count() == 2);
     link.cut();
     // It ends while nobody can hear of it.
     std::fs::write(&go, "").unwrap();
     std::thread::sleep(PARTITION);
     assert_eq!(site.ok(&["squeue", "-h", "-o", "%T", "-j", &job]), "RUNNING");
+    std::fs::write(&stop, "").unwrap();
     link.heal();
     assert_eq!(site.end_of(&job), "COMPLETED|0:0");
     assert_eq!(site.read("ran"), "n2\n", "it ran once");
+    a6_output_waits_for_the_link(srun);
     site.until_up(&["n2"]);
     site.stop();
 }

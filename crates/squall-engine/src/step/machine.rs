@@ -19,7 +19,7 @@ const CONT: i32 = 18;
 /// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
 const ABORT_WAIT_S: u64 = 2;
 
-/// Seconds that the output of a step that was ended has to reach its `srun`.
+/// Seconds that the output of a step that was ended has to reach its `srun`, and then to be acknowledged by it.
 const DRAIN_S: u64 = 5;
 
 /// How long the tasks of a requeued job live on: a job may requeue itself, and its script goes by the answer.
@@ -41,7 +41,9 @@ enum Phase {
     Clearing,
     /// No process is left; output is on its way. With a time: then it is given up.
     Draining { until: Option<Time> },
-    /// The last word was said.
+    /// The last word was said, and `srun` has yet to acknowledge it. With a time: then it is given up.
+    Parting { until: Option<Time> },
+    /// Nothing is left to be done.
     Over,
 }
 
@@ -98,7 +100,7 @@ impl StepMachine {
 
     /// Whether the last word was said.
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        matches!(self.phase, Phase::Parting { .. } | Phase::Over)
     }
 
     fn start(&mut self, now: Time, out: &mut StepOut) {
@@ -130,7 +132,7 @@ impl StepMachine {
     }
 
     fn fail(&mut self, error: String, node_fault: bool, out: &mut StepOut) {
-        if self.phase == Phase::Over {
+        if self.is_over() {
             return;
         }
         self.phase = Phase::Over;
@@ -207,7 +209,7 @@ impl StepMachine {
     }
 
     fn oom(&mut self, kills: u64, peak_kb: u64, limit_mb: u64, kill: bool, out: &mut StepOut) {
-        if self.phase == Phase::Over {
+        if self.is_over() {
             return;
         }
         if !self.oom {
@@ -259,10 +261,8 @@ impl StepMachine {
                 self.phase = Phase::Ending { kill_at };
             }
             Phase::Ending { kill_at: before } => self.phase = Phase::Ending { kill_at: kill_at.min(before) },
-            Phase::Draining { until } => {
-                let limit = now + Span::from_secs(DRAIN_S);
-                self.phase = Phase::Draining { until: Some(until.unwrap_or(limit).min(limit)) };
-            }
+            Phase::Draining { until } => self.phase = Phase::Draining { until: Some(sooner(until, now)) },
+            Phase::Parting { until } => self.phase = Phase::Parting { until: Some(sooner(until, now)) },
             Phase::Idle | Phase::Clearing | Phase::Over => {}
         }
         self.tick(now, out);
@@ -286,7 +286,8 @@ impl StepMachine {
             Phase::Running if self.requeued.take_if(|at| now >= *at).is_some() => {
                 self.end(now, self.setup.kill_wait_s, EndReason::Requeued, out);
             }
-            Phase::Draining { until: Some(until) } if now >= until => self.finish(out),
+            Phase::Draining { until: Some(until) } if now >= until => self.finish(now, true, out),
+            Phase::Parting { until: Some(until) } if now >= until => self.part(out),
             _ => {}
         }
     }
@@ -305,11 +306,11 @@ impl StepMachine {
         }
     }
 
-    fn finish(&mut self, out: &mut StepOut) {
+    /// Says the last word. `delivered`: nothing of what was said can be lost any more, or it is given up.
+    fn finish(&mut self, now: Time, delivered: bool, out: &mut StepOut) {
         if !matches!(self.phase, Phase::Draining { .. }) {
             return;
         }
-        self.phase = Phase::Over;
         let mut usage = self.orphans;
         for task in &self.tasks {
             usage.absorb(&task.usage);
@@ -329,13 +330,26 @@ impl StepMachine {
             note: self.note.clone(),
         };
         let last = FromStepd::Ended(end);
-        out.extend([
-            StepAct::WriteResult(last.clone()),
-            StepAct::Node(last),
-            StepAct::Client(FromStep::Done),
-            StepAct::Exit,
-        ]);
+        out.extend([StepAct::WriteResult(last.clone()), StepAct::Node(last), StepAct::Client(FromStep::Done)]);
+        self.phase = Phase::Parting { until: self.ended.then(|| now + Span::from_secs(DRAIN_S)) };
+        if delivered {
+            self.part(out);
+        }
     }
+
+    /// The step daemon may end: `srun` has everything, is gone, or has had its time.
+    fn part(&mut self, out: &mut StepOut) {
+        if matches!(self.phase, Phase::Parting { .. }) {
+            self.phase = Phase::Over;
+            out.push(StepAct::Exit);
+        }
+    }
+}
+
+/// The time limit of a step that is ended now, if it had that one before.
+fn sooner(until: Option<Time>, now: Time) -> Time {
+    let limit = now + Span::from_secs(DRAIN_S);
+    until.map_or(limit, |until| until.min(limit))
 }
 
 impl Machine for StepMachine {
@@ -360,9 +374,10 @@ impl Machine for StepMachine {
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
             StepInput::End { kill_wait_s, why } => self.end_for(now, kill_wait_s, why, out),
             StepInput::Abort { code, text } => self.abort(now, code, text, out),
+            StepInput::ClientLost if self.is_over() => self.part(out),
             StepInput::ClientLost => self.end(now, self.setup.kill_wait_s, EndReason::None, out),
             StepInput::Gone => self.gone(now, out),
-            StepInput::Drained => self.finish(out),
+            StepInput::Drained { delivered } => self.finish(now, delivered, out),
             StepInput::Tick => self.tick(now, out),
         }
     }
@@ -371,7 +386,7 @@ impl Machine for StepMachine {
         match self.phase {
             Phase::Running => self.requeued,
             Phase::Ending { kill_at } => Some(kill_at),
-            Phase::Draining { until } => until,
+            Phase::Draining { until } | Phase::Parting { until } => until,
             Phase::Idle | Phase::Clearing | Phase::Over => None,
         }
     }

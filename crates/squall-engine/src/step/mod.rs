@@ -4,12 +4,16 @@
 //!
 //! ```text
 //! Start → Spawn … Spawned | SpawnFailed (each rank once) … Exited (each spawned rank once)
-//!       → KillLeft … Gone → Drain … Drained → WriteResult, Node(Ended), Client(Done), Exit
+//!       → KillLeft … Gone → Drain … Drained → WriteResult, Node(Ended), Client(Done) … ClientLost → Exit
 //! ```
+//!
+//! `Exit` waits for `ClientLost` only where output could still be lost: an `srun` on another machine acknowledges
+//! `Client(Done)` by closing its link.
 //!
 //! `Refuse` or `Fail` may come instead of `Start`. `Signal`, `End`, `ClientLost`, `Oom` and `Tick` may come at any time,
 //! also before `Start`: what can't be done yet is done as soon as it can.
 
+mod delivery;
 mod end;
 mod machine;
 #[cfg(test)]
@@ -21,6 +25,7 @@ use squall_model::step::{ClientAddress, FromStep, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::FromStepd;
 
+pub use delivery::{Delivery, may_leave};
 pub use machine::StepMachine;
 
 /// What the machine must know of a launch.
@@ -150,8 +155,11 @@ pub enum StepInput {
     ClientLost,
     /// Answer to `KillLeft`: no process of the step is left.
     Gone,
-    /// Answer to `Drain`: all output has been taken by `srun`.
-    Drained,
+    /// Answer to `Drain`: all output has been given to the link of `srun`.
+    Drained {
+        /// It reaches `srun` even if the step daemon ends now: both are on one machine, or there is no `srun`.
+        delivered: bool,
+    },
     /// Time has passed.
     Tick,
 }

@@ -61,7 +61,7 @@ impl Story {
     fn close(&mut self, acts: &[StepAct]) -> StepEnd {
         assert_eq!(acts.last(), Some(&StepAct::KillLeft), "{acts:?}");
         assert_eq!(self.step(StepInput::Gone), [StepAct::Drain]);
-        let acts = self.step(StepInput::Drained);
+        let acts = self.step(StepInput::Drained { delivered: true });
         let StepAct::WriteResult(last @ FromStepd::Ended(end)) = &acts[0] else { panic!("{acts:?}") };
         assert_eq!(acts[1..], [StepAct::Node(last.clone()), StepAct::Client(FromStep::Done), StepAct::Exit]);
         assert!(self.machine.is_over() && self.machine.deadline().is_none());
@@ -188,6 +188,28 @@ fn output_is_waited_for_as_long_as_nobody_ends_the_step() {
 }
 
 #[test]
+fn a6_a_step_stays_until_its_remote_srun_has_acknowledged_the_last_output() {
+    let drained = StepInput::Drained { delivered: false };
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    story.exit(0, code(0));
+    story.step(StepInput::Gone);
+    let acts = story.step(drained.clone());
+    assert!(
+        matches!(acts[..], [StepAct::WriteResult(_), StepAct::Node(_), StepAct::Client(FromStep::Done)]),
+        "{acts:?}"
+    );
+    assert!(story.machine.is_over() && story.machine.deadline().is_none());
+    assert_eq!(story.step(StepInput::ClientLost), [StepAct::Exit]);
+    // A step that somebody ends does not stay for ever.
+    let mut story = Story::running(StepNo(0), &[0], |_| {});
+    story.exit(0, code(0));
+    story.step(StepInput::Gone);
+    story.step(drained);
+    assert_eq!(story.step(end(30, EndReason::Cancelled)), []);
+    assert_eq!(story.wait(5), [StepAct::Exit]);
+}
+
+#[test]
 fn commands_that_cannot_be_executed() {
     let mut story = Story::new(StepNo(0), &[0, 1], |_| {});
     story.step(StepInput::Start);
@@ -261,7 +283,7 @@ fn nothing_is_said_after_the_last_word_nor_twice() {
         StepInput::ClientLost,
         end(0, EndReason::Cancelled),
         StepInput::Gone,
-        StepInput::Drained,
+        StepInput::Drained { delivered: true },
         StepInput::Tick,
         StepInput::Signal { signal: 9, all: true },
         StepInput::Fail { error: String::new(), node_fault: true },
@@ -283,7 +305,7 @@ fn a_task_that_ends_them_all_gives_the_step_its_code() {
     assert_eq!(story.wait(2), [StepAct::KillLeft], "the other does not hear TERM");
     story.exit(0, signal(9));
     assert_eq!(story.step(StepInput::Gone), [StepAct::Drain]);
-    let acts = story.step(StepInput::Drained);
+    let acts = story.step(StepInput::Drained { delivered: true });
     let StepAct::WriteResult(FromStepd::Ended(end)) = &acts[0] else { panic!("{acts:?}") };
     assert_eq!((end.exit, end.note.as_deref()), (code(7), Some("task 1 called MPI_Abort")));
 }

@@ -365,7 +365,11 @@ impl Daemon {
         // Reading stops early only where there is no room.
         if self.srun.as_ref().is_none_or(|link| link.backlog() == 0) {
             self.draining = false;
-            self.feed([StepInput::Drained]);
+            let delivered = self.srun.as_ref().is_none_or(|link| !link.is_remote());
+            if !delivered && let Some(Err(e)) = self.srun.as_ref().map(Frames::watch_peer) {
+                say(&format!("the link to srun is not watched: {e}"));
+            }
+            self.feed([StepInput::Drained { delivered }]);
         }
     }
 

@@ -433,7 +433,7 @@ impl Foster {
                 drop(ward.pid.map(|pid| kill(pid, signal)));
             }
             StepAct::KillLeft => answers.extend(ward.is_cleared().then_some(StepInput::Gone)),
-            StepAct::Drain => answers.push_back(StepInput::Drained),
+            StepAct::Drain => answers.push_back(StepInput::Drained { delivered: true }),
             StepAct::NoticeEnd(why) => ward.notice(&end_notice(&ward.order.launch, why)),
             StepAct::Notice(text) => ward.notice(&text),
             StepAct::WriteResult(last) => {

@@ -57,6 +57,16 @@ impl Frames {
         Self { stream, birth, unread: Vec::new(), taken: 0, filled: 0, unsent: Vec::new(), sent: 0 }
     }
 
+    /// Whether what was sent is lost if this process ends before the other side has read it.
+    pub(super) fn is_remote(&self) -> bool {
+        self.stream.is_remote()
+    }
+
+    /// See [`Pipe::watch_peer`].
+    pub(super) fn watch_peer(&self) -> io::Result<()> {
+        self.stream.watch_peer()
+    }
+
     /// To be polled: for reading if that is wanted, and for writing while something waits.
     pub(super) fn interest(&self, reading: bool) -> Interest<'_, ()> {
         let reading = if reading { PollFlags::IN } else { PollFlags::empty() };

@@ -7,9 +7,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
+use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use squall_model::codec::{self, PROTOCOL_VERSION};
-use squall_model::step::{ClientAddress, FromStep, ToStep};
+use squall_model::set::IndexSet;
+use squall_model::step::{ClientAddress, FromStep, Layout, ToStep};
 use squall_model::wire::{Hello, Proof, Role};
 
 use crate::client::random;
@@ -161,6 +163,27 @@ impl Link {
         self.open && !self.done
     }
 
+    /// What it has brought.
+    pub(crate) fn delivery(&self) -> Delivery {
+        match self.stage {
+            Stage::Known(_) if self.done => Delivery::Complete,
+            Stage::Known(_) if self.open => Delivery::Open,
+            Stage::Known(_) => Delivery::Lost,
+            _ if self.open => Delivery::Calling,
+            // A stranger that was turned away owes nothing.
+            _ => Delivery::Complete,
+        }
+    }
+
+    /// From now on a machine that has vanished is noticed.
+    pub(crate) fn watch_peer(&self) {
+        if self.is_open()
+            && let Err(e) = self.stream.watch_peer()
+        {
+            eprintln!("srun: error: the link to a step daemon is not watched: {e}");
+        }
+    }
+
     /// Whether so much waits to be sent that no more should be produced.
     pub(crate) fn is_full(&self) -> bool {
         self.open && self.unsent.len() + self.stream.backlog() > BACKLOG_BYTES_MAX
@@ -259,11 +282,27 @@ impl Link {
             }
             FromStep::Hello { .. } => return false,
             _ if self.node().is_none() => return false,
-            FromStep::Done => self.done = true,
+            FromStep::Done => {
+                self.done = true;
+                // By this a step daemon on another machine knows that all has come.
+                self.stream.hang_up();
+            }
             frame => frames.push(frame),
         }
         true
     }
+}
+
+/// Says for each node whose last word did not come which tasks' output may be missing. `first`: what rank 0 is called.
+pub(crate) fn missing_output(links: &[Link], layout: &Layout, first: u32) -> Vec<String> {
+    let nodes: IndexSet = links.iter().filter(|link| link.delivery().is_missing()).filter_map(Link::node).collect();
+    let text = |node: u32| {
+        let name = layout.nodes.get(node as usize).unwrap_or_default();
+        let ranks: IndexSet = layout.ranks_on(node as usize).into_iter().map(|rank| rank + first).collect();
+        let s = if ranks.len() == 1 { "" } else { "s" };
+        format!("{name}: output of task{s} {ranks} may be incomplete: the link to its step daemon was lost")
+    };
+    nodes.iter().map(text).collect()
 }
 
 impl AsFd for Link {

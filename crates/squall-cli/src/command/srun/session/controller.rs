@@ -9,6 +9,7 @@ use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request}
 use super::{Created, Session};
 use crate::client::ClientError;
 use crate::command::srun::het;
+use crate::command::srun::link::Link;
 use crate::contact::{Patience, Search, may_pass};
 use crate::options::Stop;
 use crate::refusal;
@@ -29,7 +30,7 @@ impl Session<'_> {
                     self.hear_step(node, frame, now);
                 }
             }
-            Ok(Answer::StepDone { outcome, .. }) => self.done = Some((now, outcome)),
+            Ok(Answer::StepDone { outcome, .. }) => self.step_done(now, outcome),
             Ok(Answer::Notice(text)) => self.say(&text),
             Ok(_) => {}
             Err(error) if may_pass(&error) => {
@@ -43,11 +44,19 @@ impl Session<'_> {
                     exit: ExitCode { code: 0, signal: 9 },
                     reason: Some(refusal::error_text(&error)),
                 };
-                self.done.get_or_insert((now, outcome));
+                self.step_done(now, outcome);
             }
             Err(error) => return Err(Stop::Bad { lines: not_created(self.job, &error), exit: 1 }),
         }
         Ok(())
+    }
+
+    /// The controller says that the step has ended. The first time counts.
+    fn step_done(&mut self, now: Instant, outcome: Outcome) {
+        if self.done.is_none() {
+            self.done = Some((now, outcome));
+            self.links.iter().for_each(Link::watch_peer);
+        }
     }
 
     /// Looks for the controller without holding up the tasks' output.

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
+use squall_engine::step::may_leave;
 use squall_model::job::{EndState, ExitCode};
+use squall_model::time::Span;
 
-use super::{HELD_UP, STRAGGLERS, Session};
-use crate::command::srun::link::Link;
+use super::{HELD_UP, Session};
+use crate::command::srun::link::{Link, missing_output};
 use crate::options::Stop;
 
 impl Session<'_> {
@@ -57,14 +59,18 @@ impl Session<'_> {
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
         let open = self.links.iter().any(Link::is_open);
         let over = match (&self.done, &self.created) {
-            (Some((since, _)), created) => {
+            (Some((since, outcome)), created) => {
                 // A step daemon that was never heard of may have called and said something all the same.
                 let heard = created.as_ref().is_some_and(|created| self.all_ended(&created.layout));
-                ((self.idle || heard) && !open) || now.duration_since(*since) > STRAGGLERS
+                let since = Span(now.duration_since(*since).as_micros() as u64);
+                let ended = self.forced || !matches!(outcome.state, EndState::Completed | EndState::Failed);
+                (self.idle || heard || open) && may_leave(self.links.iter().map(Link::delivery), since, ended)
             }
             // The tasks' own ends are known, and noted where they ran. In an allocation of its own nothing else has to
             // follow, and with a controller that is lost nothing will.
-            (None, Some(created)) => (self.owner || self.lost) && !open && self.all_ended(&created.layout),
+            (None, Some(created)) if self.all_ended(&created.layout) => (self.owner || self.lost) && !open,
+            // Neither the controller nor a step daemon is left to hear of the tasks' ends.
+            (None, Some(created)) => self.lost && !open && self.links.len() >= created.layout.nodes.len(),
             (None, None) => false,
         };
         if !over {
@@ -79,7 +85,19 @@ impl Session<'_> {
         if self.exits.killed && !self.manners.quiet && !self.unread {
             eprintln!("srun: Force Terminated {}", self.name());
         }
-        Some(self.verdict())
+        let missing = self.tell_missing();
+        let (status, exit) = self.verdict();
+        // Whoever goes by the status must not take a part of the output for all of it.
+        Some(if missing && status == 0 { (1, ExitCode { code: 1, signal: 0 }) } else { (status, exit) })
+    }
+
+    /// Tells which tasks' output may be missing, if any.
+    fn tell_missing(&self) -> bool {
+        let Some(created) = self.created.as_ref().filter(|_| !self.unread) else { return false };
+        let first = self.prepared.among.unwrap_or_default().tasks_before;
+        let missing = missing_output(&self.links, &created.layout, first);
+        missing.iter().for_each(|text| eprintln!("srun: error: {text}"));
+        !missing.is_empty()
     }
 
     /// The exit status: what the tasks did; what the controller says where their ends are not all known.

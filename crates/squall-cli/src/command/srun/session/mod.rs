@@ -30,8 +30,6 @@ use crate::options::Stop;
 
 /// A step that gets its cores within this time was not worth a word on waiting.
 const HELD_UP: Duration = Duration::from_secs(1);
-/// After the step's end is known, its nodes may take so long to deliver what they still have.
-const STRAGGLERS: Duration = Duration::from_secs(2);
 /// A second interrupt within this time ends the step.
 const TWICE: Duration = Duration::from_secs(1);
 /// Between the interrupt that ends the step and KILL.
