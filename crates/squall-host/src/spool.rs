@@ -342,6 +342,14 @@ impl Spool {
         fence().is_err()
     }
 
+    /// Makes a folder free again for a step daemon, if the one that took it is dead or has given it back, and nothing of the
+    /// step has begun. Whether it is free now.
+    pub(crate) fn release(&self, key: StepKey) -> bool {
+        let folder = self.step(key);
+        let released = || std::fs::rename(folder.join(file::PIDS), folder.join(file::UNTAKEN)).is_ok();
+        self.is_untaken(key) || (!self.has_begun(key) && released())
+    }
+
     /// Whether no step daemon has taken the folder over yet; one that lives may do so at any moment.
     pub(crate) fn is_untaken(&self, key: StepKey) -> bool {
         self.step(key).join(file::UNTAKEN).exists()

@@ -10,6 +10,9 @@ pub(crate) const STORIES: &[Story] = &[
     ("jobs_run_as_their_submitter_with_all_groups", submitter),
     ("nobody_touches_anothers_job", others),
     ("a_cluster_of_ones_own_without_root", own_cluster),
+    ("h1_files_that_block_hold_up_nobody_else", blocking_files),
+    ("h1_a_supervisor_that_does_not_answer_is_replaced", stuck_foster),
+    ("l1_no_job_sees_the_memory_map_of_a_daemon", daemon_maps),
 ];
 
 /// Users that every Debian system has: name, uid, gid.
@@ -64,6 +67,87 @@ fn others(c: &Cluster) {
     assert!(as_user(c, DAEMON, &[], &["scontrol", "write", "batch_script", &id, "-"]).out.contains("echo secret"));
     assert_eq!(as_user(c, DAEMON, &[], &["scancel", &id]).status, 0);
     assert!(c.end_of(&id).starts_with("CANCELLED by 1|"), "{}", c.end_of(&id));
+}
+
+/// FIFOs that nobody opens and a leased interpreter: other jobs on the node run, and cancelling works.
+fn blocking_files(c: &Cluster) {
+    if !root() {
+        return;
+    }
+    open_work(c);
+    let null = "/dev/null";
+    // Each its own: the reader of one would release the writer of another.
+    let [out, err, input] = ["fifo.o", "fifo.e", "fifo.i"].map(|name| c.path(&format!("work/{name}")));
+    assert!(become_user(GAMES, &[]).args(["mkfifo", &out, &err, &input]).status().unwrap().success());
+    let files = [["-o", &out, "-e", null], ["-o", null, "-e", &err], ["-o", null, "-i", &input]];
+    let stuck = files.map(|files| {
+        let args = [&["sbatch", "--parsable", "-w", "n1"], &files[..], &["--wrap", "true"]].concat();
+        as_user(c, GAMES, &[], &args).out.trim().to_owned()
+    });
+    nobody_else_is_held_up(c, &stuck);
+
+    let interpreter = c.path("work/interpreter");
+    let mut holder = become_user(GAMES, &[])
+        .args(["perl", "-e", LEASE, &interpreter])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+    c.write("leased.sh", &format!("#!{interpreter}\ntrue\n"));
+    let leased = ["", ""].map(|_| {
+        let args = ["sbatch", "--parsable", "-w", "n1", "-o", null, "leased.sh"];
+        as_user(c, GAMES, &[], &args).out.trim().to_owned()
+    });
+    nobody_else_is_held_up(c, &leased);
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+}
+
+/// Takes a lease on a copy of the shell, and keeps it until its standard input ends.
+const LEASE: &str = "use Fcntl; $SIG{IO} = 'IGNORE'; $| = 1; system('cp', '/bin/sh', $ARGV[0]); \
+    sysopen(F, $ARGV[0], O_RDWR) && fcntl(F, 1024, F_WRLCK) or die $!; print 'leased'; getc";
+
+fn nobody_else_is_held_up(c: &Cluster, stuck: &[String]) {
+    stuck.iter().for_each(|job| c.until_state(job, "RUNNING"));
+    let done = as_user(c, DAEMON, &[], &["sbatch", "--wait", "-w", "n1", "-o", "beside.out", "--wrap", "echo beside"]);
+    assert_eq!((done.status, c.read("beside.out").as_str()), (0, "beside\n"), "{done:?}");
+    for job in stuck {
+        assert_eq!(as_user(c, GAMES, &[], &["scancel", job]).status, 0);
+        assert!(c.end_of(job).starts_with("CANCELLED by 5|"), "{}", c.end_of(job));
+    }
+    c.until("n1 is idle", || c.ok(&["sinfo", "-h", "-n", "n1", "-p", "debug", "-o", "%t"]) == "idle");
+}
+
+/// The batch supervisor of n1 is stopped: its scripts go on, others start, and cancelling works.
+fn stuck_foster(c: &Cluster) {
+    let running =
+        c.sbatch(&["-w", "n1", "-o", "/dev/null", "--wrap", "while [ ! -e foster.go ]; do sleep 0.05; done; exit 3"]);
+    let endless = c.sbatch(&["-w", "n1", "-o", "/dev/null", "--wrap", "sleep 1000"]);
+    for job in [&running, &endless] {
+        c.until_state(job, "RUNNING");
+    }
+    let steps = c.path("state/node/n1/steps");
+    let foster = || c.processes().into_iter().find(|(_, line)| line.trim_end().ends_with(&steps)).map(|(pid, _)| pid);
+    let Some(pid) = foster() else {
+        println!("  (skipped: steps have daemons of their own here)");
+        return c.ok(&["scancel", &running, &endless]).clear();
+    };
+    assert!(Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
+    let next = c.sbatch(&["-w", "n1", "-o", "foster.out", "--wrap", "echo next"]);
+    c.ok(&["scancel", &endless]);
+    assert_eq!(c.end_of(&next), "COMPLETED|0:0");
+    assert_eq!(c.read("foster.out"), "next\n");
+    assert!(c.end_of(&endless).starts_with("CANCELLED"), "{}", c.end_of(&endless));
+    c.write("foster.go", "");
+    assert_eq!(c.end_of(&running), "FAILED|3:0");
+}
+
+/// `/proc/self` of whoever opens a job's files is no file of the job.
+fn daemon_maps(c: &Cluster) {
+    let job = c.sbatch(&["-i", "/proc/self/maps", "-o", "maps.out", "--wrap", "cat"]);
+    assert_eq!(c.end_of(&job), "FAILED|0:53");
+    assert!(!c.read("maps.out").contains("r-xp"));
 }
 
 fn own_cluster(c: &Cluster) {

@@ -1,5 +1,6 @@
 //! The foster of this node (`stepd::foster`): met, told, heard, mourned.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use squall_engine::node::NodeInput;
+use squall_engine::node::{NodeInput, attempt_of};
 use squall_model::codec::{self, PROTOCOL_VERSION};
 use squall_model::id::StepKey;
 use squall_model::step::{Program, StepLaunch};
@@ -16,6 +17,7 @@ use squall_model::wire::stepd::FromStepd;
 use squall_model::wire::{Hello, Proof, Role};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::steps::{By, Served};
 use super::{Daemon, Event};
@@ -32,6 +34,11 @@ use crate::sys::watch::Watched;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// After something was said to it, it is asked whether it is stuck: at most so often, and it may take so many times as long
+/// to answer.
+const ASK: Duration = Duration::from_secs(1);
+const ANSWERS_WITHIN: u32 = 5;
+
 /// How long steps get daemons of their own when there was none to be had.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -42,13 +49,17 @@ pub(super) struct Foster {
 
 impl Foster {
     pub(super) fn tell(&self, word: &ToFoster) {
-        let mut bytes = Vec::new();
-        match codec::encode(word, &mut bytes) {
-            // If the link has ended, that is told.
-            Ok(()) => drop(self.words.send(bytes)),
-            Err(e) => say(&format!("a word for the foster could not be made: {e}")),
-        }
+        // If the link has ended, that is told.
+        drop(self.words.send(encoded(word)));
     }
+}
+
+fn encoded(word: &ToFoster) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Err(e) = codec::encode(word, &mut bytes) {
+        say(&format!("a word for the foster could not be made: {e}"));
+    }
+    bytes
 }
 
 /// What happened to it.
@@ -152,7 +163,8 @@ impl Daemon {
             }
             FosterEvent::Said(FromFoster::Used(key, usage)) => self.inputs.push_back(NodeInput::Used { key, usage }),
             FosterEvent::Said(FromFoster::Lost(key)) => self.daemon_died(key),
-            FosterEvent::Said(FromFoster::Serves(_)) => {}
+            FosterEvent::Said(FromFoster::Returned(key)) => self.after_foster(key),
+            FosterEvent::Said(FromFoster::Serves(_) | FromFoster::Alive) => {}
             FosterEvent::Gone => {
                 self.foster = None;
                 let left = self.served.iter().filter(|(_, served)| served.is_fostered());
@@ -165,14 +177,17 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// The foster that served this step, or was to, is dead.
+    /// The foster that served this step, or was to, is dead or has given it back.
     fn after_foster(&mut self, key: StepKey) {
-        let untaken = self.spool.launch(key).filter(|_| self.spool.is_untaken(key));
-        let Some(launch) = untaken else { return self.daemon_died(key) };
+        let Some(served) = self.served.get(&key).filter(|served| served.is_fostered()) else { return };
+        let free = !served.ended && self.spool.release(key);
+        let launch = self.spool.launch(key).filter(|_| free);
+        let Some(launch) = launch else { return self.daemon_died(key) };
         self.served.remove(&key);
         let cpus: Vec<usize> = launch.cores.iter().filter(|_| self.binds).collect();
-        if let Err(e) = self.start_daemon(&launch, &cpus) {
-            self.spawn_failed(key, &e);
+        match self.start_daemon(&launch, &cpus) {
+            Ok(()) => self.regroup(attempt_of(key)),
+            Err(e) => self.spawn_failed(key, &e),
         }
     }
 }
@@ -228,26 +243,59 @@ async fn converse(
 ) {
     let (reader, mut writer) = stream.split();
     let mut reader = tokio::io::BufReader::new(reader);
+    // How often the clock has ticked since it was asked. Time in which this daemon itself was stopped does not count.
+    let asked: Cell<Option<u32>> = Cell::new(None);
     let listen = async {
         while let Ok(Some(word)) = read::<FromFoster>(&mut reader).await {
+            if matches!(word, FromFoster::Alive) {
+                asked.set(None);
+                continue;
+            }
             if events.send(Event::Foster(FosterEvent::Said(word))).is_err() {
                 return;
             }
         }
     };
     let speak = async {
-        while let Some(mut bytes) = queue.recv().await {
+        let mut clock = interval(ASK);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut unasked = false;
+        loop {
+            let mut pinged = false;
+            let mut bytes = tokio::select! {
+                bytes = queue.recv() => match bytes {
+                    Some(bytes) => bytes,
+                    // The daemon ends; the foster stays.
+                    None => std::future::pending().await,
+                },
+                _ = clock.tick(), if unasked || asked.get().is_some() => match asked.get() {
+                    Some(ticks) if ticks >= ANSWERS_WITHIN => break,
+                    Some(ticks) => {
+                        asked.set(Some(ticks + 1));
+                        continue;
+                    }
+                    None => {
+                        asked.set(Some(0));
+                        (unasked, pinged) = (false, true);
+                        encoded(&ToFoster::Ping)
+                    }
+                },
+            };
             while let Ok(more) = queue.try_recv() {
                 bytes.extend(more);
+                pinged = false;
             }
-            if writer.write_all(&bytes).await.is_err() {
-                return;
+            unasked |= !pinged;
+            match timeout(PATIENCE, writer.write_all(&bytes)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => break,
             }
         }
-        // The daemon ends; the foster stays.
-        std::future::pending::<()>().await;
+        say("the foster does not answer: killing it");
     };
     tokio::select! {
+        biased;
         () = listen => {}
         () = speak => {}
     }

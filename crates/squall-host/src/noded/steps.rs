@@ -48,6 +48,8 @@ pub(super) struct Served {
     pub(super) by: By,
     /// Messages for a daemon of its own, once there was one.
     pub(super) tells: Option<UnboundedSender<ToStepd>>,
+    /// It was told to end: it must not start any more.
+    pub(super) ended: bool,
 }
 
 /// Who serves a step.
@@ -62,7 +64,7 @@ pub(super) enum By {
 
 impl Served {
     pub(super) fn by(by: By) -> Self {
-        Self { by, tells: None }
+        Self { by, tells: None, ended: false }
     }
 
     pub(super) fn is_fostered(&self) -> bool {
@@ -347,7 +349,8 @@ impl Daemon {
         if self.orphans.contains_key(&key) {
             return self.tell_orphan(key, &message);
         }
-        if self.served.get(&key).is_some_and(Served::is_fostered) {
+        if let Some(served) = self.served.get_mut(&key).filter(|served| served.is_fostered()) {
+            served.ended |= matches!(message, ToStepd::End { .. });
             return self
                 .foster
                 .iter()

@@ -16,6 +16,7 @@ use squall_model::wire::node::EndReason;
 use squall_model::wire::sealed::Sealed;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
+use super::files::Opening;
 use super::folder::Folder;
 use super::frames::{Filled, Frames};
 use super::meter::Meter;
@@ -144,7 +145,7 @@ impl Daemon {
             Ok(wireup) => self.wireup = wireup,
             Err(e) => return StepInput::Fail { error: format!("no sockets for MPI: {e}"), node_fault: true },
         }
-        match prepare(&self.folder, self.wireup.as_mut()) {
+        match prepare(&self.folder, self.wireup.as_mut(), Opening::MayWait) {
             Ok(mut ready) => {
                 self.streams = std::mem::take(&mut ready.streams);
                 self.stderr = ready.stderr.take();

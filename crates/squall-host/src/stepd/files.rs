@@ -2,11 +2,59 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where a step runs whose working directory is missing.
 const FALLBACK_DIR: &str = "/tmp";
+
+/// Whether opening may wait: for the other end of a FIFO, for whoever holds a lease on the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The process serves this step alone.
+    MayWait,
+    /// Other steps would wait too: what is no plain file is an error, and so is one that can't be opened at once.
+    AtOnce,
+}
+
+impl Opening {
+    fn flags(self) -> i32 {
+        libc::O_NOCTTY | if self == Self::AtOnce { libc::O_NONBLOCK } else { 0 }
+    }
+
+    /// Refuses a FIFO before its other end notices anything.
+    fn look(self, path: &Path) -> io::Result<()> {
+        match fs::metadata(path) {
+            Ok(meta) if self == Self::AtOnce && !is_plain(&meta) => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what was opened if it is not what it may be.
+    fn check(self, file: &File) -> io::Result<()> {
+        let on_proc = rustix::fs::fstatfs(file)?.f_type == libc::PROC_SUPER_MAGIC;
+        if self == Self::AtOnce {
+            // It is still root who opens, and files of processes show more to root.
+            if on_proc || !is_plain(&file.metadata()?) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let flags = rustix::fs::fcntl_getfl(file)?;
+            rustix::fs::fcntl_setfl(file, flags - rustix::fs::OFlags::NONBLOCK)?;
+        }
+        let shown = || fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+        if on_proc && shown().iter().any(|part| part.as_encoded_bytes().iter().all(u8::is_ascii_digit)) {
+            // `/proc/self` is this daemon, and not the task: its memory has the layout of root's daemons.
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(())
+    }
+}
+
+/// A regular file, or `/dev/null`.
+fn is_plain(meta: &fs::Metadata) -> bool {
+    meta.is_file() || meta.rdev() == libc::makedev(1, 3)
+}
 
 /// An error in words, without the number that Rust adds.
 pub(super) fn reason(error: &io::Error) -> String {
@@ -40,10 +88,11 @@ fn enter(dir: &Path) -> io::Result<()> {
 }
 
 /// Opens a file for output, each write at its end; missing directories above it are created.
-pub(super) fn open_output(path: &Path, append: bool) -> io::Result<File> {
+pub(super) fn open_output(path: &Path, append: bool, opening: Opening) -> io::Result<File> {
+    opening.look(path)?;
     let open = || {
         let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o666).custom_flags(libc::O_NOCTTY);
+        options.append(true).create(true).mode(0o666).custom_flags(opening.flags());
         options.open(path)
     };
     let file = match (open(), path.parent()) {
@@ -53,6 +102,7 @@ pub(super) fn open_output(path: &Path, append: bool) -> io::Result<File> {
         }
         (result, _) => result?,
     };
+    opening.check(&file)?;
     // What can't be cut (a pipe, a terminal) has nothing to be cut.
     if !append && file.metadata()?.is_file() {
         file.set_len(0)?;
@@ -61,8 +111,10 @@ pub(super) fn open_output(path: &Path, append: bool) -> io::Result<File> {
 }
 
 /// Opens a file for input.
-pub(super) fn open_input(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(libc::O_NOCTTY).open(path)
+pub(super) fn open_input(path: &Path, opening: Opening) -> io::Result<File> {
+    opening.look(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(opening.flags()).open(path)?;
+    opening.check(&file).map(|()| file)
 }
 
 /// `/dev/null`, both ways.
@@ -77,20 +129,42 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{open_output, work_dir};
+    use super::{Opening, open_input, open_output, work_dir};
 
     #[test]
     fn directories_are_made_and_files_cut_or_continued() {
         let dir = std::env::temp_dir().join(format!("squall-files-{}", std::process::id()));
         let path = dir.join("a/b/out");
-        open_output(&path, false).unwrap().write_all(b"one").unwrap();
-        open_output(&path, true).unwrap().write_all(b"two").unwrap();
+        open_output(&path, false, Opening::MayWait).unwrap().write_all(b"one").unwrap();
+        open_output(&path, true, Opening::MayWait).unwrap().write_all(b"two").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "onetwo");
-        open_output(&path, false).unwrap().write_all(b"three").unwrap();
+        open_output(&path, false, Opening::MayWait).unwrap().write_all(b"three").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "three");
-        assert!(open_output(&path.join("below a file"), false).is_err());
-        assert!(open_output(&dir, false).is_err());
+        assert!(open_output(&path.join("below a file"), false, Opening::MayWait).is_err());
+        assert!(open_output(&dir, false, Opening::MayWait).is_err());
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn h1_a_daemon_of_many_steps_opens_nothing_that_waits() {
+        let dir = std::env::temp_dir().join(format!("squall-fifo-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (fifo, plain) = (dir.join("fifo"), dir.join("plain"));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+        let waits = |result: std::io::Result<fs::File>| result.unwrap_err().kind() == std::io::ErrorKind::WouldBlock;
+        assert!(waits(open_output(&fifo, false, Opening::AtOnce)) && waits(open_input(&fifo, Opening::AtOnce)));
+        let file = open_output(&plain, false, Opening::AtOnce).unwrap();
+        assert!(!rustix::fs::fcntl_getfl(&file).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+        open_input(Path::new("/dev/null"), Opening::AtOnce).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn l1_files_of_this_process_are_nobodys_input() {
+        let denied = |path: &str| open_input(Path::new(path), Opening::MayWait).unwrap_err().kind();
+        assert_eq!(denied("/proc/self/maps"), std::io::ErrorKind::PermissionDenied);
+        assert_eq!(denied("/proc/thread-self/auxv"), std::io::ErrorKind::PermissionDenied);
+        open_input(Path::new("/proc/meminfo"), Opening::MayWait).unwrap();
     }
 
     #[test]

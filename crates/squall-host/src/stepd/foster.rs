@@ -6,6 +6,11 @@
 //! cgroup, by which its processes are known apart; without one a step has a daemon of its own. The step's folder is the
 //! same as for other step daemons, and so is what is done if this one dies: the nursery notes how the scripts end.
 //!
+//! No user may hold up the others: it opens plain files only, at once, and gives back every step that needs more (a FIFO,
+//! a leased file, an error that the user has to be told); such a step gets a daemon of its own. A script that does not
+//! execute in its time is killed. If a file system hangs, so does this process: then the node daemon, which hears no
+//! answer, kills it.
+//!
 //! It listens at `DIR/node/NAME/foster.sock` for the node daemon, one after another, and leaves when it has neither a
 //! node daemon nor a script.
 
@@ -34,6 +39,7 @@ use squall_model::wire::stepd::{FromStepd, ToStepd};
 use squall_model::wire::{Hello, Proof, Role};
 
 use super::daemon::end_notice;
+use super::files::Opening;
 use super::folder::{Folder, FolderError};
 use super::frames::{Filled, Frames};
 use super::meter::{Meter, io_bytes};
@@ -63,6 +69,10 @@ const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How often memory of what runs is looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
 
+/// How long the script of a step may take to be executed, and that of a step that is ended meanwhile.
+const START: Duration = Duration::from_secs(30);
+const START_OF_ENDED: Duration = Duration::from_secs(1);
+
 /// What a node daemon says, after its greeting.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToFoster {
@@ -75,6 +85,8 @@ pub(crate) enum ToFoster {
         /// What.
         message: ToStepd,
     },
+    /// Answer, to show that you are not stuck.
+    Ping,
 }
 
 /// A step to be served.
@@ -103,6 +115,10 @@ pub(crate) enum FromFoster {
     Used(StepKey, Usage),
     /// It does not serve that step: its folder is not as it should be, or somebody else's.
     Lost(StepKey),
+    /// That step needs a daemon of its own; nothing of it has begun.
+    Returned(StepKey),
+    /// The answer to `Ping`.
+    Alive,
 }
 
 /// A step in its charge.
@@ -113,8 +129,8 @@ struct Ward {
     meter: Meter,
     /// What the script starts with, until then.
     ready: Option<Ready>,
-    /// The script is being started: what comes for the machine meanwhile.
-    starting: Option<Vec<StepInput>>,
+    /// The script is being started.
+    starting: Option<Starting>,
     /// The script's process, until it is reaped.
     pid: Option<u32>,
     /// For notices.
@@ -122,6 +138,14 @@ struct Ward {
     next_sample: Instant,
     /// Everything is to be killed until nothing is left; the time of the next look.
     killing: Option<Instant>,
+}
+
+/// A script on its way to execution.
+struct Starting {
+    /// What came for the machine meanwhile.
+    later: Vec<StepInput>,
+    /// When it is killed if it has not executed until then.
+    kill_at: Instant,
 }
 
 impl Ward {
@@ -174,7 +198,8 @@ impl Ward {
             .deadline()
             .filter(|_| self.starting.is_none())
             .map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
-        [machine, self.killing, Some(self.next_sample)].into_iter().flatten().min()
+        let starting = self.starting.as_ref().map(|starting| starting.kill_at);
+        [machine, self.killing, starting, Some(self.next_sample)].into_iter().flatten().min()
     }
 }
 
@@ -271,7 +296,7 @@ impl Foster {
         let fds = fixed.into_iter().chain(links).map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         let idle = (self.wards.is_empty() && self.links.is_empty()).then_some(self.until);
-        let next = self.wards.values().filter_map(Ward::deadline).chain(idle).min();
+        let next = self.wards.values().filter_map(Ward::deadline).chain(idle).chain(self.starters.deadline()).min();
         let timeout = next.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
         if poll(&mut fds, timeout.as_ref()).is_err() {
@@ -327,6 +352,7 @@ impl Foster {
                     }
                     ToStepd::Letter { .. } | ToStepd::Watch(_) => {}
                 },
+                Ok(Some(ToFoster::Ping)) => self.links[at].frames.queue(&FromFoster::Alive),
                 Ok(None) => return,
                 Err(e) => {
                     say(&format!("node daemon: {e}"));
@@ -388,9 +414,12 @@ impl Foster {
             next_sample: Instant::now() + SAMPLE,
             killing: None,
         };
-        let ward = self.wards.entry(key).or_insert(ward);
-        let first = ward.begin();
-        self.feed(key, first);
+        if let Some(first) = self.wards.entry(key).or_insert(ward).begin() {
+            self.feed(key, first);
+        } else {
+            self.wards.remove(&key);
+            self.words.push(FromFoster::Returned(key));
+        }
     }
 
     fn measure(&mut self, key: StepKey) {
@@ -405,8 +434,11 @@ impl Foster {
         let mut queue = VecDeque::from([input]);
         while let Some(input) = queue.pop_front() {
             let Some(ward) = self.wards.get_mut(&key) else { return };
-            if let Some(later) = &mut ward.starting {
-                later.push(input);
+            if let Some(starting) = &mut ward.starting {
+                if matches!(input, StepInput::End { .. }) {
+                    starting.kill_at = starting.kill_at.min(Instant::now() + START_OF_ENDED);
+                }
+                starting.later.push(input);
                 continue;
             }
             let mut acts = Vec::new();
@@ -422,7 +454,7 @@ impl Foster {
         match act {
             StepAct::Spawn => match ward.script() {
                 Ok(script) => {
-                    ward.starting = Some(Vec::new());
+                    ward.starting = Some(Starting { later: Vec::new(), kill_at: Instant::now() + START });
                     self.starters.start(script);
                 }
                 Err(failed) => answers.push_back(failed),
@@ -457,7 +489,7 @@ impl Foster {
                 ward.pid = Some(pid);
                 self.scripts.insert(pid, key);
             }
-            let later = ward.starting.take().unwrap_or_default();
+            let later = ward.starting.take().map(|starting| starting.later).unwrap_or_default();
             for input in [answer].into_iter().chain(later) {
                 self.feed(key, input);
             }
@@ -532,8 +564,12 @@ impl Foster {
     fn look_after(&mut self) {
         let (clock, time) = (Instant::now(), now());
         self.kill_on(|at| at <= clock);
+        self.starters.relieve(clock);
         let mut inputs = Vec::new();
         for (key, ward) in &mut self.wards {
+            if ward.starting.as_ref().is_some_and(|starting| starting.kill_at <= clock) {
+                ward.kill_starting(clock);
+            }
             if ward.starting.is_none() && ward.machine.deadline().is_some_and(|at| time >= at) {
                 inputs.push((*key, StepInput::Tick));
             }
@@ -550,28 +586,41 @@ impl Foster {
 }
 
 impl Ward {
-    /// Opens the script's files.
-    fn begin(&mut self) -> StepInput {
+    /// Opens the script's files. None: the step needs a daemon of its own.
+    fn begin(&mut self) -> Option<StepInput> {
         let identity = self.identity();
         if !rustix::process::geteuid().is_root()
             && let Err(e) = become_user(&identity)
         {
-            return StepInput::Fail { error: e.to_string(), node_fault: true };
+            return Some(StepInput::Fail { error: e.to_string(), node_fault: true });
         }
         let own = rustix::process::umask(self.umask());
-        let ready = with_files_of(&identity, || prepare(&self.folder, None));
+        let ready = with_files_of(&identity, || prepare(&self.folder, None, Opening::AtOnce));
         rustix::process::umask(own);
         match ready {
-            Ok(Ok(mut ready)) => {
+            Ok(Ok(mut ready)) if ready.notes.is_empty() => {
                 self.stderr = ready.stderr.take();
-                for note in std::mem::take(&mut ready.notes) {
-                    self.notice(&note);
-                }
                 self.ready = Some(ready);
-                StepInput::Start
+                Some(StepInput::Start)
             }
-            Ok(Err(refusal)) => StepInput::Refuse { exit: refusal.exit, note: refusal.note },
-            Err(e) => StepInput::Fail { error: format!("cannot use files as the user: {e}"), node_fault: true },
+            // What there is to be told, and whether it is true of the user, a process knows that is the user.
+            Ok(_) => None,
+            Err(e) => {
+                let error = format!("cannot use files as the user: {e}");
+                Some(StepInput::Fail { error, node_fault: true })
+            }
+        }
+    }
+
+    /// The script's process waits for something before it executes: an interpreter on which somebody holds a lease, a file
+    /// system that hangs, or the user has stopped it.
+    fn kill_starting(&mut self, now: Instant) {
+        if self.starting.as_ref().is_some_and(|starting| starting.later.is_empty()) {
+            self.notice(&format!("the script was not executed within {} s: killed", START.as_secs()));
+        }
+        self.signal_all(libc::SIGKILL);
+        if let Some(starting) = &mut self.starting {
+            starting.kill_at = now + START_OF_ENDED;
         }
     }
 

@@ -14,7 +14,7 @@ use squall_model::step::{Program, RankSet, StepLaunch, Stream, TaskProgram};
 
 use super::binding::{Binding, Verbose};
 use super::environment::Environment;
-use super::files::{null, open_input, open_output, reason, work_dir};
+use super::files::{Opening, null, open_input, open_output, reason, work_dir};
 use super::folder::Folder;
 use super::login::login_environment;
 use super::patterns::{Names, default_output, expand};
@@ -91,20 +91,20 @@ impl Refusal {
 }
 
 /// Prepares the step of that folder.
-pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>) -> Result<Ready, Refusal> {
+pub(super) fn prepare(folder: &Folder, wireup: Option<&mut Wireup>, opening: Opening) -> Result<Ready, Refusal> {
     match &folder.launch.program {
         Program::Tasks(program) => prepare_tasks(folder, program, wireup),
         // An emulated step has nothing to prepare, and does not come here.
-        Program::Batch | Program::Timer { .. } => prepare_batch(folder),
+        Program::Batch | Program::Timer { .. } => prepare_batch(folder, opening),
     }
 }
 
-fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
+fn prepare_batch(folder: &Folder, opening: Opening) -> Result<Ready, Refusal> {
     let (launch, spec) = (&folder.launch, &folder.launch.facts.spec);
     let (dir, note) = work_dir(Path::new(&spec.work_dir));
     let names = Names::of(launch, 0);
     let append = spec.append.unwrap_or(launch.facts.restarts > 0);
-    let mut opened = Opened::default();
+    let mut opened = Opened::new(opening);
     let stdout = spec.stdout.as_deref().unwrap_or(default_output(launch.facts.array));
     let stdout_path = dir.join(expand(stdout, &names));
     let stdout = opened.output("stdout", &stdout_path, append)?;
@@ -114,7 +114,7 @@ fn prepare_batch(folder: &Folder) -> Result<Ready, Refusal> {
     };
     let stdin = match &spec.stdin {
         None => null().map_err(|e| Refusal::io("/dev/null", &e))?,
-        Some(pattern) => input(&dir.join(expand(pattern, &names)))?,
+        Some(pattern) => opened.input(&dir.join(expand(pattern, &names)))?,
     };
     let mut env = Environment::parse(&folder.environment);
     let mut notes: Vec<String> = note.into_iter().collect();
@@ -172,7 +172,7 @@ fn prepare_tasks(folder: &Folder, program: &TaskProgram, mut wireup: Option<&mut
         None => wireup::clear(&mut shared),
     }
     let mut streams = Streams::default();
-    let mut opened = Opened::default();
+    let mut opened = Opened::new(Opening::MayWait);
     let mut tasks = Vec::with_capacity(ranks.len());
     let (scripts, dir_text) = (Scripts::of(launch), text(dir.as_os_str().as_bytes())?);
     for ((local, &rank), command) in ranks.iter().enumerate().zip(commands) {
@@ -247,13 +247,17 @@ fn command_of(program: &TaskProgram, rank: u32, shown: u32) -> Vec<Vec<u8>> {
     argv.iter().map(|arg| if multi { number(arg, &numbers) } else { arg.to_vec() }).collect()
 }
 
-/// Replaces `%` and a letter by that letter's number.
+/// Replaces `%` and a letter by that letter's number, and `%%` by `%`.
 fn number(arg: &[u8], numbers: &[(u8, u32)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(arg.len());
     let mut rest = arg;
     while let [first, tail @ ..] = rest {
-        let found = tail.first().filter(|_| *first == b'%').and_then(|l| numbers.iter().find(|(n, _)| n == l));
-        if let Some((_, value)) = found {
+        let letter = tail.first().filter(|_| *first == b'%');
+        let found = letter.and_then(|letter| numbers.iter().find(|(name, _)| name == letter));
+        if letter == Some(&b'%') {
+            out.push(b'%');
+            rest = &tail[1..];
+        } else if let Some((_, value)) = found {
             out.extend(value.to_string().bytes());
             rest = &tail[1..];
         } else {
@@ -300,7 +304,7 @@ fn stdio(program: &TaskProgram, at: &At<'_>, streams: &mut Streams, opened: &mut
         _ => false,
     };
     let stdin = match &program.stdin {
-        Stream::File(pattern) => input(&at.path(pattern))?,
+        Stream::File(pattern) => opened.input(&at.path(pattern))?,
         stream if through_client(stream) => {
             let (read, write) = pipe().map_err(|e| Refusal::io("pipe", &e))?;
             streams.add_input(at.rank, write).map_err(|e| Refusal::io("pipe", &e))?;
@@ -334,22 +338,29 @@ fn stdio(program: &TaskProgram, at: &At<'_>, streams: &mut Streams, opened: &mut
 }
 
 /// Output files opened so far: tasks that name the same file share it, so that it is cut once only.
-#[derive(Debug, Default)]
-struct Opened(BTreeMap<PathBuf, File>);
-
-impl Opened {
-    fn output(&mut self, what: &str, path: &Path, append: bool) -> Result<File, Refusal> {
-        if let Some(file) = self.0.get(path) {
-            return clone(file);
-        }
-        let file = open_output(path, append).map_err(|e| Refusal::stream(what, path, &e))?;
-        self.0.insert(path.to_owned(), clone(&file)?);
-        Ok(file)
-    }
+#[derive(Debug)]
+struct Opened {
+    opening: Opening,
+    outputs: BTreeMap<PathBuf, File>,
 }
 
-fn input(path: &Path) -> Result<File, Refusal> {
-    open_input(path).map_err(|e| Refusal::stream("stdin", path, &e))
+impl Opened {
+    fn new(opening: Opening) -> Self {
+        Self { opening, outputs: BTreeMap::new() }
+    }
+
+    fn input(&self, path: &Path) -> Result<File, Refusal> {
+        open_input(path, self.opening).map_err(|e| Refusal::stream("stdin", path, &e))
+    }
+
+    fn output(&mut self, what: &str, path: &Path, append: bool) -> Result<File, Refusal> {
+        if let Some(file) = self.outputs.get(path) {
+            return clone(file);
+        }
+        let file = open_output(path, append, self.opening).map_err(|e| Refusal::stream(what, path, &e))?;
+        self.outputs.insert(path.to_owned(), clone(&file)?);
+        Ok(file)
+    }
 }
 
 fn clone(file: &File) -> Result<File, Refusal> {
@@ -381,7 +392,7 @@ mod tests {
             let words = command_of(&program, rank, rank).into_iter().map(|w| String::from_utf8(w).unwrap());
             words.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(text(6), "a 6:1 %6 100%");
+        assert_eq!(text(6), "a 6:1 %t 100%");
         assert_eq!(text(3), "b 2");
         assert_eq!(text(0), "");
         let one = TaskProgram { commands: vec![(RankSet::All, argv(&["date", "+%t"]))], ..TaskProgram::default() };

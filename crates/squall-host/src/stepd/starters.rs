@@ -1,12 +1,14 @@
 //! Threads that start the foster's scripts. Who starts a process without copying anything waits until it executes, and so
 //! for a processor that may be busy with other scripts: the foster has more to do meanwhile.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use squall_engine::step::StepInput;
@@ -16,10 +18,15 @@ use super::folder::Notes;
 use super::prepare::{Prepared, Ready};
 use super::processes::{Birth, start};
 use super::search::NotFound;
+use crate::logging::say;
 use crate::sys::identity::Identity;
 
-/// At most so many scripts are being started at a time.
+/// Most threads while scripts execute at once.
 const MOST: usize = 4;
+
+/// A start that takes longer holds up its thread: then there is one more, up to so many.
+const STUCK: Duration = Duration::from_millis(200);
+const MOST_STUCK: usize = 256;
 
 /// A script with all that it starts with.
 pub(super) struct Script {
@@ -52,10 +59,15 @@ impl Script {
 /// The threads.
 pub(super) struct Starters {
     scripts: Sender<Script>,
+    waiting: Arc<Mutex<Receiver<Script>>>,
+    tell: Sender<(StepKey, StepInput)>,
     started: Receiver<(StepKey, StepInput)>,
     bell: Arc<OwnedFd>,
-    /// Scripts that are being started.
-    under_way: usize,
+    threads: usize,
+    /// Scripts that are being started, since when.
+    under_way: BTreeMap<StepKey, Instant>,
+    /// When the last thread was added.
+    relieved: Instant,
 }
 
 impl Starters {
@@ -65,33 +77,58 @@ impl Starters {
         let (scripts, waiting) = channel::<Script>();
         let (tell, started) = channel();
         let waiting = Arc::new(Mutex::new(waiting));
+        let (under_way, relieved) = (BTreeMap::new(), Instant::now());
+        let mut starters = Self { scripts, waiting, tell, started, bell, threads: 0, under_way, relieved };
         for _ in 0..thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST)) {
-            let (waiting, tell, bell) = (Arc::clone(&waiting), tell.clone(), Arc::clone(&bell));
-            let work = move || {
-                let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                while let Ok(script) = next() {
-                    if tell.send((script.key, script.start())).is_err() {
-                        return;
-                    }
-                    // A bell that can't be rung has been rung often enough.
-                    let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
-                }
-            };
-            thread::Builder::new().name("starter".into()).spawn(work)?;
+            starters.add_thread()?;
         }
-        Ok(Self { scripts, started, bell, under_way: 0 })
+        Ok(starters)
+    }
+
+    fn add_thread(&mut self) -> io::Result<()> {
+        let (waiting, tell, bell) = (Arc::clone(&self.waiting), self.tell.clone(), Arc::clone(&self.bell));
+        let work = move || {
+            let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            while let Ok(script) = next() {
+                if tell.send((script.key, script.start())).is_err() {
+                    return;
+                }
+                // A bell that can't be rung has been rung often enough.
+                let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+            }
+        };
+        thread::Builder::new().name("starter".into()).spawn(work)?;
+        self.threads += 1;
+        Ok(())
+    }
+
+    /// When `relieve` must be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let may = self.under_way.len() >= self.threads && self.threads < MOST_STUCK;
+        let oldest = self.under_way.values().min().filter(|_| may)?;
+        Some(*oldest.max(&self.relieved) + STUCK)
+    }
+
+    /// Adds a thread if all are held up.
+    pub(super) fn relieve(&mut self, now: Instant) {
+        if self.deadline().is_some_and(|due| due <= now) {
+            self.relieved = now;
+            if let Err(e) = self.add_thread() {
+                say(&format!("no further thread to start scripts: {e}"));
+            }
+        }
     }
 
     /// Has a script started; `started` will tell.
     pub(super) fn start(&mut self, script: Script) {
-        self.under_way += 1;
+        self.under_way.insert(script.key, Instant::now());
         // The threads live as long as this.
         let _ = self.scripts.send(script);
     }
 
     /// Whether some are being started: then a process that nobody knows may be one of them.
     pub(super) fn are_at_work(&self) -> bool {
-        self.under_way > 0
+        !self.under_way.is_empty()
     }
 
     /// What was started since, or failed to.
@@ -99,7 +136,9 @@ impl Starters {
         // It is rung again for what comes after this.
         let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         let started: Vec<_> = self.started.try_iter().collect();
-        self.under_way -= started.len();
+        for (key, _) in &started {
+            self.under_way.remove(key);
+        }
         started
     }
 
