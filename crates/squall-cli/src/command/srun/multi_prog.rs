@@ -1,6 +1,7 @@
 //! `--multi-prog`: a file that says which ranks run which program.
 
 use serde_bytes::ByteBuf;
+use squall_model::limits::TASKS_MAX;
 use squall_model::set::IndexSet;
 use squall_model::step::RankSet;
 
@@ -11,9 +12,21 @@ pub(crate) type Programs = Vec<(RankSet, Vec<ByteBuf>)>;
 
 /// Reads the file. `arguments` come after those of each line; `ntasks` is how many ranks there will be, if known.
 pub(crate) fn read(path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> Result<Programs, Stop> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Stop::bad(format!("Unable to open configuration file {path}: {e}")))?;
-    parse(&text, path, arguments, ntasks)
+    let programs = parse(&text(path)?, path, arguments, ntasks)?;
+    // `*` comes last: all that are left.
+    let listed = |ranks| if ranks == RankSet::All { RankSet::Some(IndexSet::range(0, TASKS_MAX - 1)) } else { ranks };
+    Ok(programs.into_iter().map(|(ranks, argv)| (listed(ranks), argv)).collect())
+}
+
+/// How many tasks the file is for: as many as its highest rank needs. None: it names no ranks.
+pub(crate) fn tasks(path: &str) -> Result<Option<u32>, Stop> {
+    let programs = parse(&text(path)?, path, &[], None)?;
+    let last = |ranks: &RankSet| if let RankSet::Some(set) = ranks { set.last() } else { None };
+    Ok(programs.iter().filter_map(|(ranks, _)| last(ranks)).max().map(|last| last + 1))
+}
+
+fn text(path: &str) -> Result<String, Stop> {
+    std::fs::read_to_string(path).map_err(|_| Stop::bad(format!("Could not open multi_prog config file {path}")))
 }
 
 fn parse(text: &str, path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> Result<Programs, Stop> {
@@ -21,91 +34,120 @@ fn parse(text: &str, path: &str, arguments: &[ByteBuf], ntasks: Option<u32>) -> 
     let mut taken = IndexSet::new();
     let mut whole = String::new();
     for (at, line) in text.lines().enumerate() {
-        if let Some(begun) = line.strip_suffix('\\') {
-            whole.push_str(begun);
-            whole.push(' ');
+        whole.push_str(line);
+        if line.ends_with('\\') {
+            whole.push('\n');
             continue;
         }
-        whole.push_str(line);
-        let line = std::mem::take(&mut whole);
-        let invalid = |why: &str| Stop::bad(format!("Line {} of configuration file {path} invalid: {why}", at + 1));
-        let words = words(&line).map_err(|why| invalid(&why))?;
-        let Some((ranks, command)) = words.split_first() else { continue };
-        if command.is_empty() {
-            return Err(invalid("it names no program"));
-        }
-        add(&mut programs, &mut taken, ranks, command, arguments, ntasks).map_err(|why| invalid(&why))?;
+        add_line(&mut programs, &mut taken, &std::mem::take(&mut whole), arguments, ntasks).map_err(|why| {
+            let lines = why.into_iter().chain([format!("Line {} of configuration file {path} invalid", at + 1)]);
+            Stop::Bad { lines: lines.collect(), exit: 1 }
+        })?;
     }
+    // The file ends in the middle of a line.
+    add_line(&mut programs, &mut taken, &whole, arguments, ntasks).map_err(|why| {
+        Stop::bad(why.unwrap_or_else(|| format!("The last line of configuration file {path} invalid")))
+    })?;
     if let Some(ntasks) = ntasks.filter(|_| !programs.iter().any(|(ranks, _)| *ranks == RankSet::All)) {
         let missing = IndexSet::range(0, ntasks.saturating_sub(1)).difference(&taken);
-        if !missing.is_empty() {
-            return Err(Stop::bad(format!("Configuration file {path} invalid, no record for task(s) {missing}")));
+        if let Some(first) = missing.first() {
+            return Err(Stop::bad(format!("Configuration file {path} invalid, no record for task id {first}")));
         }
     }
     Ok(programs)
 }
 
-fn add(
+/// One line with its continuations, each behind a backslash and a newline. An error says why it is invalid, if there is
+/// more to be said.
+fn add_line(
     programs: &mut Programs,
     taken: &mut IndexSet,
-    ranks: &str,
-    command: &[String],
+    line: &str,
     arguments: &[ByteBuf],
     ntasks: Option<u32>,
-) -> Result<(), String> {
-    let numbered = command.iter().skip(1).any(|word| word.contains("%t") || word.contains("%o"));
-    let set = match (ranks, numbered, ntasks) {
-        ("*", false, _) => {
-            programs.push((RankSet::All, argv(command, arguments, 0, 0)));
-            return Ok(());
-        }
-        ("*", true, Some(ntasks)) => IndexSet::range(0, ntasks.saturating_sub(1)).difference(taken),
-        ("*", true, None) => return Err("`*` with %t or %o needs the number of tasks; give --ntasks".into()),
-        _ => rank_set(ranks)?,
-    };
-    let twice = set.intersection(taken);
-    if !twice.is_empty() {
-        return Err(format!("Duplicate record for task {twice}"));
+) -> Result<(), Option<String>> {
+    if line.starts_with('#') || line.trim().is_empty() {
+        return Ok(());
     }
-    if ntasks.is_some_and(|n| set.last().is_some_and(|last| last >= n)) {
-        return Err(format!("Invalid task id, {} >= ntasks", set.last().unwrap_or(0)));
+    if programs.iter().any(|(ranks, _)| *ranks == RankSet::All) {
+        return Err(Some("Task range specification with asterisk must be last".into()));
     }
-    taken.union_with(&set);
-    if numbered {
-        for (offset, rank) in set.iter().enumerate() {
-            programs.push((RankSet::Some(IndexSet::range(rank, rank)), argv(command, arguments, rank, offset)));
-        }
-    } else {
-        programs.push((RankSet::Some(set), argv(command, arguments, 0, 0)));
+    let (ranks, rest) = line.trim_start().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
+    let others = ranks == "*";
+    let set = if others { RankSet::All } else { RankSet::Some(rank_set(ranks, taken, ntasks).map_err(Some)?) };
+    let mut argv = words(rest, others);
+    if argv.is_empty() {
+        return Err(None);
     }
+    argv.extend(arguments.iter().map(|word| ByteBuf::from(literal(word))));
+    programs.push((set, argv));
     Ok(())
 }
 
-/// `%t` is the rank, `%o` its place within the line's ranks.
-fn argv(command: &[String], arguments: &[ByteBuf], rank: u32, offset: usize) -> Vec<ByteBuf> {
-    let (program, words) = command.split_first().map_or(("", command), |(p, w)| (p.as_str(), w));
-    let words = words.iter().map(|word| word.replace("%t", &rank.to_string()).replace("%o", &offset.to_string()));
-    let head = std::iter::once(program.to_owned()).chain(words);
-    head.map(|word| ByteBuf::from(word.into_bytes())).chain(arguments.iter().cloned()).collect()
-}
-
-fn rank_set(text: &str) -> Result<IndexSet, String> {
-    let invalid = || format!("Invalid task range specification ({text})");
+/// The ranks of a line, which are taken from now on.
+fn rank_set(text: &str, taken: &mut IndexSet, ntasks: Option<u32>) -> Result<IndexSet, String> {
+    let invalid = || {
+        let shown = if text.starts_with(|c: char| c.is_ascii_digit()) { String::new() } else { format!(" ({text})") };
+        format!("Invalid task range specification{shown}")
+    };
     let mut set = IndexSet::new();
-    for part in text.split(',') {
+    for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.parse().map_err(|_| invalid())?, last.parse().map_err(|_| invalid())?);
-        if last < first || last > squall_model::limits::TASKS_MAX {
-            return Err(invalid());
+        if last < first {
+            return Err(format!("Invalid task range, {part}"));
         }
-        set.union_with(&IndexSet::range(first, last));
+        if last >= ntasks.unwrap_or(TASKS_MAX) {
+            return Err(format!("Invalid task id, {last} >= ntasks"));
+        }
+        let range = IndexSet::range(first, last);
+        if let Some(twice) = range.intersection(taken).first() {
+            return Err(format!("Duplicate record for task {twice}"));
+        }
+        taken.union_with(&range);
+        set.union_with(&range);
     }
     Ok(set)
 }
 
-/// Words of a line: quotes group, a backslash takes the next character, `#` begins a comment.
-fn words(line: &str) -> Result<Vec<String>, String> {
-    crate::script::words(line)
+/// The program and its arguments, as Slurm splits them: single quotes group, a backslash takes the next character as it
+/// is, and one at the end of a line continues the word that it stands in, or begins an empty one. `%t` and `%o` are left
+/// to the step daemon, every other `%` is doubled. `others`: the line is for all other tasks, whose place is their rank.
+fn words(text: &str, others: bool) -> Vec<ByteBuf> {
+    let mut words: Vec<Vec<u8>> = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quoted = false;
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        let next = bytes.get(at).copied();
+        match byte {
+            b'\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            b'\\' if !quoted => {
+                let taken = next.filter(|next| *next != b'\n');
+                word.get_or_insert_default().extend(taken.into_iter().flat_map(|byte| literal(&[byte])));
+                at += 1;
+            }
+            b' ' | b'\t' if !quoted => words.extend(word.take()),
+            b'%' if !quoted && words.len() + usize::from(word.is_some()) > 0 && matches!(next, Some(b't' | b'o')) => {
+                let number: &[u8] = if others || next == Some(b't') { b"%t" } else { b"%o" };
+                word.get_or_insert_default().extend(number);
+                at += 1;
+            }
+            byte => word.get_or_insert_default().extend(literal(&[byte])),
+        }
+    }
+    words.extend(word);
+    words.into_iter().map(ByteBuf::from).collect()
+}
+
+/// Text in which nothing is replaced.
+fn literal(text: &[u8]) -> Vec<u8> {
+    text.iter().flat_map(|&byte| std::iter::repeat_n(byte, if byte == b'%' { 2 } else { 1 })).collect()
 }
 
 #[cfg(test)]
@@ -131,26 +173,39 @@ mod tests {
         }
     }
 
+    /// faults.md D11, as seen on Slurm 22.05.8.
     #[test]
-    fn ranks_and_programs() {
-        let text = "# comment\n\n0 ./master --x 'a b'\n1-2,4 echo task %t at %o\n3 \\\n  hostname # here\n* true\n";
-        assert_eq!(
-            shown(text, Some(6)),
-            "0 ./master|--x|a b\n1 echo|task|1|at|0\n2 echo|task|2|at|1\n4 echo|task|4|at|2\n3 hostname\n* true\n"
-        );
-        assert_eq!(shown("0 a\n* b %t\n", Some(3)), "0 a\n1 b|1\n2 b|2\n");
+    fn d11_ranks_programs_and_continuation_lines() {
+        let text = "# comment\n\n0 ./master --x 'a b'\n1-2,4 echo task %t at %o\n3 \\\n  hostname # here\n* true %o\n";
+        let expected = "0 ./master|--x|a b\n1-2,4 echo|task|%t|at|%o\n3 |hostname|#|here\n* true|%t\n";
+        assert_eq!(shown(text, Some(6)), expected);
+        let text = "0-1 ./p a \\\n  b\\\nc %t \"d e\" f\\ g h\\\"i %o%t 'q %t'r' s'\t tab\n";
+        let expected = "0-1 ./p|a||bc|%t|\"d|e\"|f g|h\"i|%o%t|q %%tr s|tab\n";
+        assert_eq!(shown(text, Some(2)), expected);
+        assert_eq!(shown("0 a \\\n\\\n y\n1 ./p \\%o +%H", Some(2)), "0 a||y\n1 ./p|%%o|+%%H\n");
+        assert_eq!(shown("0 a \\\n", Some(1)), "0 a|\n");
+        assert_eq!(super::tasks("/nonexistent").unwrap_err().complaint(crate::options::Tool::Srun), {
+            "srun: error: Could not open multi_prog config file /nonexistent\n"
+        });
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        for (text, ntasks, what) in [
-            ("0\n", None, "Line 1 of configuration file multi.conf invalid: it names no program"),
-            ("0-1 a\n1 b\n", None, "Line 2 of configuration file multi.conf invalid: Duplicate record for task 1"),
-            ("x a\n", None, "Line 1 of configuration file multi.conf invalid: Invalid task range specification (x)"),
-            ("0-3 a\n", Some(2), "Line 1 of configuration file multi.conf invalid: Invalid task id, 3 >= ntasks"),
-            ("0 a\n", Some(3), "Configuration file multi.conf invalid, no record for task(s) 1-2"),
+        let line = |n| format!("srun: error: Line {n} of configuration file multi.conf invalid\n");
+        for (text, ntasks, what, at) in [
+            ("0\n", None, "", 1),
+            ("0-1 a\n1 b\n", None, "Duplicate record for task 1", 2),
+            ("x a\n", None, "Invalid task range specification (x)", 1),
+            ("1-* a\n", None, "Invalid task range specification", 1),
+            ("1-0 a\n", None, "Invalid task range, 1-0", 1),
+            ("0-3 a\n", Some(2), "Invalid task id, 3 >= ntasks", 1),
+            ("* a\n0 b\n", Some(2), "Task range specification with asterisk must be last", 2),
         ] {
-            assert_eq!(shown(text, ntasks), format!("srun: error: {what}\n"));
+            let what = if what.is_empty() { String::new() } else { format!("srun: error: {what}\n") };
+            assert_eq!(shown(text, ntasks), what + &line(at));
         }
+        let missing = "srun: error: Configuration file multi.conf invalid, no record for task id 1\n";
+        assert_eq!(shown("0 a\n", Some(3)), missing);
+        assert_eq!(shown("# \\\n0-1 a\n1 b\n", Some(2)), missing.replace("id 1", "id 0"));
     }
 }
