@@ -287,6 +287,11 @@ impl Cgroups {
         }
     }
 
+    /// Whether every process of a job is born in a group.
+    pub(crate) fn are_there(&self) -> bool {
+        self.v2.is_some()
+    }
+
     /// Jobs that have a group here.
     pub(crate) fn jobs(&self) -> Vec<JobAttempt> {
         let names = self.all().flat_map(|hierarchy| folders(&hierarchy.base));

@@ -34,7 +34,7 @@ use crate::life;
 use crate::logging::say;
 use crate::multicast::{Ears, Group};
 use crate::place::Place;
-use crate::spool::Spool;
+use crate::spool::{Ground, Spool, witness_of};
 use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
@@ -259,8 +259,9 @@ impl Daemon {
         if reach.has_joined() {
             voucher::open(&reach)?;
         }
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        let remembered = spool.begin(boot_id.trim(), random()?)?;
+        let remembered =
+            spool.begin(&Ground::here()?, random()?, witness_of(args.place.dir(), &args.name).as_deref())?;
+        remembered.notes.iter().for_each(|note| say(note));
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);
         if !notices.is_empty() {
             say(&notices.join("; "));
@@ -393,6 +394,7 @@ impl Daemon {
     /// Nothing of this daemon's stays but what running steps need.
     fn leave(&self, code: u8) -> u8 {
         self.cgroups.close();
+        self.spool.close();
         code
     }
 

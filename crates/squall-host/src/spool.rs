@@ -24,6 +24,7 @@
 //! its parent's: the nursery's or the node daemon's), joins its cgroups (`cgroup::StepGroups::join`), and gives each task the variable [`TASK_MARK`] with the absolute path of the folder.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,8 +40,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_engine::step::StepSetup;
 use squall_model::codec;
-use squall_model::id::{Attempt, Epoch, Incarnation, JobId, Session, StepKey, StepNo};
-use squall_model::job::{Digest, ExitCode, JobAttempt, Usage};
+use squall_model::id::{Attempt, JobId, StepKey, StepNo};
+use squall_model::job::{ExitCode, JobAttempt, Usage};
 use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::Span;
@@ -117,19 +118,18 @@ const NOTE_BYTES: usize = 48;
 const JOBS: &str = "jobs";
 /// Folders of steps.
 const STEPS: &str = "steps";
-/// The random number and the boot that make the incarnation.
-const INCARNATION: &str = "incarnation";
-/// How often the daemon was started.
-const LIFE: &str = "life";
-/// The newest session.
-const SESSION: &str = "session";
-
 /// Most of a step's log that is taken into the node's, bytes.
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
+mod damaged;
+mod memory;
 mod spare;
+mod witness;
 
+use memory::Memory;
+pub use memory::{Ground, Remembered};
 use spare::{Files, Script, Spares, Traits};
+pub use witness::place as witness_of;
 
 /// A node's spool, open.
 #[derive(Debug)]
@@ -139,19 +139,9 @@ pub struct Spool {
     jobs: OwnedFd,
     steps: OwnedFd,
     spares: RefCell<Spares>,
-}
-
-/// What the spool says of the life that begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remembered {
-    /// Which incarnation.
-    pub incarnation: Incarnation,
-    /// Which life of the daemon, from 1.
-    pub life: u64,
-    /// The newest session of earlier lives.
-    pub session: Session,
-    /// Whether this incarnation begins here: the spool is new, or the machine was booted since.
-    pub fresh: bool,
+    memory: RefCell<Memory>,
+    /// Names of folders and marks that can't be read.
+    unreadable: RefCell<BTreeSet<String>>,
 }
 
 /// Content for a batch step's folder.
@@ -196,35 +186,8 @@ impl Spool {
         let root = make_dir(here, path, 0o711)?;
         let jobs = make_dir(root.as_fd(), Path::new(JOBS), 0o700)?;
         let steps = make_dir(root.as_fd(), Path::new(STEPS), 0o711)?;
-        Ok(Self { path: path.to_owned(), root, jobs, steps, spares: RefCell::default() })
-    }
-
-    /// Begins a life of the daemon. `boot`: the kernel's boot id; `random`: for a new incarnation. What an earlier
-    /// incarnation left is removed; its processes are dead if the machine was booted since.
-    pub fn begin(&self, boot: &str, random: u128) -> io::Result<Remembered> {
-        let text = read_text(self.root.as_fd(), INCARNATION).unwrap_or_default();
-        let known = text.strip_suffix('\n').and_then(|line| line.split_once(' '));
-        let known = known.filter(|(number, known_boot)| number.len() == 32 && *known_boot == boot);
-        let number = known.and_then(|(number, _)| u128::from_str_radix(number, 16).ok());
-        let fresh = number.is_none();
-        if fresh {
-            self.wipe()?;
-            write_in_place(self.root.as_fd(), LIFE, &format!("{:020}\n", 0))?;
-            let session = read_text(self.root.as_fd(), SESSION).ok().and_then(|text| parse_session(&text));
-            write_in_place(self.root.as_fd(), SESSION, &session_text(session.unwrap_or_default()))?;
-            write_in_place(self.root.as_fd(), INCARNATION, &format!("{random:032x} {boot}\n"))?;
-        }
-        let life = read_text(self.root.as_fd(), LIFE).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        let life = life.ok_or_else(|| damaged(LIFE))? + 1;
-        write_in_place(self.root.as_fd(), LIFE, &format!("{life:020}\n"))?;
-        let session = read_text(self.root.as_fd(), SESSION).ok().and_then(|text| parse_session(&text));
-        let session = session.ok_or_else(|| damaged(SESSION))?;
-        Ok(Remembered { incarnation: incarnation(number.unwrap_or(random), boot), life, session, fresh })
-    }
-
-    /// Remembers the newest session. Needs no room on the disk.
-    pub(crate) fn save_session(&self, session: Session) -> io::Result<()> {
-        write_in_place(self.root.as_fd(), SESSION, &session_text(session))
+        let (spares, memory, unreadable) = Default::default();
+        Ok(Self { path: path.to_owned(), root, jobs, steps, spares, memory, unreadable })
     }
 
     /// Remembers a job.
@@ -237,18 +200,28 @@ impl Spool {
         Ok(rustix::fs::renameat(&self.jobs, draft.as_str(), &self.jobs, name.as_str())?)
     }
 
-    /// Jobs that were remembered; a mark that was not written in full is removed.
-    pub fn jobs(&self) -> Vec<JobFacts> {
-        let names = names_in(self.jobs.as_fd()).unwrap_or_default();
-        let facts = names.iter().filter_map(|name| {
-            let facts = read_bytes(self.jobs.as_fd(), name).ok().and_then(|bytes| one_frame::<JobFacts>(&bytes));
-            let facts = facts.filter(|_| parse_attempt(name).is_some());
-            if facts.is_none() {
-                let _ = rustix::fs::unlinkat(&self.jobs, name.as_str(), AtFlags::empty());
+    /// Jobs that were remembered, and those whose marks can't be read. Drafts are removed.
+    pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for name in names_in(self.jobs.as_fd()).unwrap_or_default() {
+            let facts = || read_bytes(self.jobs.as_fd(), &name).ok().and_then(|bytes| one_frame::<JobFacts>(&bytes));
+            match parse_attempt(&name) {
+                None => drop(unlink(self.jobs.as_fd(), &name)),
+                Some(job) => match facts() {
+                    Some(facts) => found.push(facts),
+                    None => {
+                        self.unreadable.borrow_mut().insert(name);
+                        unreadable.push(job);
+                    }
+                },
             }
-            facts
-        });
-        facts.collect()
+        }
+        (found, unreadable)
+    }
+
+    /// Jobs that have a mark, readable or not.
+    pub(crate) fn marked_jobs(&self) -> Vec<JobAttempt> {
+        names_in(self.jobs.as_fd()).unwrap_or_default().iter().filter_map(|name| parse_attempt(name)).collect()
     }
 
     /// Makes a step's folder, complete or not at all. `AlreadyExists`: it is there. `groups`: content of `cgroups`.
@@ -257,7 +230,7 @@ impl Spool {
         let mut spares = self.spares.borrow_mut();
         let (draft, mut traits) = spares.take(launch, batch.is_some());
         let filled = self.fill(&draft, &mut traits, launch, batch, groups);
-        let named = filled.and_then(|()| {
+        let named = filled.and_then(|()| self.count_start()).and_then(|()| {
             rustix::fs::renameat(&self.steps, draft.as_str(), &self.steps, name.as_str()).map_err(|e| match e {
                 // A folder takes the place of an empty one only.
                 Errno::NOTEMPTY => io::ErrorKind::AlreadyExists.into(),
@@ -268,7 +241,16 @@ impl Spool {
             Ok(()) => spares.lend(launch, draft, traits),
             Err(_) => drop(self.remove_folder(&draft)),
         }
-        named
+        named?;
+        let memory = self.memory.borrow();
+        memory.witness.as_ref().map_or(Ok(()), |witness| witness.add(launch.key, &memory))
+    }
+
+    /// One more step is started, whatever becomes of it.
+    fn count_start(&self) -> io::Result<()> {
+        let memory = &mut *self.memory.borrow_mut();
+        memory.starts += 1;
+        if memory.life == 0 { Ok(()) } else { self.write_life(memory.life, memory.starts) }
     }
 
     /// Fills a new folder, or writes over the files of one that was used before.
@@ -372,12 +354,12 @@ impl Spool {
         (launch.key == key).then(|| (launch, socket(&bytes, length)))
     }
 
-    /// Whether the step daemon may have forked tasks; true on doubt.
+    /// Whether the step daemon may have forked tasks; true on doubt, and if anything else tells of a task.
     pub fn has_begun(&self, key: StepKey) -> bool {
         let mut byte = [1];
         let read =
             self.open_file(key, file::RESULT).and_then(|file| file.read_exact_at(&mut byte, RESULT_BYTES as u64));
-        read.is_err() || byte != [0]
+        read.is_err() || byte != [0] || !self.tasks(key).is_empty() || !self.exits(key).is_empty()
     }
 
     /// How tasks ended of which that was noted, and what they used, by their places.
@@ -394,19 +376,23 @@ impl Spool {
         places.filter_map(|(place, noted)| parse_exit(noted).map(|(exit, usage)| (place, exit, usage))).collect()
     }
 
-    /// Every step with its launch, in the order of keys. Drafts are removed; so are folders whose launch can't be read,
-    /// which only a damaged disk makes.
-    pub fn steps(&self) -> Vec<Box<StepLaunch>> {
-        let names = names_in(self.steps.as_fd()).unwrap_or_default();
-        let mut found = Vec::new();
-        for name in names {
-            match parse_key(&name).and_then(|key| self.launch(key)) {
-                Some(launch) => found.push(launch),
+    /// Every step with its launch, in the order of keys, and steps whose launch can't be read. Drafts are removed, and what has
+    /// no step's name.
+    pub fn steps(&self) -> (Vec<Box<StepLaunch>>, Vec<StepKey>) {
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for name in names_in(self.steps.as_fd()).unwrap_or_default() {
+            match parse_key(&name).map(|key| (key, self.launch(key))) {
+                Some((_, Some(launch))) => found.push(launch),
+                Some((key, None)) => {
+                    self.unreadable.borrow_mut().insert(name);
+                    unreadable.push(key);
+                }
                 None => drop(self.remove_folder(&name)),
             }
         }
         found.sort_by_key(|launch| launch.key);
-        found
+        unreadable.sort_unstable();
+        (found, unreadable)
     }
 
     /// The step daemon's last word, if it has written one.
@@ -440,6 +426,11 @@ impl Spool {
     /// Removes a step's folder. Gives what its daemon wrote to its standard error.
     pub(crate) fn remove_step(&self, key: StepKey) -> io::Result<String> {
         let name = key.to_string();
+        self.memory.borrow().witness.as_ref().map_or(Ok(()), |witness| witness.remove(key))?;
+        if self.is_unreadable(&name) {
+            let kept = self.set_aside(self.steps.as_fd(), &name)?;
+            return Ok(format!("its folder is kept as {}", kept.display()));
+        }
         let returned = self.spares.borrow_mut().returned(key);
         if let Some((spare, mut traits)) = returned
             && self.clear_folder(&name, &spare, &mut traits).is_ok()
@@ -451,7 +442,13 @@ impl Spool {
         if let Ok(file) = self.open_file(key, file::LOG) {
             let _ = file.take(LOG_BYTES_MAX).read_to_end(&mut log);
         }
-        self.remove_folder(&name)?;
+        // Without its name first: half a folder is not taken for a damaged one.
+        let draft = self.spares.borrow_mut().name();
+        match rustix::fs::renameat(&self.steps, name.as_str(), &self.steps, draft.as_str()) {
+            Ok(()) => self.remove_folder(&draft)?,
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
         Ok(String::from_utf8_lossy(&log).into_owned())
     }
 
@@ -484,6 +481,9 @@ impl Spool {
     /// Removes a job's mark. The folders of its steps are removed one by one.
     pub(crate) fn remove_job(&self, job: JobAttempt) -> io::Result<()> {
         let name = attempt_name(job);
+        if self.is_unreadable(&name) {
+            return self.set_aside(self.jobs.as_fd(), &name).map(drop);
+        }
         let spare = self.spares.borrow_mut().room_for_mark();
         let Some(spare) = spare else { return unlink(self.jobs.as_fd(), &name) };
         match rustix::fs::renameat(&self.jobs, name.as_str(), &self.jobs, spare.as_str()) {
@@ -587,26 +587,6 @@ fn parse_tasks(text: &str) -> Vec<TaskPid> {
         Some(TaskPid { rank: next()? as u32, pid: next()? as u32, start: next()? })
     });
     tasks.collect()
-}
-
-fn session_text(session: Session) -> String {
-    format!("{:020} {:020}\n", session.epoch.0, session.number)
-}
-
-fn parse_session(text: &str) -> Option<Session> {
-    let (epoch, number) = text.trim_end().split_once(' ')?;
-    Some(Session { epoch: Epoch(epoch.parse().ok()?), number: number.parse().ok()? })
-}
-
-fn incarnation(number: u128, boot: &str) -> Incarnation {
-    let digest = Digest::of(format!("{number:032x} {boot}").as_bytes());
-    let mut low = [0; 16];
-    low.copy_from_slice(&digest.0[..16]);
-    Incarnation(u128::from_le_bytes(low))
-}
-
-fn damaged(name: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the spool's file '{name}' is damaged"))
 }
 
 fn random() -> io::Result<[u8; NAME_BYTES]> {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use squall_engine::step::StepSetup;
 use squall_model::id::StepKey;
 use squall_model::job::{ExitCode, Usage};
 
@@ -29,11 +28,10 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    /// The traces of a step, to be read after its daemon's death. None: its launch is gone. `group`: the cgroup that all
+    /// The traces of a step, to be read after its daemon's death. `group`: the cgroup that all
     /// its processes were born in, if that is so; with nobody in it nobody is waited for.
-    pub(crate) fn of(spool: &Spool, key: StepKey, group: Option<&Path>) -> Option<Self> {
-        let launch = spool.launch(key)?;
-        let ranks = StepSetup::of(&launch).ranks;
+    pub(crate) fn of(spool: &Spool, key: StepKey, group: Option<&Path>) -> Self {
+        let ranks = spool.ranks(key);
         let ended = ended(spool, key, &ranks);
         let noted = spool.tasks(key).into_iter().filter(|task| !ended.contains_key(&task.rank));
         let started = noted.map(|task| (task.rank, task)).collect();
@@ -52,10 +50,24 @@ impl Traces {
                 break;
             }
             if look == LOOKS - 1 {
-                traces.started.extend(unnoted(&spool.steps_dir(), key, launch.facts.owner.uid));
+                traces.started.extend(unnoted(&spool.steps_dir(), key, spool.owner(key)));
             }
         }
-        Some(traces)
+        traces.correct(spool, key);
+        traces
+    }
+
+    /// Where a note names no process that lives, and a task of that rank does, the note is damaged: that is the task.
+    fn correct(&mut self, spool: &Spool, key: StepKey) {
+        let lives = |task: &TaskPid| Stat::of(task.pid).is_some_and(|stat| task.is(&stat));
+        if self.started.values().all(lives) {
+            return;
+        }
+        let own = |task: &TaskPid| processes::variable(task.pid, "SLURM_TASK_PID") == Some(task.pid.to_string().into());
+        let found = unnoted(&spool.steps_dir(), key, spool.owner(key)).into_iter().filter(|(_, task)| own(task));
+        for (rank, task) in found {
+            self.started.entry(rank).and_modify(|noted| *noted = task);
+        }
     }
 
     /// Whether no task was started: what can't note itself does not run.

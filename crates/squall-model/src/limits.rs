@@ -79,3 +79,5 @@ pub const RECALLED_MAX: usize = 4096;
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
 /// Most changes of accounts in one request.
 pub const POLICY_CHANGES_MAX: usize = 100_000;
+/// Files and folders of a node's spool that are kept aside under one name because they can't be read.
+pub const DAMAGED_MAX: u32 = 100;

@@ -33,6 +33,10 @@ pub enum Fault {
     PowerLost,
     /// A node comes back with an old image of its disk.
     OldImage,
+    /// A copy of a node's spool is brought back while its daemon is down.
+    SpoolRolledBack,
+    /// A node's spool loses a folder while its daemon is down.
+    FolderLost,
     /// A node's spool is full.
     SpoolFull,
     /// A node is ten times slower.
@@ -75,7 +79,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -91,6 +95,8 @@ impl Fault {
         Self::BothDaemonsKilled,
         Self::PowerLost,
         Self::OldImage,
+        Self::SpoolRolledBack,
+        Self::FolderLost,
         Self::SpoolFull,
         Self::NodeSlow,
         Self::Cut,
@@ -129,6 +135,8 @@ impl Fault {
             Self::BothDaemonsKilled => "both-daemons-killed",
             Self::PowerLost => "power-lost",
             Self::OldImage => "old-image",
+            Self::SpoolRolledBack => "spool-rolled-back",
+            Self::FolderLost => "folder-lost",
             Self::SpoolFull => "spool-full",
             Self::NodeSlow => "node-slow",
             Self::Cut => "cut",

@@ -54,6 +54,10 @@ mutations! {
     StaleFrameTaken = "stale-frame-taken",
     /// A restarted node daemon does not look into its spool.
     SpoolForgotten = "spool-forgotten",
+    /// A restarted node daemon does not see that its spool has forgotten something.
+    ForgettingUnseen = "forgetting-unseen",
+    /// A restarted node daemon registers, and only then sweeps what earlier lives left.
+    SweptAfterwards = "swept-afterwards",
     /// A restarted node daemon takes running steps for never started.
     StartedTakenForUnstarted = "started-taken-for-unstarted",
     /// A node comes back from a power loss with its old incarnation.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use squall_model::id::StepKey;
 use squall_model::time::{Span, Time};
 
 use crate::client::Wish;
@@ -170,8 +171,36 @@ impl World {
             self.nodes[node].dies_after_acts = Some(self.seed.spread(1, 16) as u32);
             return;
         }
+        if self.seed.chance(200_000) {
+            self.nodes[node].copy = Some(self.nodes[node].spool.clone());
+        }
         self.strike(if interior { Fault::InteriorKilled } else { Fault::NodeDaemonKilled }, node as u64);
         self.kill_node_daemon(node);
+        match self.seed.weighted(&[8, 1, 1]) {
+            1 => self.roll_back(node),
+            2 => {
+                let keys: Vec<StepKey> = self.nodes[node].spool.steps.keys().copied().collect();
+                let lost = self.seed.pick(&keys).copied();
+                self.lose_folders(node, lost);
+            }
+            _ => {}
+        }
+    }
+
+    /// A copy of the spool is brought back, if there is one. The daemon is dead.
+    pub(crate) fn roll_back(&mut self, node: usize) {
+        if let Some(copy) = self.nodes[node].copy.take() {
+            self.nodes[node].spool = copy;
+            self.strike(Fault::SpoolRolledBack, node as u64);
+        }
+    }
+
+    /// The spool loses folders. The daemon is dead.
+    pub(crate) fn lose_folders(&mut self, node: usize, lost: impl IntoIterator<Item = StepKey>) {
+        for key in lost {
+            self.nodes[node].spool.steps.remove(&key);
+            self.strike(Fault::FolderLost, node as u64);
+        }
     }
 
     fn strike_step(&mut self) {

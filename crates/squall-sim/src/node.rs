@@ -1,6 +1,6 @@
 //! A node in the simulator: its power, its spool, its daemon, its step daemons, its processes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use squall_engine::fabric::NetInput;
@@ -45,6 +45,12 @@ pub(crate) struct NodeHost {
     /// Counts starts of the daemon in this simulation, across incarnations.
     pub(crate) life: u64,
     pub(crate) spool: Spool,
+    /// What the kernel keeps of this boot outside of the spool: which steps that must know, and how many it counted.
+    witness: (BTreeSet<StepKey>, u64),
+    /// Jobs that have a cgroup.
+    groups: BTreeSet<JobAttempt>,
+    /// A copy of the spool that somebody made, and may bring back.
+    pub(crate) copy: Option<Spool>,
     /// Step daemons that live, and what is left of those that were killed.
     pub(crate) steps: BTreeMap<StepKey, StepHost>,
     /// Which job's live processes hold each core, and how many of them.
@@ -90,6 +96,8 @@ pub(crate) struct Spool {
     /// The daemon's lives in this incarnation.
     life: u64,
     session: Session,
+    /// Steps that were started.
+    starts: u64,
     pub(crate) jobs: BTreeMap<JobAttempt, Arc<JobFacts>>,
     pub(crate) steps: BTreeMap<StepKey, Folder>,
     pub(crate) full: bool,
@@ -117,6 +125,9 @@ impl NodeHost {
             daemon: None,
             life: 0,
             spool: Spool::default(),
+            witness: Default::default(),
+            groups: BTreeSet::new(),
+            copy: None,
             steps: BTreeMap::new(),
             cores: vec![None; hardware.cpus as usize],
             last_pid: 100,
@@ -149,6 +160,24 @@ impl NodeHost {
     pub(crate) fn set_parent(&mut self, hop: Option<u64>) -> Option<u64> {
         std::mem::replace(&mut self.daemon.as_mut()?.parent, hop)
     }
+    /// A folder got its name.
+    pub(crate) fn witness(&mut self, key: StepKey) {
+        self.spool.starts += 1;
+        self.witness.1 = self.spool.starts;
+        self.witness.0.insert(key);
+    }
+    /// Whether the spool knows less than it must.
+    fn has_forgotten(&self) -> bool {
+        self.spool.starts < self.witness.1 || self.witness.0.iter().any(|key| !self.spool.steps.contains_key(key))
+    }
+    /// Jobs of which something is here that the spool does not know.
+    fn leftovers(&self) -> BTreeSet<JobAttempt> {
+        let processes = self.steps.keys().filter(|key| !self.spool.steps.contains_key(key)).map(|key| attempt_of(*key));
+        let known = |job: &JobAttempt| {
+            self.spool.jobs.contains_key(job) || self.spool.steps.keys().any(|key| attempt_of(*key) == *job)
+        };
+        processes.chain(self.groups.iter().copied()).filter(|job| !known(job)).collect()
+    }
     pub(crate) fn fresh_pid(&mut self) -> u32 {
         self.last_pid += 1;
         self.last_pid
@@ -172,6 +201,7 @@ impl World {
         }
         let above = self.tree.above(node, self.nodes.len());
         let above = above.into_iter().map(|node| self.nodes[node].name.clone()).collect();
+        self.look_for_losses(node);
         let host = &mut self.nodes[node];
         host.spool.life += 1;
         let boot = Boot {
@@ -201,7 +231,34 @@ impl World {
         for key in keys {
             self.find_step(node, key);
         }
+        if !self.is_planted(Mutation::SpoolForgotten) {
+            self.find_leftovers(node);
+        }
         self.tell_node(node, NodeInput::Tick { health: HEALTH });
+    }
+
+    /// A spool that has forgotten something makes another incarnation, which begins with nothing.
+    fn look_for_losses(&mut self, node: usize) {
+        if !self.nodes[node].has_forgotten() || self.is_planted(Mutation::ForgettingUnseen) {
+            return;
+        }
+        let fresh = u128::from(self.seed.next());
+        let host = &mut self.nodes[node];
+        host.incarnation = fresh;
+        host.spool = Spool { session: host.spool.session, full: host.spool.full, ..Spool::default() };
+        host.witness = Default::default();
+        self.say(Who::Node(node as u32), "has forgotten", 0, 0);
+    }
+
+    /// What the spool does not know is swept.
+    fn find_leftovers(&mut self, node: usize) {
+        for job in self.nodes[node].leftovers() {
+            if self.is_planted(Mutation::SweptAfterwards) {
+                self.sweep(node, job);
+            } else {
+                self.tell_node(node, NodeInput::FoundLeftover { job });
+            }
+        }
     }
 
     fn find_step(&mut self, node: usize, key: StepKey) {
@@ -269,6 +326,9 @@ impl World {
         host.powered = false;
         host.boot += 1;
         host.life += 1;
+        host.witness = Default::default();
+        host.groups.clear();
+        host.copy = None;
         host.spool = match old_image {
             // A new incarnation takes nothing from an old image but what tells it that the image is old.
             Some(image) => Spool { life: image.life, ..Spool::default() },
@@ -335,6 +395,9 @@ impl World {
         let asked = daemon.shut_down;
         let mut out = NodeOut::default();
         daemon.machine.step(clock, input, &mut out);
+        if let Some(frame) = &out.net.up {
+            self.judge.registers(node, frame);
+        }
         let (deadline, session) = (daemon.machine.deadline(), daemon.machine.session());
         self.judge.took(self.now, (node, self.nodes[node].life), session, &brought);
         self.plan_node_tick(node, deadline);
@@ -394,6 +457,7 @@ impl World {
         match act {
             NodeAct::SaveSession(session) => self.nodes[node].spool.session = session,
             NodeAct::OpenJob { facts, batch, .. } => {
+                self.nodes[node].groups.insert(attempt_of(facts.key));
                 let spool = &mut self.nodes[node].spool;
                 if !batch && !spool.full {
                     spool.jobs.insert(attempt_of(facts.key), facts);
@@ -411,12 +475,14 @@ impl World {
             NodeAct::KillStep { key } => self.kill_step(node, key),
             NodeAct::Sweep { job } => self.sweep(node, job),
             NodeAct::Forget { key } => {
+                self.nodes[node].witness.0.remove(&key);
                 self.nodes[node].spool.steps.remove(&key);
             }
             NodeAct::ForgetJob { job } => {
                 let spool = &mut self.nodes[node].spool;
                 spool.jobs.remove(&job);
                 spool.steps.retain(|key, _| attempt_of(*key) != job);
+                self.nodes[node].witness.0.retain(|key| attempt_of(*key) != job);
                 let host = &self.nodes[node];
                 self.judge.forgotten(node, job, host);
             }
@@ -454,7 +520,7 @@ impl World {
         let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().filter(|k| attempt_of(*k) == job).collect();
         if !self.is_planted(Mutation::SweepWithoutKill) {
             for key in keys {
-                self.kill_step(node, key);
+                self.sweep_step(node, key);
             }
             self.judge.hidden.remove(&(job, node));
         }
@@ -462,8 +528,28 @@ impl World {
         self.after(span, Happening::Swept { node, life, job });
     }
 
+    /// A sweep kills what is there, whatever it is.
+    fn sweep_step(&mut self, node: usize, key: StepKey) {
+        if self.nodes[node].spool.steps.contains_key(&key) {
+            self.kill_step(node, key);
+        } else {
+            self.lose_step(node, key);
+        }
+    }
+
     pub(crate) fn swept(&mut self, node: usize, life: u64, job: JobAttempt) {
         if self.nodes[node].lives(life) {
+            // It has looked again.
+            let keys = self.nodes[node].steps.keys().copied().filter(|key| attempt_of(*key) == job);
+            for key in keys.collect::<Vec<_>>() {
+                if self.nodes[node].steps.get(&key).is_some_and(StepHost::has_live_tasks) {
+                    self.judge.swept_alive(node, key);
+                }
+                if !self.is_planted(Mutation::SweepWithoutKill) {
+                    self.sweep_step(node, key);
+                }
+            }
+            self.nodes[node].groups.remove(&job);
             let keys: Vec<StepKey> =
                 self.nodes[node].spool.steps.keys().copied().filter(|k| attempt_of(*k) == job).collect();
             for key in keys {

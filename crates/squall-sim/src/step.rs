@@ -102,6 +102,7 @@ impl World {
             let failed = NodeInput::Failed { key, error: "no space left on device".into(), node_fault: true };
             return self.tell_node(node, failed);
         }
+        host.witness(key);
         host.spool.steps.entry(key).or_insert(Folder { launch, script, forked: false, result: None });
         let span = self.seed.span(Span(200), Span::from_millis(3));
         let span = Span(span.0 * self.network.slowness(node));

@@ -37,6 +37,8 @@ pub(crate) struct Queries {
     next_beat: Option<Time>,
     beats: u64,
     missed: BTreeMap<NodeId, u32>,
+    /// When each node's session began, and when the last heartbeat was sent that it answered since.
+    beaten: BTreeMap<NodeId, (Time, Option<Time>)>,
 }
 
 #[derive(Debug)]
@@ -167,6 +169,12 @@ fn seen(c: &mut Controller, now: Time, node: NodeId, out: &mut Out) {
     }
 }
 
+/// A node's session begins. Gives until when the session before was in order: the node took all that was sent to it earlier,
+/// for what is sent comes in order, and a heartbeat after it was answered.
+pub(crate) fn registered(c: &mut Controller, now: Time, node: NodeId) -> Option<Time> {
+    c.queries.beaten.insert(node, (now, None)).and_then(|(_, until)| until)
+}
+
 /// A node says how it feels.
 pub(crate) fn felt(c: &mut Controller, node: NodeId, health: Health) {
     if let Some(member) = c.links.get_mut(node) {
@@ -232,6 +240,9 @@ fn beaten(c: &mut Controller, now: Time, (to, tally, until): (&NodeSet, &Tally, 
     for node in to.iter() {
         if answered.contains(node) {
             c.queries.missed.remove(&node);
+            if let Some((_, until)) = c.queries.beaten.get_mut(&node).filter(|(since, _)| *since < sent) {
+                *until = Some(sent);
+            }
             seen(c, now, node, out);
             continue;
         }

@@ -1,6 +1,6 @@
 //! What outlives the node daemon of a test: its spool, and the step daemons.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use squall_model::id::{Incarnation, Session, StepKey};
@@ -33,6 +33,10 @@ pub(crate) struct Disk {
     pub(crate) started: BTreeMap<StepKey, u32>,
     pub(crate) fail_spawns: bool,
     pub(crate) slow_sweep: bool,
+    /// What the spool does not know of.
+    pub(crate) leftovers: BTreeSet<JobAttempt>,
+    /// Folders whose launch can't be read.
+    pub(crate) unreadable: BTreeSet<StepKey>,
     pub(crate) files: Counted,
 }
 
@@ -57,10 +61,15 @@ impl Disk {
                 Spooled::Ended(end) => FoundStep::Ended(end.clone()),
                 Spooled::Failed => FoundStep::Failed { error: "no".into(), node_fault: true },
             };
+            let key = launch.key;
+            if self.unreadable.contains(&key) {
+                return NodeInput::FoundUnreadable { job: attempt_of(key), step: Some((key.step, state)) };
+            }
             NodeInput::FoundStep { launch: launch.clone(), state }
         });
+        let leftovers = self.leftovers.iter().map(|job| NodeInput::FoundLeftover { job: *job });
         let files = self.files.restart(0, &mut Neighbours::default());
-        (machine, jobs.chain(steps).chain(files).collect())
+        (machine, jobs.chain(steps).chain(leftovers).chain(files).collect())
     }
 
     /// Carries out an act; what comes of it for the machine.

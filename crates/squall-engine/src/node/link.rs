@@ -4,6 +4,7 @@
 //! it and is welcomed. So no registration of an earlier life, or on a way that has ceased to be, is ever believed.
 
 use squall_model::id::{NodeId, Session, StepKey, StepNo};
+use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, Put, Variable};
@@ -47,6 +48,8 @@ pub(super) struct Link {
 enum Stage {
     /// There is no way to it.
     Away,
+    /// There is one, and what earlier lives left here is still being swept: the node does not register before that is done.
+    Sweeping,
     /// It was asked for a session.
     Knocked,
     /// It was told who this is.
@@ -86,7 +89,7 @@ impl Link {
     /// When the silence has lasted too long.
     fn patience(&self) -> Option<Time> {
         match self.stage {
-            Stage::Away => None,
+            Stage::Away | Stage::Sweeping => None,
             Stage::Knocked | Stage::Registered => Some(self.heard + self.answer_wait),
             Stage::Welcome(_) => Some(self.heard + SILENCE),
         }
@@ -117,10 +120,21 @@ impl NodeMachine {
     }
 
     fn knock(&mut self, now: Time) {
+        if !self.leftovers.is_empty() {
+            self.link.stage = Stage::Sweeping;
+            return;
+        }
         self.link.stage = Stage::Knocked;
         self.link.heard = now;
         let knocks = vec![(Vec::new(), self.boot.name.clone())];
         self.relay.report(now, Composite { knocks, reports: 1, ..Composite::default() });
+    }
+
+    /// A leftover is gone. After the last one the node registers.
+    pub(super) fn leftover_swept(&mut self, now: Time, job: JobAttempt) {
+        if self.leftovers.remove(&job) && self.leftovers.is_empty() && self.link.stage == Stage::Sweeping {
+            self.knock(now);
+        }
     }
 
     fn put(&mut self, now: Time, node: Option<NodeId>, put: &Put, out: &mut NodeOut) {
@@ -151,7 +165,7 @@ impl NodeMachine {
 
     /// The controller offers a session.
     fn identify(&mut self, now: Time, session: Session) {
-        if session <= self.link.newest || self.link.stage == Stage::Away {
+        if session <= self.link.newest || matches!(self.link.stage, Stage::Away | Stage::Sweeping) {
             return;
         }
         self.link.newest = session;
@@ -166,6 +180,7 @@ impl NodeMachine {
             hardware: self.boot.hardware.clone(),
             jobs: jobs.chain(self.leased()).collect(),
             steps: steps.collect(),
+            unstarted: self.unstarted.iter().copied().collect(),
             health: self.health,
             version: self.boot.version.clone(),
         };
@@ -179,6 +194,7 @@ impl NodeMachine {
             Down::Knock => self.knock(now),
             Down::Welcome { .. } => {
                 out.acts.push(NodeAct::SaveSession(self.link.newest));
+                self.unstarted.clear();
                 self.outbox.rewind();
             }
             Down::StartJob { facts, batch } => {

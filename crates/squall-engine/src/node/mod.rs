@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use gang::{Alignment, GangAct};
-use squall_model::id::{Epoch, Incarnation, NodeId, Session, StepKey};
+use squall_model::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, JobAttempt, Usage};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -116,6 +116,21 @@ pub enum NodeInput {
         launch: Box<StepLaunch>,
         /// What has become of it.
         state: FoundStep,
+    },
+    /// Something of an attempt is still here that the spool does not know: a cgroup, processes. The machine has it swept, and
+    /// does not register before that is done: so a registration proves that nothing unlisted is left on the node, and no
+    /// sweep can meet an attempt that the controller sends again.
+    FoundLeftover {
+        /// The attempt.
+        job: JobAttempt,
+    },
+    /// An attempt of which the spool holds something that can't be read. What it is called says whose it is; the controller
+    /// knows the rest. It is kept as running until it is known to have ended, and is never started here again.
+    FoundUnreadable {
+        /// The attempt.
+        job: JobAttempt,
+        /// The step whose folder it is, and what has become of it; None: the job's mark.
+        step: Option<(StepNo, FoundStep)>,
     },
     /// Something happened to the node's connections in the tree. A put that came with it may lead to `Spawn`s among
     /// the acts of the same step; what they need is in the step's `blobs`.
@@ -285,6 +300,10 @@ pub struct NodeMachine {
     contents: Contents,
     beat: Beat,
     jobs: BTreeMap<JobAttempt, Job>,
+    /// Attempts that the spool does not know, being swept before the node registers.
+    leftovers: BTreeSet<JobAttempt>,
+    /// Jobs that an earlier life took and of which nothing ran; until the controller has heard that.
+    unstarted: BTreeSet<JobAttempt>,
     /// Jobs that begin when their turn comes, in the order in which they were leased.
     leases: Vec<(JobAttempt, Lease)>,
     outbox: Outbox,
@@ -317,6 +336,8 @@ impl NodeMachine {
             contents: Contents::default(),
             beat: Beat::default(),
             jobs: BTreeMap::new(),
+            leftovers: BTreeSet::new(),
+            unstarted: BTreeSet::new(),
             leases: Vec::new(),
             outbox: Outbox::default(),
             timers: BTreeSet::new(),
@@ -411,7 +432,7 @@ impl Machine for NodeMachine {
     type Out = NodeOut;
 
     fn step(&mut self, now: Time, input: NodeInput, out: &mut NodeOut) {
-        if !self.found.is_empty() && !matches!(input, NodeInput::FoundJob { .. } | NodeInput::FoundStep { .. }) {
+        if !self.found.is_empty() && !is_found(&input) {
             for (key, finish) in std::mem::take(&mut self.found) {
                 self.finished(now, key, finish, out);
             }
@@ -421,6 +442,12 @@ impl Machine for NodeMachine {
                 self.jobs.entry(attempt_of(facts.key)).or_insert_with(|| Job::new(&facts));
             }
             NodeInput::FoundStep { launch, state } => self.found_step(&launch, state, out),
+            NodeInput::FoundUnreadable { job, step } => self.found_unreadable(job, step, out),
+            NodeInput::FoundLeftover { job } => {
+                if self.leftovers.insert(job) {
+                    out.acts.push(NodeAct::Sweep { job });
+                }
+            }
             NodeInput::Net(input) => {
                 let mut local = Vec::new();
                 self.relay.take(now, input, &mut local, &mut out.net);
@@ -453,6 +480,17 @@ impl Machine for NodeMachine {
         let timer = self.timers.first().map(|(due, _)| *due);
         timer.into_iter().chain(self.leaving).chain(self.link_deadline()).chain(self.relay.deadline()).min()
     }
+}
+
+/// Whether it tells what earlier lives left.
+fn is_found(input: &NodeInput) -> bool {
+    matches!(
+        input,
+        NodeInput::FoundJob { .. }
+            | NodeInput::FoundStep { .. }
+            | NodeInput::FoundUnreadable { .. }
+            | NodeInput::FoundLeftover { .. }
+    )
 }
 
 /// The attempt that a step belongs to.

@@ -23,6 +23,8 @@ use crate::machine::Machine;
 use crate::node::disk::{Disk, Spooled, end};
 use crate::node::{Boot, Health, NodeAct, NodeInput, NodeMachine, NodeOut, attempt_of};
 
+mod found;
+
 fn key(job: u32, step: StepNo) -> StepKey {
     StepKey { job: JobId(job), attempt: Attempt(1), step }
 }

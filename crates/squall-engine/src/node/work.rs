@@ -99,9 +99,13 @@ impl Job {
         let (steps, phase) = (BTreeMap::new(), JobPhase::Sweeping);
         Self { alone: false, steps, phase, held: None, turn: None, cores: CoreSet::new() }
     }
+    /// One whose launch can't be read: which cores it has is not known, so no lease begins before it is gone.
+    fn unread(cores: CoreSet) -> Self {
+        Self { cores, phase: JobPhase::Open, ..Self::unknown() }
+    }
     /// Has a script.
     fn spawns(&mut self, launch: &StepLaunch) {
-        self.steps.insert(launch.key.step, Step::new(launch));
+        self.steps.insert(launch.key.step, Step::new(launch.kill_wait_s));
         self.cores = launch.cores.clone();
     }
 
@@ -150,8 +154,8 @@ impl Job {
 }
 
 impl Step {
-    fn new(launch: &StepLaunch) -> Self {
-        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s: launch.kill_wait_s, used: None }
+    fn new(kill_wait_s: u64) -> Self {
+        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s, used: None }
     }
 
     fn is_live(&self) -> bool {
@@ -169,18 +173,43 @@ impl NodeMachine {
         let (key, attempt) = (launch.key, attempt_of(launch.key));
         if state == FoundStep::Unstarted {
             // The controller may have given it up meanwhile.
+            self.unstarted.insert(attempt);
             return out.acts.push(NodeAct::Forget { key });
         }
         let job = self.jobs.entry(attempt).or_insert_with(|| Job::new(&launch.facts));
         if key.step == StepNo::BATCH {
             job.cores = launch.cores.clone();
         }
-        let step = job.steps.entry(key.step).or_insert_with(|| Step::new(launch));
+        self.found_as(key, launch.kill_wait_s, state);
+    }
+
+    fn found_as(&mut self, key: StepKey, kill_wait_s: u64, state: FoundStep) {
+        let Some(job) = self.jobs.get_mut(&attempt_of(key)) else { return };
+        let step = job.steps.entry(key.step).or_insert_with(|| Step::new(kill_wait_s));
         match state {
             FoundStep::Alive | FoundStep::Unstarted => {}
             FoundStep::Orphaned => step.orphaned = true,
             FoundStep::Ended(end) => self.found.push((key, Finish::Ended(end))),
             FoundStep::Failed { error, node_fault } => self.found.push((key, Finish::Failed { error, node_fault })),
+        }
+    }
+
+    /// What can't be read is kept as what it is called. Whether the job has other nodes is not known, so the controller is
+    /// told of its script's end and ends it.
+    pub(super) fn found_unreadable(
+        &mut self,
+        attempt: JobAttempt,
+        step: Option<(StepNo, FoundStep)>,
+        out: &mut NodeOut,
+    ) {
+        if let Some((no, FoundStep::Unstarted)) = step {
+            self.unstarted.insert(attempt);
+            return out.acts.push(NodeAct::Forget { key: key_of(attempt, no) });
+        }
+        let all = (0..self.boot.hardware.cpus as usize).collect();
+        self.jobs.entry(attempt).or_insert_with(|| Job::unread(all));
+        if let Some((no, state)) = step {
+            self.found_as(key_of(attempt, no), 0, state);
         }
     }
 
@@ -238,7 +267,7 @@ impl NodeMachine {
             return;
         }
         if job.phase == JobPhase::Open {
-            job.steps.insert(key.step, Step::new(&launch));
+            job.steps.insert(key.step, Step::new(launch.kill_wait_s));
             out.acts.push(NodeAct::Spawn(launch));
         } else {
             self.refuse(key, format!("job {} is ending", key.job), false);
@@ -437,6 +466,7 @@ impl NodeMachine {
     }
 
     pub(super) fn swept(&mut self, now: Time, attempt: JobAttempt, out: &mut NodeOut) {
+        self.leftover_swept(now, attempt);
         let Some(job) = self.jobs.get_mut(&attempt).filter(|job| job.phase == JobPhase::Sweeping) else { return };
         job.phase = JobPhase::Gone;
         let mut reports = Vec::new();

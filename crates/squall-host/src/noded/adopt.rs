@@ -11,6 +11,7 @@ use squall_model::report::StepEnd;
 use squall_model::time::{Span, Time};
 use squall_model::wire::stepd::{FromStepd, ToStepd};
 
+use super::steps::Served;
 use super::{Daemon, Event};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
@@ -153,12 +154,13 @@ impl Daemon {
         }
     }
 
-    /// What would be told to the step daemon.
+    /// What would be told to the step daemon, if there were one that can be reached.
     pub(super) fn tell_orphan(&mut self, key: StepKey, message: &ToStepd) {
         match *message {
-            ToStepd::Signal { signal, all: false } => self.signal_tasks(key, signal),
-            ToStepd::Signal { signal, all: true } => self.signal_all_of(key, signal),
-            ToStepd::End { kill_wait_s: 0, .. } => self.kill_orphan(key),
+            ToStepd::Signal { signal, all: false } if self.orphans.contains_key(&key) => self.signal_tasks(key, signal),
+            ToStepd::Signal { signal, .. } => self.signal_all_of(key, signal),
+            ToStepd::End { kill_wait_s: 0, .. } if self.orphans.contains_key(&key) => self.kill_orphan(key),
+            ToStepd::End { kill_wait_s: 0, .. } => self.kill_all_of(key),
             ToStepd::End { .. } => {
                 self.signal_all_of(key, libc::SIGCONT);
                 self.signal_all_of(key, libc::SIGTERM);
@@ -201,15 +203,17 @@ impl Daemon {
         self.signal_all_of(key, libc::SIGKILL);
     }
 
-    /// Signals all processes of a step: tasks, members of its group, bearers of its mark.
+    /// Signals all processes of a step: tasks, members of its group, bearers of its mark; not its daemon.
     fn signal_all_of(&self, key: StepKey, signal: i32) {
         self.signal_tasks(key, signal);
         let folder = self.spool.step(key);
         let members = self.cgroups.members_of_step(key);
         let marked = processes::marked(&self.spool.steps_dir()).into_iter();
         let marked = marked.filter(|(_, name)| folder.ends_with(name)).map(|(pid, _)| pid);
-        let noted: Vec<u32> =
+        let mut noted: Vec<u32> =
             self.orphans.get(&key).map(|o| o.living.values().map(|t| t.pid).collect()).unwrap_or_default();
+        // A daemon that lives tells how they end.
+        noted.extend(self.served.get(&key).and_then(Served::own_daemon));
         for pid in members.into_iter().chain(marked).filter(|pid| !noted.contains(pid)) {
             let Ok(fd) = pidfd::open(pid) else { continue };
             let meant = processes::mark(pid).is_some_and(|mark| mark == folder)

@@ -29,7 +29,7 @@ use crate::cgroup::StepGroups;
 use crate::link::{read, write};
 use crate::logging::say;
 use crate::processes;
-use crate::spool::{BatchFiles, file};
+use crate::spool::{BatchFiles, file, parse_key};
 use crate::stepd::Nursery;
 use crate::stepd::foster::{Order, ToFoster};
 use crate::stepd::speaks_by_tree;
@@ -41,6 +41,9 @@ use crate::traces::Traces;
 
 /// First and longest pause between two tries to reach a step daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// A step of the spool; without a launch if that can't be read.
+type Spooled = (StepKey, Option<Box<StepLaunch>>);
 
 /// A step with a living daemon.
 pub(super) struct Served {
@@ -82,59 +85,73 @@ impl Served {
 
 /// At the start.
 impl Daemon {
-    /// Tells the machine what earlier lives left, and clears what they should not have left.
+    /// Tells the machine what earlier lives left.
     pub(super) fn find(&mut self) {
         self.cgroups.thaw_all();
-        for facts in self.spool.jobs() {
-            self.inputs.push_back(NodeInput::FoundJob { facts: Arc::new(facts) });
+        let (jobs, unreadable) = self.spool.jobs();
+        self.inputs.extend(jobs.into_iter().map(|facts| NodeInput::FoundJob { facts: Arc::new(facts) }));
+        for job in unreadable {
+            say(&self.spool.complaint_of_mark(job));
+            self.inputs.push_back(NodeInput::FoundUnreadable { job, step: None });
         }
+        let (launches, unreadable) = self.spool.steps();
+        unreadable.iter().for_each(|key| say(&self.spool.complaint(*key)));
+        let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
+        let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
+        self.folders.extend(steps.iter().map(|(key, _)| *key));
         let fostered = self.find_foster();
-        let daemons = self.daemons();
-        let mut undecided = Vec::new();
-        for launch in self.spool.steps() {
-            self.folders.insert(launch.key);
-            if fostered.contains(&launch.key) {
-                self.served.insert(launch.key, Served::by(By::Foster));
-                self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Alive });
-                continue;
-            }
-            match self.look(&launch, &daemons) {
-                Some(state) => {
-                    if state == FoundStep::Alive {
-                        self.attend(launch.key, speaks_by_tree(&launch));
-                    }
-                    self.inputs.push_back(NodeInput::FoundStep { launch, state });
-                }
-                None if self.spool.was_taken(launch.key) => undecided.push(launch),
-                None => self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Unstarted }),
-            }
-        }
+        let undecided = self.find_steps(steps, &fostered);
         // A folder that was taken had a daemon by then: one that is not seen now has ended.
-        let (daemons, fostered) = if undecided.is_empty() {
-            (HashMap::new(), BTreeSet::new())
-        } else {
-            (self.daemons(), self.served_by_foster())
-        };
+        let fostered = if undecided.is_empty() { BTreeSet::new() } else { self.served_by_foster() };
         let mut orphans = Vec::new();
-        for launch in undecided {
-            if fostered.contains(&launch.key) {
-                self.served.insert(launch.key, Served::by(By::Foster));
-                self.inputs.push_back(NodeInput::FoundStep { launch, state: FoundStep::Alive });
-                continue;
-            }
-            let state = self.look(&launch, &daemons).unwrap_or_else(|| match self.left_by(launch.key, None) {
+        for (key, launch) in self.find_steps(undecided, &fostered) {
+            let state = match self.left_by(key, None) {
                 Some(traces) => {
-                    orphans.push((launch.key, traces));
+                    orphans.push((key, traces));
                     FoundStep::Orphaned
                 }
                 None => FoundStep::Unstarted,
-            });
-            self.inputs.push_back(NodeInput::FoundStep { launch, state });
+            };
+            self.found((key, launch), state);
         }
         for (key, traces) in orphans {
             self.adopt(key, traces);
         }
-        self.clear_leftovers();
+        self.find_leftovers();
+    }
+
+    /// Tells what has become of steps, as far as that is plain. Gives the others: a daemon took them and is not seen.
+    fn find_steps(&mut self, steps: Vec<Spooled>, fostered: &BTreeSet<StepKey>) -> Vec<Spooled> {
+        if steps.is_empty() {
+            return Vec::new();
+        }
+        let daemons = self.daemons();
+        let mut undecided = Vec::new();
+        for (key, launch) in steps {
+            if fostered.contains(&key) {
+                self.served.insert(key, Served::by(By::Foster));
+                self.found((key, launch), FoundStep::Alive);
+                continue;
+            }
+            match self.look(key, &daemons) {
+                Some(state) => {
+                    if state == FoundStep::Alive {
+                        self.attend(key, launch.as_deref().is_some_and(speaks_by_tree));
+                    }
+                    self.found((key, launch), state);
+                }
+                None if self.spool.was_taken(key) => undecided.push((key, launch)),
+                None => self.found((key, launch), FoundStep::Unstarted),
+            }
+        }
+        undecided
+    }
+
+    fn found(&mut self, (key, launch): Spooled, state: FoundStep) {
+        self.inputs.push_back(match launch {
+            Some(launch) => NodeInput::FoundStep { launch, state },
+            None => NodeInput::FoundUnreadable { job: attempt_of(key), step: Some((key.step, state)) },
+        });
     }
 
     /// Step daemons that live, by the name of the folder that they serve.
@@ -147,13 +164,12 @@ impl Daemon {
     }
 
     /// What has become of a step, if it is plain: it has ended or is being served.
-    fn look(&mut self, launch: &StepLaunch, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
-        let key = launch.key;
+    fn look(&mut self, key: StepKey, daemons: &HashMap<String, Vec<u32>>) -> Option<FoundStep> {
         if let Some(state) = self.last_word(key) {
             return Some(state);
         }
         let pids = daemons.get(&key.to_string()).map_or(&[][..], Vec::as_slice);
-        if self.watch(key, launch.facts.owner.uid, pids) {
+        if self.watch(key, pids) {
             return Some(FoundStep::Alive);
         }
         // It may have ended between the two looks.
@@ -170,9 +186,16 @@ impl Daemon {
     }
 
     /// Watches the one of `pids` that is the step's daemon and not our child. False: none is.
-    fn watch(&mut self, key: StepKey, user: u32, pids: &[u32]) -> bool {
-        let folder = self.spool.step(key);
-        let serves = |pid: u32| processes::serves(pid, &folder) && processes::may_belong(pid, user);
+    fn watch(&mut self, key: StepKey, pids: &[u32]) -> bool {
+        if pids.is_empty() {
+            return false;
+        }
+        let (folder, user) = (self.spool.step(key), self.spool.owner(key));
+        // Whose a step is may not be readable any more. Only its own processes are in its group.
+        let unreadable = self.spool.is_unreadable(&key.to_string());
+        let members = if unreadable { self.cgroups.members_of_step(key) } else { BTreeSet::new() };
+        let belongs = |pid: u32| processes::may_belong(pid, user) || members.contains(&pid);
+        let serves = |pid: u32| processes::serves(pid, &folder) && belongs(pid);
         // That it serves is believed only with its descriptor in hand.
         let mut opened = pids.iter().filter_map(|pid| Some((*pid, pidfd::open(*pid).ok()?)));
         let Some((pid, fd)) = opened.find(|(pid, _)| serves(*pid)) else { return false };
@@ -191,22 +214,29 @@ impl Daemon {
         Ok(())
     }
 
-    /// Kills processes and removes groups of steps that nobody knows any more.
-    fn clear_leftovers(&mut self) {
+    /// Finds processes and groups that the spool does not know. Those of a known job are killed here; whole attempts are the
+    /// machine's business, which has them swept before it registers.
+    fn find_leftovers(&mut self) {
         let steps = self.spool.steps_dir();
         let known: BTreeSet<String> = self.folders.iter().map(StepKey::to_string).collect();
-        for (pid, name) in processes::step_daemons(&steps).into_iter().filter(|(_, name)| !known.contains(name)) {
+        let forgotten = |(_, name): &(u32, String)| !known.contains(name);
+        // Where there are groups they tell of every attempt; marks anybody can make up.
+        let groups = self.cgroups.are_there();
+        let mut left = self.cgroups.jobs();
+        for (pid, name) in processes::step_daemons(&steps).into_iter().filter(forgotten) {
             say(&format!("killing process {pid}, the daemon of the forgotten step {name}"));
             processes::kill_if(pid, |pid| processes::serves(pid, &steps.join(&name)));
+            left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
-        for (pid, name) in processes::marked(&steps).into_iter().filter(|(_, name)| !known.contains(name)) {
+        for (pid, name) in processes::marked(&steps).into_iter().filter(forgotten) {
             say(&format!("killing process {pid} of the forgotten step {name}"));
             processes::kill_if(pid, |pid| processes::mark(pid) == Some(steps.join(&name)));
+            left.extend(parse_key(&name).filter(|_| !groups).map(attempt_of));
         }
-        let known: BTreeSet<JobAttempt> = self.folders.iter().map(|key| attempt_of(*key)).collect();
-        for job in self.cgroups.jobs().into_iter().filter(|job| !known.contains(job)) {
-            self.sweep(job);
-        }
+        let of_steps = self.folders.iter().map(|key| attempt_of(*key));
+        let known: BTreeSet<JobAttempt> = of_steps.chain(self.spool.marked_jobs()).collect();
+        let left: BTreeSet<JobAttempt> = left.into_iter().filter(|job| !known.contains(job)).collect();
+        self.inputs.extend(left.into_iter().map(|job| NodeInput::FoundLeftover { job }));
     }
 }
 
@@ -356,6 +386,10 @@ impl Daemon {
                 .iter()
                 .for_each(|foster| foster.tell(&ToFoster::Tell { key, message: message.clone() }));
         }
+        if self.spool.is_unreadable(&key.to_string()) {
+            // Where its daemon listens can't be read either.
+            return self.tell_orphan(key, &message);
+        }
         // If the talk has ended the step daemon is about to end too.
         let _ = self.line_to(key).map(|tells| tells.send(message));
     }
@@ -472,8 +506,7 @@ impl Daemon {
             _ => {
                 self.spool.spoil(key);
                 // Another daemon of the same step lives if the one that died came second and saw that.
-                let owner = self.spool.launch(key).map_or(0, |launch| launch.facts.owner.uid);
-                if self.watch(key, owner, &processes::all()) {
+                if self.watch(key, &processes::all()) {
                     return;
                 }
                 let group = served.is_fostered().then(|| self.cgroups.birthplace(key)).flatten();
@@ -494,7 +527,7 @@ impl Daemon {
     /// What a dead step daemon has left. None: it had started nothing. `group`: as for `Traces::of`.
     fn left_by(&self, key: StepKey, group: Option<&Path>) -> Option<Traces> {
         let begun = self.spool.has_begun(key).then(|| Traces::of(&self.spool, key, group));
-        begun.flatten().filter(|traces| !traces.is_blank())
+        begun.filter(|traces| !traces.is_blank())
     }
 }
 

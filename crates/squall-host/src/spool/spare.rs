@@ -143,7 +143,7 @@ impl Spares {
         self.marks.push(name);
     }
 
-    fn name(&mut self) -> String {
+    pub(super) fn name(&mut self) -> String {
         self.last += 1;
         format!(".{}", self.last)
     }

@@ -13,9 +13,10 @@ use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
 
 use super::{
-    BatchFiles, FromStepd, JOBS, LIFE, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
+    BatchFiles, FromStepd, JOBS, RESULT_BYTES, STEPS, Spool, TaskPid, file, mark_begun, note_exit, parse_key,
     parse_tasks,
 };
+use crate::spool::memory::{Ground, INCARNATION, LIFE, Remembered, SESSION, checked};
 use crate::traces::Traces;
 
 /// A folder that is removed at the end.
@@ -67,29 +68,176 @@ fn ended(note: String) -> FromStepd {
 #[test]
 fn lives_are_counted_and_incarnations_change_with_the_boot() {
     let scratch = Scratch::new("lives");
-    let first = Spool::open(&scratch.0).unwrap().begin("boot-a", 7).unwrap();
+    let first = Spool::open(&scratch.0).unwrap().begin(&ground("boot-a"), 7, None).unwrap();
     assert_eq!((first.life, first.fresh), (1, true));
     let spool = Spool::open(&scratch.0).unwrap();
     spool.add_step(&launch(1, StepNo(0)), None, "").unwrap();
     let newest = Session { epoch: Epoch(3), number: 9 };
     spool.save_session(newest).unwrap();
-    let second = spool.begin("boot-a", 8).unwrap();
+    let second = spool.begin(&ground("boot-a"), 8, None).unwrap();
     assert_eq!((second.life, second.fresh, second.session), (2, false, newest));
     assert_eq!(second.incarnation, first.incarnation);
-    assert_eq!(spool.steps().len(), 1);
-    let third = spool.begin("boot-b", 9).unwrap();
+    assert_eq!(spool.steps().0.len(), 1);
+    let third = spool.begin(&ground("boot-b"), 9, None).unwrap();
     assert!(third.fresh && third.incarnation != first.incarnation);
     assert_eq!(third.session, newest, "an old session stays refused");
-    assert!(spool.steps().is_empty(), "its steps died with the machine");
+    assert!(spool.steps().0.is_empty(), "its steps died with the machine");
 }
 
+fn ground(boot: &str) -> Ground {
+    Ground { boot: format!("{boot:->36}"), init: "1-1".into() }
+}
+
+/// What is kept aside.
+fn aside(scratch: &Scratch) -> Vec<String> {
+    let folder = std::fs::read_dir(scratch.0.join("damaged")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = folder.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// faults.md A12
 #[test]
-fn a_damaged_life_counter_stops_the_daemon() {
-    let scratch = Scratch::new("damaged");
+fn a12_one_wrong_digit_is_seen_and_the_node_comes_back() {
+    let scratch = Scratch::new("digit");
+    let newest = Session { epoch: Epoch(3), number: 9 };
+    let (seen, first) = {
+        let spool = Spool::open(&scratch.0).unwrap();
+        let first = spool.begin(&ground("a"), 7, None).unwrap();
+        spool.save_session(newest).unwrap();
+        (spool.begin(&ground("a"), 8, None).unwrap(), first)
+    };
+    assert_eq!((seen.life, seen.session, seen.fresh), (2, newest, false));
+    for name in [LIFE, SESSION, INCARNATION] {
+        let whole = std::fs::read(scratch.0.join(name)).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(scratch.0.join(name), bytes).unwrap();
+            let again = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 10, None).unwrap();
+            let said = again.notes.iter().any(|note| note.contains(&format!("'{name}' is damaged")));
+            assert!(said || at == whole.len() - 1, "{name} byte {at}: {:?}", again.notes);
+            let _ = std::fs::remove_dir_all(scratch.0.join("damaged"));
+            assert!(name == INCARNATION || again.incarnation == first.incarnation, "{name} byte {at}");
+            std::fs::write(scratch.0.join(INCARNATION), checked(&format!("{:032x} {} 1-1", 7, ground("a").boot)))
+                .unwrap();
+        }
+    }
+    // What versions before wrote is still believed.
+    std::fs::write(scratch.0.join(INCARNATION), format!("{:032x} {}\n", 7, ground("a").boot)).unwrap();
+    std::fs::write(scratch.0.join(LIFE), format!("{:020}\n", 5)).unwrap();
+    std::fs::write(scratch.0.join(SESSION), format!("{:020} {:020}\n", 3, 9)).unwrap();
+    let old = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 11, None).unwrap();
+    assert_eq!((old.life, old.session, old.fresh, old.incarnation), (6, newest, false, first.incarnation));
+    assert!(!old.notes.iter().any(|note| note.contains("damaged")), "{:?}", old.notes);
+}
+
+/// faults.md A4, N3
+#[test]
+fn a4_another_first_process_makes_another_incarnation() {
+    let scratch = Scratch::new("container");
     let spool = Spool::open(&scratch.0).unwrap();
-    spool.begin("boot", 7).unwrap();
-    std::fs::write(scratch.0.join(LIFE), "x").unwrap();
-    assert!(spool.begin("boot", 7).unwrap_err().to_string().contains("life"));
+    let first = spool.begin(&ground("a"), 7, None).unwrap();
+    spool.add_step(&launch(1, StepNo::BATCH), None, "").unwrap();
+    let restarted = Ground { init: "1-2".into(), ..ground("a") };
+    let again = Spool::open(&scratch.0).unwrap().begin(&restarted, 8, None).unwrap();
+    assert!(again.fresh && again.incarnation != first.incarnation);
+    assert!(spool.steps().0.is_empty());
+}
+
+/// A spool with a witness, in its first life, with these jobs.
+fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
+    let witness = scratch.0.with_extension("witness");
+    let _ = std::fs::remove_file(&witness);
+    let spool = Spool::open(&scratch.0).unwrap();
+    let first = spool.begin(&ground("a"), 7, Some(&witness)).unwrap();
+    jobs.iter().for_each(|job| spool.add_step(&launch(*job, StepNo::BATCH), None, "").unwrap());
+    (spool, witness, first)
+}
+
+/// faults.md A4
+#[test]
+fn a4_a_spool_that_lost_a_folder_makes_another_incarnation() {
+    let scratch = Scratch::new("lost");
+    let (spool, witness, first) = witnessed(&scratch, &[1, 2]);
+    spool.remove_step(launch(2, StepNo::BATCH).key).unwrap();
+    let whole = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 8, Some(&witness)).unwrap();
+    assert_eq!((whole.fresh, whole.incarnation), (false, first.incarnation), "{:?}", whole.notes);
+    std::fs::remove_dir_all(spool.step(launch(1, StepNo::BATCH).key)).unwrap();
+    let lost = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 9, Some(&witness)).unwrap();
+    assert!(lost.fresh && lost.incarnation != first.incarnation);
+    assert!(lost.notes.iter().any(|note| note.contains("1.1.batch")), "{:?}", lost.notes);
+    let after = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 10, Some(&witness)).unwrap();
+    assert_eq!((after.fresh, after.incarnation), (false, lost.incarnation));
+    std::fs::remove_file(witness).unwrap();
+}
+
+/// faults.md A4
+#[test]
+fn a4_a_spool_that_was_rolled_back_makes_another_incarnation() {
+    let scratch = Scratch::new("rolled");
+    let (spool, witness, first) = witnessed(&scratch, &[1]);
+    let life = std::fs::read(scratch.0.join(LIFE)).unwrap();
+    spool.add_step(&launch(2, StepNo::BATCH), None, "").unwrap();
+    spool.remove_step(launch(2, StepNo::BATCH).key).unwrap();
+    std::fs::write(scratch.0.join(LIFE), life).unwrap();
+    let back = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 8, Some(&witness)).unwrap();
+    assert!(back.fresh && back.incarnation != first.incarnation);
+    assert!(back.notes.iter().any(|note| note.contains("older")), "{:?}", back.notes);
+    std::fs::remove_file(witness).unwrap();
+}
+
+/// faults.md A4
+#[test]
+fn a4_without_a_witness_the_spool_is_believed() {
+    let scratch = Scratch::new("unwitnessed");
+    let (_, witness, first) = witnessed(&scratch, &[1]);
+    std::fs::write(&witness, "rubbish").unwrap();
+    let again = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 8, Some(&witness)).unwrap();
+    assert_eq!((again.fresh, again.incarnation), (false, first.incarnation));
+    std::fs::remove_dir_all(scratch.0.join(STEPS).join("1.1.batch")).unwrap();
+    let lost = Spool::open(&scratch.0).unwrap().begin(&ground("a"), 9, Some(&witness)).unwrap();
+    assert!(lost.fresh, "it was made anew from what the spool held");
+    std::fs::remove_file(witness).unwrap();
+}
+
+/// faults.md A1
+#[test]
+fn a1_what_cant_be_read_is_kept() {
+    let scratch = Scratch::new("kept");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let batch = launch(1, StepNo::BATCH);
+    spool.add_step(&batch, None, "").unwrap();
+    spool.add_job(&launch(4, StepNo::BATCH).facts).unwrap();
+    let (path, mark) = (spool.step(batch.key).join(file::LAUNCH), scratch.0.join(JOBS).join("4.1"));
+    for file in [&path, &mark] {
+        let mut bytes = std::fs::read(file).unwrap();
+        bytes[20] ^= 1;
+        std::fs::write(file, bytes).unwrap();
+    }
+    let four = JobAttempt { job: JobId(4), attempt: Attempt(1) };
+    assert_eq!(spool.jobs(), (vec![], vec![four]));
+    assert_eq!(spool.steps(), (vec![], vec![batch.key]));
+    assert!(path.exists() && mark.exists(), "they stay where they are");
+    assert_eq!((spool.ranks(batch.key), spool.result(batch.key)), (vec![0], None));
+    spool.write_result(batch.key, &ended("done".into())).unwrap();
+    assert_eq!(spool.result(batch.key), Some(ended("done".into())));
+    assert!(spool.remove_step(batch.key).unwrap().contains("damaged/1.1.batch"));
+    spool.remove_job(four).unwrap();
+    assert_eq!(aside(&scratch), ["1.1.batch", "4.1"]);
+    assert!(!path.exists() && !mark.exists());
+}
+
+/// faults.md A1
+#[test]
+fn a1_a_lost_mark_of_the_first_task_does_not_hide_it() {
+    let scratch = Scratch::new("mark");
+    let spool = Spool::open(&scratch.0).unwrap();
+    let launch = launch(1, StepNo::BATCH);
+    spool.add_step(&launch, None, "").unwrap();
+    assert!(!spool.was_taken(launch.key) && !spool.has_begun(launch.key));
+    spool.open_file(launch.key, file::PIDS).unwrap().write_all(b"0 100 5000\n\n").unwrap();
+    assert!(spool.has_begun(launch.key), "one bit of the result's mark was wrong");
 }
 
 #[test]
@@ -108,9 +256,9 @@ fn a_step_is_found_again_with_all_that_was_given() {
     assert_eq!(std::fs::metadata(folder.join(file::SCRIPT)).unwrap().permissions().mode() & 0o777, 0o500);
     assert_eq!(std::fs::metadata(folder.join(file::RESULT)).unwrap().size(), RESULT_BYTES as u64 + 28);
     assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o711);
-    let found: Vec<StepKey> = spool.steps().iter().map(|launch| launch.key).collect();
+    let found: Vec<StepKey> = spool.steps().0.iter().map(|launch| launch.key).collect();
     assert_eq!(found, [launch(2, StepNo(4)).key, batch.key]);
-    assert_eq!(*spool.steps()[1], batch);
+    assert_eq!(*spool.steps().0[1], batch);
     std::fs::write(folder.join(file::LOG), "something to say\n").unwrap();
     assert_eq!(spool.remove_step(batch.key).unwrap(), "something to say\n");
     assert!(!folder.exists());
@@ -146,21 +294,21 @@ fn results_are_written_over_reserved_room() {
 }
 
 #[test]
-fn drafts_and_damaged_folders_are_cleared() {
+fn drafts_are_cleared() {
     let scratch = Scratch::new("drafts");
     let spool = Spool::open(&scratch.0).unwrap();
     let steps = scratch.0.join(STEPS);
-    for name in [".1.1.batch", "2.1.batch", "nonsense"] {
+    for name in [".1.1.batch", "nonsense"] {
         std::fs::create_dir(steps.join(name)).unwrap();
         std::fs::write(steps.join(name).join(file::LAUNCH), b"\x10\0\0\0half").unwrap();
     }
-    std::fs::write(scratch.0.join(JOBS).join("3.1"), b"\x10\0\0\0half").unwrap();
+    std::fs::write(scratch.0.join(JOBS).join(".3"), b"\x10\0\0\0half").unwrap();
     spool.add_job(&launch(4, StepNo::BATCH).facts).unwrap();
-    assert!(spool.steps().is_empty());
-    assert_eq!(spool.jobs().len(), 1);
+    assert_eq!(spool.steps(), (vec![], vec![]));
+    assert_eq!(spool.jobs().0.len(), 1);
     assert_eq!(std::fs::read_dir(&steps).unwrap().count(), 0);
     spool.remove_job(JobAttempt { job: JobId(4), attempt: Attempt(1) }).unwrap();
-    assert!(spool.jobs().is_empty());
+    assert_eq!(spool.jobs(), (vec![], vec![]));
 }
 
 #[test]
@@ -188,7 +336,7 @@ fn a_step_whose_daemon_died_before_its_task_was_there_left_nothing() {
     mark_begun(&spool.open_file(launch.key, file::RESULT).unwrap()).unwrap();
     // Nobody is in that group, so that nobody is about to note himself.
     let group = scratch.0.join("group");
-    let left = || Traces::of(&spool, launch.key, Some(&group)).unwrap();
+    let left = || Traces::of(&spool, launch.key, Some(&group));
     assert!(left().is_blank() && left().missing() == [0]);
     spool.open_file(launch.key, file::PIDS).unwrap().write_all(b"0 100 5000\n\n").unwrap();
     assert!(!left().is_blank() && left().missing().is_empty());

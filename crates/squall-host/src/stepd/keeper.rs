@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use squall_engine::step::StepSetup;
 use squall_model::id::StepKey;
 use squall_model::job::ExitCode;
 
@@ -84,8 +83,7 @@ fn noted_in(folder: &Path, pid: u32, stat: &Stat) -> Option<(File, usize)> {
     let (key, root) = (key_of(folder)?, folder.parent()?.parent()?);
     let spool = folder.exists().then(|| Spool::open(root).ok())??;
     let task = spool.tasks(key).into_iter().find(|task| task.pid == pid && task.is(stat))?;
-    let ranks = StepSetup::of(&*spool.launch(key)?).ranks;
-    let place = ranks.iter().position(|rank| *rank == task.rank)?;
+    let place = spool.ranks(key).iter().position(|rank| *rank == task.rank)?;
     Some((spool.open_file(key, file::RESULT).ok()?, place))
 }
 

@@ -231,6 +231,8 @@ pub struct Registration {
     pub jobs: Vec<JobAttempt>,
     /// Steps that it knows: launched here and not yet reported ended.
     pub steps: Vec<StepKey>,
+    /// Jobs that it took in an earlier life, of which it is proven that nothing ran.
+    pub unstarted: Vec<JobAttempt>,
     /// How it feels.
     pub health: Health,
     /// Version of the daemon.

@@ -47,6 +47,7 @@ impl Node {
     fn registration(&self) -> Registration {
         let jobs: Vec<JobAttempt> = self.jobs.keys().copied().collect();
         Registration {
+            unstarted: Vec::new(),
             name: self.name.clone(),
             session: self.child.offered,
             incarnation: Incarnation(1),

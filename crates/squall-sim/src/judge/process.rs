@@ -5,6 +5,7 @@ use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{DependencyKind, EndState, ExitCode, JobAttempt, JobKind};
 use squall_model::step::StepLaunch;
 use squall_model::time::{Span, Time};
+use squall_model::wire::fabric::{UpFrame, Upward};
 
 use super::{JobFile, Judge};
 use crate::client::Clients;
@@ -247,6 +248,27 @@ impl Judge {
             let (id, limit_s) = (launch.key.job, self.limits.get(&file.order).copied());
             let lived = now.since(file.process_started).secs();
             self.violate("time limits end jobs", format!("job {id} lived {lived} s, its limit is {limit_s:?}"));
+        }
+    }
+
+    /// A sweep that looks again finds tasks of a step.
+    pub(crate) fn swept_alive(&mut self, node: usize, key: StepKey) {
+        let text = format!("step {key} on {}", self.names[node]);
+        self.violate("nothing is started while it is being swept", text);
+    }
+
+    /// A node registers: what lives there it must name, or it would be sent again.
+    pub(crate) fn registers(&mut self, node: usize, frame: &UpFrame) {
+        let composites = frame.says.iter().filter_map(|say| match say {
+            Upward::Composite { composite, .. } => Some(composite),
+            _ => None,
+        });
+        let said = composites.flat_map(|composite| &composite.registrations);
+        let Some(said) = said.filter(|said| said.name == self.names[node]).last() else { return };
+        let unsaid = self.live.iter().find(|(key, host)| *host == node && !said.jobs.contains(&attempt_of(*key)));
+        if let Some((key, _)) = unsaid {
+            let text = format!("step {key} lives on {}", self.names[node]);
+            self.violate("a node that registers knows what lives there", text);
         }
     }
 

@@ -86,6 +86,19 @@ pub(crate) struct Booking {
 /// One line of a story.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
+    /// Somebody copies the spools of nodes.
+    SpoolCopied {
+        nodes: Vec<String>,
+    },
+    /// The copies are brought back; the daemons are dead.
+    SpoolRolledBack {
+        nodes: Vec<String>,
+    },
+    /// The spools of nodes lose the folders of a job; the daemons are dead.
+    SpoolLoses {
+        nodes: Vec<String>,
+        job: String,
+    },
     Cluster {
         nodes: Vec<String>,
         cores: u32,
@@ -252,6 +265,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
         ["spool", list, "full"] => Ok(Statement::Spool { nodes: names(list)?, full: true }),
         ["spool", list, "free"] => Ok(Statement::Spool { nodes: names(list)?, full: false }),
+        ["spool", list, "copied"] => Ok(Statement::SpoolCopied { nodes: names(list)? }),
+        ["spool", list, "rolled", "back"] => Ok(Statement::SpoolRolledBack { nodes: names(list)? }),
+        ["spool", list, "loses", job] => Ok(Statement::SpoolLoses { nodes: names(list)?, job: job.into() }),
         ["spool", list, "takes", time] => Ok(Statement::SlowSpool { nodes: names(list)?, each: span(time)? }),
         ["drain", list] => Ok(Statement::ToNodes { deed: Deed::Drain, nodes: names(list)? }),
         ["resume", list] => Ok(Statement::ToNodes { deed: Deed::Resume, nodes: names(list)? }),

@@ -367,6 +367,18 @@ impl World {
             Statement::Spool { nodes, full } => {
                 self.each_node(&nodes, |world, node| world.nodes[node].spool.full = full)
             }
+            Statement::SpoolCopied { nodes } => self.each_node(&nodes, |world, node| {
+                world.nodes[node].copy = Some(world.nodes[node].spool.clone());
+            }),
+            Statement::SpoolRolledBack { nodes } => self.each_node(&nodes, Self::roll_back),
+            Statement::SpoolLoses { nodes, job } => {
+                let order = self.order_named(&job)?;
+                let ids = self.judge.files_of(order, None);
+                self.each_node(&nodes, |world, node| {
+                    let keys = world.nodes[node].spool.steps.keys().copied().filter(|key| ids.contains(&key.job));
+                    world.lose_folders(node, keys.collect::<Vec<_>>());
+                })
+            }
             Statement::SlowSpool { nodes, each } => {
                 self.each_node(&nodes, |world, node| world.nodes[node].disk_takes = each)
             }

@@ -35,6 +35,8 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
     c.links.welcome(id, offer, said.version.clone());
+    let taken_until = queries::registered(c, now, id).filter(|_| same);
+    give_up_forgotten(c, now, id, (said, taken_until), out);
     queries::felt(c, id, said.health);
     nodes::heard(c, now, id, out);
     nodes::watch(c, now, id);
@@ -76,6 +78,30 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
         nodes::give_up(c, now, job, id, "node restarted", out);
     }
     c.strays.remove(&id);
+}
+
+/// Scripts that the node took, as it acknowledged (a heartbeat sent after them was answered), and of which it knows nothing
+/// any more: nobody can tell whether they ran. What is left of them was swept before the node registered, so they are dead,
+/// and this attempt is not sent again. Said to be unstarted they are sent again, as those that are not known to have been
+/// taken.
+fn give_up_forgotten(
+    c: &mut Controller,
+    now: Time,
+    id: NodeId,
+    (said, taken_until): (&Registration, Option<Time>),
+    out: &mut Out,
+) {
+    let Some(until) = taken_until else { return };
+    for job in work::jobs_on(c, id) {
+        let Some(Phase::Running(run)) = c.state.jobs.get(&job).map(|found| &found.phase) else { continue };
+        let Some(attempt) = c.state.jobs.get(&job).map(|found| found.attempt) else { continue };
+        let script = StepKey { job, attempt, step: StepNo::BATCH };
+        let runs = run.steps.get(&StepNo::BATCH).is_some_and(|step| step.left.contains(id));
+        let known = said.steps.contains(&script) || said.unstarted.contains(&JobAttempt { job, attempt });
+        if runs && run.start < until && !known {
+            nodes::give_up(c, now, job, id, "node has forgotten the job", out);
+        }
+    }
 }
 
 /// The jobs of a node, who is leased after all others and in the order of its line: so the node puts them in line again.

@@ -153,6 +153,7 @@ impl Driver {
         let node = self.node(name);
         let hardware = Hardware { cpus: node.cpus, memory_mb: 1000 * u64::from(node.cpus), ..Hardware::default() };
         Registration {
+            unstarted: Vec::new(),
             name: name.into(),
             session: node.child.offered,
             incarnation: node.incarnation,

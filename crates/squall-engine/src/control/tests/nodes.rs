@@ -278,3 +278,36 @@ fn a_node_known_by_its_key_is_heard_on_itself_only() {
     d.c.step(d.now, Input::Frame { link, frame: Box::new(child.knock("n7")) }, &mut out);
     assert_eq!(offered(&out), 1);
 }
+
+/// faults.md A4: what a node acknowledged and knows no more was forgotten. It may have run, so this attempt is not sent again.
+#[test]
+fn a4_a_script_that_its_node_took_and_forgot_is_given_up() {
+    let mut d = Driver::new(1, 2);
+    let (twice, once) = (d.submit(batch()), d.submit(JobSpec { requeue: Some(false), ..batch() }));
+    let first = d.attempt(twice);
+    // A heartbeat is answered: the node has taken both.
+    d.pass(25);
+    d.launched();
+    d.register("n1", &[]);
+    assert_eq!(d.state_of(once), Some(JobState::Ended(EndState::NodeFail)));
+    assert_eq!(d.launched(), [(d.attempt(twice), "n1".to_owned())]);
+    assert_eq!(d.attempt(twice).attempt.0, first.attempt.0 + 1, "a further attempt, not the same one");
+}
+
+/// faults.md A4: what a node says that nothing of it ran, and what it may never have heard of, is sent again.
+#[test]
+fn a4_an_unstarted_script_is_sent_again() {
+    let mut d = Driver::new(1, 2);
+    let job = d.submit(JobSpec { requeue: Some(false), ..batch() });
+    let attempt = d.attempt(job);
+    d.pass(25);
+    d.launched();
+    let unstarted = |said: Registration| Registration { unstarted: vec![attempt], ..said };
+    d.connect("n1");
+    d.knock("n1");
+    let said = unstarted(d.registration("n1", &[], &[]));
+    d.say("n1", |child| child.register(said));
+    assert_eq!(d.launched(), [(attempt, "n1".to_owned())]);
+    d.register("n1", &[]);
+    assert_eq!(d.launched(), [(attempt, "n1".to_owned())], "no heartbeat since");
+}

@@ -1,0 +1,147 @@
+//! The witness of a spool: a file in memory that says which steps the spool must know.
+//!
+//! The spool is never flushed, and it may be rolled back (a restored copy, a snapshot of its disk) or lose files, while the
+//! processes that it tells of live on. The kernel keeps the witness as long as it keeps these processes: a reboot takes both.
+//! A step stands in it from when its folder has its name until shortly before that is removed; so, unless the spool has
+//! forgotten something, all that stands in the witness is in the spool.
+//!
+//! The first [`HEAD_BYTES`] are one checked line: incarnation, life, starts, session. Then one checked line of [`SLOT_BYTES`]
+//! for each step; a blank one is free.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, OFlags};
+use squall_model::id::{Epoch, Session, StepKey};
+use squall_model::job::Digest;
+
+use super::memory::{Memory, checked, unchecked};
+use super::{open_at, parse_key, read_text};
+
+const HEAD_BYTES: usize = 256;
+const SLOT_BYTES: usize = 64;
+
+/// What statfs(2) says of a file system in memory.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The witness, open.
+#[derive(Debug)]
+pub(super) struct Witness {
+    path: PathBuf,
+    file: File,
+    slots: RefCell<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    used: BTreeMap<StepKey, usize>,
+    free: Vec<usize>,
+    count: usize,
+}
+
+/// What an earlier life left in it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) number: u128,
+    pub(super) life: u64,
+    pub(super) starts: u64,
+    pub(super) session: Session,
+    pub(super) steps: Vec<StepKey>,
+}
+
+/// Where the witness of a node's spool is: named after the folder of the cluster's state. None: no file system in memory is
+/// there to be used.
+pub fn place(state: &Path, node: &str) -> Option<PathBuf> {
+    let folder = std::fs::metadata(state).ok()?;
+    let name = Digest::of(format!("{} {} {}", state.display(), folder.dev(), folder.ino()).as_bytes()).to_string();
+    let system = rustix::process::geteuid().is_root().then_some("/run/squall");
+    let in_memory = |dir: &&str| {
+        let _ = std::fs::DirBuilder::new().mode(0o755).create(dir);
+        rustix::fs::statfs(*dir).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
+    };
+    let dir = system.into_iter().chain(["/dev/shm"]).find(in_memory)?;
+    Some(Path::new(dir).join(format!("squall-{}-{node}", &name[..16])))
+}
+
+impl Witness {
+    /// What it says. None: it is not there, damaged, or somebody else's.
+    pub(super) fn read(path: &Path) -> Option<Seen> {
+        let owner = std::fs::symlink_metadata(path).ok()?.uid();
+        let text = read_text(CWD, path.to_str()?).ok().filter(|_| owner == rustix::process::geteuid().as_raw())?;
+        let mut head = unchecked(text.get(..HEAD_BYTES)?)?.split(' ');
+        let number = u128::from_str_radix(head.next()?, 16).ok()?;
+        let mut next = || head.next()?.parse().ok();
+        let (life, starts, epoch, number_of_session) = (next()?, next()?, next()?, next()?);
+        let session = Session { epoch: Epoch(epoch), number: number_of_session };
+        let slots = text.as_bytes()[HEAD_BYTES..].chunks_exact(SLOT_BYTES);
+        let steps = slots.filter_map(|slot| parse_key(unchecked(std::str::from_utf8(slot).ok()?)?)).collect();
+        Some(Seen { number, life, starts, session, steps })
+    }
+
+    /// Begins anew with these steps.
+    pub(super) fn create(path: &Path, memory: &Memory, steps: &[StepKey]) -> io::Result<Self> {
+        let name = path.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+        let file = open_at(CWD, name, OFlags::RDWR | OFlags::CREATE, 0o600)?;
+        if file.metadata()?.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{name} belongs to another user")));
+        }
+        let used: BTreeMap<StepKey, usize> = steps.iter().enumerate().map(|(at, key)| (*key, at)).collect();
+        let mut bytes = head(memory);
+        steps.iter().for_each(|key| bytes.extend(line(&key.to_string(), SLOT_BYTES)));
+        file.write_all_at(&bytes, 0)?;
+        file.set_len(bytes.len() as u64)?;
+        let slots = Slots { used, free: Vec::new(), count: steps.len() }.into();
+        Ok(Self { path: path.to_owned(), file, slots })
+    }
+
+    /// Lives, starts or the session have changed.
+    pub(super) fn note(&self, memory: &Memory) -> io::Result<()> {
+        self.file.write_all_at(&head(memory), 0)
+    }
+
+    /// The spool must know this step from now on.
+    pub(super) fn add(&self, key: StepKey, memory: &Memory) -> io::Result<()> {
+        self.note(memory)?;
+        let slots = &mut *self.slots.borrow_mut();
+        let slot = slots.free.pop().unwrap_or(slots.count);
+        slots.count = slots.count.max(slot + 1);
+        slots.used.insert(key, slot);
+        self.file.write_all_at(&line(&key.to_string(), SLOT_BYTES), offset(slot))
+    }
+
+    /// The step may be forgotten.
+    pub(super) fn remove(&self, key: StepKey) -> io::Result<()> {
+        let slots = &mut *self.slots.borrow_mut();
+        let Some(slot) = slots.used.remove(&key) else { return Ok(()) };
+        slots.free.push(slot);
+        self.file.write_all_at(&[b' '; SLOT_BYTES], offset(slot))
+    }
+
+    /// Removes it if there is no step in it.
+    pub(super) fn close(&self) {
+        if self.slots.borrow().used.is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn offset(slot: usize) -> u64 {
+    (HEAD_BYTES + slot * SLOT_BYTES) as u64
+}
+
+fn head(memory: &Memory) -> Vec<u8> {
+    let (session, number) = (memory.session, memory.number);
+    let words = format!("{number:032x} {} {} {} {}", memory.life, memory.starts, session.epoch.0, session.number);
+    line(&words, HEAD_BYTES)
+}
+
+/// A checked line, filled up with blanks.
+fn line(words: &str, length: usize) -> Vec<u8> {
+    let mut bytes = checked(words).into_bytes();
+    bytes.resize(length, b' ');
+    bytes
+}
