@@ -1,6 +1,6 @@
 //! The spool of a node: what survives a kill -9 of its daemon, and the contract with its step daemons.
 //!
-//! `DIR/node/NAME/` holds `incarnation`, `life`, `session`, `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here)
+//! `DIR/node/NAME/` holds `incarnation`, `life`, `session` (`memory`), what can't be read (`damaged`), `jobs/JOB.ATTEMPT` (marks of jobs without a batch script here)
 //! and `steps/JOB.ATTEMPT.STEP/` (one folder for each step). A step's folder is complete when it gets its name, and
 //! holds:
 //!
@@ -204,16 +204,16 @@ impl Spool {
     pub fn jobs(&self) -> (Vec<JobFacts>, Vec<JobAttempt>) {
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for name in names_in(self.jobs.as_fd()).unwrap_or_default() {
-            let facts = || read_bytes(self.jobs.as_fd(), &name).ok().and_then(|bytes| one_frame::<JobFacts>(&bytes));
-            match parse_attempt(&name) {
-                None => drop(unlink(self.jobs.as_fd(), &name)),
-                Some(job) => match facts() {
-                    Some(facts) => found.push(facts),
-                    None => {
-                        self.unreadable.borrow_mut().insert(name);
-                        unreadable.push(job);
-                    }
-                },
+            let Some(job) = parse_attempt(&name) else {
+                drop(unlink(self.jobs.as_fd(), &name));
+                continue;
+            };
+            let bytes = read_bytes(self.jobs.as_fd(), &name).ok();
+            if let Some(facts) = bytes.and_then(|bytes| one_frame::<JobFacts>(&bytes)) {
+                found.push(facts);
+            } else {
+                self.unreadable.borrow_mut().insert(name);
+                unreadable.push(job);
             }
         }
         (found, unreadable)

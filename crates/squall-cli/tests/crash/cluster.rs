@@ -44,6 +44,11 @@ impl Cluster {
         Self::configured(name, 0, CONFIG)
     }
 
+    /// With these lines before those of its node.
+    pub(crate) fn with_config(name: &str, lines: &str) -> Self {
+        Self::configured(name, 0, &format!("{lines}{CONFIG}"))
+    }
+
     /// With so many cells.
     pub(crate) fn of_cells(name: &str, cells: u32) -> Self {
         Self::configured(name, cells, &CONFIG.replace("c1", &format!("c[1-{cells}]")))
@@ -238,10 +243,15 @@ impl Moments {
 
     /// Up to 300 ms.
     pub(crate) fn next(&mut self) -> Duration {
+        self.below_us(300_000)
+    }
+
+    /// Up to so many microseconds.
+    pub(crate) fn below_us(&mut self, most: u32) -> Duration {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        Duration::from_micros(self.0 % 300_000)
+        Duration::from_micros(self.0 % u64::from(most))
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! What is counted is the client's own record (what `sbatch` printed) and the files that the jobs themselves
 //! write; Squall's word (`sacct`) is compared with both. `SQUALL_CRASH_KILLS` sets how often each victim is killed,
-//! `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
+//! `SQUALL_CRASH_LAUNCHES` how often a node daemon is at a launch, `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
 
 #![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
 
 mod audit;
 mod cluster;
+mod launch;
 mod load;
 #[path = "../traces/mod.rs"]
 mod traces;

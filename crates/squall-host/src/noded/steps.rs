@@ -95,7 +95,9 @@ impl Daemon {
             self.inputs.push_back(NodeInput::FoundUnreadable { job, step: None });
         }
         let (launches, unreadable) = self.spool.steps();
-        unreadable.iter().for_each(|key| say(&self.spool.complaint(*key)));
+        for key in &unreadable {
+            say(&self.spool.complaint(*key));
+        }
         let readable = launches.into_iter().map(|launch| (launch.key, Some(launch)));
         let steps: Vec<Spooled> = readable.chain(unreadable.into_iter().map(|key| (key, None))).collect();
         self.folders.extend(steps.iter().map(|(key, _)| *key));

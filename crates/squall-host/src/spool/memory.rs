@@ -76,7 +76,7 @@ impl Spool {
     pub fn begin(&self, ground: &Ground, random: u128, witness: Option<&Path>) -> io::Result<Remembered> {
         let mut notes = Vec::new();
         let seen = witness.and_then(Witness::read);
-        let known = self.known_number(ground, seen.as_ref(), &mut notes)?;
+        let known = self.known_number(ground, seen.as_ref(), &mut notes);
         let seen = seen.filter(|seen| known == Some(seen.number));
         let of_witness = seen.as_ref().map(|seen| (seen.life, seen.starts));
         let lives = self.recall(LIFE, parse_life, &mut notes).unwrap_or(of_witness.unwrap_or_default());
@@ -107,10 +107,10 @@ impl Spool {
     }
 
     /// The number of the incarnation that goes on. None: none does.
-    fn known_number(&self, ground: &Ground, seen: Option<&Seen>, notes: &mut Vec<String>) -> io::Result<Option<u128>> {
+    fn known_number(&self, ground: &Ground, seen: Option<&Seen>, notes: &mut Vec<String>) -> Option<u128> {
         let text = match read_text(self.root.as_fd(), INCARNATION) {
             Ok(text) => text,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
             Err(_) => String::new(),
         };
         let hex = |number: &str| u128::from_str_radix(number, 16).ok().filter(|_| number.len() == 32);
@@ -126,10 +126,10 @@ impl Spool {
             _ => None,
         };
         if let Some(known) = known {
-            return Ok(known);
+            return known;
         }
         notes.push(self.damage(INCARNATION));
-        Ok(seen.map(|seen| seen.number))
+        seen.map(|seen| seen.number)
     }
 
     /// A file's content. None: it is not there, or damaged, which is said.

@@ -151,7 +151,9 @@ fn witnessed(scratch: &Scratch, jobs: &[u32]) -> (Spool, PathBuf, Remembered) {
     let _ = std::fs::remove_file(&witness);
     let spool = Spool::open(&scratch.0).unwrap();
     let first = spool.begin(&ground("a"), 7, Some(&witness)).unwrap();
-    jobs.iter().for_each(|job| spool.add_step(&launch(*job, StepNo::BATCH), None, "").unwrap());
+    for job in jobs {
+        spool.add_step(&launch(*job, StepNo::BATCH), None, "").unwrap();
+    }
     (spool, witness, first)
 }
 

@@ -91,7 +91,9 @@ impl Witness {
         }
         let used: BTreeMap<StepKey, usize> = steps.iter().enumerate().map(|(at, key)| (*key, at)).collect();
         let mut bytes = head(memory);
-        steps.iter().for_each(|key| bytes.extend(line(&key.to_string(), SLOT_BYTES)));
+        for key in steps {
+            bytes.extend(line(&key.to_string(), SLOT_BYTES));
+        }
         file.write_all_at(&bytes, 0)?;
         file.set_len(bytes.len() as u64)?;
         let slots = Slots { used, free: Vec::new(), count: steps.len() }.into();

@@ -264,7 +264,7 @@ impl Judge {
             _ => None,
         });
         let said = composites.flat_map(|composite| &composite.registrations);
-        let Some(said) = said.filter(|said| said.name == self.names[node]).last() else { return };
+        let Some(said) = said.rev().find(|said| said.name == self.names[node]) else { return };
         let unsaid = self.live.iter().find(|(key, host)| *host == node && !said.jobs.contains(&attempt_of(*key)));
         if let Some((key, _)) = unsaid {
             let text = format!("step {key} lives on {}", self.names[node]);
