@@ -34,7 +34,8 @@ use crate::life;
 use crate::logging::say;
 use crate::multicast::{Ears, Group};
 use crate::place::Place;
-use crate::spool::{Ground, Spool, witness_of};
+use crate::spool::memory::Ground;
+use crate::spool::{Spool, witness};
 use crate::stepd::Nursery;
 use crate::sys::{self, clock, pidfd};
 use crate::trust::Trust;
@@ -260,7 +261,7 @@ impl Daemon {
             voucher::open(&reach)?;
         }
         let remembered =
-            spool.begin(&Ground::here()?, random()?, witness_of(args.place.dir(), &args.name).as_deref())?;
+            spool.begin(&Ground::here()?, random()?, witness::place(args.place.dir(), &args.name).as_deref())?;
         remembered.notes.iter().for_each(|note| say(note));
         let (cgroups, notices) = open_cgroups(&args.place, &args.name);
         if !notices.is_empty() {

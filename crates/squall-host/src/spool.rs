@@ -122,14 +122,12 @@ const STEPS: &str = "steps";
 const LOG_BYTES_MAX: u64 = 16 << 10;
 
 mod damaged;
-mod memory;
+pub mod memory;
 mod spare;
-mod witness;
+pub mod witness;
 
 use memory::Memory;
-pub use memory::{Ground, Remembered};
 use spare::{Files, Script, Spares, Traits};
-pub use witness::place as witness_of;
 
 /// A node's spool, open.
 #[derive(Debug)]
