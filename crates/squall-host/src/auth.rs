@@ -61,6 +61,11 @@ impl Users {
         Self { counts: Arc::default(), most }
     }
 
+    /// The same in a process that may open so many files: no user may have more than an eighth of them.
+    pub(crate) fn within(most: usize, files: usize) -> Self {
+        Self::new(most.min(files / 8).max(1))
+    }
+
     /// Counts a connection until the result is dropped. None: the user has too many.
     pub(crate) fn enter(&self, uid: u32) -> Option<Entered> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,6 +116,16 @@ fn owner(uid: u32, gid: u32) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::Users;
+
+    /// faults.md M8
+    #[test]
+    fn m8_a_user_has_an_eighth_of_the_files_at_most() {
+        for (files, most) in [(1024, 128), (1 << 20, 2048), (usize::MAX, 2048), (4, 1)] {
+            let users = Users::within(2048, files);
+            let entered: Vec<_> = (0..=most).map_while(|_| users.enter(4321)).collect();
+            assert_eq!(entered.len(), most, "of {files}");
+        }
+    }
 
     #[test]
     fn nobody_takes_the_places_of_others() {

@@ -80,13 +80,13 @@ pub fn run(place: &Place) -> Result<(), ControllerError> {
         .map_err(ControllerError::io("start threads for", place.dir().to_owned()))?;
     let result = runtime.block_on(serve(place));
     if let Err(error) = &result {
-        say(&format!("front ends: {error}"));
+        format!("front ends: {error}").lines().for_each(say);
     }
     result
 }
 
 async fn serve(place: &Place) -> Result<(), ControllerError> {
-    crate::sys::limits::raise_open_files();
+    let files = crate::sys::limits::raise_open_files();
     let found = cells(place)?;
     let configs: Vec<Config> = found.iter().map(|(_, config)| config.clone()).collect();
     let cells =
@@ -97,7 +97,7 @@ async fn serve(place: &Place) -> Result<(), ControllerError> {
         cluster: configs[0].cluster.clone(),
         cells: Arc::new(cells),
         sockets: sockets.collect(),
-        users: Users::new(CLIENTS_OF_USER_MAX),
+        users: Users::within(CLIENTS_OF_USER_MAX, files),
     };
     let mut terminate =
         signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;

@@ -1,5 +1,7 @@
 //! Every limit of the system, named, in one place.
 
+/// Lowest uid for which a node of another machine may vouch, unless the configuration says otherwise.
+pub(crate) const VOUCHED_UID_MIN: u32 = 1000;
 /// Largest frame on any link, bytes; a longer one ends its connection.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).

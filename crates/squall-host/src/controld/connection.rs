@@ -85,15 +85,22 @@ pub(super) struct Door {
     arrivals: mpsc::Sender<Arrival>,
     authority: Arc<Authority>,
     seats: Arc<Semaphore>,
+    /// Seats that clients may have.
+    clients: Arc<Semaphore>,
     users: Users,
 }
 
 impl Door {
-    pub(super) fn new(cluster: String) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
+    /// `files`: how many files the process may have open. A quarter of them is kept for the journal and what else is
+    /// opened, and an eighth of the seats for nodes.
+    pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
         let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
-        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let (authority, users, last) = (Arc::default(), Users::new(CONNECTIONS_OF_USER_MAX), AtomicU64::new(0));
-        (Arc::new(Self { cluster: cluster.into(), last, arrivals, authority, seats, users }), inbox)
+        let most = CONNECTIONS_MAX.min(files - files / 4);
+        let seats = Arc::new(Semaphore::new(most));
+        let clients = Arc::new(Semaphore::new(most - most / 8));
+        let (authority, users) = (Arc::default(), Users::within(CONNECTIONS_OF_USER_MAX, files));
+        let (cluster, last) = (cluster.into(), AtomicU64::new(0));
+        (Arc::new(Self { cluster, last, arrivals, authority, seats, clients, users }), inbox)
     }
 
     /// Tells, from any thread, that a piece has left.
@@ -135,6 +142,7 @@ impl Door {
             cluster: Arc::clone(&self.cluster),
             arrivals: self.arrivals.clone(),
             authority: Arc::clone(&self.authority),
+            clients: Arc::clone(&self.clients),
             users: self.users.clone(),
         }
     }
@@ -146,6 +154,7 @@ struct Guest {
     cluster: Arc<str>,
     arrivals: mpsc::Sender<Arrival>,
     authority: Arc<Authority>,
+    clients: Arc<Semaphore>,
     users: Users,
 }
 
@@ -162,6 +171,7 @@ impl Guest {
         }
         match hello.role {
             Role::Client(_) => {
+                let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let (uid, gid) = known(&hello.proof, peer.uid(), peer.gid())?;
                 let front = hello.proof != Proof::Peer;
                 let Ok(_also) = front.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };

@@ -88,7 +88,8 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
     let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(std::io::Error::other(e)))? };
     let result = runtime.block_on(serving);
     if let Err(error) = &result {
-        say(&format!("controller ends: {error}"));
+        // Faults in a configuration are shown with their place in it, over several lines.
+        format!("controller ends: {error}").lines().for_each(say);
     }
     result
 }
@@ -96,7 +97,7 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
 async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;
-    crate::sys::limits::raise_open_files();
+    let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
     let config = read_config(&place)?;
     let lock = StateLock::take(place.dir(), &config.cluster)?;
@@ -137,7 +138,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     journal.settle();
     let terminate = signal(SignalKind::terminate()).map_err(ControllerError::io("wait for signals in", place.run()))?;
     let interrupt = signal(SignalKind::interrupt()).map_err(ControllerError::io("wait for signals in", place.run()))?;
-    let (door, inbox) = Door::new(config.cluster.clone());
+    let (door, inbox) = Door::new(config.cluster.clone(), files);
     let gate = Gate::open(&place, &config)
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;

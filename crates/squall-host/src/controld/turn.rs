@@ -267,12 +267,29 @@ impl Daemon {
             Arrival::Asked { id, who, via, request } => {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
                 let start = Instant::now();
-                if via.is_some_and(|node| !self.machine.has_user_on(&node, uid)) {
-                    turn.out.answers.push((CallerId(id), Answer::Refused(Refusal::AccessDenied)));
-                } else {
-                    self.ask(turn, id, who, request);
+                match via {
+                    Some(node) => self.ask_by_node(turn, id, who, &node, request),
+                    None => self.ask(turn, id, who, request),
                 }
                 self.meter.message(kind, Some(uid), start.elapsed());
+            }
+        }
+    }
+
+    /// A request of a user for whom a node vouches: who has a job there. What such users submit is logged with the node,
+    /// and they change no accounts, whatever their level.
+    fn ask_by_node(&mut self, turn: &mut Turn, id: u64, who: Who, node: &str, request: Box<Request>) {
+        let changes = matches!(*request, Request::ChangePolicy { .. });
+        if changes || !self.machine.has_user_on(node, who.owner.uid) {
+            turn.out.answers.push((CallerId(id), Answer::Refused(Refusal::AccessDenied)));
+            return;
+        }
+        let user = format!("{} (uid {}, gid {})", who.owner.user, who.owner.uid, who.owner.gid);
+        let before = turn.out.answers.len();
+        self.ask(turn, id, who, request);
+        for (_, answer) in &turn.out.answers[before..] {
+            if let Answer::Submitted { job, .. } = answer {
+                say(&format!("job {job}: submitted by {user}, for whom node {node} vouches"));
             }
         }
     }

@@ -146,6 +146,9 @@ pub struct Config {
     /// Port on which node daemons listen for each other where nodes are on several machines; 0: any.
     #[serde(alias = "SlurmdPort")]
     pub slurmd_port: Here<u16>,
+    /// Lowest uid for which a node of another machine may vouch: of the commands in jobs there, those of root and of system
+    /// users are not believed. Default 1000, as `UID_MIN` of login.defs.
+    pub min_uid: Here<u32>,
     /// Whether each batch script has a step daemon of its own, where otherwise one process of a node is the parent of all.
     /// Costs as much as a short job; for sites whose users' files may hang.
     pub own_step_daemons: Here<bool>,
@@ -251,6 +254,7 @@ impl Default for Config {
             slurmctld_host: Here::default(),
             slurmctld_port: Here::default(),
             slurmd_port: Here::default(),
+            min_uid: Here(limits::VOUCHED_UID_MIN),
             own_step_daemons: Here::default(),
             gang_switch: Here::default(),
             multicast: Here::default(),

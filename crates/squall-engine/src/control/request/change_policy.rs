@@ -38,6 +38,9 @@ pub(crate) fn change_policy(
         after.change(change);
     }
     consistent(&after)?;
+    for change in &changes {
+        default_is_usable(&after, change)?;
+    }
     if c.disk_full {
         return Err(Refusal::DiskFull);
     }
@@ -45,37 +48,52 @@ pub(crate) fn change_policy(
     Ok(Some(Answer::Done))
 }
 
-/// Operators may do everything; coordinators may change other users of their accounts.
+/// Root and Administrators may change everything. Operators may change everything but administrator levels and the
+/// records of Administrators. Coordinators may change other users of their accounts.
 fn may(policy: &Policy, who: &Who, change: &PolicyChange) -> Result<(), Refusal> {
     let name = &who.owner.user;
-    let admin = policy.users.get(name).map_or(AdminLevel::None, |user| user.admin);
-    if can(who, Deed::Operate) || admin == AdminLevel::Administrator {
+    let level = |name: &str| policy.users.get(name).map_or(AdminLevel::None, |user| user.admin);
+    let own = level(name);
+    if can(who, Deed::Operate) || own == AdminLevel::Administrator {
         return Ok(());
     }
-    let makes_admin = matches!(change, PolicyChange::User(_, Some(user)) if user.admin != AdminLevel::None);
-    if admin == AdminLevel::Operator && !makes_admin {
-        return Ok(());
-    }
-    let coordinates = |account: &str| {
-        let above = policy.above(account).filter_map(|(name, _)| policy.accounts.get(name));
-        above.into_iter().any(|account| account.coordinators.contains(name))
-    };
     let allowed = match change {
+        PolicyChange::User(user, value) => {
+            let (before, after) = (level(user), value.as_ref().map_or(AdminLevel::None, |value| value.admin));
+            let keeps_levels = before == after && before != AdminLevel::Administrator;
+            let invites = |account: &str| !policy.users.contains_key(user) && coordinates(policy, name, account);
+            // A coordinator may bring a new user into an account of theirs.
+            let brings = value.as_ref().is_some_and(|value| invites(&value.default_account));
+            keeps_levels && (own == AdminLevel::Operator || brings)
+        }
+        _ if own == AdminLevel::Operator => true,
         PolicyChange::Association(key, value) => {
-            let raises = value.as_ref().is_some_and(|value| *name == key.user || !value.qos.is_empty());
-            !key.user.is_empty() && !raises && coordinates(&key.account)
+            let mine = key.user.is_empty() || *name == key.user;
+            !mine && coordinates(policy, name, &key.account) && keeps_qos(policy, key, value.as_ref())
         }
-        // A user who comes into an account of theirs.
-        PolicyChange::User(user, Some(value)) => {
-            !makes_admin && !policy.users.contains_key(user) && coordinates(&value.default_account)
+        PolicyChange::Account(..) | PolicyChange::Qos(..) | PolicyChange::Forget(_) | PolicyChange::ForgetQos(_) => {
+            false
         }
-        PolicyChange::User(_, None)
-        | PolicyChange::Account(..)
-        | PolicyChange::Qos(..)
-        | PolicyChange::Forget(_)
-        | PolicyChange::ForgetQos(_) => false,
     };
     if allowed { Ok(()) } else { Err(Refusal::AccessDenied) }
+}
+
+/// Whether a user coordinates an account or one above it.
+fn coordinates(policy: &Policy, user: &str, account: &str) -> bool {
+    let mut above = policy.above(account).filter_map(|(name, _)| policy.accounts.get(name));
+    above.any(|account| account.coordinators.iter().any(|name| name == user))
+}
+
+/// Whether a change of an association leaves its QOS and its priority as they are. Its default may become any QOS that
+/// it may use already.
+fn keeps_qos(policy: &Policy, key: &AssocKey, value: Option<&Association>) -> bool {
+    let Some(value) = value else { return true };
+    let unset = Association::default();
+    let before = policy.associations.get(key).unwrap_or(&unset);
+    let usable = || policy.allowed_qos(&key.account, before).contains(&value.default_qos.as_str());
+    value.qos == before.qos
+        && value.priority == before.priority
+        && (value.default_qos.is_empty() || value.default_qos == before.default_qos || usable())
 }
 
 /// Names are names.
@@ -133,6 +151,17 @@ fn consistent(policy: &Policy) -> Result<(), Refusal> {
     }
     let unknown = policy.qos.values().flat_map(|qos| &qos.preempt).find(|q| !known_qos(q));
     unknown.map_or(Ok(()), |qos| no(qos, "there is no such QOS"))
+}
+
+/// A default QOS that is set must be one of those that the association may use.
+fn default_is_usable(policy: &Policy, change: &PolicyChange) -> Result<(), Refusal> {
+    let PolicyChange::Association(key, Some(_)) = change else { return Ok(()) };
+    let Some(own) = policy.associations.get(key).filter(|own| !own.default_qos.is_empty()) else { return Ok(()) };
+    if policy.allowed_qos(&key.account, own).contains(&own.default_qos.as_str()) {
+        return Ok(());
+    }
+    let problem = "These associations don't have access to their default qos. Give them access first";
+    Err(Refusal::Contradiction(own.default_qos.clone(), problem.into()))
 }
 
 fn leads_to_root(policy: &Policy, account: &str, own: &Association) -> bool {

@@ -53,7 +53,7 @@ pub(super) fn settle(state: &State, owner: &Owner, spec: &mut Arc<JobSpec>) -> R
                 Arc::make_mut(spec).qos = Some(qos.to_owned());
             }
             let usable = allowed.contains(&limits::qos_name(state, spec));
-            if enforce.qos && spec.qos.is_none() && !usable {
+            if !usable && (enforce.qos || (said && spec.qos.is_some())) {
                 return Err(Refusal::InvalidQos(limits::qos_name(state, spec).to_owned()));
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use squall_model::config::Config;
 use squall_model::job::{JobSpec, JobState, Need, PendingReason};
 use squall_model::policy::{
-    Account, AssocKey, Association, Enforce, Limit, Limits, PolicyChange, Qos, ROOT, User, Whose,
+    Account, AdminLevel, AssocKey, Association, Enforce, Limit, Limits, PolicyChange, Qos, ROOT, User, Whose,
 };
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_sched::Item;
@@ -185,4 +185,116 @@ fn who_may_change_accounts() {
     assert!(matches!(change(&mut d, 0, gone.clone()), Answer::Refused(Refusal::WrongState(_))));
     d.finish(job, 0);
     assert_eq!(change(&mut d, 0, gone), Answer::Done);
+}
+
+fn user(name: &str, admin: AdminLevel, account: &str) -> PolicyChange {
+    PolicyChange::User(name.into(), Some(User { admin, default_account: account.into() }))
+}
+
+/// faults.md M3
+#[test]
+fn m3_an_operator_changes_no_administrator_and_no_level() {
+    let level = |name: &str, admin| user(name, admin, "phys");
+    let (mine, other) = (format!("u{ADA}"), "second".to_owned());
+    let setup = [
+        phys(&[], &[]),
+        vec![
+            level(&mine, AdminLevel::Operator),
+            level(&other, AdminLevel::Operator),
+            level("chief", AdminLevel::Administrator),
+            level("plain", AdminLevel::None),
+        ],
+    ];
+    let mut d = set_up(1, 1, setup.concat());
+    let denied = [
+        level("chief", AdminLevel::None),
+        level("chief", AdminLevel::Operator),
+        user("chief", AdminLevel::Administrator, ROOT),
+        PolicyChange::User("chief".into(), None),
+        level(&other, AdminLevel::None),
+        level(&other, AdminLevel::Administrator),
+        PolicyChange::User(other.clone(), None),
+        level(&mine, AdminLevel::Administrator),
+        level("plain", AdminLevel::Operator),
+        level("new", AdminLevel::Administrator),
+    ];
+    for deed in denied {
+        let answer = change(&mut d, ADA, vec![deed.clone()]);
+        assert_eq!(answer, Answer::Refused(Refusal::AccessDenied), "{deed:?}");
+    }
+    let done = [
+        user("plain", AdminLevel::None, ROOT),
+        level("new", AdminLevel::None),
+        user(&mine, AdminLevel::Operator, ROOT),
+    ];
+    for deed in done {
+        assert_eq!(change(&mut d, ADA, vec![deed.clone()]), Answer::Done, "{deed:?}");
+    }
+    assert_eq!(change(&mut d, ADA, vec![PolicyChange::User("plain".into(), None)]), Answer::Done);
+    assert_eq!(change(&mut d, 0, vec![PolicyChange::User("chief".into(), None)]), Answer::Done, "root may");
+}
+
+/// faults.md M4
+#[test]
+fn m4_a_coordinator_gives_no_qos_that_is_not_there_to_give() {
+    let bob = |value: Association| PolicyChange::Association(AssocKey::user("phys", "bob"), Some(value));
+    let own = |qos: &[&str], default: &str| Association {
+        qos: qos.iter().map(|name| (*name).to_owned()).collect(),
+        default_qos: default.into(),
+        ..Association::default()
+    };
+    let coordinated = Account { coordinators: vec![format!("u{ADA}")], ..Account::default() };
+    let setup = [
+        phys(&[], &[]),
+        vec![qos("urgent", &[]), qos("normal", &[]), qos("high", &[])],
+        vec![
+            PolicyChange::Account("phys".into(), Some(coordinated)),
+            user("bob", AdminLevel::None, "phys"),
+            bob(own(&["normal", "high"], "normal")),
+        ],
+    ];
+    let mut d = set_up(1, 1, setup.concat());
+    let lists = ["normal", "high"];
+    let first = Association { priority: Some(1000), ..own(&lists, "normal") };
+    for denied in [own(&lists, "urgent"), own(&["normal", "urgent"], "normal"), own(&[], ""), first] {
+        let answer = change(&mut d, ADA, vec![bob(denied.clone())]);
+        assert_eq!(answer, Answer::Refused(Refusal::AccessDenied), "{denied:?}");
+    }
+    for given in [own(&lists, "high"), own(&lists, "")] {
+        assert_eq!(change(&mut d, ADA, vec![bob(given)]), Answer::Done);
+    }
+    let eve = PolicyChange::Association(AssocKey::user("phys", "eve"), Some(own(&[], "urgent")));
+    let brought = change(&mut d, ADA, vec![user("eve", AdminLevel::None, "phys"), eve]);
+    assert_eq!(brought, Answer::Refused(Refusal::AccessDenied), "of a new user neither");
+    let stray = change(&mut d, 0, vec![bob(own(&lists, "urgent"))]);
+    assert!(matches!(stray, Answer::Refused(Refusal::Contradiction(..))), "{stray:?}");
+}
+
+/// faults.md M4: a default that the association may not use is no way round its list.
+#[test]
+fn m4_a_default_qos_must_be_usable_at_submission() {
+    let mine = AssocKey::user("phys", &format!("u{ADA}"));
+    let setup = [
+        phys(&[], &[]),
+        vec![qos("urgent", &[]), qos("normal", &[]), qos("high", &[])],
+        vec![
+            PolicyChange::Association(
+                AssocKey::account("phys"),
+                Some(Association {
+                    parent: ROOT.into(),
+                    qos: vec!["urgent".into()],
+                    default_qos: "urgent".into(),
+                    ..Association::default()
+                }),
+            ),
+            PolicyChange::Association(
+                mine,
+                Some(Association { qos: vec!["normal".into(), "high".into()], ..Association::default() }),
+            ),
+        ],
+    ];
+    let mut d = set_up(1, 1, setup.concat());
+    let key = d.key();
+    let answer = d.submit_with(key, batch());
+    assert_eq!(answer, [Answer::Refused(Refusal::InvalidQos("urgent".into()))], "its default is the account's");
 }

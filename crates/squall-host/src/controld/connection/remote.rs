@@ -7,18 +7,20 @@ use std::time::Duration;
 
 use squall_engine::control::Who;
 use squall_model::config::Config;
+use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::join::{PublicKey, Question, TOKEN, Told, VOUCHED, Vouched};
 use squall_model::wire::{Proof, Role};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Door, Guest, Kind, greeting};
+use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, greeting};
 use crate::hop::{self, Reader, Writer};
 use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::Place;
 use crate::sys::clock;
+use crate::sys::users::{self, User};
 use crate::trust::Trust;
 use crate::{life, link};
 
@@ -35,6 +37,8 @@ pub(in crate::controld) struct Gate {
     place: Place,
     keys: KeyPair,
     trust: Trust,
+    /// Nodes vouch for no user with a uid below this.
+    min_uid: u32,
 }
 
 impl Gate {
@@ -48,7 +52,7 @@ impl Gate {
         let listener = hop::listen(config.slurmctld_host.0.parse().ok(), config.slurmctld_port.0).await?;
         let trust = Trust::of(place);
         let keys = trust.controller_key()?;
-        Ok(Some((listener, Self { place: place.clone(), keys, trust })))
+        Ok(Some((listener, Self { place: place.clone(), keys, trust, min_uid: config.min_uid.0 })))
     }
 }
 
@@ -156,7 +160,14 @@ impl Guest {
                 return self.talk(writer, Kind::Node(Some(name.clone())), frames).await;
             }
             What::Client(vouched) => {
-                let who = self.believe(&vouched).await?;
+                let who = match self.believe(&vouched, gate.min_uid).await? {
+                    Ok(who) => who,
+                    Err(problem) => {
+                        say(&format!("node {name} vouches for uid {} in vain: {problem}", vouched.uid));
+                        return deny(&mut reader, &mut writer).await;
+                    }
+                };
+                let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let Some(_entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let node = Arc::from(name.as_str());
                 let requests = async {
@@ -191,17 +202,51 @@ impl Guest {
 }
 
 impl Guest {
-    /// Who a client is that a node vouches for: never an operator, whoever it is at home.
-    async fn believe(&self, vouched: &Vouched) -> io::Result<Who> {
+    /// Who a client is that a node vouches for: never an operator. Err: why the node is not believed.
+    async fn believe(&self, vouched: &Vouched, min_uid: u32) -> io::Result<Result<Who, String>> {
         let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
         // Where one user is all there is, that user may have another id on another machine.
-        let (uid, gid) = if own_uid.is_root() || !vouched.owner {
-            (vouched.uid, vouched.gid)
-        } else {
+        let single = !own_uid.is_root() && vouched.owner;
+        let (uid, gid) = if single {
             (own_uid.as_raw(), own_gid.as_raw())
+        } else {
+            let Vouched { uid, gid, .. } = *vouched;
+            let known = move || vouchable(uid, gid, min_uid, users::by_uid(uid).as_ref(), users::groups);
+            match tokio::task::spawn_blocking(known).await.map_err(io::Error::other)? {
+                Ok(()) => (uid, gid),
+                Err(problem) => return Ok(Err(problem)),
+            }
         };
-        Ok(Who { operator: false, ..self.identify(uid, gid).await? })
+        Ok(Ok(Who { operator: false, ..self.identify(uid, gid).await? }))
     }
+}
+
+/// Whether a node may vouch for these ids: those of an ordinary user whom this machine knows, in a group of that user.
+/// A node that somebody else has taken over would otherwise choose the group, or be root, on all others.
+fn vouchable(
+    uid: u32,
+    gid: u32,
+    min_uid: u32,
+    user: Option<&User>,
+    groups: impl Fn(&str, u32) -> Vec<u32>,
+) -> Result<(), String> {
+    if uid == 0 || uid < min_uid {
+        return Err(format!("nodes vouch for users from uid {} on (min_uid)", min_uid.max(1)));
+    }
+    let Some(user) = user else { return Err("the controller's machine knows no such user".to_owned()) };
+    if gid == user.gid || groups(&user.name, user.gid).contains(&gid) {
+        return Ok(());
+    }
+    Err(format!("{} is not in group {gid}", user.name))
+}
+
+/// Answers what a client asks that it may not.
+async fn deny(reader: &mut Reader, writer: &mut Writer) -> io::Result<()> {
+    let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
+    if first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.is_some() {
+        link::write(writer, &Answer::Refused(Refusal::AccessDenied)).await?;
+    }
+    Ok(())
 }
 
 async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T> {
@@ -212,4 +257,28 @@ async fn refuse<T>(writer: &mut Writer, asks: bool, name: &str) -> io::Result<T>
         link::write(writer, &Told::Refused(reason)).await?;
     }
     Err(io::ErrorKind::PermissionDenied.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::vouchable;
+    use crate::sys::users::User;
+
+    /// faults.md C2
+    #[test]
+    fn c2_a_node_vouches_for_ordinary_users_in_their_own_groups() {
+        let ann = User { name: "ann".into(), uid: 1001, gid: 1001, home: String::new(), shell: String::new() };
+        let groups = |name: &str, gid: u32| if name == "ann" { vec![gid, 2000] } else { vec![gid] };
+        let may = |uid, gid, min, user: Option<&User>| vouchable(uid, gid, min, user, groups).is_ok();
+        assert!(may(1001, 1001, 1000, Some(&ann)) && may(1001, 2000, 1000, Some(&ann)));
+        for gid in [0, 6, 42, 999, 1002] {
+            assert!(!may(1001, gid, 1000, Some(&ann)), "group {gid}");
+        }
+        assert!(!may(1001, 1001, 1000, None), "a user whom nobody knows");
+        assert!(!may(1001, 1001, 1002, Some(&ann)), "below the lowest");
+        for (uid, min) in [(0, 1000), (0, 0), (999, 1000)] {
+            let user = User { uid, gid: uid, ..ann.clone() };
+            assert!(!may(uid, uid, min, Some(&user)), "uid {uid} where {min} is the lowest");
+        }
+    }
 }
