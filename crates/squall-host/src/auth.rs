@@ -1,11 +1,13 @@
 //! Who is at the other end of a local socket: what the kernel says, with names and groups.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use squall_engine::control::Who;
 use squall_model::job::Owner;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sys::users;
 
@@ -48,17 +50,64 @@ pub(crate) fn is_operator(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// How many connections each user has, of a daemon that all users may call.
+/// Requests of one user that may wait for a decision; more wait in their sockets.
+const USER_REQUESTS_MAX: usize = 1024;
+/// Bytes of one user's requests that may be half read, or wait for a decision.
+const USER_READING_MAX: usize = 64 << 20;
+/// Bytes of answers that one user may leave unread.
+const USER_UNREAD_MAX: usize = 64 << 20;
+
+/// What each user takes up of a daemon that all users may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
-    counts: Arc<Mutex<HashMap<u32, usize>>>,
+    accounts: Arc<Mutex<HashMap<u32, (usize, Arc<Account>)>>>,
     most: usize,
+}
+
+/// What one user takes up, over all connections.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Requests that may still come to be decided.
+    requests: Arc<Semaphore>,
+    /// Bytes that may still be read for them.
+    reading: Arc<Semaphore>,
+    /// Bytes of answers that were not taken yet.
+    unread: AtomicUsize,
+}
+
+/// What a request takes of what its user may have read, or waiting for a decision, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim(#[expect(dead_code, reason = "held")] [OwnedSemaphorePermit; 2]);
+
+impl Account {
+    fn new() -> Self {
+        let (requests, reading) = (Semaphore::new(USER_REQUESTS_MAX), Semaphore::new(USER_READING_MAX));
+        Self { requests: Arc::new(requests), reading: Arc::new(reading), unread: AtomicUsize::new(0) }
+    }
+
+    /// Waits until there is room for one more request of so many bytes.
+    pub(crate) async fn claim(&self, bytes: usize) -> Claim {
+        let bytes = bytes.min(USER_READING_MAX) as u32;
+        let reading = Arc::clone(&self.reading).acquire_many_owned(bytes).await;
+        let request = Arc::clone(&self.requests).acquire_owned().await;
+        Claim([request, reading].map(|permit| permit.expect("these semaphores are never closed")))
+    }
+
+    /// Counts bytes that wait to be taken. False: that is more than the user may leave unread.
+    pub(crate) fn owe(&self, bytes: usize) -> bool {
+        self.unread.fetch_add(bytes, Ordering::Relaxed) + bytes <= USER_UNREAD_MAX
+    }
+
+    /// Counts bytes that were taken, or are given up.
+    pub(crate) fn settle(&self, bytes: usize) {
+        self.unread.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Users {
     /// Nobody is there yet, and nobody but operators may have more than so many.
     pub(crate) fn new(most: usize) -> Self {
-        Self { counts: Arc::default(), most }
+        Self { accounts: Arc::default(), most }
     }
 
     /// The same in a process that may open so many files: no user may have more than an eighth of them.
@@ -68,13 +117,13 @@ impl Users {
 
     /// Counts a connection until the result is dropped. None: the user has too many.
     pub(crate) fn enter(&self, uid: u32) -> Option<Entered> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(uid).or_default();
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (count, account) = accounts.entry(uid).or_insert_with(|| (0, Arc::new(Account::new())));
         if *count >= self.most && !is_operator(uid) {
             return None;
         }
         *count += 1;
-        Some(Entered { users: self.clone(), uid })
+        Some(Entered { users: self.clone(), uid, account: Arc::clone(account) })
     }
 }
 
@@ -83,15 +132,24 @@ impl Users {
 pub(crate) struct Entered {
     users: Users,
     uid: u32,
+    account: Arc<Account>,
+}
+
+impl Entered {
+    /// What its user takes up.
+    pub(crate) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let mut counts = self.users.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.uid) {
+        let mut accounts = self.users.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((count, account)) = accounts.get_mut(&self.uid) {
             *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.uid);
+            // What is still owed stays known: the map and this have an account that nobody else has.
+            if *count == 0 && Arc::strong_count(account) == 2 {
+                accounts.remove(&self.uid);
             }
         }
     }

@@ -149,7 +149,7 @@ async fn receive(stream: UnixStream, front: &Rc<Front>) -> io::Result<()> {
     }
     let Some(_entered) = front.users.enter(peer.uid()) else { return Ok(()) };
     let (mut reader, mut writer) = hop::local(stream)?;
-    let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(&mut reader)).await;
     let Some(hello) = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? else { return Ok(()) };
     let ours = Hello {
         protocol: PROTOCOL_VERSION,

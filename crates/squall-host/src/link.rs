@@ -9,9 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use squall_model::codec::{self, HEADER_BYTES};
+use squall_model::limits::FRAME_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+use crate::auth::{Account, Claim};
+use crate::sys::heap;
 
 /// A frame that has begun must be complete within this time.
 const FRAME_TIME: Duration = Duration::from_secs(30);
@@ -19,6 +23,8 @@ const FRAME_TIME: Duration = Duration::from_secs(30);
 const WRITE_TIME: Duration = Duration::from_mins(1);
 /// Bytes written at once.
 const WRITE_BYTES: usize = 64 << 10;
+/// Longest greeting: a name, a cluster and a proof.
+const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Room given to a frame before its bytes come: enough for a piece of a file. To longer ones it is given as bytes come, not
 /// as a header promises.
 const ROOM_BYTES_MAX: usize = 256 << 10;
@@ -39,6 +45,29 @@ pub(crate) fn make_room(socket: &impl AsFd) {
 
 /// Reads one frame; None: the peer closed between frames.
 pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+    let read = read_frame(stream, FRAME_BYTES_MAX, async |_| ()).await?;
+    Ok(read.map(|(message, ())| message))
+}
+
+/// Reads a greeting of a peer that is not known yet, who may not say much.
+pub(crate) async fn read_greeting<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+    let read = read_frame(stream, GREETING_BYTES_MAX, async |_| ()).await?;
+    Ok(read.map(|(message, ())| message))
+}
+
+/// Reads one frame of a user as soon as there is room for it among what else the user has said.
+pub(crate) async fn read_of<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+    account: &Account,
+) -> io::Result<Option<(T, Claim)>> {
+    read_frame(stream, FRAME_BYTES_MAX, async |length| account.claim(length).await).await
+}
+
+async fn read_frame<T: DeserializeOwned, P>(
+    stream: &mut (impl AsyncRead + Unpin),
+    most: usize,
+    place: impl AsyncFnOnce(usize) -> P,
+) -> io::Result<Option<(T, P)>> {
     let mut head = [0; HEADER_BYTES];
     if stream.read(&mut head[..1]).await? == 0 {
         return Ok(None);
@@ -46,11 +75,17 @@ pub(crate) async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unp
     let rest = async {
         stream.read_exact(&mut head[1..]).await?;
         let (length, crc) = codec::header(head).map_err(malformed)?;
+        if length > most {
+            return Err(malformed(codec::CodecError::TooLong(length)));
+        }
+        let place = place(length).await;
         let mut body = Vec::with_capacity(length.min(ROOM_BYTES_MAX) + BEHIND_BYTES);
         if stream.take(length as u64).read_to_end(&mut body).await? < length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        codec::decode(&body, crc).map_err(malformed)
+        let message = codec::decode(&body, crc).map_err(malformed)?;
+        gone(body.capacity());
+        Ok((message, place))
     };
     timeout(FRAME_TIME, rest).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?.map(Some)
 }
@@ -74,11 +109,35 @@ fn malformed(e: codec::CodecError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 
-/// Bytes that may wait for all peers of this process together.
+/// Bytes that may wait for all users of this process together.
 const WAITING_BYTES_MAX: usize = 2 << 30;
 
-/// Bytes that wait for all peers.
+/// Bytes that wait for all users.
 static WAITING_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of long frames that were given up since memory was last given back to the system.
+static GONE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes that so much memory was given up, if it is worth noting.
+fn gone(bytes: usize) {
+    if bytes > ROOM_BYTES_MAX {
+        GONE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Whether so much memory was given up that it is worth giving it back to the system.
+pub(crate) fn has_to_give() -> bool {
+    const WORTH_IT: usize = 32 << 20;
+    GONE_BYTES.load(Ordering::Relaxed) >= WORTH_IT
+}
+
+/// Gives memory back to the system if long frames have taken much of it since the last time.
+pub(crate) fn give_back() {
+    if has_to_give() {
+        GONE_BYTES.store(0, Ordering::Relaxed);
+        heap::give_back();
+    }
+}
 
 /// What waits to be written to one peer. Bounded: a peer that doesn't read is cut off.
 #[derive(Clone, Debug)]
@@ -88,11 +147,15 @@ pub(crate) struct Outgoing(Arc<Shared>);
 struct Shared {
     queue: Mutex<Queue>,
     changed: Notify,
+    /// Something was taken.
+    taken: Notify,
     bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// The user who is to take it; None: a daemon, whose share nobody else can use up.
+    of: Option<Arc<Account>>,
     /// Frames, one after the other: all that wait go at once.
     frames: Vec<u8>,
     /// Room for the next ones, while these are being written.
@@ -105,9 +168,26 @@ struct Queue {
 
 impl Queue {
     fn clear(&mut self) {
-        WAITING_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.bytes = 0;
+        self.settle(self.bytes);
+        gone(self.frames.capacity());
         self.frames = Vec::new();
+    }
+
+    /// Counts more bytes that wait. False: there are too many.
+    fn owe(&mut self, bytes: usize, bytes_max: usize) -> bool {
+        self.bytes += bytes;
+        let Some(user) = &self.of else { return self.bytes <= bytes_max };
+        let waiting = WAITING_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        user.owe(bytes) && waiting <= WAITING_BYTES_MAX
+    }
+
+    /// Counts bytes that wait no more.
+    fn settle(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        if let Some(user) = &self.of {
+            WAITING_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+            user.settle(bytes);
+        }
     }
 }
 
@@ -120,10 +200,40 @@ impl Drop for Queue {
 impl Outgoing {
     /// An empty queue that holds at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
+        Self::with(bytes_max, None)
+    }
+
+    /// An empty queue for a user, who has a share of all that may wait.
+    pub(crate) fn of(user: &Arc<Account>) -> Self {
+        Self::with(usize::MAX, Some(Arc::clone(user)))
+    }
+
+    fn with(bytes_max: usize, of: Option<Arc<Account>>) -> Self {
         let mut queue = Queue::default();
-        queue.idle = true;
+        (queue.idle, queue.of) = (true, of);
         let queue = Mutex::new(queue);
-        Self(Arc::new(Shared { queue, changed: Notify::new(), bytes_max }))
+        Self(Arc::new(Shared { queue, changed: Notify::new(), taken: Notify::new(), bytes_max }))
+    }
+
+    /// Whether the peer has taken enough of what was pushed to be told more of something long.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().bytes < ROOM_BYTES
+    }
+
+    /// Whether nothing is written any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Waits until there is room, or nothing is written any more.
+    pub(crate) async fn room(&self) {
+        loop {
+            let taken = self.0.taken.notified();
+            if self.has_room() || self.is_closed() {
+                return;
+            }
+            taken.await;
+        }
     }
 
     /// Adds a message. Err: it can't be encoded; the connection should be closed.
@@ -135,9 +245,7 @@ impl Outgoing {
         let before = queue.frames.len();
         codec::encode(message, &mut queue.frames)?;
         let length = queue.frames.len() - before;
-        let waiting = WAITING_BYTES.fetch_add(length, Ordering::Relaxed);
-        queue.bytes += length;
-        if queue.bytes > self.0.bytes_max || waiting + length > WAITING_BYTES_MAX {
+        if !queue.owe(length, self.0.bytes_max) {
             queue.clear();
             queue.closed = true;
         }
@@ -182,8 +290,8 @@ impl Outgoing {
             let mut queue = self.lock();
             // What was cleared meanwhile counts no more.
             let length = next.len().min(queue.bytes);
-            queue.bytes -= length;
-            WAITING_BYTES.fetch_sub(length, Ordering::Relaxed);
+            queue.settle(length);
+            self.0.taken.notify_one();
             if let Err(e) = sent {
                 queue.clear();
                 (queue.closed, queue.idle) = (true, true);
@@ -192,6 +300,8 @@ impl Outgoing {
             if next.capacity() <= KEPT_BYTES_MAX {
                 next.clear();
                 queue.room = next;
+            } else {
+                gone(next.capacity());
             }
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX};
+use crate::limits::{HOSTLIST_MAX, HOSTNAME_BYTES_MAX, LISTED_NAME_BYTES, LISTED_NAMES_MIN};
 
 /// Digits of a number that [`compress`] treats as one; what stands before is part of the name.
 const DIGITS_MAX: usize = 18;
@@ -37,7 +37,7 @@ pub enum HostListProblem {
     ZeroStep,
     /// A name longer than `HOSTNAME_BYTES_MAX`.
     NameTooLong,
-    /// More than `HOSTLIST_MAX` names.
+    /// More names than the limit: `HOSTLIST_MAX`, or what the cluster's size allows.
     TooMany,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for HostListError {
             HostListProblem::Backwards => "the range runs backwards",
             HostListProblem::ZeroStep => "the step is zero",
             HostListProblem::NameTooLong => "the name is too long",
-            HostListProblem::TooMany => "more names than the limit of 1048576",
+            HostListProblem::TooMany => "more names than there can be",
         };
         write!(f, "{what} (at character {})", self.at + 1)
     }
@@ -64,8 +64,22 @@ impl std::error::Error for HostListError {}
 /// white space; each bracket group holds numbers, ranges and ranges with a step (`0-10/2`); several
 /// groups multiply, the last one fastest; zeros in front are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
+    expand_at_most(text, HOSTLIST_MAX)
+}
+
+/// The names of a list that a user wrote, of a cluster with so many nodes: a list with many more names, or of that length,
+/// costs nothing. It is an error, as some of its names can't be nodes.
+pub fn expand_within(text: &str, nodes: usize) -> Result<Vec<String>, HostListError> {
+    let most = nodes.saturating_mul(2).clamp(LISTED_NAMES_MIN, HOSTLIST_MAX);
+    if text.len() > most.saturating_mul(LISTED_NAME_BYTES) {
+        return Err(HostListError { at: 0, problem: HostListProblem::TooMany });
+    }
+    expand_at_most(text, most)
+}
+
+fn expand_at_most(text: &str, most: usize) -> Result<Vec<String>, HostListError> {
     let mut names = Vec::new();
-    each_term(text, |parts, count| {
+    each_term(text, most, |parts, count| {
         names.reserve(count);
         append_product(parts, &mut names);
     })?;
@@ -73,12 +87,12 @@ pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
 }
 
 /// Shows each term of a list and how many names it has, as long as both are within the limits.
-fn each_term<'a>(text: &'a str, mut see: impl FnMut(&[Part<'a>], usize)) -> Result<(), HostListError> {
+fn each_term<'a>(text: &'a str, most: usize, mut see: impl FnMut(&[Part<'a>], usize)) -> Result<(), HostListError> {
     let mut total = 0;
     for (at, term) in terms(text)? {
         let parts = parse_term(term, at)?;
         let count = parts.iter().try_fold(1_usize, |n, p| n.checked_mul(p.count())).unwrap_or(usize::MAX);
-        if count > HOSTLIST_MAX - total {
+        if count > most - total {
             return Err(HostListError { at, problem: HostListProblem::TooMany });
         }
         if parts.iter().map(Part::longest).sum::<usize>() > HOSTNAME_BYTES_MAX {
@@ -129,7 +143,7 @@ impl TryFrom<String> for HostList {
         if is_single(&text) {
             len = 1;
         } else {
-            each_term(&text, |_, count| len += count)?;
+            each_term(&text, HOSTLIST_MAX, |_, count| len += count)?;
         }
         Ok(Self { text, len })
     }
@@ -182,7 +196,7 @@ impl HostList {
             return (i == 0).then(|| self.text.clone());
         }
         let (mut found, mut left) = (None, Some(i));
-        let seen = each_term(&self.text, |parts, count| {
+        let seen = each_term(&self.text, HOSTLIST_MAX, |parts, count| {
             if let Some(place) = left {
                 left = place.checked_sub(count);
                 if left.is_none() {
@@ -535,6 +549,17 @@ mod tests {
         assert_eq!(postcard::from_bytes::<HostList>(&bytes).unwrap(), list);
         assert!(postcard::from_bytes::<HostList>(&postcard::to_stdvec("n[1-9999999]").unwrap()).is_err());
         assert!(is_name("n1") && !is_name("n[1]") && !is_name("a,b") && !is_name("") && !is_name("a["));
+    }
+
+    /// faults.md H2
+    #[test]
+    fn h2_a_list_of_more_names_than_nodes_costs_nothing() {
+        assert_eq!(super::expand_within("n[1-4],n[1-4]", 4).map(|names| names.len()), Ok(8));
+        for text in ["n[0-1048575]", "n[0-99][0-99]", &"n1,".repeat(100_000), &"n[1-99],".repeat(100)] {
+            let refused = super::expand_within(text, 4).map_err(|e| e.problem);
+            assert_eq!(refused, Err(HostListProblem::TooMany), "{}", &text[..8]);
+        }
+        assert_eq!(super::expand_within("n[1-10080]", 10_080).map(|names| names.len()), Ok(10_080));
     }
 
     proptest! {

@@ -230,6 +230,17 @@ impl JobSpec {
         ];
         plain.into_iter().chain(optional.into_iter().flatten()).map(String::as_str)
     }
+
+    /// Estimates, from above, the bytes that it takes in a message.
+    pub fn bytes(&self) -> usize {
+        const FIXED: usize = 256;
+        let texts: usize = self.texts().map(|text| text.len() + 4).sum();
+        let lists = self.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
+            + self.others.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
+        let terms = self.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() * 16);
+        let array = self.array.as_ref().map_or(0, |array| array.indices.ranges().len() * 10 + array.text.len());
+        FIXED + texts + lists + terms + array + self.rlimits.len() * 24
+    }
 }
 
 /// The resources that a job needs, as asked.

@@ -16,6 +16,10 @@ pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.
 pub(crate) const HOSTLIST_MAX: usize = 1 << 20;
+/// Names that a user's list may have where there are fewer than half as many nodes; else twice as many as nodes.
+pub(crate) const LISTED_NAMES_MIN: usize = 4096;
+/// Bytes of a user's list for each name that it may have.
+pub(crate) const LISTED_NAME_BYTES: usize = 64;
 /// Most cells behind one front: numbers are below this, as those of clusters in Slurm's federations.
 pub const CELLS_MAX: u32 = 1 << 6;
 /// Job ids of a cell: those of cell N begin at N times this.

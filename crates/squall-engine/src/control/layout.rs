@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::gres::{self, Grant, NodeGres};
-use squall_model::hostlist::expand;
+use squall_model::hostlist::expand_within;
 use squall_model::id::NodeId;
 use squall_model::limits::{TASKS_MAX, TASKS_PER_NODE_MAX};
 use squall_model::resource::{Alloc, Memory};
@@ -12,6 +12,9 @@ use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
 use squall_model::step::{Distribution, Layout, StepSpec};
 use squall_model::wire::client::Refusal;
+
+/// As many nodes as half of the names that a step may list.
+const STEP_NAMES_MAX: usize = 1 << 14;
 
 /// One node of the allocation, in the allocation's order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +75,7 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
 /// The node of each rank, by its place in the list of nodes that the step asks for.
 fn listed(rooms: &[Room], spec: &StepSpec, places: &Runs<u32>) -> Result<Vec<NodeId>, Refusal> {
     let list = spec.nodelist.as_deref().unwrap_or_default();
-    let names = expand(list).unwrap_or_default();
+    let names = expand_within(list, STEP_NAMES_MAX).unwrap_or_default();
     let invalid = |problem: &str| Refusal::InvalidValue {
         option: "distribution".to_owned(),
         value: "arbitrary".to_owned(),
@@ -309,7 +312,8 @@ fn candidates(rooms: &[Room], spec: &StepSpec) -> Result<(Vec<usize>, Vec<usize>
 
 fn names(option: &str, list: Option<&str>) -> Result<Vec<String>, Refusal> {
     let text = list.unwrap_or_default();
-    expand(text).map_err(|e| Refusal::InvalidValue {
+    // Nodes that are not the job's may be excluded.
+    expand_within(text, STEP_NAMES_MAX).map_err(|e| Refusal::InvalidValue {
         option: option.into(),
         value: text.into(),
         problem: e.to_string(),

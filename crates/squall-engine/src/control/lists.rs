@@ -44,6 +44,13 @@ impl Lists {
         !self.open.is_empty()
     }
 
+    /// Brings the first list whose caller is ready to the front. False: there is none.
+    pub(crate) fn turn(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        let first = self.open.iter().position(|(caller, _)| ready(*caller));
+        self.open.rotate_left(first.unwrap_or_default());
+        first.is_some()
+    }
+
     /// A client's connection has ended.
     pub(crate) fn hangup(&mut self, caller: CallerId) {
         self.open.retain(|(of, _)| *of != caller);

@@ -245,6 +245,10 @@ impl Controller {
     pub fn set_page(&mut self, jobs: usize) {
         self.lists.page = jobs;
     }
+    /// Has the next page be of the first list whose caller is ready for it. False: nobody is.
+    pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        self.lists.turn(ready)
+    }
     /// Whether there is more of a list to be told, at each [`Input::Page`] a page.
     pub fn lists(&self) -> bool {
         self.lists.is_open()

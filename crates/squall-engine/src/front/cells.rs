@@ -70,7 +70,8 @@ impl Cells {
 
     /// The nodes of a list, by cell.
     pub(super) fn of_nodes(&self, list: &str) -> Result<BTreeMap<u32, Vec<String>>, Refusal> {
-        let names = hostlist::expand(list).map_err(|_| Refusal::InvalidNode(list.to_owned()))?;
+        let most = self.0.iter().map(|cell| cell.nodes.len()).sum();
+        let names = hostlist::expand_within(list, most).map_err(|_| Refusal::InvalidNode(list.to_owned()))?;
         let mut found: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for name in names {
             match self.0.iter().find(|cell| cell.nodes.contains(&name)) {
@@ -210,7 +211,8 @@ impl Cell {
         let need = &spec.need;
         let room = self.room(spec)?;
         let has_nodes = need.nodelist.as_deref().is_none_or(|list| {
-            hostlist::expand(list).is_ok_and(|names| names.iter().all(|name| self.nodes.contains(name)))
+            hostlist::expand_within(list, self.nodes.len())
+                .is_ok_and(|names| names.iter().all(|name| self.nodes.contains(name)))
         });
         let has_features = need
             .constraint

@@ -182,6 +182,10 @@ impl Book {
     pub(super) fn position(&self) -> u64 {
         self.position
     }
+    /// How many nodes have ever registered.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
     /// A new database follows this journal.
     pub(super) fn begin(&mut self, cluster: u128) -> Done {
         self.set_meta("cluster", Packed(cluster))?;

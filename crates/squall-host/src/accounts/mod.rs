@@ -28,6 +28,7 @@ use crate::link::Outgoing;
 use crate::logging::say;
 use crate::place::Place;
 use book::Book;
+use query::Course;
 
 /// How long records are gathered for one transaction, unless somebody asks: a job that has come and gone meanwhile is
 /// written once.
@@ -38,6 +39,9 @@ const WAITING_MAX: usize = 50_000;
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(5);
 /// How long to wait before another try on a full disk.
 const RETRY: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether a slow reader has taken its rows.
+const READER_POLL: Duration = Duration::from_millis(5);
 
 /// What wakes the thread.
 enum Order {
@@ -108,6 +112,7 @@ impl Accounts {
             checkpoint: Instant::now(),
             dirty: true,
             trouble: false,
+            open: VecDeque::new(),
         };
         let thread = std::thread::Builder::new().name("accounting".into()).spawn(move || keeper.run(&inbox))?;
         Ok(Self { records, known, orders: Some(orders), thread: Some(thread) })
@@ -158,6 +163,8 @@ struct Keeper {
     /// Something is stored that may not be durable.
     dirty: bool,
     trouble: bool,
+    /// Questions that are being answered, in turn.
+    open: VecDeque<(Course, Outgoing)>,
 }
 
 impl Keeper {
@@ -166,28 +173,38 @@ impl Keeper {
         // Since when records are gathered.
         let mut since = None;
         loop {
-            let patience = match since {
+            let wait = match since {
                 Some(since) => GATHER.saturating_sub(Instant::elapsed(&since)),
                 None if self.trouble => RETRY,
                 None => CHECKPOINT_EVERY,
             };
+            let patience = match self.open.iter().any(|(_, reply)| reply.has_room()) {
+                true => Duration::ZERO,
+                false if self.open.is_empty() => wait,
+                false => wait.min(READER_POLL),
+            };
             match inbox.recv_timeout(patience) {
                 Ok(Order::Gather) => {
                     since.get_or_insert_with(Instant::now);
-                    continue;
                 }
                 Ok(Order::Query(query, reply)) => {
                     self.store();
-                    self.answer(&query, &reply);
+                    since = None;
+                    self.begin(query, reply);
                 }
-                Err(RecvTimeoutError::Timeout) => self.store(),
+                // It was an answer's turn.
+                Err(RecvTimeoutError::Timeout) if patience < wait => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.store();
+                    since = None;
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     self.store();
                     self.make_durable();
                     return;
                 }
             }
-            since = None;
+            self.go_on();
             if self.dirty && self.checkpoint.elapsed() >= CHECKPOINT_EVERY {
                 self.make_durable();
             }
@@ -263,21 +280,41 @@ impl Keeper {
         }
     }
 
-    fn answer(&mut self, query: &AccountingQuery, reply: &Outgoing) {
-        let send = |answer: &Answer| {
-            if reply.push(answer).is_err() {
-                reply.close();
-            }
-        };
-        let result = match &self.book {
-            Some(book) => query::pages(book, query, &mut |rows, more| send(&Answer::Accounting { rows, more })),
-            None => Err(rusqlite::Error::InvalidQuery),
-        };
-        if let Err(error) = result {
-            say(&format!("a question to accounting failed: {error}"));
-            send(&Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
+    /// A question: it is answered portion by portion, in turn with others.
+    fn begin(&mut self, query: Box<AccountingQuery>, reply: Outgoing) {
+        match &self.book {
+            Some(book) => self.open.push_back((Course::new(book, query), reply)),
+            None => fail(&reply, &rusqlite::Error::InvalidQuery),
         }
     }
+
+    /// Goes on with the answer whose turn it is. One whose reader does not take what there is waits.
+    fn go_on(&mut self) {
+        self.open.retain(|(_, reply)| !reply.is_closed());
+        let Some(next) = self.open.iter().position(|(_, reply)| reply.has_room()) else { return };
+        let Some((mut course, reply)) = self.open.remove(next) else { return };
+        let mut send = |rows, more| push(&reply, &Answer::Accounting { rows, more });
+        let done = match &self.book {
+            Some(book) => course.go_on(book, &mut send),
+            None => Err(rusqlite::Error::InvalidQuery),
+        };
+        match done {
+            Ok(true) => {}
+            Ok(false) => self.open.push_back((course, reply)),
+            Err(error) => fail(&reply, &error),
+        }
+    }
+}
+
+fn push(reply: &Outgoing, answer: &Answer) {
+    if reply.push(answer).is_err() {
+        reply.close();
+    }
+}
+
+fn fail(reply: &Outgoing, error: &rusqlite::Error) {
+    say(&format!("a question to accounting failed: {error}"));
+    push(reply, &Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
 }
 
 /// Opens the database for this journal; one that can't be used is set aside and begun anew.

@@ -7,6 +7,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use squall_model::hostlist;
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, EndState, ExitCode, Het, JobSpec, JobState, Owner, Usage};
+use squall_model::limits::FRAME_BYTES_MAX;
 use squall_model::set::IndexSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
@@ -17,6 +18,10 @@ use super::encode::{Packed, state_of};
 
 /// Rows of one page.
 const PAGE_ROWS: usize = 512;
+/// Bytes of one page, as estimated: with one more row, however long, it is still a frame.
+const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
+/// What a row takes beside its texts, bytes.
+const ROW_BYTES: usize = 512;
 /// Jobs read from the database at once.
 const CHUNK: i64 = 1024;
 
@@ -28,7 +33,7 @@ const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partitio
     ORDER BY id, attempt LIMIT ?7";
 
 const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, submit, eligible, limit_s, pending, uid
-    FROM arrays WHERE (?1 IS NULL OR submit <= ?1) ORDER BY id";
+    FROM arrays WHERE id > ?2 AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
 
 const ENDS: &str =
     "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
@@ -37,39 +42,91 @@ const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, s
     num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2
     ORDER BY step < 4294967294, step";
 
-/// Hands the rows that fit a question to `send`, page by page; the last page says that none follows.
-pub(super) fn pages(
-    book: &Book,
-    query: &AccountingQuery,
-    send: &mut dyn FnMut(Vec<AccountingRow>, bool),
-) -> rusqlite::Result<()> {
-    let mut reader = Reader::new(book, query);
-    let mut arrays = reader.arrays()?;
-    let mut page = Vec::new();
-    let mut after = (-1_i64, 0_i64);
-    loop {
-        let jobs = reader.jobs(after)?;
-        let Some(last) = jobs.last() else { break };
-        after = (i64::from(last.id.0), i64::from(last.sort));
-        for job in jobs {
+/// How far the answer to a question is.
+#[derive(Debug)]
+pub(super) struct Course {
+    query: Box<AccountingQuery>,
+    /// The nodes asked for; None: any.
+    nodes: Option<BTreeSet<String>>,
+    /// Jobs up to this id and attempt are done with.
+    after: (i64, i64),
+    /// Arrays up to this id are done with.
+    arrays_after: i64,
+}
+
+impl Course {
+    pub(super) fn new(book: &Book, query: Box<AccountingQuery>) -> Self {
+        let list = |list: &String| hostlist::expand_within(list, book.nodes()).unwrap_or_default();
+        let nodes = query.nodes.as_ref().map(|text| list(text).into_iter().collect());
+        Self { query, nodes, after: (-1, 0), arrays_after: -1 }
+    }
+
+    /// Hands the next rows that fit the question to `send`, page by page. True: no row is left, and the last page has said
+    /// that no other follows.
+    pub(super) fn go_on(
+        &mut self,
+        book: &Book,
+        send: &mut dyn FnMut(Vec<AccountingRow>, bool),
+    ) -> rusqlite::Result<bool> {
+        let mut reader = Reader::new(book, self);
+        let mut page = Page { rows: Vec::new(), bytes: 0, send };
+        let jobs = reader.jobs()?;
+        let (mut arrays, arrays_up_to) = reader.arrays()?;
+        let full = jobs.len() as i64 == CHUNK;
+        let up_to = jobs.last().filter(|_| full).map_or(i64::MAX, |last| i64::from(last.id.0)).min(arrays_up_to);
+        let mut after = self.after;
+        for job in jobs.into_iter().take_while(|job| i64::from(job.id.0) <= up_to) {
             // An array stands where its id is, before its tasks.
             while let Some(array) = arrays.pop_front_if(|a| a.id <= job.id) {
                 reader.add(array, &mut page);
             }
+            after = (i64::from(job.id.0), i64::from(job.sort));
             reader.add_job(job, &mut page)?;
-            if page.len() >= PAGE_ROWS {
-                send(std::mem::take(&mut page), true);
-            }
         }
-    }
-    for array in arrays {
-        reader.add(array, &mut page);
-        if page.len() >= PAGE_ROWS {
-            send(std::mem::take(&mut page), true);
+        while let Some(array) = arrays.pop_front_if(|a| i64::from(a.id.0) <= up_to) {
+            reader.add(array, &mut page);
         }
+        let done = up_to == i64::MAX;
+        if done || !page.rows.is_empty() {
+            (page.send)(page.rows, !done);
+        }
+        (self.after, self.arrays_after) = (after, up_to);
+        Ok(done)
     }
-    send(page, false);
-    Ok(())
+}
+
+/// The page in the making; full ones are sent.
+struct Page<'a> {
+    rows: Vec<AccountingRow>,
+    bytes: usize,
+    send: &'a mut dyn FnMut(Vec<AccountingRow>, bool),
+}
+
+impl Page<'_> {
+    fn push(&mut self, row: AccountingRow) {
+        let bytes = row_bytes(&row);
+        let full = self.rows.len() >= PAGE_ROWS || self.bytes + bytes > PAGE_BYTES;
+        if full && !self.rows.is_empty() {
+            (self.send)(std::mem::take(&mut self.rows), true);
+            self.bytes = 0;
+        }
+        self.bytes += bytes;
+        self.rows.push(row);
+    }
+}
+
+/// What a row takes in a frame: its own texts, and all that it shares with others, which is sent with each.
+fn row_bytes(row: &AccountingRow) -> usize {
+    let tasks = row.pending_tasks.as_ref().map_or(0, |tasks| tasks.ranges().len() * 10);
+    let texts = [&row.name, &row.partition, &row.account, &row.qos, &row.nodes, &row.submit_line];
+    let texts: usize = texts.into_iter().chain(&row.reason).map(String::len).sum();
+    ROW_BYTES
+        + tasks
+        + texts
+        + row.spec.bytes()
+        + row.owner.groups.len() * 5
+        + row.owner.user.len()
+        + row.owner.group.len()
 }
 
 /// A row in the making: of a job, or of an array's tasks that never started.
@@ -87,7 +144,7 @@ struct Reader<'a> {
     query: &'a AccountingQuery,
     specs: HashMap<i64, Arc<JobSpec>>,
     owners: HashMap<i64, Arc<Owner>>,
-    nodes: Option<BTreeSet<String>>,
+    course: &'a Course,
     /// There are heterogeneous jobs.
     hets: bool,
     /// Ids above this one can't fit.
@@ -95,17 +152,17 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(book: &'a Book, query: &'a AccountingQuery) -> Self {
-        let nodes = query.nodes.as_ref().map(|list| hostlist::expand(list).unwrap_or_default().into_iter().collect());
+    fn new(book: &'a Book, course: &'a Course) -> Self {
         let (specs, owners) = (HashMap::new(), HashMap::new());
         let hets = book.db.query_row("SELECT EXISTS (SELECT 1 FROM hets)", [], |r| r.get(0)).unwrap_or_default();
-        Self { book, query, specs, owners, nodes, hets, highest: i64::from(u32::MAX) }
+        Self { book, query: &course.query, course, specs, owners, hets, highest: i64::from(u32::MAX) }
     }
 
-    fn jobs(&mut self, (id, attempt): (i64, i64)) -> rusqlite::Result<Vec<Draft>> {
+    fn jobs(&mut self) -> rusqlite::Result<Vec<Draft>> {
         // With states, a job counts when it was in one of them within the time asked for: seen below.
         let end = self.query.end.map(|t| t.0 as i64);
         let start = self.query.start.map(|t| t.0 as i64);
+        let (id, attempt) = self.course.after;
         let mut statement = self.book.db.prepare_cached(JOBS)?;
         let values = params![id, attempt, self.highest, self.query.duplicates, end, start, CHUNK];
         let mut rows = statement.query(values)?;
@@ -176,20 +233,23 @@ impl<'a> Reader<'a> {
         Ok(found.optional()?.filter(|het| het.offset(id) < het.size))
     }
 
-    /// Rows for tasks that never became jobs: those that wait, and those that ended without starting.
-    fn arrays(&mut self) -> rusqlite::Result<VecDeque<Draft>> {
+    /// Rows for tasks that never became jobs: those that wait, and those that ended without starting; and up to which id
+    /// these are all.
+    fn arrays(&mut self) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
         let end = self.query.end.map(|t| t.0 as i64);
         let mut statement = self.book.db.prepare_cached(ARRAYS)?;
-        let mut rows = statement.query([end])?;
-        let mut found = VecDeque::new();
+        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK])?;
+        let (mut found, mut seen, mut last) = (VecDeque::new(), 0, i64::MAX);
         while let Some(r) = rows.next()? {
             let waiting = self.array(r)?;
+            seen += 1;
+            last = i64::from(waiting.id.0);
             found.extend(self.array_ends(&waiting)?);
             if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
                 found.push_back(waiting);
             }
         }
-        Ok(found)
+        Ok((found, if seen == CHUNK { last } else { i64::MAX }))
     }
 
     fn array(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
@@ -249,7 +309,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn add_job(&self, job: Draft, page: &mut Vec<AccountingRow>) -> rusqlite::Result<()> {
+    fn add_job(&self, job: Draft, page: &mut Page<'_>) -> rusqlite::Result<()> {
         let mut job = job;
         if job.left > 0
             && let JobState::Ended(how) = job.row.state
@@ -271,12 +331,12 @@ impl<'a> Reader<'a> {
         }
         let asked = |step: &AccountingRow| self.query.step.is_none_or(|no| step.step == Some(no));
         if !self.query.allocations_only {
-            page.extend(steps.into_iter().filter(asked));
+            steps.into_iter().filter(asked).for_each(|step| page.push(step));
         }
         Ok(())
     }
 
-    fn add(&self, draft: Draft, page: &mut Vec<AccountingRow>) {
+    fn add(&self, draft: Draft, page: &mut Page<'_>) {
         if self.query.step.is_none() && self.fits(&draft) {
             page.push(draft.row);
         }
@@ -326,7 +386,7 @@ impl<'a> Reader<'a> {
     }
 
     fn on_nodes(&self, row: &AccountingRow) -> bool {
-        let Some(asked) = &self.nodes else { return true };
+        let Some(asked) = &self.course.nodes else { return true };
         hostlist::expand(&row.nodes).is_ok_and(|names| names.iter().any(|n| asked.contains(n)))
     }
 

@@ -10,11 +10,11 @@ use squall_model::report::StepEnd;
 use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{AccountingQuery, JobRef, StateFilter};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, StateFilter};
 use squall_model::wire::info::AccountingRow;
 
 use super::book::Book;
-use super::query;
+use super::query::Course;
 use crate::journal::tests::Folder;
 
 struct Bed {
@@ -86,7 +86,8 @@ impl Bed {
     fn ask(&self, query: &AccountingQuery) -> Vec<AccountingRow> {
         let book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
         let mut all = Vec::new();
-        query::pages(&book, query, &mut |rows, _| all.extend(rows)).unwrap();
+        let mut course = Course::new(&book, Box::new(query.clone()));
+        while !course.go_on(&book, &mut |rows, _| all.extend(rows)).unwrap() {}
         all
     }
 }
@@ -339,4 +340,52 @@ fn rows_are_the_same_however_many_records_a_transaction_has() {
             assert_eq!(other.ask(&all), one_by_one, "seed {seed}, {batch} records at once: {:#?}", bed.records);
         }
     }
+}
+
+/// faults.md A9
+#[test]
+fn a9_pages_are_cut_by_their_bytes() {
+    let mut bed = Bed::new();
+    for id in 1..=400 {
+        bed.submits_spec(id, JobSpec { comment: Some(format!("{id:060000}")), ..JobSpec::default() });
+    }
+    let long = JobSpec { args: vec!["x".repeat(4 << 20)], ..JobSpec::default() };
+    for id in 401..=403 {
+        bed.submits_spec(id, long.clone());
+        bed.starts(id, 1);
+    }
+    bed.store(100);
+    let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
+    let mut course = Course::new(&book, Box::default());
+    let (mut rows, mut lasts) = (0, Vec::new());
+    let mut send = |page: Vec<AccountingRow>, more: bool| {
+        rows += page.len();
+        lasts.push(more);
+        let mut frame = Vec::new();
+        squall_model::codec::encode(&Answer::Accounting { rows: page, more }, &mut frame).unwrap();
+    };
+    while !course.go_on(&book, &mut send).unwrap() {}
+    assert_eq!(rows, 400 + 2 * 3);
+    assert!(lasts.len() > 4 && lasts.iter().rposition(|more| !more) == Some(lasts.len() - 1), "{lasts:?}");
+    assert_eq!(lasts.iter().filter(|more| !**more).count(), 1, "one page is the last");
+}
+
+/// Portions of an answer together have each row once, in the order of ids, wherever they are cut.
+#[test]
+fn a9_portions_of_an_answer_have_each_row_once() {
+    let mut bed = Bed::new();
+    let mut expected = Vec::new();
+    for id in (10..30_000).step_by(10) {
+        if id % 30 == 0 {
+            bed.submits(id, Some(IndexSet::range(0, 2)));
+            bed.starts(id + 1, 1);
+            expected.extend([id, id + 1, id + 1]);
+        } else {
+            bed.submits(id, None);
+            expected.push(id);
+        }
+    }
+    bed.store(1000);
+    let rows = bed.ask(&AccountingQuery::default());
+    assert_eq!(rows.iter().map(|row| row.id.0).collect::<Vec<_>>(), expected);
 }

@@ -18,20 +18,20 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::auth::{Authority, Users, is_operator};
+use crate::auth::{Account, Authority, Claim, Users, is_operator};
 use crate::hop::{self, Reader, Writer};
 use crate::link::{self, Outgoing};
 use crate::logging::say;
 
 pub(super) use remote::Gate;
 
-/// Arrivals that may wait for the controller; more wait in their sockets.
+/// Arrivals of nodes, and of users, that may wait to be taken; more wait in their sockets.
 const ARRIVALS_MAX: usize = 4096;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 16 << 10;
 /// Connections of one user who is not an operator.
 const CONNECTIONS_OF_USER_MAX: usize = CONNECTIONS_MAX / 8;
-/// Bytes that may wait for one peer.
+/// Bytes that may wait for one node.
 const OUTGOING_BYTES_MAX: usize = 512 << 20;
 /// A peer must greet within this time.
 const GREETING_TIME: Duration = Duration::from_secs(10);
@@ -53,6 +53,8 @@ pub(super) enum Arrival {
         /// The node that vouches for who it is; None: the kernel does.
         via: Option<Arc<str>>,
         request: Box<Request>,
+        /// Free when it is decided.
+        claim: Claim,
     },
     Frame {
         id: u64,
@@ -60,6 +62,8 @@ pub(super) enum Arrival {
     },
     Closed {
         id: u64,
+        /// The user, of a client.
+        of: Option<u32>,
     },
     /// The last piece of a window has left by multicast.
     CastOut {
@@ -67,14 +71,58 @@ pub(super) enum Arrival {
     },
 }
 
+impl Arrival {
+    /// The user whose it is; None: it is a node's, or of the controller itself.
+    pub(super) fn user(&self) -> Option<u32> {
+        match self {
+            Self::Opened { kind, .. } => kind.user(),
+            Self::Asked { who, .. } => Some(who.owner.uid),
+            Self::Closed { of, .. } => *of,
+            Self::Frame { .. } | Self::CastOut { .. } => None,
+        }
+    }
+
+    /// The connection by which it came.
+    pub(super) fn connection(&self) -> u64 {
+        match self {
+            Self::Opened { id, .. } | Self::Asked { id, .. } | Self::Closed { id, .. } | Self::Frame { id, .. } => *id,
+            Self::CastOut { .. } => 0,
+        }
+    }
+}
+
+/// Where what arrives waits: that of nodes by itself, so that no number of clients can keep it waiting.
+#[derive(Clone, Debug)]
+struct Arrivals {
+    nodes: mpsc::Sender<Arrival>,
+    users: mpsc::Sender<Arrival>,
+}
+
+/// What has arrived, to be taken.
+pub(super) struct Inbox {
+    /// Of nodes.
+    pub(super) nodes: mpsc::Receiver<Arrival>,
+    /// Of users.
+    pub(super) users: mpsc::Receiver<Arrival>,
+}
+
 /// What a peer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Asks.
-    Client,
+    /// A user, who asks.
+    Client(u32),
     /// A node daemon; of another machine: that one, by its key, and whatever it says can only be about it and the nodes
     /// below it.
     Node(Option<String>),
+}
+
+impl Kind {
+    fn user(&self) -> Option<u32> {
+        match self {
+            Self::Client(uid) => Some(*uid),
+            Self::Node(_) => None,
+        }
+    }
 }
 
 /// Lets peers in.
@@ -82,7 +130,7 @@ pub(super) enum Kind {
 pub(super) struct Door {
     cluster: Arc<str>,
     last: AtomicU64,
-    arrivals: mpsc::Sender<Arrival>,
+    arrivals: Arrivals,
     authority: Arc<Authority>,
     seats: Arc<Semaphore>,
     /// Seats that clients may have.
@@ -93,8 +141,11 @@ pub(super) struct Door {
 impl Door {
     /// `files`: how many files the process may have open. A quarter of them is kept for the journal and what else is
     /// opened, and an eighth of the seats for nodes.
-    pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, mpsc::Receiver<Arrival>) {
-        let (arrivals, inbox) = mpsc::channel(ARRIVALS_MAX);
+    pub(super) fn new(cluster: String, files: usize) -> (Arc<Self>, Inbox) {
+        let (to_nodes, nodes) = mpsc::channel(ARRIVALS_MAX);
+        let (to_users, users_inbox) = mpsc::channel(ARRIVALS_MAX);
+        let arrivals = Arrivals { nodes: to_nodes, users: to_users };
+        let inbox = Inbox { nodes, users: users_inbox };
         let most = CONNECTIONS_MAX.min(files - files / 4);
         let seats = Arc::new(Semaphore::new(most));
         let clients = Arc::new(Semaphore::new(most - most / 8));
@@ -105,7 +156,7 @@ impl Door {
 
     /// Tells, from any thread, that a piece has left.
     pub(super) fn cast_out(&self) -> impl Fn(u64) + Send + 'static {
-        let arrivals = self.arrivals.clone();
+        let arrivals = self.arrivals.nodes.clone();
         // If nobody takes it the controller is gone.
         move |stream| drop(arrivals.blocking_send(Arrival::CastOut { stream }))
     }
@@ -152,7 +203,7 @@ impl Door {
 struct Guest {
     id: u64,
     cluster: Arc<str>,
-    arrivals: mpsc::Sender<Arrival>,
+    arrivals: Arrivals,
     authority: Arc<Authority>,
     clients: Arc<Semaphore>,
     users: Users,
@@ -162,7 +213,7 @@ impl Guest {
     async fn serve(&self, stream: UnixStream) -> io::Result<()> {
         link::make_room(&stream);
         let peer = stream.peer_cred()?;
-        let Some(_entered) = self.users.enter(peer.uid()) else { return Ok(()) };
+        let Some(entered) = self.users.enter(peer.uid()) else { return Ok(()) };
         let (mut reader, mut writer) = hop::local(stream)?;
         let Some(hello) = greeting(&mut reader).await? else { return Ok(()) };
         link::write(&mut writer, &self.hello()).await?;
@@ -174,12 +225,14 @@ impl Guest {
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
                 let (uid, gid) = known(&hello.proof, peer.uid(), peer.gid())?;
                 let front = hello.proof != Proof::Peer;
-                let Ok(_also) = front.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
+                let Ok(also) = front.then(|| self.users.enter(uid).ok_or(())).transpose() else { return Ok(()) };
                 let who = self.identify(uid, gid).await?;
-                self.talk(writer, Kind::Client, self.requests(&mut reader, &who, None)).await
+                let account = also.as_ref().unwrap_or(&entered).account();
+                self.converse(&mut reader, writer, &who, None, account, std::future::pending()).await
             }
             Role::Node(_) if is_operator(peer.uid()) && hello.proof == Proof::Peer => {
-                self.talk(writer, Kind::Node(None), self.frames(&mut reader)).await
+                let out = Outgoing::new(OUTGOING_BYTES_MAX);
+                self.talk(writer, Kind::Node(None), out, self.frames(&mut reader)).await
             }
             Role::Node(_) | Role::Controller | Role::Step | Role::Enquirer(_) => Ok(()),
         }
@@ -205,31 +258,61 @@ impl Guest {
         tokio::task::spawn_blocking(move || authority.look_up(uid, gid)).await.map_err(io::Error::other)
     }
 
+    /// Hears a client and answers it, until it ends or `until` does.
+    async fn converse(
+        &self,
+        reader: &mut Reader,
+        writer: Writer,
+        who: &Who,
+        via: Option<&Arc<str>>,
+        account: &Arc<Account>,
+        until: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let out = Outgoing::of(account);
+        let requests = async {
+            tokio::select! {
+                done = self.requests(reader, who, via, account, &out) => done,
+                done = until => done,
+            }
+        };
+        self.talk(writer, Kind::Client(who.owner.uid), out.clone(), requests).await
+    }
+
     /// Reads and writes until either side is done.
     async fn talk(
         &self,
         mut writer: Writer,
         kind: Kind,
+        out: Outgoing,
         reading: impl Future<Output = io::Result<()>>,
     ) -> io::Result<()> {
-        let out = Outgoing::new(OUTGOING_BYTES_MAX);
+        let of = kind.user();
         self.arrive(Arrival::Opened { id: self.id, kind, out: out.clone() }).await?;
         let result = tokio::select! {
             read = reading => read,
             written = out.pump(&mut writer) => written,
         };
         out.close();
-        self.arrive(Arrival::Closed { id: self.id }).await?;
+        self.arrive(Arrival::Closed { id: self.id, of }).await?;
         result
     }
 
-    async fn requests(&self, reader: &mut Reader, who: &Who, via: Option<&Arc<str>>) -> io::Result<()> {
-        let first = timeout(FIRST_REQUEST_TIME, link::read::<Request>(reader)).await;
+    /// Hands in requests, as long as their answers are taken.
+    async fn requests(
+        &self,
+        reader: &mut Reader,
+        who: &Who,
+        via: Option<&Arc<str>>,
+        account: &Account,
+        out: &Outgoing,
+    ) -> io::Result<()> {
+        let first = timeout(FIRST_REQUEST_TIME, link::read_of::<Request>(reader, account)).await;
         let mut next = first.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        while let Some(request) = next {
+        while let Some((request, claim)) = next {
             let (id, who, via) = (self.id, who.clone(), via.cloned());
-            self.arrive(Arrival::Asked { id, who, via, request: Box::new(request) }).await?;
-            next = link::read(reader).await?;
+            self.arrive(Arrival::Asked { id, who, via, request: Box::new(request), claim }).await?;
+            out.room().await;
+            next = link::read_of(reader, account).await?;
         }
         Ok(())
     }
@@ -242,7 +325,8 @@ impl Guest {
     }
 
     async fn arrive(&self, arrival: Arrival) -> io::Result<()> {
-        self.arrivals.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let to = if arrival.user().is_some() { &self.arrivals.users } else { &self.arrivals.nodes };
+        to.send(arrival).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -259,6 +343,6 @@ fn known(proof: &Proof, uid: u32, gid: u32) -> io::Result<(u32, u32)> {
 }
 
 async fn greeting(reader: &mut Reader) -> io::Result<Option<Hello>> {
-    let greeting = timeout(GREETING_TIME, link::read::<Hello>(reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(reader)).await;
     greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }

@@ -5,6 +5,7 @@
 
 mod connection;
 mod desk;
+mod fair;
 mod meter;
 pub mod topology;
 mod turn;

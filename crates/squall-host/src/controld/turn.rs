@@ -11,16 +11,16 @@ use squall_model::job::Blob;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use tokio::signal::unix::Signal;
-use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::ControllerError;
-use super::connection::{Arrival, Kind};
+use super::connection::{Arrival, Inbox, Kind};
 use super::desk::Desk;
+use super::fair::Fair;
 use super::meter::{self, Meter};
 use crate::accounts::Accounts;
 use crate::journal::{Journal, JournalError};
-use crate::link::Outgoing;
+use crate::link::{self, Outgoing};
 use crate::logging::say;
 use crate::multicast::Mouth;
 use crate::place::Place;
@@ -28,6 +28,14 @@ use crate::sys::clock;
 
 /// Inputs of one turn.
 const INPUTS_MAX: usize = 4096;
+/// Inputs that may wait to be taken.
+const WAITING_MAX: usize = 32 << 10;
+/// After deciding requests for this long a turn ends: what it has is flushed, and whoever came meanwhile is heard.
+const TURN_TIME: Duration = Duration::from_millis(50);
+/// How often it is looked whether a slow reader has taken a page of its list.
+const READER_POLL: Duration = Duration::from_millis(5);
+/// How often memory is looked after.
+const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// Inputs that are worth a turn of their own while another one is flushed: each has its price.
 const AHEAD_MIN: usize = 64;
 /// While there is other work, a page of a list is made after so many times what the last one took.
@@ -54,8 +62,12 @@ pub(super) struct Daemon {
     desk: Desk,
     meter: Meter,
     peers: HashMap<u64, Peer>,
+    /// What has arrived and is to be taken.
+    waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
     now: Time,
+    /// When memory is looked after again.
+    trim_at: Instant,
     /// When lists may go on, though others wait.
     list_at: Instant,
     full: bool,
@@ -92,6 +104,8 @@ struct Turn {
     cuts: Vec<usize>,
     inputs: usize,
     blob_bytes: usize,
+    /// What deciding requests took.
+    took: Duration,
     /// Requests to answer after the flush, without the machine.
     after: Vec<(u64, Who, Box<Request>)>,
 }
@@ -116,8 +130,10 @@ impl Daemon {
             desk,
             meter,
             peers,
+            waiting: Fair::default(),
             mouth,
             now,
+            trim_at: Instant::now() + TRIM_EVERY,
             list_at: Instant::now(),
             full: false,
             done: false,
@@ -140,13 +156,14 @@ impl Daemon {
     /// decided if much waits; nothing that it says leaves before it is durable, too.
     pub(super) async fn run(
         mut self,
-        mut inbox: mpsc::Receiver<Arrival>,
+        mut inbox: Inbox,
         mut terminate: Signal,
         mut interrupt: Signal,
     ) -> Result<(), ControllerError> {
-        let (mut flushing, mut decided, mut waiting) = (None::<Flushing>, None::<Turn>, Vec::new());
+        let (mut flushing, mut decided) = (None::<Flushing>, None::<Turn>);
+        let (mut of_nodes, mut of_users) = (Vec::new(), Vec::new());
         while !self.done {
-            let room = INPUTS_MAX - waiting.len();
+            let room = WAITING_MAX.saturating_sub(self.waiting.len()).min(INPUTS_MAX);
             let timer = tokio::select! {
                 biased;
                 _ = terminate.recv() => break,
@@ -156,13 +173,18 @@ impl Daemon {
                     flushing = decided.take().and_then(|turn| self.flush(turn));
                     false
                 }
-                _ = inbox.recv_many(&mut waiting, room), if room > 0 => false,
-                () = std::future::ready(()), if flushing.is_none() && self.machine.lists() => true,
+                _ = inbox.nodes.recv_many(&mut of_nodes, INPUTS_MAX) => false,
+                _ = inbox.users.recv_many(&mut of_users, room), if room > 0 => false,
+                () = std::future::ready(()), if flushing.is_none() && self.has_work() => true,
                 () = tokio::time::sleep(self.patience()), if flushing.is_none() => true,
             };
+            // Whatever woke it, all that has arrived is for the same turn.
+            of_nodes.extend(std::iter::from_fn(|| inbox.nodes.try_recv().ok()).take(INPUTS_MAX));
+            of_users.extend(std::iter::from_fn(|| inbox.users.try_recv().ok()).take(room - of_users.len()));
+            self.sort_in(of_nodes.drain(..).chain(of_users.drain(..)));
             let enough = match &flushing {
-                None => timer || !waiting.is_empty(),
-                Some(_) => waiting.len() >= AHEAD_MIN && decided.as_ref().is_none_or(Turn::has_room),
+                None => timer || self.waiting.len() > 0,
+                Some(_) => self.waiting.len() >= AHEAD_MIN && decided.as_ref().is_none_or(Turn::has_room),
             };
             if !enough {
                 continue;
@@ -171,22 +193,24 @@ impl Daemon {
                 Some(turn) => turn,
                 None => self.begin(),
             };
-            let mut arrivals = waiting.into_iter();
             while turn.has_room()
-                && let Some(arrival) = arrivals.next()
+                && let Some((of, arrival)) = self.waiting.pop()
             {
-                self.take(&mut turn, arrival);
+                let took = self.take(&mut turn, arrival);
+                if let Some(uid) = of {
+                    self.waiting.charge(uid, took);
+                }
             }
-            waiting = arrivals.collect();
             if self.machine.deadline().is_some_and(|d| d <= self.now) {
                 self.step(&mut turn, Input::Tick);
             }
-            self.list(&mut turn, timer && waiting.is_empty());
+            self.list(&mut turn, timer && self.waiting.len() == 0);
             self.settle(&mut turn);
             match &flushing {
                 None => flushing = self.flush(turn),
                 Some(_) => decided = Some(turn),
             }
+            self.look_after_memory();
             // Connections run on this thread too: let them hand in and carry out.
             tokio::task::yield_now().await;
         }
@@ -210,9 +234,42 @@ impl Daemon {
         drop((journal, accounts));
     }
 
+    /// Lets what has arrived wait in its order.
+    fn sort_in(&mut self, arrived: impl Iterator<Item = Arrival>) {
+        for arrival in arrived {
+            match arrival.user() {
+                Some(uid) => self.waiting.push(uid, arrival.connection(), arrival),
+                None => self.waiting.push_first(arrival),
+            }
+        }
+    }
+
+    /// Whether something waits that can be gone on with.
+    fn has_work(&mut self) -> bool {
+        self.waiting.len() > 0 || self.next_list()
+    }
+
+    /// Has the next page be of a list whose reader has taken what it was told. False: there is none.
+    fn next_list(&mut self) -> bool {
+        let peers = &self.peers;
+        self.machine.turn_lists(|caller| peers.get(&caller.0).is_none_or(|peer| peer.out.has_room()))
+    }
+
+    fn look_after_memory(&mut self) {
+        if Instant::now() >= self.trim_at {
+            link::give_back();
+            self.trim_at = Instant::now() + TRIM_EVERY;
+        }
+    }
+
     /// How long nothing needs doing.
     fn patience(&self) -> Duration {
-        let poll = if self.full { DISK_POLL } else { Duration::from_mins(1) };
+        let poll = match () {
+            () if self.machine.lists() => READER_POLL,
+            () if self.full => DISK_POLL,
+            () if link::has_to_give() => TRIM_EVERY,
+            () => Duration::from_mins(1),
+        };
         let until = self.machine.deadline().map_or(poll, |d| Duration::from_micros(d.since(clock::now()).0));
         // A timer that stays due must not keep the others from being heard.
         until.clamp(Duration::from_millis(1), poll)
@@ -238,16 +295,17 @@ impl Daemon {
         turn
     }
 
-    fn take(&mut self, turn: &mut Turn, arrival: Arrival) {
+    /// Takes an input, and says how long a request took to decide.
+    fn take(&mut self, turn: &mut Turn, arrival: Arrival) -> Duration {
         turn.inputs += 1;
         match arrival {
             Arrival::Opened { id, kind, out } => {
-                self.peers.insert(id, Peer { out, node: kind != Kind::Client });
+                self.peers.insert(id, Peer { out, node: matches!(kind, Kind::Node(_)) });
                 if let Kind::Node(name) = kind {
                     self.step(turn, Input::Opened { link: LinkId(id), name });
                 }
             }
-            Arrival::Closed { id } => {
+            Arrival::Closed { id, .. } => {
                 if let Some(peer) = self.peers.remove(&id) {
                     let lost = if peer.node {
                         Input::Lost { link: LinkId(id) }
@@ -264,16 +322,21 @@ impl Daemon {
                 self.step(turn, Input::Frame { link: LinkId(id), frame });
                 self.meter.message(kind, None, start.elapsed());
             }
-            Arrival::Asked { id, who, via, request } => {
+            Arrival::Asked { id, who, via, request, claim } => {
                 let (kind, uid) = (meter::request_kind(&request), who.owner.uid);
                 let start = Instant::now();
                 match via {
                     Some(node) => self.ask_by_node(turn, id, who, &node, request),
                     None => self.ask(turn, id, who, request),
                 }
-                self.meter.message(kind, Some(uid), start.elapsed());
+                let took = start.elapsed();
+                self.meter.message(kind, Some(uid), took);
+                turn.took += took;
+                drop(claim);
+                return took;
             }
         }
+        Duration::ZERO
     }
 
     /// A request of a user for whom a node vouches: who has a job there. What such users submit is logged with the node,
@@ -337,7 +400,7 @@ impl Daemon {
     /// Goes on with a list, if nobody else waits or lists have waited long enough.
     fn list(&mut self, turn: &mut Turn, idle: bool) {
         let start = Instant::now();
-        if self.machine.lists() && (idle || start >= self.list_at) {
+        if (idle || start >= self.list_at) && self.next_list() {
             self.step(turn, Input::Page);
             let end = Instant::now();
             self.list_at = end + (end - start) * LIST_SHARE;
@@ -539,7 +602,7 @@ fn lost(e: JoinError) -> ControllerError {
 impl Turn {
     /// Whether it may take more.
     fn has_room(&self) -> bool {
-        self.inputs < INPUTS_MAX && self.blob_bytes < BLOB_BYTES_MAX
+        self.inputs < INPUTS_MAX && self.blob_bytes < BLOB_BYTES_MAX && self.took < TURN_TIME
     }
 
     /// What it takes in the journal: a guess on the safe side.

@@ -73,7 +73,7 @@ async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<(
     }
     let Some(_entered) = users.enter(peer.uid()) else { return Ok(()) };
     let (mut reader, mut writer) = hop::local(stream)?;
-    let greeting = timeout(GREETING_TIME, link::read::<Hello>(&mut reader)).await;
+    let greeting = timeout(GREETING_TIME, link::read_greeting::<Hello>(&mut reader)).await;
     let hello = greeting.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let Some(hello @ Hello { role: Role::Client(_), .. }) = hello else { return Ok(()) };
     let vouched = Vouched { node: reach.name().to_owned(), uid: peer.uid(), gid: peer.gid(), owner: !root };

@@ -69,7 +69,7 @@ impl Pages {
         let Row { info: mut job, spec, owner, class } = row;
         let bytes = job_bytes(&job);
         let fresh = !self.has(spec);
-        let more = bytes + if fresh { spec_bytes(spec) } else { 0 };
+        let more = bytes + if fresh { spec.bytes() } else { 0 };
         let full = self.page.jobs.len() >= self.jobs_max || self.bytes + more > PAGE_BYTES_MAX;
         if full && !self.page.jobs.is_empty() {
             self.turn();
@@ -109,7 +109,7 @@ impl Pages {
         }
         *self.specs.entry(address(spec)).or_insert_with(|| {
             self.page.specs.push(Arc::clone(spec));
-            self.bytes += spec_bytes(spec);
+            self.bytes += spec.bytes();
             next
         })
     }
@@ -163,13 +163,4 @@ fn run_bytes(run: &RunInfo) -> usize {
     let gres: usize = run.gres.iter().map(|(nodes, devices)| nodes.len() + devices.len() + 8).sum();
     let steps: usize = run.steps.iter().map(|step| step.name.len() + step.nodes.len() + 96).sum();
     per_node + gres + steps + run.nodes.len() + run.batch_host.len()
-}
-
-fn spec_bytes(spec: &JobSpec) -> usize {
-    let texts: usize = spec.texts().map(str::len).sum();
-    let lists = spec.args.iter().map(|arg| arg.len() + 4).sum::<usize>()
-        + spec.others.iter().map(|(name, value)| name.len() + value.len() + 8).sum::<usize>();
-    let terms = spec.dependency.as_ref().map_or(0, |dependency| dependency.terms.len() * 16);
-    let array = spec.array.as_ref().map_or(0, |array| array.indices.ranges().len() * 10 + array.text.len());
-    JOB_BYTES + texts + lists + terms + array + spec.rlimits.len() * 12
 }

@@ -215,7 +215,7 @@ fn wanted(count: &str) -> bool {
 fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
     let (need, others) = (&spec.need, &spec.others);
     for list in [&need.nodelist, &need.exclude].into_iter().flatten() {
-        let names = hostlist::expand(list).map_err(|_| Refusal::InvalidNode(list.clone()))?;
+        let names = hostlist::expand_within(list, state.nodes.len()).map_err(|_| Refusal::InvalidNode(list.clone()))?;
         if let Some(unknown) = names.into_iter().find(|name| state.node_id(name).is_none()) {
             return Err(Refusal::InvalidNode(unknown));
         }

@@ -35,7 +35,7 @@ pub(crate) fn query_nodes(
 /// The nodes of a host list.
 pub(super) fn named(c: &Controller, nodes: &str) -> Result<NodeSet, Refusal> {
     let invalid = |problem: String| Refusal::InvalidValue { option: "nodes".into(), value: nodes.to_owned(), problem };
-    let names = hostlist::expand(nodes).map_err(|e| invalid(e.to_string()))?;
+    let names = hostlist::expand_within(nodes, c.state.nodes.len()).map_err(|e| invalid(e.to_string()))?;
     let ids = names.iter().map(|name| c.state.node_id(name).ok_or_else(|| invalid(format!("there is no node {name}"))));
     ids.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use squall_model::hostlist::expand;
+use squall_model::hostlist::expand_within;
 use squall_model::id::JobId;
 use squall_model::job::{ArrayTask, EndState, Het, JobSpec, JobState, Owner};
 use squall_model::set::{IndexSet, NodeSet};
@@ -362,7 +362,7 @@ fn is_in(filter: StateFilter, state: JobState, requeued: bool) -> bool {
 
 /// The nodes of a host list, every one of which must be known.
 pub(crate) fn nodes_of(state: &State, option: &str, list: &str) -> Result<NodeSet, Refusal> {
-    let names = expand(list).map_err(|e| Refusal::InvalidValue {
+    let names = expand_within(list, state.nodes.len()).map_err(|e| Refusal::InvalidValue {
         option: option.to_owned(),
         value: list.to_owned(),
         problem: e.to_string(),

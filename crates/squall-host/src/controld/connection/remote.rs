@@ -14,8 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, greeting};
+use super::{Door, FIRST_REQUEST_TIME, Guest, Kind, OUTGOING_BYTES_MAX, greeting};
 use crate::hop::{self, Reader, Writer};
+use crate::link::Outgoing;
 use crate::logging::say;
 use crate::noise::KeyPair;
 use crate::place::Place;
@@ -157,7 +158,8 @@ impl Guest {
                         done = revoked => done,
                     }
                 };
-                return self.talk(writer, Kind::Node(Some(name.clone())), frames).await;
+                let out = Outgoing::new(OUTGOING_BYTES_MAX);
+                return self.talk(writer, Kind::Node(Some(name.clone())), out, frames).await;
             }
             What::Client(vouched) => {
                 let who = match self.believe(&vouched, gate.min_uid).await? {
@@ -168,15 +170,9 @@ impl Guest {
                     }
                 };
                 let Ok(_seat) = self.clients.try_acquire() else { return Ok(()) };
-                let Some(_entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
+                let Some(entered) = self.users.enter(who.owner.uid) else { return Ok(()) };
                 let node = Arc::from(name.as_str());
-                let requests = async {
-                    tokio::select! {
-                        done = self.requests(&mut reader, &who, Some(&node)) => done,
-                        done = revoked => done,
-                    }
-                };
-                return self.talk(writer, Kind::Client, requests).await;
+                return self.converse(&mut reader, writer, &who, Some(&node), entered.account(), revoked).await;
             }
         }
         loop {
