@@ -109,7 +109,9 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::HetArray => Some("an array can't be a component of a heterogeneous job".to_owned()),
         Refusal::CellAway(cell) => Some(format!("cell {cell} does not answer")),
         Refusal::PartitionBusy(name) => Some(format!("jobs of partition {name} wait or run; squeue -p {name}")),
-        Refusal::OutOfIds => Some("so many job ids are not left; a new cluster, or cell, begins anew".to_owned()),
+        Refusal::OutOfIds => {
+            Some("jobs that are known have all ids from first_job_id to max_job_id; try again later".to_owned())
+        }
         Refusal::TooLarge(what, limit) => Some(format!("{what} is too large; at most {limit} bytes are allowed")),
         Refusal::QueueFull(limit) => Some(format!("the queue holds {limit} jobs, its limit; try again later")),
         Refusal::DiskFull => {

@@ -10,8 +10,18 @@ pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
 pub const UNLIMITED_S: u64 = u64::MAX;
 /// Largest environment of a job, bytes.
 pub const ENV_BYTES_MAX: usize = 4 << 20;
-/// Largest array index plus one.
+/// Largest array index plus one that may be configured.
 pub const ARRAY_INDEX_MAX: u32 = 4_000_001;
+/// Largest array index plus one where nothing else is configured (Slurm's `MaxArraySize`).
+pub(crate) const ARRAY_SIZE: u32 = 1001;
+/// Jobs of one user in the queue where nothing else is configured.
+pub(crate) const USER_JOBS: u32 = 100_000;
+/// MiB of scripts and environments of one user where nothing else is configured.
+pub(crate) const USER_CONTENT_MB: u32 = 1024;
+/// The last job id where nothing else is configured (Slurm's `MaxJobId`).
+pub(crate) const JOB_ID_MAX: u32 = 67_043_328;
+/// Bytes of script and environment that a job may bring without their being counted for its user.
+pub const CONTENT_BYTES_FREE: u64 = 64 << 10;
 /// Most separate ranges of indices of one array (`0-9` is one): what a frame and a record can carry.
 pub const ARRAY_RANGES_MAX: usize = 1 << 20;
 /// Largest number of nodes that a host list may expand to.

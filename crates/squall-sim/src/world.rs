@@ -7,6 +7,7 @@ use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
 use squall_model::id::{NodeId, StepKey};
 use squall_model::job::JobAttempt;
+use squall_model::limits::ARRAY_INDEX_MAX;
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Request};
@@ -49,7 +50,8 @@ pub(crate) struct Setup {
 impl Setup {
     /// So many equal nodes named n1, n2 …
     pub(crate) fn of(names: Vec<String>, cores: u32, memory_mb: u64) -> Self {
-        let mut config = Config { node_lost_s: 1_000_000_000, ..Config::default() };
+        let (node_lost_s, max_array_size, max_jobs_per_user) = (1_000_000_000, ARRAY_INDEX_MAX, 0);
+        let mut config = Config { node_lost_s, max_array_size, max_jobs_per_user, ..Config::default() };
         config.nodes.push(NodeConfig { name: hostlist::compress(&names), ..NodeConfig::default() });
         Self { names, cores, memory_mb, tree_width: 0, multicast: None, config, mutation: None, trace: false }
     }

@@ -46,7 +46,7 @@ impl Cluster {
         fs::write(
             folder.join("stories.toml"),
             format!(
-                "kill_wait_s = 2\nPreemptMode = \"GANG\"\nSchedulerTimeSlice = \"20ms\"\n\
+                "kill_wait_s = 2\nmax_array_size = 1000000\nPreemptMode = \"GANG\"\nSchedulerTimeSlice = \"20ms\"\n\
                  PreemptType = \"preempt/partition_prio\"\n\
                  [[nodes]]\nname = \"n[1-{nodes}]\"\ncpus = 4\nmemory_mb = 1024\nforce = true\ngres = \"gpu:2\"\n\
                  [[partitions]]\nname = \"debug\"\ndefault = true\n\

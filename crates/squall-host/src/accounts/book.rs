@@ -74,6 +74,8 @@ pub(super) struct Book {
     position: u64,
     nodes: HashMap<u32, String>,
     config: Arc<Config>,
+    /// The highest id of which there is a row: ids up to this one may come back.
+    pub(super) highest: Option<JobId>,
     pub(super) recent: Recent,
 }
 
@@ -88,7 +90,7 @@ pub(super) struct Recent {
     owner: Option<(Arc<Owner>, i64)>,
     spec: Option<(Arc<JobSpec>, i64)>,
     /// The last array of which tasks were touched.
-    array: Option<Array>,
+    pub(super) array: Option<Array>,
 }
 
 /// Jobs in [`Recent`] that are still to get their rows; with the record that makes them more all are written. Each takes
@@ -96,13 +98,13 @@ pub(super) struct Recent {
 const DRAFTS_MAX: usize = 8192;
 
 /// Jobs in [`Recent`], at most.
-const RECENT_JOBS: usize = 100_000;
+pub(super) const RECENT_JOBS: usize = 100_000;
 
 /// An array that something happens to.
-struct Array {
-    id: JobId,
+pub(super) struct Array {
+    pub(super) id: JobId,
     /// Its last task.
-    last: JobId,
+    pub(super) last: JobId,
     tasks: ArraySpec,
     /// The tasks that have no row of their own.
     pending: IndexSet,
@@ -149,6 +151,7 @@ impl Book {
             position: 0,
             nodes: HashMap::new(),
             config: Arc::default(),
+            highest: None,
             recent: Recent::default(),
         };
         book.load()?;
@@ -160,6 +163,10 @@ impl Book {
         self.cluster = cluster.map_or(0, |c| c.0);
         self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
         self.config = self.meta::<Packed<Config>>("config")?.map(|c| Arc::new(c.0)).unwrap_or_default();
+        let sql = "SELECT max((SELECT coalesce(max(id), -1) FROM jobs),
+            coalesce((SELECT last FROM arrays WHERE id >= 0 ORDER BY id DESC LIMIT 1), -1))";
+        let highest: i64 = self.db.query_row(sql, [], |r| r.get(0))?;
+        self.highest = u32::try_from(highest).ok().map(JobId);
         let mut nodes = self.db.prepare("SELECT id, name FROM nodes")?;
         self.nodes = nodes.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
         Ok(())
@@ -300,6 +307,8 @@ impl Book {
     }
 
     fn submitted(&mut self, time: Time, id: JobId, owner: &Arc<Owner>, spec: &Arc<JobSpec>) -> Done {
+        let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
+        self.retire(id, JobId(id.0 + size.max(1) - 1))?;
         let owner_row = match &self.recent.owner {
             Some((known, row)) if known == owner => *row,
             _ => self.shared("owners", &**owner)?,
@@ -383,7 +392,7 @@ impl Book {
     /// Makes sure that a job, or an array task that nothing happened to before, has a row.
     fn touch(&mut self, id: JobId) -> Done {
         if self.recent.jobs.contains_key(&id)
-            || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?.exists([id.0])?
+            || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
         {
             return Ok(());
         }
@@ -422,7 +431,7 @@ impl Book {
     }
 
     /// Writes what has become of the array at hand.
-    fn close_array(&mut self) -> Done {
+    pub(super) fn close_array(&mut self) -> Done {
         let Some(array) = self.recent.array.take().filter(|array| !array.written) else { return Ok(()) };
         let sql = "UPDATE arrays SET pending = ?2 WHERE id = ?1";
         self.db.prepare_cached(sql)?.execute(params![array.id.0, Packed(array.pending)]).map(drop)

@@ -8,6 +8,7 @@ mod book;
 mod draft;
 mod encode;
 mod query;
+mod retire;
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::book::Book;
 use super::encode::{Packed, state_of};
+use super::retire::GENERATION;
 
 /// Rows of one page.
 const PAGE_ROWS: usize = 512;
@@ -33,7 +34,7 @@ const JOBS: &str = "SELECT id, attempt, array, task, owner, spec, name, partitio
     ORDER BY id, attempt LIMIT ?7";
 
 const ARRAYS: &str = "SELECT id, owner, spec, name, partition, account, qos, submit, eligible, limit_s, pending, uid
-    FROM arrays WHERE id > ?2 AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
+    FROM arrays WHERE id > ?2 AND (id >= 0 OR ?4) AND (?1 IS NULL OR submit <= ?1) ORDER BY id LIMIT ?3";
 
 const ENDS: &str =
     "SELECT tasks, state, state_by, code, signal, reason, time FROM array_ends WHERE array = ?1 ORDER BY number";
@@ -58,7 +59,7 @@ impl Course {
     pub(super) fn new(book: &Book, query: Box<AccountingQuery>) -> Self {
         let list = |list: &String| hostlist::expand_within(list, book.nodes()).unwrap_or_default();
         let nodes = query.nodes.as_ref().map(|text| list(text).into_iter().collect());
-        Self { query, nodes, after: (-1, 0), arrays_after: -1 }
+        Self { query, nodes, after: (-1, 0), arrays_after: i64::MIN }
     }
 
     /// Hands the next rows that fit the question to `send`, page by page. True: no row is left, and the last page has said
@@ -77,13 +78,13 @@ impl Course {
         let mut after = self.after;
         for job in jobs.into_iter().take_while(|job| i64::from(job.id.0) <= up_to) {
             // An array stands where its id is, before its tasks.
-            while let Some(array) = arrays.pop_front_if(|a| a.id <= job.id) {
+            while let Some(array) = arrays.pop_front_if(|a| a.sort <= i64::from(job.id.0)) {
                 reader.add(array, &mut page);
             }
-            after = (i64::from(job.id.0), i64::from(job.sort));
+            after = (i64::from(job.id.0), job.sort);
             reader.add_job(job, &mut page)?;
         }
-        while let Some(array) = arrays.pop_front_if(|a| i64::from(a.id.0) <= up_to) {
+        while let Some(array) = arrays.pop_front_if(|a| a.sort <= up_to) {
             reader.add(array, &mut page);
         }
         let done = up_to == i64::MAX;
@@ -132,8 +133,8 @@ fn row_bytes(row: &AccountingRow) -> usize {
 /// A row in the making: of a job, or of an array's tasks that never started.
 struct Draft {
     id: JobId,
-    /// The attempt as it is sorted: an attempt to come has a number already.
-    sort: u32,
+    /// The attempt as it is sorted: an attempt to come has a number already; of an array its id, as it is sorted.
+    sort: i64,
     uid: u32,
     row: AccountingRow,
     left: u32,
@@ -176,7 +177,7 @@ impl<'a> Reader<'a> {
     fn job(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
         let spec = self.spec(r.get(5)?)?;
         let start = time(r, 17)?;
-        let sort: u32 = r.get(1)?;
+        let sort: i64 = r.get(1)?;
         let (left, num_nodes): (u32, u32) = (r.get(25)?, r.get(22)?);
         let id = JobId(r.get(0)?);
         let task = match (r.get::<_, Option<u32>>(2)?, r.get::<_, Option<u32>>(3)?) {
@@ -188,7 +189,7 @@ impl<'a> Reader<'a> {
             id,
             task,
             pending_tasks: None,
-            attempt: Attempt(if start.is_some() { sort } else { 0 }),
+            attempt: Attempt(if start.is_some() { sort.rem_euclid(GENERATION) as u32 } else { 0 }),
             step: None,
             owner: self.owner(r.get(4)?)?,
             name: r.get(6)?,
@@ -238,12 +239,12 @@ impl<'a> Reader<'a> {
     fn arrays(&mut self) -> rusqlite::Result<(VecDeque<Draft>, i64)> {
         let end = self.query.end.map(|t| t.0 as i64);
         let mut statement = self.book.db.prepare_cached(ARRAYS)?;
-        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK])?;
+        let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK, self.query.duplicates])?;
         let (mut found, mut seen, mut last) = (VecDeque::new(), 0, i64::MAX);
         while let Some(r) = rows.next()? {
             let waiting = self.array(r)?;
             seen += 1;
-            last = i64::from(waiting.id.0);
+            last = waiting.sort;
             found.extend(self.array_ends(&waiting)?);
             if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
                 found.push_back(waiting);
@@ -254,7 +255,8 @@ impl<'a> Reader<'a> {
 
     fn array(&mut self, r: &Row<'_>) -> rusqlite::Result<Draft> {
         let spec = self.spec(r.get(2)?)?;
-        let id = JobId(r.get(0)?);
+        let sort: i64 = r.get(0)?;
+        let id = JobId(sort.rem_euclid(GENERATION) as u32);
         let num_nodes = spec.need.nodes_min.unwrap_or(1);
         let row = AccountingRow {
             id,
@@ -288,12 +290,12 @@ impl<'a> Reader<'a> {
             spec,
             het: None,
         };
-        Ok(Draft { id, sort: 0, uid: r.get(11)?, row, left: 0 })
+        Ok(Draft { id, sort, uid: r.get(11)?, row, left: 0 })
     }
 
     fn array_ends(&self, array: &Draft) -> rusqlite::Result<Vec<Draft>> {
         let mut statement = self.book.db.prepare_cached(ENDS)?;
-        let mut rows = statement.query([array.id.0])?;
+        let mut rows = statement.query([array.sort])?;
         let mut found = Vec::new();
         while let Some(r) = rows.next()? {
             let row = AccountingRow {
@@ -304,7 +306,7 @@ impl<'a> Reader<'a> {
                 end: time(r, 6)?,
                 ..array.row.clone()
             };
-            found.push(Draft { id: array.id, sort: 0, uid: array.uid, row, left: 0 });
+            found.push(Draft { id: array.id, sort: array.sort, uid: array.uid, row, left: 0 });
         }
         Ok(found)
     }
@@ -342,7 +344,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn steps(&self, job: &AccountingRow, attempt: u32) -> rusqlite::Result<Vec<AccountingRow>> {
+    fn steps(&self, job: &AccountingRow, attempt: i64) -> rusqlite::Result<Vec<AccountingRow>> {
         let mut statement = self.book.db.prepare_cached(STEPS)?;
         let mut rows = statement.query(params![job.id.0, attempt])?;
         let mut found = Vec::new();

@@ -389,3 +389,41 @@ fn a9_portions_of_an_answer_have_each_row_once() {
     let rows = bed.ask(&AccountingQuery::default());
     assert_eq!(rows.iter().map(|row| row.id.0).collect::<Vec<_>>(), expected);
 }
+
+/// faults.md C3
+#[test]
+fn c3_an_id_that_comes_back_is_another_job() {
+    let mut bed = Bed::new();
+    bed.submits(5, None);
+    bed.starts(5, 1);
+    bed.ends(5, 1, EndState::Failed, false);
+    bed.submits(10, Some(IndexSet::range(0, 9)));
+    bed.starts(11, 1);
+    bed.ends(11, 1, EndState::Completed, false);
+    let outcome = Outcome { state: EndState::Cancelled { by: 7 }, exit: ExitCode::OK, reason: None };
+    bed.happens(Event::TasksEnded { array: JobId(10), tasks: IndexSet::range(1, 9), outcome });
+    bed.submits(100, None);
+    // The ids begin again.
+    bed.submits(5, None);
+    bed.submits(8, Some(IndexSet::range(0, 4)));
+    bed.submits(13, None);
+    bed.starts(5, 1);
+    bed.starts(11, 1);
+    for batch in [1, 7, 100] {
+        let again = Bed { dir: Folder::new(), records: bed.records.clone() };
+        again.store(batch);
+        let of = |duplicates: bool, id: u32| {
+            let ids = vec![JobRef::Job(JobId(id))];
+            again.ask(&AccountingQuery { duplicates, ids, allocations_only: true, ..AccountingQuery::default() })
+        };
+        let failed = JobState::Ended(EndState::Failed);
+        assert_eq!(states(&of(false, 5)), [(5, 1, JobState::Running)], "{batch} records at once");
+        assert_eq!(states(&of(true, 5)), [(5, 1, failed), (5, 1, JobState::Running)]);
+        assert_eq!(states(&of(false, 8)), [(8, 0, JobState::Pending), (11, 1, JobState::Running)]);
+        assert_eq!(states(&of(false, 11)).last(), Some(&(11, 1, JobState::Running)));
+        assert_eq!(states(&of(false, 13)), [(13, 0, JobState::Pending)]);
+        assert!(states(&of(false, 10)).is_empty(), "the array of before is shown with duplicates only");
+        let gone = JobState::Ended(EndState::Cancelled { by: 7 });
+        assert!(states(&of(true, 10)).contains(&(10, 0, gone)));
+    }
+}

@@ -34,10 +34,25 @@ pub struct Config {
     pub kill_wait_s: u64,
     /// Seconds that an ended job stays in memory.
     pub min_job_age_s: u64,
-    /// Highest array index plus one.
+    /// Highest array index plus one; 4000001 at most. Default 1001, as in Slurm.
+    #[serde(alias = "MaxArraySize")]
     pub max_array_size: u32,
     /// Most jobs in the queue; a submission above it is refused.
+    #[serde(alias = "MaxJobCount")]
     pub max_job_count: u32,
+    /// Most jobs of one user in the queue, each task of an array counted; root and who runs the cluster may have more.
+    /// Default 100000; 0: as many as `max_job_count`.
+    pub max_jobs_per_user: u32,
+    /// Most MiB of scripts and environments of one user's jobs that are known, those that ended lately included; root and
+    /// who runs the cluster may have more. What a job brings up to 64 KiB is not counted. Default 1024; 0: no limit.
+    pub max_content_per_user_mb: u32,
+    /// The first job id; after `max_job_id` ids begin there again, with those that no job has. Default 1. Not for cells,
+    /// whose ids follow from their number.
+    #[serde(alias = "FirstJobId")]
+    pub first_job_id: u32,
+    /// The last job id. Default 67043328, as in Slurm.
+    #[serde(alias = "MaxJobId")]
+    pub max_job_id: u32,
     /// Whether jobs without `--requeue` or `--no-requeue` are requeued when a node fails.
     pub job_requeue: bool,
     /// Whether jobs whose dependency can never hold are cancelled.
@@ -213,8 +228,12 @@ impl Default for Config {
             open: true,
             kill_wait_s: limits::KILL_WAIT_S,
             min_job_age_s: limits::MIN_JOB_AGE_S,
-            max_array_size: limits::ARRAY_INDEX_MAX,
+            max_array_size: limits::ARRAY_SIZE,
             max_job_count: 10_000_000,
+            max_jobs_per_user: limits::USER_JOBS,
+            max_content_per_user_mb: limits::USER_CONTENT_MB,
+            first_job_id: 1,
+            max_job_id: limits::JOB_ID_MAX,
             job_requeue: true,
             kill_invalid_depend: false,
             node_timeout_s: limits::NODE_TIMEOUT_S,
@@ -549,6 +568,7 @@ impl Config {
             return Err(format!("cell: use a number below {}", limits::CELLS_MAX));
         }
         self.check_preemption()?;
+        self.check_ids()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
         let unknown = |name: &str| format!("`{name}` is a generic resource that GresTypes does not name");
         for node in &self.nodes {
@@ -567,6 +587,18 @@ impl Config {
             if !known(&line.name) {
                 return Err(unknown(&line.name));
             }
+        }
+        Ok(())
+    }
+
+    /// There are ids for jobs, and for the largest array.
+    fn check_ids(&self) -> Result<(), String> {
+        let ids = self.job_ids();
+        if self.max_array_size == 0 || self.max_array_size > limits::ARRAY_INDEX_MAX {
+            return Err(format!("max_array_size: 1 to {}", limits::ARRAY_INDEX_MAX));
+        }
+        if ids.end().saturating_sub(*ids.start()) < self.max_array_size {
+            return Err("max_job_id: there must be more ids from first_job_id on than max_array_size".to_owned());
         }
         Ok(())
     }
@@ -616,7 +648,7 @@ impl Config {
     pub fn job_ids(&self) -> RangeInclusive<u32> {
         // One below what Slurm has for "no job".
         let highest = u32::MAX - 2;
-        let Some(cell) = self.cell else { return 1..=highest };
+        let Some(cell) = self.cell else { return self.first_job_id.max(1)..=self.max_job_id.min(highest) };
         let first = cell.min(limits::CELLS_MAX - 1) * limits::CELL_IDS;
         first.max(1)..=(first + (limits::CELL_IDS - 1)).min(highest)
     }

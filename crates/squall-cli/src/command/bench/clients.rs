@@ -30,7 +30,7 @@ pub(super) fn run(options: &Options) -> Result<Finding, String> {
     let mut row = |what: &str, measured: f64, unit: &str| {
         rows.push(json!({ "what": what, "measured": round(measured), "unit": unit }));
     };
-    let cluster = Cluster::nodes(1)?;
+    let cluster = Cluster::with(&format!("max_array_size = {}\n", TASKS + 1), &["--nodes", "1"])?;
     let ms = |args: &[&str]| cluster.command_ms(args);
     ms(&["srun", "-n1", "true"])?;
     let mut sruns = (0..SRUNS).map(|_| ms(&["srun", "-n1", "true"])).collect::<Result<Vec<_>, _>>()?;

@@ -183,6 +183,7 @@ impl State {
         let count = array.tally.count_ends(&tasks, outcome, time);
         self.index.pending -= u64::from(count);
         let (owner, spec) = (std::sync::Arc::clone(&array.owner), std::sync::Arc::clone(&array.spec));
+        self.index.users.change(owner.uid, |user| user.jobs -= u64::from(count));
         if self.counts() {
             self.count_submitted(&owner, &spec, u64::from(count), Sign::Minus);
         }

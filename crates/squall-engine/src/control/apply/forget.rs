@@ -4,6 +4,7 @@ use squall_model::id::JobId;
 use squall_model::time::Time;
 
 use crate::control::state::State;
+use crate::control::state::users::content_of;
 
 impl State {
     pub(super) fn forget(&mut self, ended_before: Time) {
@@ -40,10 +41,13 @@ impl State {
     fn forget_job(&mut self, time: Time, id: JobId) {
         self.index.ended.remove(&(time, id));
         self.grants.remove(&id);
-        if let Some(job) = self.jobs.remove(&id)
-            && let Some(key) = job.key
-        {
-            self.index.keys.remove(&(job.owner.uid, key));
+        if let Some(job) = self.jobs.remove(&id) {
+            if let Some(key) = job.key {
+                self.index.keys.remove(&(job.owner.uid, key));
+            }
+            if job.task.is_none() {
+                self.index.users.change(job.owner.uid, |user| user.content -= content_of(&job.spec));
+            }
         }
         if let Some(het) = self.het_of(id)
             && het.ids().all(|id| !self.jobs.contains_key(&id))
@@ -56,6 +60,7 @@ impl State {
         self.index.ended_arrays.remove(&(time, id));
         if let Some(array) = self.arrays.remove(&id) {
             self.index.keys.remove(&(array.owner.uid, array.key));
+            self.index.users.change(array.owner.uid, |user| user.content -= content_of(&array.spec));
         }
         if let Some(end) = self.jobs.get(&id).and_then(|job| job.end_time()) {
             self.forget_job(end, id);

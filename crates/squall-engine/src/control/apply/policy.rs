@@ -218,6 +218,9 @@ impl State {
 
     /// A job has ended, or waits again after it had.
     pub(super) fn count_one(&mut self, id: JobId, sign: Sign) {
+        if let Some(job) = self.jobs.get(&id) {
+            self.index.users.change(job.owner.uid, |user| sign.to(&mut user.jobs, 1));
+        }
         if !self.counts() {
             return;
         }

@@ -10,6 +10,7 @@ use super::policy::Sign;
 use crate::control::state::State;
 use crate::control::state::array::{Array, ArrayTally};
 use crate::control::state::job::{Hold, Job, Phase, Queue};
+use crate::control::state::users::content_of;
 
 impl State {
     pub(super) fn job_submitted(
@@ -20,7 +21,8 @@ impl State {
         owner: &Arc<Owner>,
         spec: &Arc<JobSpec>,
     ) {
-        if id <= self.last_id {
+        let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
+        if self.has_any(id, size) {
             debug_assert!(false, "id {id} given twice");
             return;
         }
@@ -31,9 +33,12 @@ impl State {
         let key = (spec.kind != JobKind::Component).then_some(key);
         self.index.keys.extend(key.map(|key| ((owner.uid, key), id)));
         self.want(&spec);
-        let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u32);
         self.last_id = JobId(id.0 + size.max(1) - 1);
         self.index.pending += u64::from(size);
+        self.index.users.change(owner.uid, |user| {
+            user.jobs += u64::from(size);
+            user.content += content_of(&spec);
+        });
         if self.counts() {
             self.count_submitted(&owner, &spec, u64::from(size), Sign::Plus);
         }

@@ -10,7 +10,7 @@ use squall_model::license;
 use squall_model::limits::{
     DEPENDENCY_TERMS_MAX, ENV_BYTES_MAX, NODES_MAX, SCRIPT_BYTES_MAX, STRING_BYTES_MAX, TASKS_MAX,
 };
-use squall_model::policy::EnforcePartLimits;
+use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::Refusal;
@@ -22,6 +22,7 @@ use crate::control::Who;
 use crate::control::drive::network;
 use crate::control::state::State;
 use crate::control::state::node::{Node, Partition};
+use crate::control::state::users::content_of;
 
 /// Checks a spec in Slurm's order: identity of things named, sizes, resources, array, dependency.
 pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Result<(), Refusal> {
@@ -41,9 +42,25 @@ pub(super) fn admit(state: &State, now: Time, who: &Who, spec: &JobSpec) -> Resu
     }
     let size = spec.array.as_ref().map_or(1, |array| array.indices.len() as u64);
     standing::within_limits(state, &who.owner, spec, size)?;
+    if !who.operator {
+        share(state, who.owner.uid, size, spec)?;
+    }
     let most = state.config.max_job_count;
     let full = state.index.pending + state.index.active + size > u64::from(most);
     if full { Err(Refusal::QueueFull(most)) } else { Ok(()) }
+}
+
+/// Refuses what is more than one user may have in the queue, or have kept for jobs.
+fn share(state: &State, uid: u32, size: u64, spec: &JobSpec) -> Result<(), Refusal> {
+    let (has, config) = (state.index.users.of(uid), &state.config);
+    if config.max_jobs_per_user > 0 && has.jobs + size > u64::from(config.max_jobs_per_user) {
+        return Err(Refusal::Limit(Whose::Qos, Limit::UserSubmit));
+    }
+    let most = u64::from(config.max_content_per_user_mb) << 20;
+    if most > 0 && has.content + content_of(spec) > most {
+        return Err(Refusal::TooLarge("content of all jobs of the user (max_content_per_user_mb)".to_owned(), most));
+    }
+    Ok(())
 }
 
 /// Checks what a job needs against what its partitions have.
@@ -365,7 +382,7 @@ pub(crate) fn exists(state: &State, job: DependencyJob) -> bool {
 
 /// It was given once, and is forgotten.
 pub(crate) fn was(state: &State, id: JobId) -> bool {
-    id.0 >= *state.config.job_ids().start() && id <= state.last_id
+    state.was_given(id)
 }
 
 fn only_its_end_counts(when: DependencyKind) -> bool {

@@ -19,6 +19,7 @@ use crate::control::drive::queue::partitions_of;
 use crate::control::drive::view::Sight;
 use crate::control::state::State;
 use crate::control::state::node::Partition;
+use crate::control::state::users::note_content;
 use crate::control::{Controller, Out};
 
 /// What comes with a submission.
@@ -82,18 +83,16 @@ pub(super) fn accept_all(
         return Err(Refusal::ShuttingDown);
     }
     admit::contents(first.kind, &contents.script, &contents.env)?;
-    for spec in &mut *each {
+    let bytes = contents.script.len() + contents.env.len();
+    for (at, spec) in each.iter_mut().enumerate() {
+        note_content(spec, if at == 0 { bytes } else { 0 });
         settle(c, ask, spec)?;
     }
     if c.disk_full {
         return Err(Refusal::DiskFull);
     }
-    let leader = c.state.next_id();
     let size = each.len() as u32;
-    let ids = each.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
-    if u64::from(leader.0) + ids > u64::from(*c.state.config.job_ids().end()) + 1 {
-        return Err(Refusal::OutOfIds);
-    }
+    let leader = give_ids(c, ask.now, each, out)?;
     out.blobs.push(Blob { digest: env, bytes: contents.env.into() });
     out.blobs.extend(script.map(|digest| Blob { digest, bytes: contents.script.into() }));
     for (offset, spec) in (0..).zip(specs) {
@@ -106,6 +105,18 @@ pub(super) fn accept_all(
         c.commit(ask.now, Event::HetFormed { leader, size }, out);
     }
     Ok((leader, true))
+}
+
+/// The first id for these jobs. Where there are too few, jobs that have ended are forgotten before their time.
+fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out) -> Result<JobId, Refusal> {
+    let ids = specs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.len() as u64)).sum::<u64>();
+    let ids = u32::try_from(ids).map_err(|_| Refusal::OutOfIds)?;
+    if let Some(first) = c.state.free_ids(ids, specs) {
+        return Ok(first);
+    }
+    let ended_before = Time(now.0 + 1);
+    c.commit(now, Event::Forgotten { ended_before }, out);
+    c.state.free_ids(ids, specs).ok_or(Refusal::OutOfIds)
 }
 
 /// Fills in what a spec leaves open, and refuses what can never be.

@@ -3,10 +3,12 @@
 pub mod array;
 pub mod by_id;
 pub mod gang;
+mod ids;
 pub mod job;
 pub mod ledger;
 pub mod node;
 pub mod snapshot;
+pub mod users;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -45,7 +47,7 @@ pub struct State {
     pub partitions: Vec<Partition>,
     /// Every node ever seen or configured, by [`NodeId`].
     pub nodes: Vec<Node>,
-    /// Ids up to this one were given (or reserved) and are never given again.
+    /// The id that was given (or reserved) last. The next ones are looked for behind it.
     pub last_id: JobId,
     /// Jobs that are not arrays, and array tasks that something happened to.
     pub jobs: ById<Box<Job>>,
@@ -126,6 +128,8 @@ pub struct Index {
     pub licenses: BTreeMap<String, u32>,
     /// What counts against limits.
     pub tallies: Tallies,
+    /// What each user has.
+    pub users: users::Users,
     /// Specs and owners seen last, so that equal ones are kept once.
     pub recent: Recent,
 }
@@ -211,10 +215,6 @@ pub enum Found<'a> {
 }
 
 impl State {
-    /// The id that the next job gets, if it is one that may be given.
-    pub(crate) fn next_id(&self) -> JobId {
-        JobId(self.last_id.0.saturating_add(1).max(*self.config.job_ids().start()))
-    }
     /// Whether it can go on with this configuration: one with ids of another cell would be looked for there.
     pub fn keeps_cell(&self, config: &Config) -> bool {
         self.last_id == JobId(0) || self.config.cell == config.cell

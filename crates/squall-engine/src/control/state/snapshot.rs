@@ -19,6 +19,7 @@ use super::gang::InTurn;
 use super::job::{Job, Phase, Queue};
 use super::ledger::Ledger;
 use super::node::{Node, Partition};
+use super::users::{Users, content_of};
 use super::{Granted, Index, LineId, State};
 
 /// Jobs in one part: enough that specs are shared, few enough that a part stays in a processor's cache.
@@ -154,6 +155,7 @@ pub struct Restored {
     leaving: BTreeMap<JobId, Alloc>,
     pending: u64,
     active: u64,
+    users: Users,
 }
 
 impl State {
@@ -210,6 +212,7 @@ impl State {
             ended_arrays: all.ended_arrays.into_iter().collect(),
             pending: all.pending,
             active: all.active,
+            users: all.users,
             ..Index::default()
         };
         let standing = all.standing.map(|standing| *standing);
@@ -358,6 +361,10 @@ impl Restored {
             }
             Phase::Ended(end) => self.ended.push((end.time, id)),
         }
+        self.users.change(job.owner.uid, |user| {
+            user.jobs += u64::from(!job.is_ended());
+            user.content += if job.task.is_none() { content_of(&job.spec) } else { 0 };
+        });
         if job.spec.dependency.is_some() && job.has_own_wants() && !job.is_ended() {
             self.wanting.push(Arc::clone(&job.spec));
         }
@@ -367,6 +374,10 @@ impl Restored {
     fn array(&mut self, id: JobId, array: Array) {
         self.keys.push(((array.owner.uid, array.key), id));
         self.pending += array.tally.untouched.len() as u64;
+        self.users.change(array.owner.uid, |user| {
+            user.jobs += array.tally.untouched.len() as u64;
+            user.content += content_of(&array.spec);
+        });
         if array.is_ended() {
             self.ended_arrays.extend(array.tally.last_end.map(|time| (time, id)));
         } else if array.spec.dependency.is_some() {
@@ -399,6 +410,7 @@ impl Restored {
         self.reservations.append(&mut next.reservations);
         self.pending += next.pending;
         self.active += next.active;
+        self.users.absorb(&next.users);
         Some(())
     }
 }

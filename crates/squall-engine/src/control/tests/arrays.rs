@@ -2,8 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use squall_model::config::Config;
 use squall_model::id::JobId;
-use squall_model::job::{EndState, JobSpec, JobState, PendingReason};
+use squall_model::job::{
+    Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec, JobState, PendingReason,
+};
+use squall_model::policy::{Limit, Whose};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_sched::Item;
@@ -51,7 +55,8 @@ fn the_limit_holds_over_a_restart_and_may_be_raised() {
 
 #[test]
 fn a_huge_array_costs_what_runs() {
-    let mut d = Driver::new(1, 4);
+    let mut d = Driver::empty(Config { max_array_size: 1_000_000, max_jobs_per_user: 0, ..Config::default() });
+    d.add_node("n1", 4);
     let id = d.submit(array(999_999, None));
     assert_eq!(d.c.state().jobs.len(), 4);
     assert_eq!(d.c.state().arrays[&id].tally.untouched.ranges().len(), 1);
@@ -155,4 +160,139 @@ fn tasks_that_never_started_are_shown_apart_from_those_that_did() {
     let again = Request::Cancel { jobs: these(JobId(id.0 + 3)), signal: None, step: None, verbose: true };
     let Answer::Affected { jobs, refused } = d.ask(9, ADA, again).remove(0) else { panic!() };
     assert_eq!((jobs.len(), refused[0].0.to_string(), &refused[0].1), (0, format!("{id}_2"), &Refusal::AlreadyDone));
+}
+
+fn few_ids(first_job_id: u32, max_job_id: u32) -> Driver {
+    let config = Config { first_job_id, max_job_id, max_array_size: 10, ..Config::default() };
+    let mut d = Driver::empty(config);
+    d.add_node("n1", 1);
+    d
+}
+
+fn held(last: u32) -> JobSpec {
+    JobSpec { hold: true, ..array(last, None) }
+}
+
+/// faults.md C3
+#[test]
+fn c3_ids_come_back_when_nobody_has_them() {
+    let mut d = few_ids(100, 199);
+    for round in 0..200 {
+        let id = d.submit(held(8));
+        assert!((100..=191).contains(&id.0), "round {round}: {id}");
+        d.cancel(id);
+    }
+    d.restart();
+    d.register("n1", &[]);
+    let id = d.submit(batch());
+    assert_eq!(d.state_of(id), Some(JobState::Running), "a job of root's or anybody's is accepted and runs");
+}
+
+/// faults.md C3
+#[test]
+fn c3_ids_in_use_are_passed_over() {
+    let mut d = few_ids(1, 40);
+    let (job, tasks) = (d.submit(JobSpec { hold: true, ..batch() }), d.submit(held(4)));
+    assert_eq!((job, tasks), (JobId(1), JobId(2)));
+    let mut seen = BTreeSet::new();
+    for _ in 0..30 {
+        let id = d.submit(held(6));
+        let ids: Vec<u32> = (id.0..id.0 + 7).collect();
+        assert!(ids.iter().all(|id| (7..=40).contains(id)), "{ids:?}");
+        seen.extend(ids);
+        d.cancel(id);
+    }
+    assert!(seen.len() >= 28, "others are used again and again: {seen:?}");
+    // Nothing else is left: it is said, and others are accepted as soon as there is room.
+    let mut kept = Vec::new();
+    let refused = loop {
+        let key = d.key();
+        match &d.submit_with(key, held(7))[..] {
+            [Answer::Submitted { job, .. }] => kept.push(*job),
+            other => break other.to_vec(),
+        }
+    };
+    assert_eq!(refused, [Answer::Refused(Refusal::OutOfIds)]);
+    assert!((3..=4).contains(&kept.len()), "{kept:?}");
+    d.cancel(kept[1]);
+    assert_eq!(d.submit(held(7)), kept[1]);
+}
+
+/// faults.md C3: whoever depends on a job that is long gone does not wait for another one of that id.
+#[test]
+fn c3_an_id_that_somebody_depends_on_is_not_given() {
+    let mut d = few_ids(1, 12);
+    let gone = d.submit(batch());
+    d.finish(gone, 0);
+    let term = DependencyTerm {
+        when: DependencyKind::AfterAny,
+        job: Some(DependencyJob { id: gone, index: None, delay_min: 0 }),
+    };
+    let dependency = Some(Dependency { any: false, terms: vec![term] });
+    let waits = d.submit(JobSpec { hold: true, dependency, ..batch() });
+    for _ in 0..20 {
+        let id = d.submit(JobSpec { hold: true, ..batch() });
+        assert!(id != gone && id != waits, "{id}");
+        d.cancel(id);
+    }
+}
+
+/// faults.md M2
+#[test]
+fn m2_a_user_has_a_share_of_the_queue() {
+    let mut d = Driver::empty(Config { max_jobs_per_user: 10, ..Config::default() });
+    d.add_node("n1", 1);
+    let (one, many) = (d.submit(batch()), d.submit(held(7)));
+    d.submit(JobSpec { hold: true, ..batch() });
+    let refused = |d: &mut Driver| {
+        let key = d.key();
+        d.submit_with(key, batch()) == [Answer::Refused(Refusal::Limit(Whose::Qos, Limit::UserSubmit))]
+    };
+    assert!(refused(&mut d));
+    d.restart();
+    d.register("n1", &[d.attempt(one)]);
+    assert!(refused(&mut d), "after a restart, too");
+    let (script, key) = (b"#!/bin/sh\n".to_vec(), d.key());
+    let of = |key| Request::Submit {
+        spec: std::sync::Arc::new(batch()),
+        script: script.clone().into(),
+        env: Vec::new().into(),
+        key,
+    };
+    assert!(matches!(d.ask(1, 77, of(key))[..], [Answer::Submitted { .. }]), "others have theirs");
+    d.finish(one, 0);
+    d.submit(batch());
+    assert!(refused(&mut d));
+    d.cancel(many);
+    assert!(!refused(&mut d));
+}
+
+/// faults.md M2
+#[test]
+fn m2_a_user_has_a_share_of_what_is_kept_for_jobs() {
+    let mut d = Driver::empty(Config { max_content_per_user_mb: 10, ..Config::default() });
+    let big = |d: &mut Driver, uid: u32, mib: usize| {
+        let script = [b"#!/bin/sh\n".to_vec(), vec![b'#'; mib << 20]].concat();
+        // What a client says of it does not count.
+        let others = vec![("content-bytes".to_owned(), "1".to_owned())];
+        let spec = std::sync::Arc::new(JobSpec { hold: true, others, ..batch() });
+        let key = d.key();
+        d.ask(1, uid, Request::Submit { spec, script: script.into(), env: Vec::new().into(), key }).remove(0)
+    };
+    let first = big(&mut d, ADA, 3);
+    assert!(matches!(first, Answer::Submitted { .. }));
+    for _ in 0..2 {
+        assert!(matches!(big(&mut d, ADA, 3), Answer::Submitted { .. }));
+    }
+    assert!(matches!(big(&mut d, ADA, 3), Answer::Refused(Refusal::TooLarge(_, 10_485_760))));
+    d.restart();
+    assert!(matches!(big(&mut d, ADA, 3), Answer::Refused(Refusal::TooLarge(_, 10_485_760))));
+    assert!(matches!(big(&mut d, ADA, 0), Answer::Submitted { .. }), "small ones are not counted");
+    assert!(matches!(big(&mut d, 77, 3), Answer::Submitted { .. }));
+    assert!(matches!(big(&mut d, 0, 3), Answer::Submitted { .. }));
+    let Answer::Submitted { job, .. } = first else { return };
+    d.cancel(job);
+    d.now = d.now + squall_model::time::Span::from_secs(1);
+    d.commit(squall_model::event::Event::Forgotten { ended_before: d.now });
+    assert!(matches!(big(&mut d, ADA, 3), Answer::Submitted { .. }));
 }

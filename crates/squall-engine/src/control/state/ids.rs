@@ -1,0 +1,79 @@
+//! Which job ids may be given: they go round, and one comes back when nobody has it any more.
+
+use std::sync::Arc;
+
+use squall_model::id::JobId;
+use squall_model::job::JobSpec;
+
+use super::State;
+use super::array::Array;
+
+impl State {
+    /// The id that the next job gets, as things stand.
+    pub(crate) fn next_id(&self) -> JobId {
+        self.free_ids(1, &[]).unwrap_or_else(|| self.after_last())
+    }
+
+    /// The first of so many consecutive ids that may be given to these jobs: behind the last that was given, or from the
+    /// beginning again. None: there are not so many.
+    pub(crate) fn free_ids(&self, count: u32, specs: &[Arc<JobSpec>]) -> Option<JobId> {
+        let (next, ids) = (self.after_last().0, self.config.job_ids());
+        let found = self.free_within(next, *ids.end(), count, specs);
+        found.or_else(|| self.free_within(*ids.start(), *ids.end(), count, specs)).map(JobId)
+    }
+
+    /// Whether a job or an array has one of these ids.
+    pub(crate) fn has_any(&self, first: JobId, count: u32) -> bool {
+        let end = JobId(first.0.saturating_add(count.max(1)));
+        self.jobs.range(first..end).next().is_some()
+            || self.array_of(first).is_some()
+            || self.arrays.range(first..end).next().is_some()
+    }
+
+    /// Whether this id was given once: with all up to the last one, or before ids began again.
+    pub(crate) fn was_given(&self, id: JobId) -> bool {
+        let began_again = || {
+            let array = self.arrays.last_key_value().map(|(id, _)| id);
+            self.jobs.keys().next_back().max(array).is_some_and(|highest| *highest > self.last_id)
+        };
+        self.config.job_ids().contains(&id.0) && (id <= self.last_id || began_again())
+    }
+
+    fn after_last(&self) -> JobId {
+        let ids = self.config.job_ids();
+        let next = self.last_id.0.saturating_add(1).max(*ids.start());
+        JobId(if ids.contains(&next) { next } else { *ids.start() })
+    }
+
+    fn free_within(&self, first: u32, last: u32, count: u32, specs: &[Arc<JobSpec>]) -> Option<u32> {
+        let mut at = first;
+        loop {
+            let end = at.checked_add(count.max(1) - 1).filter(|end| *end <= last)?;
+            match self.in_the_way(JobId(at), JobId(end), specs) {
+                None => return Some(at),
+                Some(taken) => at = taken.0.checked_add(1)?,
+            }
+        }
+    }
+
+    /// An id from `at` on behind which the next free one may be: the last one of something that has some of these ids, or
+    /// one that a dependency names. Whoever depends on a job that is long gone must not wait for another one.
+    fn in_the_way(&self, at: JobId, end: JobId, specs: &[Arc<JobSpec>]) -> Option<JobId> {
+        let last = |first: JobId, size: u32| JobId(first.0.saturating_add(size.max(1) - 1));
+        let job = || self.jobs.range(at..JobId(end.0.saturating_add(1))).next().map(|(id, _)| *id);
+        let array = || {
+            let inside = || self.arrays.range(at..=end).next().map(|(id, array)| (*id, array));
+            self.array_of(at).or_else(inside).map(|(id, array): (JobId, &Array)| last(id, array.size()))
+        };
+        let het = || {
+            let inside = || self.hets.range(at..=end).next().map(|(id, size)| last(*id, *size));
+            self.het_of(at).map(|het| last(het.leader, het.size)).or_else(inside)
+        };
+        let wanted = || self.index.wanted.range(at..=end).next().map(|(id, _)| *id);
+        let named = || {
+            let terms = specs.iter().filter_map(|spec| spec.dependency.as_ref()).flat_map(|all| &all.terms);
+            terms.filter_map(|term| term.job).map(|job| job.id).find(|id| (at..=end).contains(id))
+        };
+        job().or_else(array).or_else(het).or_else(wanted).or_else(named)
+    }
+}

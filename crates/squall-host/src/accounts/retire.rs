@@ -1,0 +1,47 @@
+//! Job ids come back: what the rows of a job become when another one gets its id.
+
+use rusqlite::params;
+use squall_model::id::JobId;
+
+use super::book::{Array, Book, Done, RECENT_JOBS};
+
+/// Attempts of jobs whose id was given again, and ids of such arrays, stand so much lower than they were: first for each
+/// time that the id came back.
+pub(super) const GENERATION: i64 = 1 << 32;
+
+impl Book {
+    /// Ids were given (again): what others of them were is what `sacct --duplicates` shows.
+    pub(super) fn retire(&mut self, first: JobId, last: JobId) -> Done {
+        let before = self.highest;
+        self.highest = before.max(Some(last));
+        if before.is_none_or(|before| before < first) {
+            return Ok(());
+        }
+        let overlaps = |array: &Array| array.id <= last && array.last >= first;
+        if self.recent.drafts.range(first..=last).next().is_some() {
+            self.write_drafts()?;
+        }
+        if self.recent.array.as_ref().is_some_and(overlaps) {
+            self.close_array()?;
+        }
+        if last.0 - first.0 < RECENT_JOBS as u32 {
+            (first.0..=last.0).for_each(|id| drop(self.recent.jobs.remove(&JobId(id))));
+        } else {
+            self.recent.jobs.clear();
+        }
+        let ids = params![first.0, last.0, GENERATION];
+        // Arrays do not overlap: only the last one that begins before these can reach into them.
+        for sql in [
+            "UPDATE jobs SET attempt = attempt - ?3, latest = 0 WHERE id BETWEEN ?1 AND ?2",
+            "UPDATE steps SET attempt = attempt - ?3 WHERE job BETWEEN ?1 AND ?2",
+            "UPDATE OR REPLACE array_ends SET array = array - ?3 WHERE array IN (SELECT id FROM arrays WHERE id <= ?2
+                AND last >= ?1 AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1))",
+            "UPDATE OR REPLACE arrays SET id = id - ?3, last = last - ?3 WHERE id <= ?2 AND last >= ?1
+                AND id >= (SELECT coalesce(max(id), 0) FROM arrays WHERE id BETWEEN 0 AND ?1)",
+            "DELETE FROM hets WHERE leader <= ?2 AND leader + size > ?1 AND ?3",
+        ] {
+            self.db.prepare_cached(sql)?.execute(ids)?;
+        }
+        Ok(())
+    }
+}
