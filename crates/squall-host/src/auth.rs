@@ -57,10 +57,13 @@ const USER_READING_MAX: usize = 64 << 20;
 /// Bytes of answers that one user may leave unread.
 const USER_UNREAD_MAX: usize = 64 << 20;
 
+/// How many connections each user has, and what they take up together.
+type Accounts = HashMap<u32, (usize, Arc<Account>)>;
+
 /// What each user takes up of a daemon that all users may call.
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
-    accounts: Arc<Mutex<HashMap<u32, (usize, Arc<Account>)>>>,
+    accounts: Arc<Mutex<Accounts>>,
     most: usize,
 }
 
