@@ -72,6 +72,7 @@ fn invalid_value(option: &str) -> &'static str {
         "cpus-per-task" => "CPU count specification invalid",
         "nodelist" | "exclude" => "Invalid node name specified",
         "constraint" => "Invalid feature specification",
+        "prefer" => "Invalid preferred feature specification",
         "array" => "Invalid job array specification",
         "dependency" => "Job dependency problem",
         "gres" | "gpus" | "gpus-per-node" | "gpus-per-socket" | "gpus-per-task" => {
@@ -94,6 +95,7 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
         Refusal::InvalidNode(name) => Some(format!("no node is called {name}; sinfo -N lists them")),
         Refusal::InvalidAccount(name) => Some(format!("invalid account specified: {name}")),
         Refusal::InvalidQos(name) => Some(format!("invalid qos specified: {name}")),
+        Refusal::InvalidValue { option, value, problem } if value.is_empty() => Some(format!("--{option}: {problem}")),
         Refusal::InvalidValue { option, value, problem } => Some(format!("--{option}={value}: {problem}")),
         Refusal::NodeConfigNotAvailable(what) => Some(match what.as_str() {
             "" => return None,

@@ -50,6 +50,42 @@ pub enum Way {
     Units(Unit),
 }
 
+/// How a node's tasks go to its sockets, and its sockets' tasks to cores: the second and third part of `--distribution`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Over sockets.
+    pub sockets: Turn,
+    /// Over the cores of a socket, where tasks are bound to threads.
+    pub cores: Turn,
+}
+
+/// In which order parts of a node are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// One after the other.
+    #[default]
+    Block,
+    /// A task each in turn.
+    Cyclic,
+    /// A CPU each in turn, also of one task.
+    Full,
+}
+
+impl Spread {
+    /// Reads `--distribution`: `block:cyclic:fcyclic`. Cores follow sockets where nothing is said of them.
+    pub fn of(distribution: &str) -> Self {
+        let turn = |word: &str| match word.to_ascii_lowercase().as_str() {
+            "block" => Some(Turn::Block),
+            "cyclic" => Some(Turn::Cyclic),
+            "fcyclic" => Some(Turn::Full),
+            _ => None,
+        };
+        let mut parts = distribution.split(',').next().unwrap_or_default().split(':').skip(1).map(turn);
+        let sockets = parts.next().flatten().unwrap_or_default();
+        Self { sockets, cores: parts.next().flatten().unwrap_or(sockets) }
+    }
+}
+
 /// What tasks are bound to as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -89,7 +125,13 @@ impl CpuBind {
     /// The CPUs of each of the node's `tasks` tasks, which need `each` CPUs; an empty set: that task is not bound,
     /// for it may not use what was asked for. None: no task is. `cpus` are those that the step may use.
     /// `near`: the socket of each task, where the step's ranks are a grid ([`near`]).
-    pub fn masks(&self, cpus: &[Cpu], tasks: usize, each: usize, near: Option<&[u32]>) -> Option<Vec<CoreSet>> {
+    pub fn masks(
+        &self,
+        cpus: &[Cpu],
+        (tasks, each): (usize, usize),
+        spread: Spread,
+        near: Option<&[u32]>,
+    ) -> Option<Vec<CoreSet>> {
         let usable: CoreSet = cpus.iter().map(|cpu| cpu.number).collect();
         let numbers: Vec<usize> = usable.iter().collect();
         let one = |number: usize| [number].into_iter().collect::<CoreSet>();
@@ -109,7 +151,7 @@ impl CpuBind {
                 // CPUs are shared out socket by socket, so tasks of one socket come after each other.
                 let mut order: Vec<usize> = (0..tasks).collect();
                 order.sort_by_key(|task| near.and_then(|near| near.get(*task)));
-                let shares = unit.shares(cpus, tasks, each.max(1));
+                let shares = unit.shares(cpus, (tasks, each.max(1)), spread);
                 let mut masks = vec![CoreSet::default(); tasks];
                 order.into_iter().zip(shares).for_each(|(task, share)| masks[task] = share);
                 masks
@@ -154,12 +196,18 @@ impl Unit {
     }
 
     /// Shares CPUs out, core by core, from the first again when there are too few.
-    fn shares(self, cpus: &[Cpu], tasks: usize, each: usize) -> Vec<CoreSet> {
+    fn shares(self, cpus: &[Cpu], (tasks, each): (usize, usize), spread: Spread) -> Vec<CoreSet> {
         let mut sorted = cpus.to_vec();
         sorted.sort_by_key(|cpu| (cpu.socket, cpu.core, cpu.number));
+        if self == Self::Threads && spread.cores != Turn::Block {
+            // A thread of each core of a socket before the next of any.
+            let sibling = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && c.number < cpu.number).count();
+            sorted.sort_by_key(|cpu| (cpu.socket, sibling(cpu), cpu.core));
+        }
         // Tasks that are bound to something large get cores of their own as long as there are enough.
         let parts = if self == Self::Threads { Self::Threads } else { Self::Cores };
         let parts: Vec<&[Cpu]> = sorted.chunk_by(|a, b| parts.of(a) == parts.of(b)).collect();
+        let parts = in_turn(&parts, each, spread.sockets);
         let mut next = parts.iter().cycle();
         (0..tasks)
             .map(|_| {
@@ -175,6 +223,25 @@ impl Unit {
             })
             .collect()
     }
+}
+
+/// Parts of a node, which come socket by socket, in the order in which tasks of so many CPUs use them.
+fn in_turn<'a>(parts: &[&'a [Cpu]], each: usize, turn: Turn) -> Vec<&'a [Cpu]> {
+    let mut sockets: Vec<_> = parts.chunk_by(|a, b| a[0].socket == b[0].socket).map(|of| of.iter().copied()).collect();
+    let mut order = Vec::new();
+    while order.len() < parts.len() {
+        for socket in &mut sockets {
+            let mut cpus = 0;
+            for part in socket.by_ref() {
+                order.push(part);
+                cpus += part.len();
+                if turn == Turn::Full || (turn == Turn::Cyclic && cpus >= each) {
+                    break;
+                }
+            }
+        }
+    }
+    order
 }
 
 /// A set of CPUs as Slurm writes it: `0x` and hexadecimal digits.
@@ -218,7 +285,8 @@ fn cpu(text: &str) -> Option<usize> {
     (number < CPUS_MAX).then_some(number)
 }
 
-fn mask(text: &str) -> Option<CoreSet> {
+/// Reads a set of numbers as [`hex`] writes it; `0x` may be left out.
+pub(crate) fn mask(text: &str) -> Option<CoreSet> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     if digits.is_empty() || digits.len() > CPUS_MAX / 4 {
         return None;
@@ -237,7 +305,7 @@ fn mask(text: &str) -> Option<CoreSet> {
 mod tests {
     use squall_model::step::{Layout, StepLaunch, TaskProgram};
 
-    use super::{Cpu, CpuBind, Way, hex, near};
+    use super::{Cpu, CpuBind, Spread, Way, hex, near};
 
     /// Two sockets of two cores of two threads, numbered as Linux does: all first threads, then all second ones.
     fn machine() -> Vec<Cpu> {
@@ -250,7 +318,11 @@ mod tests {
     }
 
     fn masks(text: &str, cpus: &[Cpu], tasks: usize, each: usize) -> String {
-        let bound = CpuBind::parse(text).unwrap().masks(cpus, tasks, each, None);
+        spread_masks(text, "", cpus, (tasks, each))
+    }
+
+    fn spread_masks(text: &str, distribution: &str, cpus: &[Cpu], sizes: (usize, usize)) -> String {
+        let bound = CpuBind::parse(text).unwrap().masks(cpus, sizes, Spread::of(distribution), None);
         bound.map_or("none".into(), |masks| masks.iter().map(hex).collect::<Vec<_>>().join(","))
     }
 
@@ -275,6 +347,25 @@ mod tests {
         assert_eq!(masks("cores", &all[1..3], 2, 1), "0x2,0x4", "only what the step may use");
     }
 
+    /// audit-admin.md 2.1: socket and core levels of --distribution.
+    #[test]
+    fn distribution_within_nodes_goes_by_sockets_and_cores() {
+        let all = machine();
+        for (bind, distribution, tasks, each, expected) in [
+            ("cores", "block:block", 4, 1, "0x11,0x22,0x44,0x88"),
+            ("cores", "block:cyclic", 4, 1, "0x11,0x44,0x22,0x88"),
+            ("cores", "cyclic:cyclic:block,Pack", 2, 4, "0x33,0xcc"),
+            ("cores", "block:fcyclic", 2, 4, "0x55,0xaa"),
+            ("threads", "*:block:block", 4, 1, "0x1,0x10,0x2,0x20"),
+            ("threads", "block:block:cyclic", 4, 1, "0x1,0x2,0x10,0x20"),
+            ("threads", "block:cyclic", 4, 1, "0x1,0x4,0x2,0x8"),
+            ("threads", "block:cyclic:block", 4, 1, "0x1,0x4,0x10,0x40"),
+            ("cores", "plane=2", 4, 1, "0x11,0x22,0x44,0x88"),
+        ] {
+            assert_eq!(spread_masks(bind, distribution, &all, (tasks, each)), expected, "{bind} {distribution}");
+        }
+    }
+
     #[test]
     fn ranks_of_a_grid_are_split_by_socket() {
         let launch = |grid: &str, stencil: &str| {
@@ -297,7 +388,7 @@ mod tests {
         assert_eq!(told("2x2x3", "", &all), None, "not this step");
         let sockets = [0, 0, 1, 1, 0, 0, 1, 1];
         let bound = |text: &str| {
-            let masks = CpuBind::parse(text).unwrap().masks(&all, 8, 1, Some(&sockets)).unwrap();
+            let masks = CpuBind::parse(text).unwrap().masks(&all, (8, 1), Spread::default(), Some(&sockets)).unwrap();
             masks.iter().map(hex).collect::<Vec<_>>().join(",")
         };
         assert_eq!(bound(""), "0x33,0x33,0xcc,0xcc,0x33,0x33,0xcc,0xcc");

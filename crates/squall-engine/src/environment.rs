@@ -12,7 +12,7 @@ use squall_model::set::CoreSet;
 use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
-use crate::binding::{CpuBind, Way, hex};
+use crate::binding::{CpuBind, Way, hex, mask};
 use crate::dependency::dependency_text;
 
 /// Variables as they are handed to a process.
@@ -325,6 +325,11 @@ fn task_gpus(launch: &StepLaunch, local: u32) -> Option<CoreSet> {
     };
     let own: CoreSet = match bind.map(|bind| bind.split_once(':').unwrap_or((bind, ""))) {
         Some(("map_gpu" | "map", list)) => gpus.iter().nth(turn(list)?).into_iter().collect(),
+        Some(("mask_gpu" | "mask", list)) => {
+            let masks: Vec<&str> = list.split(',').collect();
+            let mask = mask(masks.get(local % masks.len())?)?;
+            gpus.iter().enumerate().filter(|(place, _)| mask.contains(*place)).map(|(_, gpu)| gpu).collect()
+        }
         Some(("per_task", each)) => part(gpus, local, each.parse().ok()?),
         // So many tasks for each GPU.
         Some(("single", tasks)) => part(gpus, local / tasks.parse::<usize>().ok()?.max(1) % gpus.len().max(1), 1),

@@ -26,7 +26,7 @@ pub use nodes::{Nodes, UNLIMITED};
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
 pub use preempt::{Eviction, Victim};
-pub use request::Request;
+pub use request::{PREFER, Request, prefer, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{

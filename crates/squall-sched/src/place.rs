@@ -60,6 +60,14 @@ pub(crate) fn choose(
     if !request.required.is_subset(nodes) || !request.required.0.is_disjoint(&request.excluded.0) {
         return None;
     }
+    if let Some(preferred) = &request.prefer {
+        let first = Request { constraint: Some(preferred.clone()), prefer: None, ..request.clone() };
+        // A walk counts nodes that are not preferred as well.
+        let walked = std::mem::take(&mut scratch.walked);
+        let found = choose(view, scratch, &first, nodes, condition);
+        scratch.walked = walked;
+        return found.or_else(|| choose(view, scratch, &Request { prefer: None, ..request.clone() }, nodes, condition));
+    }
     if let Some(ways) = request.constraint.as_ref().and_then(Constraint::ways) {
         let mut ways = ways.map(|way| Request { constraint: Some(way), ..request.clone() });
         // A walk counts nodes of all kinds.

@@ -48,6 +48,8 @@ pub struct Request {
     pub excluded: NodeSet,
     /// What nodes must have.
     pub constraint: Option<Constraint>,
+    /// What nodes should have, with `constraint`: tried first.
+    pub prefer: Option<Constraint>,
     /// Generic resources.
     pub gres: gres::Ask,
     /// The reservation that it is to run in.
@@ -100,6 +102,7 @@ impl Request {
             required,
             excluded,
             constraint,
+            prefer: None,
             gres,
             reservation: None,
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
@@ -159,6 +162,23 @@ impl Request {
         (request.nodes_min, request.nodes_max) = (nodes, nodes);
         request.beside_gpus();
         request
+    }
+}
+
+/// The option whose features are tried first.
+pub const PREFER: &str = "prefer";
+
+/// The features that a job prefers, among its options.
+pub fn prefer(others: &[(String, String)]) -> Option<&str> {
+    others.iter().find(|(option, _)| option == PREFER).map(|(_, text)| text.as_str()).filter(|text| !text.is_empty())
+}
+
+/// What nodes should have that are tried first: what is preferred, and what they must have anyway. None: it can't be
+/// understood, or not together.
+pub fn preferred(constraint: Option<&str>, prefer: &str) -> Option<Constraint> {
+    match constraint {
+        Some(constraint) => Constraint::parse(&format!("({constraint})&({prefer})")),
+        None => Constraint::parse(prefer),
     }
 }
 

@@ -54,6 +54,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
     let (mut all, command) = gather(args, &vars)?;
     let specs = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
     let asked = all.swap_remove(0);
+    submission::become_owner(asked.run_as)?;
     submission::known_cluster(SALLOC, asked.clusters.as_deref())?;
     let terminal = Terminal::open(asked.alloc.no_shell)?;
     let signals = SignalFd::new(&SIGNALS).map_err(|e| Stop::bad(format!("signalfd: {e}")))?;

@@ -38,6 +38,7 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
     }
     let specs: Vec<JobSpec> = all.iter_mut().map(|asked| std::mem::take(&mut asked.spec)).collect();
     let asked = all.swap_remove(0);
+    submission::become_owner(asked.run_as)?;
     if asked.test_only {
         return test_only(specs);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use squall_host::sys::users;
 use squall_model::job::JobSpec;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
@@ -15,7 +16,7 @@ use crate::capture::{self, Vars};
 use crate::client::{ClientError, unexpected};
 use crate::command::hostfile;
 use crate::contact::Patience;
-use crate::options::asked::Asked;
+use crate::options::asked::{Asked, RunAs};
 use crate::options::collect::{self, Line};
 use crate::options::{Stop, Tool};
 
@@ -47,12 +48,26 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     hostfile::obey(asked, vars)?;
     collect::count_gpu_tasks(asked);
     collect::count_grid_tasks(asked);
+    for line in &asked.warnings {
+        eprintln!("{}: error: {line}", tool.name());
+    }
     if asked.verbose > 0 {
-        for line in asked.defined() {
+        for line in asked.defined().into_iter().chain(asked.without_effect(tool)) {
             eprintln!("{}: {line}", tool.name());
         }
     }
     Ok(())
+}
+
+/// `--uid` and `--gid` of root: this process becomes that user before it asks anything, so that the kernel vouches for the
+/// owner of the job as for everybody's.
+pub(crate) fn become_owner(run_as: RunAs) -> Result<(), Stop> {
+    let RunAs { user, group } = run_as;
+    if user.is_none() && group.is_none() {
+        return Ok(());
+    }
+    let (uid, login) = user.unwrap_or((0, 0));
+    users::become_user(uid, group.unwrap_or(login)).map_err(|error| Stop::bad(error.to_string()))
 }
 
 /// Working folder, mask, limits, host and command line into the request. Gives the present folder.

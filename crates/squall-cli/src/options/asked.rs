@@ -6,7 +6,7 @@ use squall_model::duration::format_limit;
 use squall_model::job::JobSpec;
 use squall_model::step::Distribution;
 
-use crate::options::{Source, Tool};
+use crate::options::{Effect, Opt, Source, Tool, table};
 
 /// Everything that was asked, with where each option was given.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +19,10 @@ pub(crate) struct Asked {
     pub(crate) sources: BTreeMap<&'static str, Source>,
     /// The options as they were given, by long name: what `--verbose` shows.
     pub(crate) given: BTreeMap<&'static str, Option<String>>,
+    /// Who the job is for, where root asks for somebody else.
+    pub(crate) run_as: RunAs,
+    /// What is said on standard error in any case, each after `NAME: error: `.
+    pub(crate) warnings: Vec<String>,
     /// `--quiet`.
     pub(crate) quiet: bool,
     /// `--verbose`, how often.
@@ -39,6 +43,15 @@ pub(crate) struct Asked {
     pub(crate) run: Run,
     /// Only salloc's.
     pub(crate) alloc: Alloc,
+}
+
+/// `--uid` and `--gid` of root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunAs {
+    /// `--uid`: the user, and the group of its login.
+    pub(crate) user: Option<(u32, u32)>,
+    /// `--gid`.
+    pub(crate) group: Option<u32>,
 }
 
 /// What only sbatch can be asked.
@@ -134,6 +147,17 @@ impl Asked {
         lines.push(format!("{rule} {rule}"));
         lines.push("end of defined options".to_owned());
         lines
+    }
+
+    /// What `--verbose` says of the options on which nothing acts: a line for each.
+    pub(crate) fn without_effect(&self, tool: Tool) -> Vec<String> {
+        let line = |option: &Opt| match option.effect {
+            Effect::Hint(why) if self.given.contains_key(option.long) => {
+                Some(format!("--{} is taken without effect: {why}", option.long))
+            }
+            _ => None,
+        };
+        table::options_of(tool).filter_map(line).collect()
     }
 
     /// The options without a field of their own, for the spec.

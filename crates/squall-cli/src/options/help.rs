@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::format::words::slurm_version;
 use crate::options::table::{GROUPS, options_of};
-use crate::options::{Arg, Opt, Tool};
+use crate::options::{Arg, Effect, Opt, Tool};
 
 /// Columns before an option's description.
 const INDENT: usize = 32;
@@ -54,7 +54,8 @@ fn entry(text: &mut String, option: &Opt, tool: Tool) {
     let gap = if head.len() < INDENT { " ".repeat(INDENT - head.len()) } else { format!("\n{}", " ".repeat(INDENT)) };
     let variables: Vec<&str> = option.env.iter().copied().filter(|name| tool.reads(name)).collect();
     let from = if variables.is_empty() { String::new() } else { format!(" [{}]", variables.join(", ")) };
-    let _ = writeln!(text, "{head}{gap}{}{from}", option.doc);
+    let moot = if matches!(option.effect, Effect::Hint(_)) { " (without effect)" } else { "" };
+    let _ = writeln!(text, "{head}{gap}{}{moot}{from}", option.doc);
 }
 
 /// `--usage`.

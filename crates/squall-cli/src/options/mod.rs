@@ -82,6 +82,19 @@ pub(crate) enum Arg {
     Maybe(&'static str),
 }
 
+/// What giving an option leads to. The documentation and `--verbose` say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// The option does what its line says.
+    Works,
+    /// It does so, but some values are refused: which, and why.
+    Partly(&'static str),
+    /// It is checked and shown, but nothing acts on it: why. It changes nothing of what runs.
+    Hint(&'static str),
+    /// It would change what runs, and is refused: why.
+    Refused(&'static str),
+}
+
 /// Puts an option's value into the request.
 pub(crate) type Setter = fn(&mut Asked, &Given<'_>) -> Result<(), Stop>;
 
@@ -101,6 +114,8 @@ pub(crate) struct Opt {
     pub(crate) env: &'static [&'static str],
     /// What it does, in one line; empty: not shown by `--help`.
     pub(crate) doc: &'static str,
+    /// What giving it leads to.
+    pub(crate) effect: Effect,
     /// Puts it into the request.
     pub(crate) set: Setter,
 }
@@ -118,13 +133,32 @@ pub(crate) const fn opt(
     doc: &'static str,
     set: Setter,
 ) -> Opt {
-    Opt { long, aliases: &[], short: if short == NO { None } else { Some(short) }, arg, tools, env, doc, set }
+    let short = if short == NO { None } else { Some(short) };
+    Opt { long, aliases: &[], short, arg, tools, env, doc, effect: Effect::Works, set }
 }
 
 impl Opt {
     /// With other long names.
     pub(crate) const fn or(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
+        self
+    }
+
+    /// Some of its values are refused.
+    pub(crate) const fn partly(mut self, refused: &'static str) -> Self {
+        self.effect = Effect::Partly(refused);
+        self
+    }
+
+    /// Nothing acts on it.
+    pub(crate) const fn hint(mut self, why: &'static str) -> Self {
+        self.effect = Effect::Hint(why);
+        self
+    }
+
+    /// It is refused.
+    pub(crate) const fn refused(mut self, why: &'static str) -> Self {
+        self.effect = Effect::Refused(why);
         self
     }
 }
@@ -170,9 +204,16 @@ impl Given<'_> {
             exit: 255,
         }
     }
-    /// `--nodes=x: use …`.
+    /// `--nodes=x: use …`, or `--reboot: …` without a value.
     pub(crate) fn remedy(&self, remedy: &str) -> String {
-        format!("--{}={}: {remedy}", self.option.long, self.text())
+        match self.value {
+            Some(value) => format!("--{}={value}: {remedy}", self.option.long),
+            None => format!("--{}: {remedy}", self.option.long),
+        }
+    }
+    /// A value that is understood but changes what runs in a way that Squall does not do. Exit code 1.
+    pub(crate) fn not_done(&self, why: &str) -> Stop {
+        Stop::bad(self.remedy(why))
     }
 }
 

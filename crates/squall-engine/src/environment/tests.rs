@@ -340,3 +340,20 @@ fn counts_fold() {
     assert_eq!(text(&[2, 2, 2, 1]), "2(x3),1");
     assert_eq!(text(&[1, 2, 1]), "1,2,1");
 }
+
+#[test]
+fn d3_gpu_bind_none_and_masks() {
+    let visible = |bind: &[(&str, &str)], rank: u32| {
+        let others = bind.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let program = TaskProgram { others, ..TaskProgram::default() };
+        let gres = [("gpu".to_owned(), CoreSet::first(4))].into_iter().collect();
+        let layout = layout(&["n1"], 2, Distribution::Block);
+        let launch = StepLaunch { program: Program::Tasks(Box::new(program)), gres, layout, ..batch(facts(), 2) };
+        get(&task_env(&launch, rank, rank, Some(1)), "CUDA_VISIBLE_DEVICES").map(str::to_owned)
+    };
+    let masks = [("gpu-bind", "mask_gpu:0x1,0xc")];
+    assert_eq!((visible(&masks, 0).as_deref(), visible(&masks, 1).as_deref()), (Some("0"), Some("2,3")));
+    let each = ("gpus-per-task", "1");
+    assert_eq!(visible(&[each], 1).as_deref(), Some("1"));
+    assert_eq!(visible(&[each, ("gpu-bind", "none")], 1), None, "it has all of the step's");
+}

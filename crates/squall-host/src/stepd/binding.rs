@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 
-use squall_engine::binding::{CpuBind, Way, hex, near};
+use squall_engine::binding::{CpuBind, Spread, Way, hex, near};
 use squall_engine::environment::{Env, bind_env};
 use squall_model::set::CoreSet;
 use squall_model::step::{StepLaunch, TaskProgram};
@@ -30,7 +30,12 @@ impl Binding {
         if near.is_none() && program.cpu_bind.is_none() {
             return None;
         }
-        let masks = bind.masks(&cpus, tasks, launch.layout.cpus_per_task as usize, near.as_deref());
+        let said = |others: &[(String, String)]| {
+            others.iter().find(|(option, _)| option == "distribution").map(|(_, text)| Spread::of(text))
+        };
+        let spread = said(&program.others).or_else(|| said(&launch.facts.spec.others)).unwrap_or_default();
+        let sizes = (tasks, launch.layout.cpus_per_task as usize);
+        let masks = bind.masks(&cpus, sizes, spread, near.as_deref());
         Some(Self { bind, usable: cpus.iter().map(|cpu| cpu.number).collect(), masks })
     }
 

@@ -1,7 +1,10 @@
 //! Users and groups as the machine's name services know them.
 
 use std::ffi::{CStr, CString};
+use std::io;
 use std::mem::MaybeUninit;
+
+use super::identity::{Identity, become_user as become_identity};
 
 /// A user's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,34 @@ pub fn by_name(name: &str) -> Option<User> {
     lookup(|entry, buffer, found| {
         // SAFETY: all pointers are valid for the call, the name ends with NUL and the length is the buffer's.
         unsafe { libc::getpwnam_r(name.as_ptr(), entry, buffer.as_mut_ptr(), buffer.len(), found) }
+    })
+}
+
+/// Whether this process acts as root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Becomes that user for good, with all groups of the user and this one first. Only root can.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    let groups = by_uid(uid).map_or_else(|| vec![gid], |user| groups(&user.name, gid));
+    become_identity(&Identity { uid, gid, groups }).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// The id of the group of that name; None: there is none.
+pub fn group_id(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    with_buffer(|buffer| {
+        let mut entry = MaybeUninit::<libc::group>::zeroed();
+        let mut found = std::ptr::null_mut();
+        let (text, length) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: all pointers are valid for the call, the name ends with NUL and the length is the buffer's.
+        let code = unsafe { libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), text, length, &raw mut found) };
+        if code != 0 || found.is_null() {
+            return Err(code);
+        }
+        // SAFETY: the call succeeded, so the entry is filled.
+        Ok(unsafe { entry.assume_init() }.gr_gid)
     })
 }
 

@@ -72,7 +72,7 @@ impl fmt::Display for WishFault {
 }
 
 impl Wish {
-    /// From a job's options. Words of `--network` that are others' (Slurm passes them on to switches) mean nothing.
+    /// From a job's options. Words of `--network` that are not known mean nothing; [`knows_network`] tells.
     pub fn of(others: &[(String, String)]) -> Result<Self, WishFault> {
         let mut wish = Self::default();
         for (option, value) in others {
@@ -111,6 +111,11 @@ fn network(value: &str) -> Network {
         _ => Network::Unsaid,
     });
     words.fold(Network::Unsaid, |found, word| if word == Network::Unsaid { found } else { word })
+}
+
+/// Whether all words of `--network` mean something here: none is handed to a switch.
+pub fn knows_network(value: &str) -> bool {
+    value.split(',').all(|word| network(word) != Network::Unsaid)
 }
 
 /// `8x8x8:periodic`, with the stencil that is given beside it.

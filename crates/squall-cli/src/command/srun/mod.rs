@@ -74,6 +74,7 @@ fn start(args: &[OsString]) -> Result<u8, Stop> {
         };
     }
     let (mut asked, command) = gather(args, &vars)?;
+    submission::become_owner(asked.run_as)?;
     if asked.test_only {
         let line = submission::would_start(SRUN, asked.spec)
             .map_err(|e| Stop::Bad { lines: refusal::lines("allocation failure", &e), exit: 1 })?;
@@ -172,6 +173,7 @@ fn het_allocation(args: &[OsString], parts: &[het::Part], vars: &Vars) -> Result
         ));
     }
     let first = &all[0];
+    submission::become_owner(first.run_as)?;
     let env = capture::export(SRUN, vars, first.export.as_deref())?.env;
     let (immediate_s, quiet) = (first.immediate_s, first.quiet);
     let submit_line = capture::submit_line(SRUN, args);

@@ -1,7 +1,7 @@
 //! Options about the command itself.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::table::{counted, ignore, keep, limited, some};
+use crate::options::table::{counted, ignore, limited, some};
 use crate::options::{NO, Opt, Stop, Tools, help, opt};
 
 /// About the command itself.
@@ -205,5 +205,4 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("x11", NO, Maybe("NODES"), Tools::SRUN.and(Tools::SALLOC), &[], "accepted; X11 is not forwarded", keep),
 ];

@@ -1,12 +1,15 @@
 //! Options about a job: its name, its time, its place in the queue, its files.
 
+use squall_host::sys::users;
 use squall_model::duration::{parse_limit, whole_minutes};
 use squall_model::job::{ArraySpec, Dependency};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Time;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::table::{keep, some};
+use crate::options::asked::Asked;
+use crate::options::table::{keep, keep_checked, some};
+use crate::options::values::checked;
 use crate::options::values::when::{REMEDY, when_here};
 use crate::options::values::{array, dependency, signal};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
@@ -34,8 +37,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_ACCTG_FREQ", "SALLOC_ACCTG_FREQ", "SLURM_ACCTG_FREQ"],
         "sampling intervals of accounting",
-        keep,
-    ),
+        |asked, given| {
+            keep_checked(asked, given, checked::sampling, "use seconds, or a list such as task=30,energy=10")
+        },
+    )
+    .hint("usage is read when steps end and when it is asked for, not at intervals"),
     opt(
         "array",
         'a',
@@ -96,8 +102,12 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_DELAY_BOOT", "SALLOC_DELAY_BOOT", "SLURM_DELAY_BOOT"],
         "how long to wait before nodes are rebooted for the job",
-        keep,
-    ),
+        |asked, given| match parse_limit(given.text()) {
+            Ok(_) => keep(asked, given),
+            Err(problem) => Err(given.invalid(&problem.to_string())),
+        },
+    )
+    .hint("nodes are never rebooted for a job, so there is nothing to delay"),
     opt(
         "dependency",
         'd',
@@ -122,7 +132,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("gid", NO, Needed("GROUP"), Tools::ALL, &[], "run in this group (only its members may)", keep),
+    opt("gid", NO, Needed("GROUP"), Tools::ALL, &[], "run in this group (root only)", gid),
     opt("hold", 'H', Flag, Tools::ALL, &[], "submit the job held", |asked, _| {
         asked.spec.hold = true;
         Ok(())
@@ -171,13 +181,14 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &[],
         "events of which to send mail: BEGIN,END,FAIL,ALL,...",
         mail_type,
-    ),
+    )
+    .hint(NO_MAIL),
     opt("mail-user", NO, Needed("USER"), Tools::ALL, &[], "who gets the mail", |asked, given| {
         asked.spec.mail_user = some(given)?;
         Ok(())
-    }),
+    })
+    .hint(NO_MAIL),
     opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", keep),
-    opt("mcs-label", NO, Needed("LABEL"), Tools::ALL, &[], "security label", keep),
     opt("nice", NO, Maybe("VALUE"), Tools::ALL, &[], "lower the priority by so much (100 without a number)", nice),
     opt(
         "no-kill",
@@ -215,9 +226,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_OPEN_MODE", "SLURM_OPEN_MODE"],
         "how output files are opened",
         |asked, given| {
-            asked.spec.append = match given.text() {
-                "a" | "A" | "append" => Some(true),
-                "t" | "T" | "truncate" => Some(false),
+            // As in Slurm the first letter counts.
+            asked.spec.append = match given.text().as_bytes().first() {
+                Some(b'a' | b'A') => Some(true),
+                Some(b't' | b'T') => Some(false),
                 _ => return Err(given.invalid("use append or truncate")),
             };
             Ok(())
@@ -269,9 +281,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Needed("LIST"),
         Tools::ALL,
         &["SBATCH_PROFILE", "SALLOC_PROFILE", "SLURM_PROFILE"],
-        "detailed profiles to take: all, none, energy,task,lustre,network",
-        keep,
-    ),
+        "detailed profiles to take: none",
+        profile,
+    )
+    .partly("only none is taken: no profiles of energy, task, lustre or network are recorded"),
     opt(
         "qos",
         'q',
@@ -284,7 +297,6 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("reboot", NO, Flag, Tools::ALL, &[], "reboot the nodes first (operators)", keep),
     opt("requeue", NO, Flag, Tools::SBATCH, &["SBATCH_REQUEUE"], "run the job again when a node fails", |asked, _| {
         asked.spec.requeue = Some(true);
         Ok(())
@@ -340,15 +352,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("uid", NO, Needed("USER"), Tools::ALL, &[], "run as this user (root only)", |_, given| {
-        Err(Stop::Bad {
-            lines: vec![
-                format!("--{} only permitted by root user", given.option.long),
-                given.remedy("Squall takes the user from the kernel; use `su` or `sudo -u` instead"),
-            ],
-            exit: 255,
-        })
-    }),
+    opt("uid", NO, Needed("USER"), Tools::ALL, &[], "run as this user (root only)", uid),
     opt(
         "wckey",
         NO,
@@ -361,26 +365,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("bbf", NO, Needed("FILE"), Tools::ALL, &[], "file of burst buffer directives", keep),
-    opt(
-        "bb",
-        NO,
-        Needed("SPEC"),
-        Tools::ALL,
-        &["SBATCH_BURST_BUFFER", "SALLOC_BURST_BUFFER", "SLURM_BURST_BUFFER"],
-        "burst buffer directives",
-        keep,
-    ),
-    opt(
-        "cluster-constraint",
-        NO,
-        Needed("LIST"),
-        Tools::ALL,
-        &["SBATCH_CLUSTER_CONSTRAINT", "SALLOC_CLUSTER_CONSTRAINT", "SLURM_CLUSTER_CONSTRAINT"],
-        "features of clusters",
-        keep,
-    ),
-    opt("batch", NO, Needed("LIST"), Tools::SBATCH, &["SBATCH_BATCH"], "features of the node for the script", keep),
+    opt("batch", NO, Needed("LIST"), Tools::SBATCH, &["SBATCH_BATCH"], "features of the node for the script", keep)
+        .partly("all of its features must be in --constraint, without | and counts: the script runs on the first node"),
     opt(
         "wait-all-nodes",
         NO,
@@ -447,7 +433,7 @@ const MAIL_TYPES: [&str; 13] = [
     "TIME_LIMIT_90",
 ];
 
-fn mail_type(asked: &mut crate::options::asked::Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn mail_type(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let known = |word: &str| MAIL_TYPES.iter().any(|t| t.eq_ignore_ascii_case(word.trim()));
     if !given.text().split(',').all(known) {
         return Err(given.invalid(&format!("use one or several of {}", MAIL_TYPES.join(","))));
@@ -456,10 +442,52 @@ fn mail_type(asked: &mut crate::options::asked::Asked, given: &Given<'_>) -> Res
     Ok(())
 }
 
+/// Why nothing comes of the options about mail.
+const NO_MAIL: &str = "no mail is sent; `sbatch --wait` or a job with --dependency=afterany:ID tells of an end";
+
+fn profile(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    const KINDS: [&str; 6] = ["all", "energy", "task", "lustre", "filesystem", "network"];
+    let words = given.text().to_ascii_lowercase();
+    match words.as_str() {
+        "none" => keep(asked, given),
+        words if words.split(',').all(|word| KINDS.contains(&word)) => {
+            Err(given.not_done("no profiles are recorded: leave it out; sstat and sacct show what steps use"))
+        }
+        _ => {
+            let line = format!("invalid --profile={} option", given.text());
+            Err(Stop::Bad { lines: vec![line, given.remedy("use none")], exit: 255 })
+        }
+    }
+}
+
+/// Only root becomes somebody else; Slurm refuses it to others before it looks whom they named.
+fn root_only(given: &Given<'_>) -> Result<(), Stop> {
+    if users::is_root() {
+        return Ok(());
+    }
+    let line = format!("--{} only permitted by root user", given.option.long);
+    Err(Stop::Bad { lines: vec![line], exit: 255 })
+}
+
+fn uid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    root_only(given)?;
+    let known = users::by_name(given.text()).or_else(|| users::by_uid(given.text().parse().ok()?));
+    let user = known.ok_or_else(|| given.invalid("there is no such user"))?;
+    asked.run_as.user = Some((user.uid, user.gid));
+    Ok(())
+}
+
+fn gid(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    root_only(given)?;
+    let known = users::group_id(given.text()).or_else(|| given.text().parse().ok());
+    asked.run_as.group = Some(known.ok_or_else(|| given.invalid("there is no such group"))?);
+    Ok(())
+}
+
 /// Slurm's bound of `--nice`.
 const NICE_MAX: i64 = 2_147_483_645;
 
-fn nice(asked: &mut crate::options::asked::Asked, given: &Given<'_>) -> Result<(), Stop> {
+fn nice(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let value = match given.value {
         None => 100,
         Some(text) => text.parse::<i64>().unwrap_or(i64::MAX),

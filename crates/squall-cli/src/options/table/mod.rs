@@ -2,6 +2,7 @@
 
 pub(crate) mod general;
 pub(crate) mod job;
+pub(crate) mod refused;
 pub(crate) mod resources;
 pub(crate) mod run;
 
@@ -20,12 +21,13 @@ pub(crate) struct Group {
 }
 
 /// Every option of sbatch, srun and salloc.
-pub(crate) static GROUPS: [Group; 5] = [
+pub(crate) static GROUPS: [Group; 6] = [
     Group { title: "Job", options: job::OPTIONS },
     Group { title: "Resources", options: resources::OPTIONS },
     Group { title: "Accelerators and placement", options: resources::PLACEMENT },
     Group { title: "Tasks", options: run::OPTIONS },
     Group { title: "General", options: general::OPTIONS },
+    Group { title: "Refused", options: refused::OPTIONS },
 ];
 
 /// The options that a command knows.
@@ -33,7 +35,7 @@ pub(crate) fn options_of(tool: Tool) -> impl Iterator<Item = &'static Opt> {
     GROUPS.iter().flat_map(|group| group.options).filter(move |option| option.tools.has(tool))
 }
 
-/// An option that has no effect of its own yet: it is shown and handed on.
+/// Keeps the value by the option's name, for those that act on it or show it.
 fn keep(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     asked.others.insert(given.option.long, limited(given)?);
     Ok(())
@@ -69,6 +71,17 @@ fn counted(given: &Given<'_>, positive: bool) -> Result<u32, Stop> {
         let remedy = given.remedy(&format!("use a whole number from {least} on, such as 4 or 1k"));
         Stop::Bad { lines: vec![line, remedy], exit: 1 }
     })
+}
+
+/// Keeps a value that `check` takes; its error is Slurm's line, with exit code 255.
+fn keep_checked(
+    asked: &mut Asked,
+    given: &Given<'_>,
+    check: fn(&str) -> Result<(), String>,
+    remedy: &str,
+) -> Result<(), Stop> {
+    check(given.text()).map_err(|line| Stop::Bad { lines: vec![line, given.remedy(remedy)], exit: 255 })?;
+    keep(asked, given)
 }
 
 /// A count that is only kept.

@@ -3,10 +3,12 @@
 use squall_model::duration::parse_memory_mb;
 use squall_model::resource::Memory;
 use squall_sched::layout::Grid;
+use squall_sched::topology::knows_network;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{counted, ignore, keep, keep_count, same_place, some};
+use crate::options::table::{counted, ignore, keep, keep_checked, keep_count, same_place, some};
+use crate::options::values::checked;
 use crate::options::values::number::node_count;
 use crate::options::{Given, NO, Opt, Stop, Tool, Tools, opt};
 
@@ -47,12 +49,13 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "exclusive",
         NO,
-        Maybe("user|mcs"),
+        Maybe("user"),
         Tools::ALL,
         &["SBATCH_EXCLUSIVE", "SALLOC_EXCLUSIVE", "SLURM_EXCLUSIVE"],
         "whole nodes, shared with nobody (or only with the same user); a step: CPUs of its own",
         exclusive,
-    ),
+    )
+    .partly("mcs and topo are refused: there is no multi-category security, and no block of nodes is kept for one job"),
     opt(
         "gres",
         NO,
@@ -61,6 +64,14 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES"],
         "generic resources of each node",
         |asked, given| {
+            // `NAME=COUNT` is how --tres-per-task writes it.
+            if given.text().contains('=') {
+                let remedy = given.remedy("use NAME[:TYPE]:COUNT, such as gpu:2 or gpu:a100:1");
+                return Err(Stop::Bad {
+                    lines: vec!["Invalid generic resource (gres) specification".into(), remedy],
+                    exit: 1,
+                });
+            }
             asked.spec.need.gres = some(given)?;
             Ok(())
         },
@@ -240,36 +251,15 @@ pub(crate) const OPTIONS: &[Opt] = &[
 /// Accelerators, cores within nodes, network.
 pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
-        "container",
-        NO,
-        Needed("BUNDLE"),
-        Tools::ALL,
-        &["SBATCH_CONTAINER", "SALLOC_CONTAINER", "SRUN_CONTAINER"],
-        "OCI container bundle",
-        keep,
-    ),
-    opt(
-        "container-image",
-        NO,
-        Needed("IMAGE"),
-        Tools::ALL,
-        &[],
-        "container image (accepted for scripts that use pyxis)",
-        keep,
-    ),
-    opt("container-mounts", NO, Needed("LIST"), Tools::ALL, &[], "", keep),
-    opt("container-workdir", NO, Needed("DIR"), Tools::ALL, &[], "", keep),
-    opt("container-name", NO, Needed("NAME"), Tools::ALL, &[], "", keep),
-    opt("context", NO, Needed("NAME"), Tools::ALL, &[], "security context", keep),
-    opt(
         "core-spec",
         'S',
         Needed("COUNT"),
         Tools::ALL,
         &["SBATCH_CORE_SPEC", "SALLOC_CORE_SPEC", "SLURM_CORE_SPEC"],
         "cores of each node left to the system",
-        keep,
-    ),
+        |asked, given| specialized(asked, given, "-S"),
+    )
+    .hint("no cores are set aside; it is said each time that the option is ignored"),
     opt(
         "cores-per-socket",
         NO,
@@ -286,8 +276,9 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_CPU_FREQ_REQ", "SALLOC_CPU_FREQ_REQ", "SLURM_CPU_FREQ_REQ"],
         "CPU frequency: low, medium, high, highm1, KHZ[-KHZ][:GOVERNOR]",
-        keep,
-    ),
+        cpu_freq,
+    )
+    .hint("the frequency of CPUs is left to the nodes"),
     opt(
         "cpus-per-gpu",
         NO,
@@ -321,9 +312,10 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Needed("TYPE"),
         Tools::ALL,
         &["SBATCH_GPU_BIND", "SALLOC_GPU_BIND", "SLURM_GPU_BIND"],
-        "which task gets which GPU",
-        keep,
-    ),
+        "which task gets which GPU: none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS, single:TASKS",
+        |asked, given| gpu_bind(asked, given, given.text()),
+    )
+    .partly("closest is refused: tasks are not told which GPUs are near their CPUs; verbose prints nothing"),
     opt(
         "gpu-freq",
         NO,
@@ -331,8 +323,11 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
         "GPU frequency",
-        keep,
-    ),
+        |asked, given| {
+            keep_checked(asked, given, checked::gpu_frequency, "use [memory=]low, medium, high, highm1 or MHz")
+        },
+    )
+    .hint("the frequency of GPUs is left to the nodes"),
     opt(
         "gpus",
         'G',
@@ -377,11 +372,16 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
         "how generic resources and cores go together",
         |asked, given| match given.text() {
-            "enforce-binding" | "disable-binding" | "one-task-per-sharing" | "multiple-tasks-per-sharing" => {
-                keep(asked, given)
+            "disable-binding" => keep(asked, given),
+            "enforce-binding" => Err(given.not_done("devices near the job's cores are only preferred: leave it out")),
+            "one-task-per-sharing" | "multiple-tasks-per-sharing" | "allow-task-sharing" => {
+                Err(given.not_done("devices are not divided among jobs: leave it out"))
             }
-            _ => Err(given.invalid("use enforce-binding or disable-binding")),
+            _ => Err(given.invalid("use disable-binding, or leave it out")),
         },
+    )
+    .partly(
+        "only disable-binding is taken: devices near a job's cores are preferred, never enforced, and never divided",
     ),
     opt(
         "grid",
@@ -419,10 +419,11 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Needed("TYPE"),
         Tools::ALL,
         &["SBATCH_MEM_BIND", "SALLOC_MEM_BIND", "SLURM_MEM_BIND"],
-        "which memory tasks use: none, local, rank, map_mem:LIST",
-        keep,
+        "which memory tasks use: none or local (Linux gives it near a task's CPUs)",
+        mem_bind,
     )
-    .or(&["mem_bind"]),
+    .or(&["mem_bind"])
+    .partly("rank, map_mem, mask_mem and sort are refused; with all others Linux gives memory near a task's CPUs"),
     opt(
         "network",
         NO,
@@ -430,28 +431,27 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_NETWORK", "SALLOC_NETWORK", "SLURM_NETWORK"],
         "sensitive (links of its own), local or tolerant; Moab's words, too",
-        keep,
-    ),
-    opt("ntasks-per-gpu", NO, Needed("COUNT"), Tools::ALL, &["SLURM_NTASKS_PER_GPU"], "tasks for each GPU", keep_count),
+        |asked, given| {
+            if knows_network(given.text()) {
+                return keep(asked, given);
+            }
+            Err(given.not_done("nothing is handed to a switch: use sensitive, local or tolerant, or leave it out"))
+        },
+    )
+    .partly("words for switch plugins are refused, for there are none"),
     opt(
-        "ntasks-per-tres",
+        "ntasks-per-gpu",
         NO,
-        Needed("LIST"),
+        Needed("COUNT"),
         Tools::ALL,
-        &["SLURM_NTASKS_PER_TRES"],
-        "tasks for each trackable resource",
-        keep,
-    ),
-    opt(
-        "power",
-        NO,
-        Needed("FLAGS"),
-        Tools::ALL,
-        &["SBATCH_POWER", "SALLOC_POWER", "SLURM_POWER"],
-        "power management",
-        keep,
-    ),
+        &["SLURM_NTASKS_PER_TRES", "SLURM_NTASKS_PER_GPU"],
+        "tasks for each GPU",
+        keep_count,
+    )
+    .or(&["ntasks-per-tres"]),
     opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", keep),
+    opt("segment", NO, Needed("COUNT"), Tools::ALL, &[], "nodes that stand together in a block", keep_count)
+        .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
     opt(
         "sockets-per-node",
         NO,
@@ -486,8 +486,9 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &["SBATCH_THREAD_SPEC", "SALLOC_THREAD_SPEC", "SLURM_THREAD_SPEC"],
         "threads of each node left to the system",
-        keep_count,
-    ),
+        |asked, given| specialized(asked, given, "--thread-spec"),
+    )
+    .hint("no threads are set aside; it is said each time that the option is ignored"),
     opt(
         "threads-per-core",
         NO,
@@ -508,8 +509,9 @@ pub(crate) const PLACEMENT: &[Opt] = &[
             "0" => Ok(()),
             _ => Err(given.invalid("such a task ends alone here: use --kill-on-bad-exit, which ends the step")),
         },
-    ),
-    opt("stepmgr", NO, Flag, Tools::ALL, &[], "", ignore),
+    )
+    .partly("only 0 is taken"),
+    opt("stepmgr", NO, Flag, Tools::ALL, &[], "", ignore).hint("the controller is quick enough to create all steps"),
     opt(
         "tres-bind",
         NO,
@@ -518,7 +520,8 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SBATCH_TRES_BIND", "SALLOC_TRES_BIND", "SLURM_TRES_BIND"],
         "which task gets which GPU",
         tres_bind,
-    ),
+    )
+    .partly("only gres/gpu is taken, with the types of --gpu-bind"),
     opt(
         "tres-per-task",
         NO,
@@ -527,16 +530,59 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         &["SBATCH_TRES_PER_TASK", "SALLOC_TRES_PER_TASK", "SLURM_TRES_PER_TASK"],
         "CPUs and GPUs for each task: cpu=2,gres/gpu=1",
         tres_per_task,
-    ),
+    )
+    .partly("only cpu and gres/gpu are taken: of other resources a task has no part of its own"),
 ];
 
 /// `gres/gpu:map:0,1` is `--gpu-bind=map:0,1`; nothing else is bound.
 fn tres_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     let bind = match given.text().split_once("gres/gpu:") {
         Some((verbose, bind)) if matches!(verbose, "" | "verbose," | "v,") && !bind.contains("gres/") => bind,
-        _ => return Err(given.invalid("GPUs are bound: use gres/gpu:closest, gres/gpu:map:0,1 or gres/gpu:single:1")),
+        _ => return Err(given.invalid("GPUs are bound: use gres/gpu:map:0,1 or gres/gpu:single:1")),
     };
-    asked.others.insert("gpu-bind", bind.to_owned());
+    gpu_bind(asked, given, bind)
+}
+
+fn gpu_bind(asked: &mut Asked, given: &Given<'_>, bind: &str) -> Result<(), Stop> {
+    let known = "none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS or single:TASKS";
+    match checked::gpu_binding(bind) {
+        Ok(false) => {
+            asked.others.insert("gpu-bind", bind.to_owned());
+            Ok(())
+        }
+        Ok(true) => Err(given.not_done(&format!("which GPUs are near a task's CPUs is not known: use {known}"))),
+        Err(line) => Err(Stop::Bad { lines: vec![line, given.remedy(&format!("use {known}"))], exit: 255 }),
+    }
+}
+
+fn mem_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match checked::memory_binding(given.text()) {
+        Ok(false) => keep(asked, given),
+        Ok(true) => {
+            Err(given.not_done("memory is given near a task's CPUs: use none or local, or numactl in the script"))
+        }
+        Err(line) => Err(Stop::Bad { lines: vec![line, given.remedy("use none or local")], exit: 255 }),
+    }
+}
+
+fn cpu_freq(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    checked::cpu_frequency(given.text()).map_err(|line| Stop::Bad {
+        lines: vec![
+            line,
+            "Invalid --cpu-freq argument".into(),
+            given.remedy("use P1[-P2[:GOVERNOR]], such as low-high"),
+        ],
+        exit: 255,
+    })?;
+    keep(asked, given)
+}
+
+/// `--core-spec`, `--thread-spec`: Slurm ignores them aloud where the configuration does not allow them.
+fn specialized(asked: &mut Asked, given: &Given<'_>, named: &str) -> Result<(), Stop> {
+    counted(given, false)?;
+    asked
+        .warnings
+        .push(format!("Ignoring {named} since it's not allowed by configuration (AllowSpecResourcesUsage = No)"));
     Ok(())
 }
 
@@ -568,12 +614,13 @@ fn is_plain(name: &str) -> bool {
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     match given.text() {
         "" | "exclusive" | "1" | "yes" => asked.spec.need.exclusive = true,
-        "user" | "mcs" | "topo" => {
+        "user" => {
             // Alone among users: whole nodes are more than enough.
             asked.spec.need.exclusive = true;
             keep(asked, given)?;
         }
-        _ => return Err(given.invalid("use it without a value, user or mcs")),
+        "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
+        _ => return Err(given.invalid("use it without a value, or user")),
     }
     Ok(())
 }

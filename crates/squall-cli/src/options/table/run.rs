@@ -7,7 +7,7 @@ use squall_model::step::Distribution;
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::asked::Asked;
-use crate::options::table::{counted, ignore, keep, some};
+use crate::options::table::{counted, ignore, keep, keep_count, some};
 use crate::options::{Given, NO, Opt, Stop, Tools, opt};
 
 /// `--cpu-bind`, read here so that the user hears at once what is not understood.
@@ -23,10 +23,19 @@ fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// About tasks.
 pub(crate) const OPTIONS: &[Opt] = &[
-    opt("accel-bind", NO, Needed("FLAGS"), Tools::SRUN, &[], "which accelerators tasks use", keep),
     opt("bcast", NO, Maybe("PATH"), Tools::SRUN, &["SLURM_BCAST"], "copy the program to the nodes first", keep),
-    opt("bcast-exclude", NO, Needed("PATHS"), Tools::SRUN, &["SLURM_BCAST_EXCLUDE"], "libraries not to copy", keep),
-    opt("compress", NO, Maybe("TYPE"), Tools::SRUN, &["SLURM_COMPRESS"], "compress what is copied", keep),
+    opt(
+        "bcast-exclude",
+        NO,
+        Needed("PATHS"),
+        Tools::SRUN,
+        &["SLURM_BCAST_EXCLUDE"],
+        "libraries not to copy",
+        bcast_exclude,
+    )
+    .partly("only NONE is taken: srun copies the program alone"),
+    opt("compress", NO, Maybe("TYPE"), Tools::SRUN, &["SLURM_COMPRESS"], "compress what is copied", compress)
+        .hint("the program is copied as it is"),
     opt(
         "cpu-bind",
         NO,
@@ -37,7 +46,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         cpu_bind,
     )
     .or(&["cpu_bind"]),
-    opt("debugger-test", NO, Flag, Tools::SRUN, &[], "", ignore),
+    opt("debugger-test", NO, Flag, Tools::SRUN, &[], "", ignore).hint("it is for tests of Slurm itself"),
     opt(
         "disable-status",
         'X',
@@ -66,7 +75,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     }),
     opt("het-group", NO, Needed("LIST"), Tools::SRUN, &[], "components of a heterogeneous job in which to run", ignore)
         .or(&["pack-group"]),
-    opt("interactive", NO, Flag, Tools::SRUN, &[], "", ignore),
+    opt("interactive", NO, Flag, Tools::SRUN, &[], "", ignore).hint("salloc runs its command where it is called"),
     opt(
         "jobid",
         NO,
@@ -125,7 +134,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
             keep(asked, given)
         },
     ),
-    opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", keep),
+    opt("msg-timeout", NO, Needed("SECONDS"), Tools::SRUN, &[], "", keep_count)
+        .hint("how long an answer may take is the cluster's to know"),
     opt(
         "multi-prog",
         NO,
@@ -138,9 +148,6 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("no-allocate", 'Z', Flag, Tools::SRUN, &[], "", |_, given| {
-        Err(Stop::bad(format!("--{}: tasks run in allocations only; leave the option out", given.option.long)))
-    }),
     opt(
         "overlap",
         NO,
@@ -175,8 +182,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         asked.run.relative = Some(counted(given, false)?);
         Ok(())
     }),
-    opt("resv-ports", NO, Maybe("COUNT"), Tools::SRUN, &["SLURM_RESV_PORTS"], "", keep),
-    opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", keep),
+    opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", send_libs)
+        .partly("only no is taken: srun copies the program alone"),
     opt("slurmd-debug", NO, Needed("LEVEL"), Tools::SRUN, &["SLURMD_DEBUG"], "", keep),
     opt(
         "task-epilog",
@@ -196,7 +203,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
         "program to run before each task",
         keep,
     ),
-    opt("threads", 'T', Needed("COUNT"), Tools::SRUN, &["SLURM_THREADS"], "", ignore),
+    opt("threads", 'T', Needed("COUNT"), Tools::SRUN, &["SLURM_THREADS"], "", keep_count)
+        .hint("srun needs no threads to launch tasks"),
     opt(
         "unbuffered",
         'u',
@@ -226,6 +234,31 @@ pub(crate) const OPTIONS: &[Opt] = &[
         Ok(())
     }),
 ];
+
+fn bcast_exclude(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match given.text() {
+        "NONE" => Ok(()),
+        _ => Err(given.not_done("the program is copied without its libraries: leave it out")),
+    }
+}
+
+/// A compression changes nothing of what arrives.
+fn compress(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match given.text().to_ascii_lowercase().as_str() {
+        "" | "none" | "lz4" => Ok(()),
+        _ => Err(given.not_done("the program is copied as it is: use none, or leave it out")),
+    }
+}
+
+fn send_libs(_: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    match given.text().to_ascii_lowercase().as_str() {
+        "no" | "n" | "0" => Ok(()),
+        "" | "yes" | "y" | "1" => {
+            Err(given.not_done("the program is copied without its libraries: copy them with sbcast, or use no"))
+        }
+        _ => Err(given.invalid("use no")),
+    }
+}
 
 /// `block|cyclic|arbitrary|plane=SIZE|*[:…[:…]][,Pack|NoPack]`: the first part places ranks on nodes.
 fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {

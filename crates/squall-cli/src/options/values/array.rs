@@ -7,9 +7,10 @@ use squall_model::set::IndexSet;
 /// Reads an array specification; the error says what is wrong.
 pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
     let (list, limit) = match text.split_once('%') {
-        Some((list, limit)) => (list, Some(running_limit(limit)?)),
+        Some((list, limit)) => (list, running_limit(limit)?),
         None => (text, None),
     };
+    let shown = if limit.is_none() { list } else { text };
     let list = list.strip_prefix('[').map_or(list, |inner| inner.strip_suffix(']').unwrap_or(inner));
     let mut sets = list.split(',').map(|part| range(part.trim())).collect::<Result<Vec<IndexSet>, String>>()?;
     // Pairs of neighbours first: a list of thousands costs no more than sorting it.
@@ -20,13 +21,17 @@ pub(crate) fn array(text: &str) -> Result<ArraySpec, String> {
     if indices.ranges().len() > ARRAY_RANGES_MAX {
         return Err(format!("it has more than {ARRAY_RANGES_MAX} separate ranges; use fewer, longer ones"));
     }
-    Ok(ArraySpec { indices, limit, text: text.to_owned() })
+    Ok(ArraySpec { indices, limit, text: shown.to_owned() })
 }
 
-fn running_limit(text: &str) -> Result<u32, String> {
-    match text.trim_end_matches(']').parse() {
-        Ok(0) | Err(_) => Err(format!("`%{text}` must be a number of tasks above 0")),
-        Ok(limit) => Ok(limit),
+/// How many run at once; nothing and 0 are no limit, as in Slurm.
+fn running_limit(text: &str) -> Result<Option<u32>, String> {
+    match text.trim_end_matches(']') {
+        "" => Ok(None),
+        digits => match digits.parse() {
+            Ok(limit) => Ok(Some(limit).filter(|limit| *limit > 0)),
+            Err(_) => Err(format!("`%{text}` must be a number of tasks")),
+        },
     }
 }
 
@@ -82,6 +87,9 @@ mod tests {
             ("0-999999%50", "0-999999", Some(50)),
             ("[1-3]", "1-3", None),
             ("3,1,2", "1-3", None),
+            // faults.md E: no limit.
+            ("1-5%", "1-5", None),
+            ("1-5%0", "1-5", None),
         ] {
             let spec = array(text).unwrap_or_else(|e| panic!("{text}: {e}"));
             assert_eq!((spec.indices.to_string().as_str(), spec.limit), (shown, limit), "{text}");
@@ -90,21 +98,9 @@ mod tests {
 
     #[test]
     fn what_is_no_array() {
-        for text in [
-            "",
-            "a",
-            "1-",
-            "-1",
-            "5-1",
-            "1-5:0",
-            "1%0",
-            "1%x",
-            "1,,2",
-            "4000001",
-            "99999999999",
-            "1-2-3",
-            "0-4000000:2",
-        ] {
+        for text in
+            ["", "a", "1-", "-1", "5-1", "1-5:0", "1%x", "1,,2", "4000001", "99999999999", "1-2-3", "0-4000000:2"]
+        {
             assert!(array(text).is_err(), "{text}");
         }
     }

@@ -4,6 +4,8 @@ use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyJob, DependencyKind, DependencyTerm};
 use squall_model::limits::DEPENDENCY_TERMS_MAX;
 
+use super::array::array;
+
 const KINDS: [(&str, DependencyKind); 6] = [
     ("after", DependencyKind::After),
     ("afterany", DependencyKind::AfterAny),
@@ -23,7 +25,12 @@ pub(crate) fn dependency(text: &str) -> Result<Option<Dependency>, String> {
         return Err("`,` (all) and `?` (any) can't be mixed".into());
     }
     let mut terms = Vec::new();
-    for part in text.split([',', '?']) {
+    let mut within = false;
+    let ends = |sign: char| {
+        within = (within || sign == '[') && sign != ']';
+        !within && matches!(sign, ',' | '?')
+    };
+    for part in text.split(ends) {
         term(part, &mut terms)?;
         if terms.len() > DEPENDENCY_TERMS_MAX {
             return Err(format!("more than {DEPENDENCY_TERMS_MAX} jobs"));
@@ -49,9 +56,21 @@ fn term(part: &str, terms: &mut Vec<DependencyTerm>) -> Result<(), String> {
         return Err(format!("`{part}` names no job; write {word}:JOBID"));
     }
     for id in ids.split(':') {
-        terms.push(DependencyTerm { when: *when, job: Some(job(id, *when)?) });
+        terms.extend(jobs(id, *when)?.into_iter().map(|job| DependencyTerm { when: *when, job: Some(job) }));
     }
     Ok(())
+}
+
+/// `ID`, `ID_INDEX`, or each of `ID_[1-3,5]`.
+fn jobs(text: &str, when: DependencyKind) -> Result<Vec<DependencyJob>, String> {
+    let Some((id, list)) = text.split_once("_[") else { return Ok(vec![job(text, when)?]) };
+    let (list, delay) = list.split_once(']').ok_or_else(|| format!("`{text}`: the bracket is not closed"))?;
+    let tasks = array(list)?.indices;
+    if tasks.len() > DEPENDENCY_TERMS_MAX {
+        return Err(format!("more than {DEPENDENCY_TERMS_MAX} jobs"));
+    }
+    let one = job(&format!("{id}{delay}"), when)?;
+    Ok(tasks.iter().map(|index| DependencyJob { index: Some(index), ..one }).collect())
 }
 
 fn job(text: &str, when: DependencyKind) -> Result<DependencyJob, String> {
@@ -113,6 +132,9 @@ mod tests {
         assert_eq!(read("12").map(|d| d.terms), Some(vec![term(DependencyKind::AfterAny, 12, None, 0)]));
         assert_eq!(read("aftercorr:5_*").map(|d| d.terms), Some(vec![term(DependencyKind::AfterCorr, 5, None, 0)]));
         assert_eq!(dependency("0"), Ok(None));
+        // faults.md E: tasks of an array in brackets.
+        let tasks = [1, 2, 5].map(|index| term(DependencyKind::AfterOk, 7, Some(index), 0));
+        assert_eq!(read("afterok:7_[1-2,5]").map(|d| d.terms), Some(tasks.into()));
     }
 
     #[test]
@@ -128,7 +150,9 @@ mod tests {
             "before:1",
             "after:1+x",
             "afterok:0",
-            "afterok:1_[2-3]",
+            "afterok:1_[2-3",
+            "afterok:1_[3-2]",
+            "afterok:1_[0-999999]",
         ] {
             assert!(dependency(text).is_err(), "{text}");
         }

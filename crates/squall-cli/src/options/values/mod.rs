@@ -1,6 +1,7 @@
 //! Readers of the values that options take: numbers, times, dependencies, arrays, signals.
 
 pub(crate) mod array;
+pub(crate) mod checked;
 pub(crate) mod dependency;
 pub(crate) mod number;
 pub(crate) mod signal;

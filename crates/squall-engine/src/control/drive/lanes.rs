@@ -12,7 +12,7 @@ use squall_model::job::{JobSpec, Need};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Span;
 use squall_sched::topology::Wish;
-use squall_sched::{Candidate, Item, Lanes, Request, UNLIMITED, View as _};
+use squall_sched::{Candidate, Item, Lanes, Request, UNLIMITED, View as _, prefer, preferred};
 
 use super::queue::pending;
 use super::view::Sight;
@@ -72,6 +72,7 @@ struct Key {
     need: Need,
     gres: gres::Ask,
     wish: Wish,
+    prefer: Option<String>,
     reservation: Option<String>,
 }
 
@@ -153,12 +154,14 @@ impl Key {
             need: spec.need.clone(),
             gres: gres::Ask::of_job(spec).unwrap_or_default(),
             wish: Wish::of(&spec.others).unwrap_or_default(),
+            prefer: prefer(&spec.others).map(str::to_owned),
             reservation: spec.reservation.clone(),
         }
     }
     fn read(&self, state: &State) -> Option<Request> {
         let mut request = Request::of(&self.need, self.gres.clone(), state)?;
         request.wish_for(self.wish, &self.need, Some(&state.index.topology));
+        request.prefer = self.prefer.as_deref().and_then(|text| preferred(self.need.constraint.as_deref(), text));
         request.reservation.clone_from(&self.reservation);
         Some(request)
     }

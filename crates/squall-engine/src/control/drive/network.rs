@@ -99,6 +99,10 @@ pub(crate) fn admit(topology: &Topology, spec: &JobSpec, tasks_each: impl Fn() -
         let problem = format!("it has {} processes, so --ntasks must be {0}", grid.tasks());
         return Err(invalid("grid", value("grid"), problem));
     }
+    if matches!(topology.kind, Kind::Block { .. }) && !value("segment").is_empty() {
+        let problem = "blocks are not divided into segments: leave it out".to_owned();
+        return Err(invalid("segment", value("segment"), problem));
+    }
     let Kind::Torus(tori) = &topology.kind else { return Ok(()) };
     if let Some(size) = wish.geometry
         && !tori.iter().any(|torus| torus.takes(&size))

@@ -14,7 +14,7 @@ use squall_model::policy::{EnforcePartLimits, Limit, Whose};
 use squall_model::resource::Memory;
 use squall_model::time::Time;
 use squall_model::wire::client::Refusal;
-use squall_sched::Constraint;
+use squall_sched::{Constraint, PREFER, prefer, preferred};
 
 use super::rights::{Deed, can};
 use super::standing;
@@ -237,13 +237,15 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
             return Err(Refusal::InvalidNode(unknown));
         }
     }
-    if let Some(text) = &need.constraint {
-        let Some(constraint) = Constraint::parse(text) else {
-            return Err(invalid("constraint", text, "feature names with & and |, [a|b] and a*COUNT are understood"));
-        };
-        let known = |feature: &str| state.nodes.iter().any(|node| node.hardware.features.iter().any(|f| f == feature));
-        if !constraint.features().all(known) {
-            return Err(invalid("constraint", text, "no node has such a feature"));
+    features(state, "constraint", need.constraint.as_deref())?;
+    if let Some(text) = prefer(others) {
+        features(state, PREFER, Some(text))?;
+        if preferred(need.constraint.as_deref(), text).is_none() {
+            return Err(invalid(
+                PREFER,
+                text,
+                "with --constraint both are features with & and |, without [ ] and counts",
+            ));
         }
     }
     if let Some((_, value)) = others.iter().find(|(option, value)| option == "gpus-per-socket" && wanted(value)) {
@@ -252,6 +254,16 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
         )));
     }
     need.licenses.as_ref().map_or(Ok(()), |text| licenses(state, text))
+}
+
+/// Features that no node has, or a text that names none.
+fn features(state: &State, option: &str, text: Option<&str>) -> Result<(), Refusal> {
+    let Some(text) = text else { return Ok(()) };
+    let Some(constraint) = Constraint::parse(text) else {
+        return Err(invalid(option, text, "feature names with & and |, [a|b] and a*COUNT are understood"));
+    };
+    let known = |feature: &str| state.nodes.iter().any(|node| node.hardware.features.iter().any(|f| f == feature));
+    if constraint.features().all(known) { Ok(()) } else { Err(invalid(option, text, "no node has such a feature")) }
 }
 
 /// Licenses that do not exist, or not in that number, will never come.

@@ -122,7 +122,8 @@ fn give_ids(c: &mut Controller, now: Time, specs: &[Arc<JobSpec>], out: &mut Out
 /// Fills in what a spec leaves open, and refuses what can never be.
 fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), Refusal> {
     if spec.nice < 0 && !ask.who.operator {
-        Arc::make_mut(spec).nice = 0;
+        let problem = "only operators raise a priority".to_owned();
+        return Err(Refusal::InvalidValue { option: "nice".to_owned(), value: spec.nice.to_string(), problem });
     }
     if spec.array.as_ref().is_some_and(|array| array.limit == Some(0))
         && let Some(array) = &mut Arc::make_mut(spec).array

@@ -274,3 +274,48 @@ fn a_partition_made_meanwhile_stays_as_long_as_jobs_need_it() {
     again(&mut d);
     assert_eq!(names(&d), ["short", "long"]);
 }
+
+#[test]
+fn d3_preferred_features_are_tried_first_and_then_done_without() {
+    let node = |name: &str, features: &[&str]| NodeConfig {
+        name: name.into(),
+        features: features.iter().map(|feature| (*feature).to_owned()).collect(),
+        ..NodeConfig::default()
+    };
+    let partition =
+        PartitionConfig { name: "all".into(), nodes: "n[1-3]".into(), default: true, ..PartitionConfig::default() };
+    let mut d = Driver::empty(Config {
+        nodes: vec![node("n1", &["old"]), node("n2", &["old", "fast"]), node("n3", &["new", "fast"])],
+        partitions: vec![partition],
+        ..Config::default()
+    });
+    (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let prefers = |features: &str, constraint: Option<&str>| JobSpec {
+        need: Need { constraint: constraint.map(str::to_owned), ..Need::default() },
+        others: vec![("prefer".to_owned(), features.to_owned())],
+        ..batch()
+    };
+    let unknown = refused(&mut d, prefers("nosuch", None));
+    assert!(matches!(unknown, Refusal::InvalidValue { option, .. } if option == "prefer"));
+    let together = refused(&mut d, prefers("fast", Some("[old|new]")));
+    assert!(matches!(together, Refusal::InvalidValue { option, .. } if option == "prefer"), "it can't be done");
+    let node_of = |d: &Driver, id: JobId| {
+        let run = d.c.state().jobs[&id].run()?;
+        run.alloc.nodes().iter().next().and_then(|id| d.c.state().node(id)).map(|node| node.name.clone())
+    };
+    let first = d.submit(prefers("fast", Some("old")));
+    assert_eq!(node_of(&d, first).as_deref(), Some("n2"), "both, where there is room");
+    let second = d.submit(prefers("fast", Some("old")));
+    assert_eq!(node_of(&d, second).as_deref(), Some("n1"), "else what it must have");
+    let third = d.submit(prefers("fast", Some("old")));
+    assert_eq!(d.state_of(third), Some(JobState::Pending), "never without that");
+    let fourth = d.submit(prefers("old", None));
+    assert_eq!(node_of(&d, fourth).as_deref(), Some("n3"), "a wish never makes a job wait");
+}
+
+#[test]
+fn a_user_who_wants_to_go_before_others_is_told_that_it_is_not_for_users() {
+    let mut d = cluster();
+    let refusal = refused(&mut d, JobSpec { nice: -10, ..batch() });
+    assert!(matches!(refusal, Refusal::InvalidValue { option, value, .. } if option == "nice" && value == "-10"));
+}
