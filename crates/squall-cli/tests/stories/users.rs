@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, Done};
 
 pub(crate) const STORIES: &[Story] = &[
     ("jobs_run_as_their_submitter_with_all_groups", submitter),
+    ("d10_root_submits_for_others_and_nobody_else_does", submits_for_others),
     ("nobody_touches_anothers_job", others),
     ("a_cluster_of_ones_own_without_root", own_cluster),
     ("h1_files_that_block_hold_up_nobody_else", blocking_files),
@@ -38,6 +39,35 @@ fn submitter(c: &Cluster) {
     assert_eq!(*lines.last().unwrap(), "cannot", "{text}");
     let done = as_user(c, DAEMON, &[], &["srun", "id", "-un"]);
     assert_eq!(done.out, "daemon\n", "{done:?}");
+}
+
+fn submits_for_others(c: &Cluster) {
+    if !root() {
+        return;
+    }
+    open_work(c);
+    c.ok(&[
+        "sbatch",
+        "--wait",
+        "--uid=games",
+        "-o",
+        "uid.out",
+        "--wrap",
+        "id -un; id -gn; test -w /root || echo cannot",
+    ]);
+    assert_eq!(c.read("uid.out"), "games\ngames\ncannot\n");
+    assert_eq!(c.ok(&["srun", "--uid=5", "--gid=daemon", "sh", "-c", "id -un; id -gn"]), "games\ndaemon");
+    assert_eq!(c.ok(&["salloc", "-Q", "--uid=games", "srun", "id", "-un"]), "games");
+    assert_eq!(c.ok(&["srun", "--gid=daemon", "sh", "-c", "id -u; id -gn"]), "0\ndaemon");
+    let done = c.run(&["sbatch", "--uid=nosuch", "--wrap", "true"]);
+    assert_eq!((done.status, done.err.lines().next()), (255, Some("sbatch: error: Invalid --uid specification")));
+    for option in ["--uid", "--gid"] {
+        let done = as_user(c, DAEMON, &[], &["sbatch", &format!("{option}=games"), "--wrap", "true"]);
+        assert_eq!(done.err, format!("sbatch: error: {option} only permitted by root user\n"));
+        assert_eq!(done.status, 255);
+    }
+    let done = as_user(c, DAEMON, &[], &["sbatch", "--nice=-10", "--wrap", "true"]);
+    assert!(done.err.ends_with("sbatch: error: Batch job submission failed: Invalid --nice value\n"), "{done:?}");
 }
 
 fn others(c: &Cluster) {
