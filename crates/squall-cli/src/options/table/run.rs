@@ -184,7 +184,8 @@ pub(crate) const OPTIONS: &[Opt] = &[
     }),
     opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", send_libs)
         .partly("only no is taken: srun copies the program alone"),
-    opt("slurmd-debug", NO, Needed("LEVEL"), Tools::SRUN, &["SLURMD_DEBUG"], "", keep),
+    opt("slurmd-debug", NO, Needed("LEVEL"), Tools::SRUN, &["SLURMD_DEBUG"], "", keep)
+        .hint("step daemons print no debug messages to srun"),
     opt(
         "task-epilog",
         NO,
