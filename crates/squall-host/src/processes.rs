@@ -54,6 +54,14 @@ impl Stat {
     }
 }
 
+/// Whether a process has a handler for a signal (proc_pid_status(5), `SigCgt`). One that has ended has none.
+pub(crate) fn catches(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught >> (signal - 1) & 1 == 1
+}
+
 /// Whether a process has been killed, or is on its way out, and has not ended yet: a SIGKILL waits for it, or the kernel
 /// counts it among those that exit (proc_pid_status(5), proc_pid_stat(5)).
 pub(crate) fn is_ending(pid: u32) -> bool {

@@ -52,7 +52,18 @@ pub struct StepEnd {
     pub note: Option<String>,
 }
 
+/// The note of a script that ended because it was told to.
+const TOLD_TO: &str = "ended when it was told to";
+
 impl StepEnd {
+    /// Notes that a script ended because it was told to. Another note stays: it tells of an end of its own.
+    pub fn note_told(&mut self) {
+        self.note.get_or_insert_with(|| TOLD_TO.to_owned());
+    }
+    /// Whether a script came to its end by itself, as far as anybody knows.
+    pub fn is_own(&self) -> bool {
+        !self.lost && self.note.as_deref() != Some(TOLD_TO)
+    }
     /// Whether the other node's share went the same way, so that [`StepEnd::merge`] tells all there is to tell of both.
     pub fn merges_with(&self, other: &Self) -> bool {
         let way = |end: &Self| (end.exit, end.oom, end.lost);

@@ -449,7 +449,9 @@ impl World {
             }
             Wish::Hold { order } => Request::Hold { jobs: selection(id_of(order)?, None), user: true },
             Wish::Release { order } => Request::Release { jobs: selection(id_of(order)?, None) },
-            Wish::Requeue { order } => Request::Requeue { jobs: selection(id_of(order)?, None), hold: false },
+            Wish::Requeue { order } => {
+                Request::Requeue { jobs: selection(id_of(order)?, None), hold: false, from: None }
+            }
             Wish::Suspend { order, suspend } => Request::Suspend { jobs: selection(id_of(order)?, None), suspend },
             Wish::Update { order, array_limit, time_limit_s } => {
                 let array_limit = array_limit.map(Some);

@@ -132,6 +132,10 @@ mutations! {
     LeasesUnbounded = "leases-unbounded",
     /// A node gives back a leased job, and keeps it.
     LeaseKept = "lease-kept",
+    /// The end of a script that was faster than an order to end it counts as the answer to that order.
+    EndTakenForTold = "end-taken-for-told",
+    /// Nodes that are silent for a minute lose their jobs although the configuration has them wait.
+    SilenceTakenForDeath = "silence-taken-for-death",
 }
 
 impl Mutation {

@@ -313,6 +313,7 @@ impl World {
         self.nodes[node].daemon = None;
         self.wake_all(node);
         self.judge.variables_lost(self.now, node);
+        self.judge.power_lost(node);
         let told = self.seed.chance(500_000);
         self.close_all(node, told);
         let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().collect();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use squall_engine::control::{Input, LinkId, Out};
 use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
+use squall_model::config::NodeLostAction;
 use squall_model::event::Event;
 use squall_model::id::{Attempt, Epoch};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
@@ -30,6 +31,11 @@ impl World {
                 if mutation == Mutation::RequeueWithoutProof {
                     config.node_timeout_s = 11;
                     config.node_lost_s = 12;
+                    config.node_lost_action = NodeLostAction::Requeue;
+                }
+                if mutation == Mutation::SilenceTakenForDeath {
+                    (config.node_timeout_s, config.node_lost_s) = (60, 60);
+                    config.node_lost_action = NodeLostAction::Requeue;
                 }
                 if mutation == Mutation::LeasesUnbounded {
                     config.partitions.iter_mut().for_each(|partition| partition.lease_jobs += 3);
@@ -115,6 +121,9 @@ impl World {
             for (_, end) in composite.ended.values_mut().flatten() {
                 end.exit = ExitCode { code: u8::from(end.exit.is_ok()), signal: 0 };
             }
+        }
+        if self.is_planted(Mutation::EndTakenForTold) {
+            composite.ended.values_mut().flatten().for_each(|(_, end)| end.note_told());
         }
         if self.is_planted(Mutation::LeaseKept)
             && let Some(node) = composite.gone.values().find_map(NodeSet::first)

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use squall_model::config::PartitionConfig;
+use squall_model::config::{NodeLostAction, PartitionConfig};
 use squall_model::gang::Preempt;
 use squall_model::policy::{Limit, PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::Span;
@@ -123,6 +123,8 @@ fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     }
     if seed.chance(200_000) && settings.mutation.is_none() {
         setup.config.node_lost_s = 300;
+        setup.config.node_lost_action =
+            if seed.chance(500_000) { NodeLostAction::Requeue } else { NodeLostAction::Wait };
     }
     let stops = match settings.mutation {
         None => settings.seed.is_multiple_of(2) && setup.config.preempt_type == PreemptType::None,

@@ -382,7 +382,7 @@ impl World {
         if orphan {
             self.end_orphan_if_empty(node, key, false);
         } else {
-            self.tell_step(node, key, StepInput::Exited { rank, exit, usage: Usage::default() });
+            self.tell_step(node, key, StepInput::Exited { rank, exit, usage: Usage::default(), heard: false });
         }
     }
 

@@ -24,6 +24,7 @@ const HOLD: Span = Span::from_secs(1);
 
 const SIGCONT: i32 = 18;
 const SIGKILL: u8 = 9;
+const SIGTERM: u8 = 15;
 
 /// One attempt of a job on this node.
 #[derive(Debug)]
@@ -430,8 +431,15 @@ impl NodeMachine {
             self.timers.remove(&(overdue, Timer::Step(key)));
         }
         let kill_wait_s = step.kill_wait_s;
+        let told = key.step == StepNo::BATCH && step.overdue.is_some();
         let report = match finish {
-            Finish::Ended(end) => Report::StepEnded { key, end },
+            Finish::Ended(mut end) => {
+                // Of one whose daemon is dead too: who told it to end was the world, or it was killed as overdue.
+                if told && [SIGTERM, SIGKILL].contains(&end.exit.signal) {
+                    end.note_told();
+                }
+                Report::StepEnded { key, end }
+            }
             Finish::Failed { error, node_fault } => Report::LaunchFailed { key, error, node_fault },
         };
         let last = key.step == StepNo::BATCH && job.alone;

@@ -10,12 +10,14 @@ pub(super) struct Task {
     pub(super) exit: Option<ExitCode>,
     /// It ended because we ended it: its status says nothing about it.
     pub(super) by_us: bool,
+    /// It ended after it was told to, and because of that.
+    pub(super) told: bool,
     pub(super) usage: Usage,
 }
 
 impl Task {
     pub(super) fn new(rank: u32) -> Self {
-        Self { rank, pid: None, exit: None, by_us: false, usage: Usage::default() }
+        Self { rank, pid: None, exit: None, by_us: false, told: false, usage: Usage::default() }
     }
 }
 

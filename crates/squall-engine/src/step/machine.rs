@@ -22,7 +22,7 @@ const ABORT_WAIT_S: u64 = 2;
 /// Seconds that the output of a step that was ended has to reach its `srun`, and then to be acknowledged by it.
 const DRAIN_S: u64 = 5;
 
-/// How long the tasks of a requeued job live on: a job may requeue itself, and its script goes by the answer.
+/// How long the tasks of a job that requeues itself live on: its script goes by the answer.
 const REQUEUE_HEADSTART: Span = Span::from_millis(200);
 
 /// The exit code of a step that went over its memory, as Slurm shows it.
@@ -112,6 +112,7 @@ impl StepMachine {
         if self.ended {
             for task in &mut self.tasks {
                 task.exit = Some(ExitCode { code: 0, signal: TERM as u8 });
+                task.told = true;
             }
             return self.clear(out);
         }
@@ -179,13 +180,15 @@ impl StepMachine {
         self.launched(now, out);
     }
 
-    fn exited(&mut self, now: Time, rank: u32, exit: ExitCode, usage: Usage, out: &mut StepOut) {
-        let by_us = matches!(self.phase, Phase::Ending { .. } | Phase::Clearing)
-            && [TERM as u8, KILL as u8].contains(&exit.signal);
+    fn exited(&mut self, now: Time, rank: u32, (exit, usage): (ExitCode, Usage), heard: bool, out: &mut StepOut) {
+        let told = matches!(self.phase, Phase::Ending { .. } | Phase::Clearing);
+        let by_us = told && [TERM as u8, KILL as u8].contains(&exit.signal);
         let oom = self.oom && exit.signal == KILL as u8;
         let Some(task) = self.task(rank).filter(|t| t.exit.is_none()) else { return };
         task.exit = Some(exit);
         task.by_us = by_us && !oom;
+        // A shell that lost its command to the same signal says so by its exit code.
+        task.told = told && (by_us || heard || is_of_signal(exit));
         task.usage = Usage { max_rss_task: rank, total_rss_kb: usage.max_rss_kb, ..usage };
         self.stopped = now;
         out.push(StepAct::Client(FromStep::Exited { rank, exit, oom }));
@@ -238,9 +241,13 @@ impl StepMachine {
         }
     }
 
-    /// Ends the step: at once, or when who asked for it has had time to hear the answer.
+    /// Ends the step: at once, or when the script that asked for it has had time to hear the answer.
     fn end_for(&mut self, now: Time, kill_wait_s: u64, why: EndReason, out: &mut StepOut) {
-        if why == EndReason::Requeued && self.phase == Phase::Running && kill_wait_s > 0 && self.requeued.is_none() {
+        if why == EndReason::RequeuesItself
+            && self.phase == Phase::Running
+            && kill_wait_s > 0
+            && self.requeued.is_none()
+        {
             self.requeued = Some(now + REQUEUE_HEADSTART);
         } else {
             self.end(now, kill_wait_s, why, out);
@@ -284,7 +291,7 @@ impl StepMachine {
         match self.phase {
             Phase::Ending { kill_at } if now >= kill_at => self.clear(out),
             Phase::Running if self.requeued.take_if(|at| now >= *at).is_some() => {
-                self.end(now, self.setup.kill_wait_s, EndReason::Requeued, out);
+                self.end(now, self.setup.kill_wait_s, EndReason::RequeuesItself, out);
             }
             Phase::Draining { until: Some(until) } if now >= until => self.finish(now, true, out),
             Phase::Parting { until: Some(until) } if now >= until => self.part(out),
@@ -320,7 +327,7 @@ impl StepMachine {
             None if self.oom => OOM_EXIT,
             None => exit_of(&self.tasks),
         };
-        let end = StepEnd {
+        let mut end = StepEnd {
             exit,
             oom: self.oom,
             lost: false,
@@ -329,6 +336,9 @@ impl StepMachine {
             ended: self.stopped,
             note: self.note.clone(),
         };
+        if self.setup.is_batch() && self.tasks.iter().any(|task| task.told) {
+            end.note_told();
+        }
         let last = FromStepd::Ended(end);
         out.extend([StepAct::WriteResult(last.clone()), StepAct::Node(last), StepAct::Client(FromStep::Done)]);
         self.phase = Phase::Parting { until: self.ended.then(|| now + Span::from_secs(DRAIN_S)) };
@@ -352,6 +362,11 @@ fn sooner(until: Option<Time>, now: Time) -> Time {
     until.map_or(limit, |until| until.min(limit))
 }
 
+/// Whether it is how a shell tells that TERM or KILL ended its command.
+fn is_of_signal(exit: ExitCode) -> bool {
+    [128 + TERM as u8, 128 + KILL as u8].contains(&exit.code)
+}
+
 impl Machine for StepMachine {
     type Input = StepInput;
     type Out = StepOut;
@@ -368,7 +383,7 @@ impl Machine for StepMachine {
                 self.launched(now, out);
             }
             StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
-            StepInput::Exited { rank, exit, usage } => self.exited(now, rank, exit, usage, out),
+            StepInput::Exited { rank, exit, usage, heard } => self.exited(now, rank, (exit, usage), heard, out),
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),

@@ -112,6 +112,8 @@ pub enum StepInput {
         exit: ExitCode,
         /// What it used, with the children that it waited for.
         usage: Usage,
+        /// It caught TERM when that was sent to it: its end may be the answer.
+        heard: bool,
     },
     /// A process that had lost its parent has ended and was reaped; it counts for the step, not for a task.
     Orphan {

@@ -53,9 +53,14 @@ impl Story {
         }
         story
     }
+    /// The script ends, after it answered TERM perhaps.
+    fn script_exit(&mut self, exit: ExitCode, heard: bool) -> StepEnd {
+        let acts = self.step(StepInput::Exited { rank: 0, exit, usage: Usage::default(), heard });
+        self.close(&acts)
+    }
     fn exit(&mut self, rank: u32, exit: ExitCode) -> Vec<StepAct> {
         let usage = Usage { max_rss_kb: 100 + u64::from(rank), user: Span(5), ..Usage::default() };
-        self.step(StepInput::Exited { rank, exit, usage })
+        self.step(StepInput::Exited { rank, exit, usage, heard: false })
     }
     /// From the last task's end (whose acts are given) to the last word.
     fn close(&mut self, acts: &[StepAct]) -> StepEnd {
@@ -127,12 +132,12 @@ fn tasks_that_we_ended_do_not_count_unless_all_were() {
 #[test]
 fn who_requeues_his_own_job_lives_to_hear_the_answer() {
     let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
-    assert_eq!(story.step(end(30, EndReason::Requeued)), []);
+    assert_eq!(story.step(end(30, EndReason::RequeuesItself)), []);
     let acts = story.wait(1);
-    assert_eq!((&acts[0], &acts[1..]), (&StepAct::NoticeEnd(EndReason::Requeued), &TERM_AND_CONT[..]));
+    assert_eq!((&acts[0], &acts[1..]), (&StepAct::NoticeEnd(EndReason::RequeuesItself), &TERM_AND_CONT[..]));
     story.exit(0, signal(15));
     let mut story = Story::running(StepNo::BATCH, &[0], |_| {});
-    story.step(end(30, EndReason::Requeued));
+    story.step(end(30, EndReason::RequeuesItself));
     assert_eq!(story.step(end(30, EndReason::Cancelled))[1..], TERM_AND_CONT);
 }
 
@@ -308,4 +313,20 @@ fn a_task_that_ends_them_all_gives_the_step_its_code() {
     let acts = story.step(StepInput::Drained { delivered: true });
     let StepAct::WriteResult(FromStepd::Ended(end)) = &acts[0] else { panic!("{acts:?}") };
     assert_eq!((end.exit, end.note.as_deref()), (code(7), Some("task 1 called MPI_Abort")));
+}
+
+#[test]
+fn a3_who_ended_a_script_is_told_with_its_end() {
+    let own = |exit, told, heard| {
+        let mut story = Story::running(StepNo::BATCH, &[0], |_| ());
+        if told {
+            assert_eq!(story.step(end(30, EndReason::Requeued))[1..], TERM_AND_CONT, "others wait for nothing");
+        }
+        story.script_exit(exit, heard).is_own()
+    };
+    assert!(own(code(0), false, false) && own(signal(15), false, false));
+    assert!(own(code(0), true, false), "it was faster, or ignores TERM");
+    assert!(own(code(1), true, false));
+    assert!(!own(code(0), true, true), "its handler may have ended it");
+    assert!(!own(signal(15), true, false) && !own(signal(9), true, false) && !own(code(143), true, false));
 }

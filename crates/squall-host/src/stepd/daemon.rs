@@ -521,7 +521,7 @@ pub(super) fn end_notice(launch: &StepLaunch, why: EndReason) -> String {
         EndReason::TimeLimit => " DUE TO TIME LIMIT",
         EndReason::NodeFail => " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
         EndReason::Preempted => " DUE TO PREEMPTION",
-        EndReason::Requeued => " DUE TO JOB REQUEUE",
+        EndReason::Requeued | EndReason::RequeuesItself => " DUE TO JOB REQUEUE",
     };
     let key = launch.key;
     let what =

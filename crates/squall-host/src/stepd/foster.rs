@@ -49,6 +49,7 @@ use super::starters::{Script, Starters};
 use crate::cgroup::{StepGroups, members};
 use crate::logging::say;
 use crate::place::SocketPath;
+use crate::processes::catches;
 use crate::sys::clock::now;
 use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
@@ -133,6 +134,8 @@ struct Ward {
     starting: Option<Starting>,
     /// The script's process, until it is reaped.
     pid: Option<u32>,
+    /// The script caught TERM when that was sent.
+    heard: bool,
     /// For notices.
     stderr: Option<File>,
     next_sample: Instant,
@@ -166,7 +169,10 @@ impl Ward {
     }
 
     /// Signals all processes of the step.
-    fn signal_all(&self, signal: i32) {
+    fn signal_all(&mut self, signal: i32) {
+        if signal == libc::SIGTERM {
+            self.heard |= self.pid.is_some_and(|pid| catches(pid, signal));
+        }
         let found = members(self.group()).into_iter().filter_map(|pid| Some((pid, pidfd::open(pid).ok()?)));
         let found: Vec<_> = found.collect();
         // Those that still are what they were when their descriptor was opened.
@@ -410,6 +416,7 @@ impl Foster {
             ready: None,
             starting: None,
             pid: None,
+            heard: false,
             stderr: None,
             next_sample: Instant::now() + SAMPLE,
             killing: None,
@@ -519,11 +526,12 @@ impl Foster {
             let Some(ward) = self.wards.get_mut(&key) else { continue };
             ward.pid = None;
             ward.meter.complete(0, &mut reaped.usage, io);
+            let heard = std::mem::take(&mut ward.heard);
             let kills = (exit.signal == libc::SIGKILL as u8).then(|| ward.meter.kernel_kills()).flatten();
             if let Some(kills) = kills {
                 self.feed(key, kills);
             }
-            self.feed(key, StepInput::Exited { rank: 0, exit: reaped.exit, usage: reaped.usage });
+            self.feed(key, StepInput::Exited { rank: 0, exit: reaped.exit, usage: reaped.usage, heard });
         }
         // What the dead leave behind is ours now.
         self.kill_on(|_| true);

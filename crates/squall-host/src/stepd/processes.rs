@@ -1,6 +1,6 @@
 //! The tasks' processes: started, signalled, reaped, and in the end all gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use super::scripts::Epilog;
 use super::search::NotFound;
 use super::tree::{descendants, signal_all};
 use crate::logging::say;
+use crate::processes::catches;
 use crate::sys::identity::Identity;
 use crate::sys::signals::kill;
 use crate::sys::spawn::{Note, Spawn, SpawnError};
@@ -32,6 +33,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct Processes {
     /// Rank by process id, of tasks that run.
     ranks: BTreeMap<u32, u32>,
+    /// Tasks that caught TERM when it was sent.
+    heard: BTreeSet<u32>,
     /// What is to run when the task of a rank has ended.
     epilogs: BTreeMap<u32, Epilog>,
     /// By the process of an epilog: the end of its task, told when that has ended too.
@@ -83,6 +86,9 @@ impl Processes {
 
     /// Sends a signal to each task, or to all processes.
     pub(super) fn signal(&mut self, signal: i32, all: bool) -> Option<StepInput> {
+        if signal == libc::SIGTERM {
+            self.heard.extend(self.ranks.keys().filter(|pid| catches(**pid, signal)));
+        }
         if all {
             signal_all(&descendants(std::process::id()), signal);
         } else {
@@ -109,7 +115,7 @@ impl Processes {
 
     fn end_timer(&mut self, exit: ExitCode) -> StepInput {
         self.timer = None;
-        StepInput::Exited { rank: 0, exit, usage: Usage::default() }
+        StepInput::Exited { rank: 0, exit, usage: Usage::default(), heard: false }
     }
 
     /// Takes children that have ended. While everything is killed: again, as long as something is left.
@@ -143,7 +149,8 @@ impl Processes {
             if reaped.exit.signal == libc::SIGKILL as u8 {
                 inputs.extend(meter.kernel_kills());
             }
-            let end = StepInput::Exited { rank, exit: reaped.exit, usage };
+            let heard = self.heard.remove(&pid);
+            let end = StepInput::Exited { rank, exit: reaped.exit, usage, heard };
             // When everything is being killed nothing more is started.
             let epilog = self.epilogs.remove(&rank).filter(|_| self.killing.is_none());
             match epilog.map(|epilog| epilog.start(pid)) {

@@ -57,10 +57,15 @@ pub struct Config {
     pub job_requeue: bool,
     /// Whether jobs whose dependency can never hold are cancelled.
     pub kill_invalid_depend: bool,
-    /// Seconds of silence until a node is down.
+    /// Seconds of silence until a node is down: it gets no new work. At least the 10 s between two heartbeats.
+    #[serde(alias = "SlurmdTimeout")]
     pub node_timeout_s: u64,
-    /// Seconds of silence until the jobs of a node are given up.
+    /// Seconds of silence until a node counts as lost; `node_lost_action` says what becomes of its jobs. At least
+    /// `node_timeout_s`.
     pub node_lost_s: u64,
+    /// What becomes of the jobs of a node that is lost, which may still run there: `wait` (default) or `requeue`.
+    #[serde(alias = "NodeLostAction")]
+    pub node_lost_action: NodeLostAction,
     /// Account of jobs that name none.
     pub default_account: String,
     /// QOS of jobs that name none.
@@ -189,6 +194,20 @@ pub struct Config {
     pub coscheduling: Option<Coscheduling>,
 }
 
+/// What becomes of the jobs of a node that has been silent for `node_lost_s`. Silence is no proof that they have ended: the
+/// network may be cut, or the node daemon stopped, while they run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeLostAction {
+    /// They wait until the node answers, has restarted, or an operator sets it DOWN (`scontrol update nodename=n1
+    /// state=down`). No attempt of a job ever runs beside another one.
+    #[default]
+    Wait,
+    /// They are given up: those that may be requeued start elsewhere, although the node may still run them. For sites that
+    /// switch silent nodes off before `node_lost_s` is over.
+    Requeue,
+}
+
 /// A setting that concerns daemons and sockets only: it stands in the file and is no part of the cluster's state, so
 /// that it takes no bytes in the journal and a change of it is no change of the state.
 #[derive(Clone, Copy, Debug, Default)]
@@ -238,6 +257,7 @@ impl Default for Config {
             kill_invalid_depend: false,
             node_timeout_s: limits::NODE_TIMEOUT_S,
             node_lost_s: limits::NODE_LOST_S,
+            node_lost_action: NodeLostAction::default(),
             default_account: "root".into(),
             default_qos: "normal".into(),
             tree_width: limits::TREE_WIDTH,
@@ -567,6 +587,19 @@ impl Config {
         if self.cell.is_some_and(|cell| cell >= limits::CELLS_MAX) {
             return Err(format!("cell: use a number below {}", limits::CELLS_MAX));
         }
+        if self.node_timeout_s < limits::HEARTBEAT_S {
+            return Err(format!(
+                "node_timeout_s = {}: nodes answer every {heartbeat} s, use {heartbeat} or more",
+                self.node_timeout_s,
+                heartbeat = limits::HEARTBEAT_S
+            ));
+        }
+        if self.node_lost_s < self.node_timeout_s {
+            return Err(format!(
+                "node_lost_s = {}: a node is lost after it is down, use node_timeout_s ({}) or more",
+                self.node_lost_s, self.node_timeout_s
+            ));
+        }
         self.check_preemption()?;
         self.check_ids()?;
         let known = |name: &str| self.gres_types.is_empty() || self.gres_types.split(',').any(|t| t.trim() == name);
@@ -667,7 +700,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, RoutePolicy};
+    use super::{Config, NodeLostAction, RoutePolicy};
     use crate::policy::EnforcePartLimits;
     use crate::wire::fabric::Window;
 
@@ -682,6 +715,18 @@ mod tests {
         assert_eq!(config.msg_aggregation_params.0, Window { messages: 10, time_ms: 200 });
         let again = Config::from_toml(&config.to_toml().expect("it is text")).expect("what is written is read");
         assert_eq!(again, config);
+    }
+
+    #[test]
+    fn a2_timeouts_that_healthy_nodes_miss_are_refused() {
+        let refused = |text: &str| Config::from_toml(text).expect_err(text);
+        assert!(refused("node_timeout_s = 9").contains("node_timeout_s = 9: nodes answer every 10 s"));
+        assert!(refused("SlurmdTimeout = 5\nnode_lost_s = 12").contains("use 10 or more"));
+        assert!(refused("node_timeout_s = 60\nnode_lost_s = 59").contains("use node_timeout_s (60) or more"));
+        assert!(refused("node_lost_action = \"reboot\"").contains("`wait` or `requeue`"));
+        let config = Config::from_toml("node_timeout_s = 10\nnode_lost_s = 10\nNodeLostAction = \"requeue\"");
+        assert_eq!(config.map(|config| config.node_lost_action), Ok(NodeLostAction::Requeue));
+        assert_eq!(Config::default().node_lost_action, NodeLostAction::Wait);
     }
 
     #[test]

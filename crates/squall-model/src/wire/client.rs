@@ -119,6 +119,8 @@ pub enum Request {
         jobs: JobSelection,
         /// Held afterwards.
         hold: bool,
+        /// The job from within which is asked, as it says: that one runs again however its script ends.
+        from: Option<JobId>,
     },
     /// `scontrol suspend`, `resume`. Answer: `Affected`.
     Suspend {

@@ -197,8 +197,10 @@ pub enum EndReason {
     NodeFail,
     /// To make room.
     Preempted,
-    /// `scontrol requeue`.
+    /// `scontrol requeue` by others, `squall down`.
     Requeued,
+    /// `scontrol requeue` by the job itself: its script has a moment to hear the answer.
+    RequeuesItself,
 }
 
 /// Which processes of a job a signal goes to.

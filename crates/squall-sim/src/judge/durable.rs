@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use squall_engine::node::attempt_of;
 use squall_model::event::{Event, NodeAdmin, Record};
 use squall_model::id::{Attempt, JobId, NodeId, StepKey};
-use squall_model::job::{ArraySpec, EndState, JobAttempt, JobKind, JobSpec, Outcome};
+use squall_model::job::{ArraySpec, EndState, ExitCode, JobAttempt, JobKind, JobSpec, Outcome};
 use squall_model::report::StepEnd;
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -163,6 +163,9 @@ impl Judge {
             Event::LeaseReturned { id, attempt } => self.returned_event(*id, attempt.0),
             Event::HetFormed { leader, size } => self.het_formed_event(*leader, *size, clients),
             Event::JobRequeued { id, .. } => {
+                if let Some(file) = self.files.get_mut(id) {
+                    file.may_repeat = true;
+                }
                 self.move_to(*id, Phase::Pending);
                 self.touch(*id, false);
             }
@@ -230,17 +233,24 @@ impl Judge {
         let array = clients.order(order).and_then(|o| o.array.clone());
         let Some(file) = self.file(id, array.as_ref()) else { return };
         let (was, before) = (file.phase, file.attempt);
+        let wanted_back = |outcome: &Outcome| matches!(outcome.state, EndState::Requeued | EndState::Preempted);
+        let ended_well = file.truth.is_some_and(ExitCode::is_ok) && !file.unseen && !file.may_repeat;
+        let again = ended_well && before > 0 && file.outcome.as_ref().is_some_and(wanted_back);
         file.attempt = attempt;
         file.left = nodes.clone();
         file.nodes = nodes;
         file.started = Some(decided);
         (file.ended, file.outcome, file.requeue, file.suspended) = (None, None, false, None);
-        (file.truth, file.unseen, file.was_suspended) = (None, false, false);
+        (file.truth, file.unseen, file.was_suspended, file.may_repeat) = (None, false, false, false);
         if was != Phase::Pending || attempt != before + 1 {
             self.violate(
                 "only pending jobs start, each attempt once",
                 format!("job {id} attempt {attempt} after {before}, {was:?}"),
             );
+        }
+        if again {
+            let text = format!("job {id}: attempt {before} ended with 0:0 before it was told to end");
+            self.violate("what has come to its end is not run again", text);
         }
         self.move_to(id, Phase::Starting);
         self.progress = decided;
@@ -338,10 +348,20 @@ impl Judge {
 
     /// Whatever may live of the job there is lost by decision.
     fn give_up(&mut self, job: JobAttempt, host: usize) {
+        if let Some(file) = self.files.get_mut(&job.job) {
+            file.may_repeat = true;
+        }
         let lost = self.live_on(job, host).count() as u32;
         if self.given_up.insert((job, host)) && lost > 0 {
             self.uncount(job.job, lost);
         }
+    }
+
+    /// A node has lost its power: what it had to say of its jobs is gone.
+    pub(crate) fn power_lost(&mut self, host: usize) {
+        let hosts = &self.hosts;
+        let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));
+        self.files.values_mut().filter(|file| on_it(file)).for_each(|file| file.may_repeat = true);
     }
 
     /// No process that hid from its step lives on a node that is released.
@@ -421,6 +441,7 @@ impl JobFile {
             held,
             cancelled: None,
             requeue_sent: false,
+            may_repeat: false,
             suspended: None,
             was_suspended: false,
             shares: false,

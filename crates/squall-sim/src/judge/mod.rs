@@ -12,6 +12,7 @@ mod wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use squall_model::config::NodeLostAction;
 use squall_model::event::Record;
 use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::{ExitCode, JobAttempt, Outcome};
@@ -76,6 +77,8 @@ pub(crate) struct JobFile {
     /// Its user was told that it was cancelled, in this attempt: there must be no later one.
     pub(crate) cancelled: Option<u32>,
     pub(crate) requeue_sent: bool,
+    /// It may run again though its attempt came to its end: it was put back after that, or its node lost how it ended.
+    may_repeat: bool,
     /// Its attempt was suspended once: time spent so does not count.
     was_suspended: bool,
     /// It shares its cores.
@@ -124,7 +127,8 @@ pub(crate) struct Judge {
     /// Nodes that the operator set down: their jobs are lost by decision, whatever their processes do.
     down: BTreeSet<usize>,
     memory: Vec<u64>,
-    node_lost_s: u64,
+    /// None: silence alone gives up no job.
+    node_lost_s: Option<u64>,
     kill_wait_s: u64,
     /// Time limits of orders, seconds.
     pub(crate) limits: BTreeMap<usize, u64>,
@@ -176,7 +180,7 @@ impl Judge {
             given_up: BTreeSet::new(),
             down: BTreeSet::new(),
             memory: vec![0; setup.names.len()],
-            node_lost_s: setup.config.node_lost_s,
+            node_lost_s: (setup.config.node_lost_action == NodeLostAction::Requeue).then_some(setup.config.node_lost_s),
             kill_wait_s: setup.config.kill_wait_s,
             limits: BTreeMap::new(),
             memory_mb: setup.memory_mb,
@@ -244,8 +248,11 @@ impl Judge {
     /// node whose session ended meanwhile are not for the controller to count, so its silence may seem longer by the
     /// heartbeats that were under way.
     fn is_given_up(&self, host: usize, now: Time) -> bool {
-        let slack = (2 * HEARTBEAT_S).min(self.node_lost_s / 6).max(2);
-        self.down.contains(&host) || now.since(self.heard[host]).secs() + slack >= self.node_lost_s
+        let silent = self.node_lost_s.is_some_and(|lost_s| {
+            let slack = (2 * HEARTBEAT_S).min(lost_s / 6).max(2);
+            now.since(self.heard[host]).secs() + slack >= lost_s
+        });
+        self.down.contains(&host) || silent
     }
 
     /// Whether the job is known and has not ended.

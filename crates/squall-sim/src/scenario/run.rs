@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use squall_model::config::PartitionConfig;
+use squall_model::config::{NodeLostAction, PartitionConfig};
 use squall_model::event::NodeAdmin;
 use squall_model::gang::{Coscheduling, OverSubscribe, Preempt, TimeSlice};
 use squall_model::job::{EndState, Outcome};
@@ -162,6 +162,7 @@ impl Teller {
             "kill_wait" => config.kill_wait_s = value,
             "node_timeout" => config.node_timeout_s = value,
             "node_lost" => config.node_lost_s = value,
+            "node_lost_requeue" if value > 0 => config.node_lost_action = NodeLostAction::Requeue,
             "min_job_age" => config.min_job_age_s = value,
             "rows" => {
                 let rows = OverSubscribe::Force(u32::try_from(value).unwrap_or(u32::MAX));

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 
+use squall_model::id::JobId;
 use squall_model::job::JobState;
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
 
@@ -33,7 +34,8 @@ pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hol
     // `requeuehold State=SpecialExit ID`: the state is what it is.
     let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
     let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words)?;
-    act(call, manner, &Request::Requeue { jobs, hold }, None)
+    let from = call.variable("SLURM_JOB_ID").and_then(|id| id.parse().ok()).map(JobId);
+    act(call, manner, &Request::Requeue { jobs, hold, from }, None)
 }
 
 /// `top`.

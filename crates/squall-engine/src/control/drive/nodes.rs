@@ -1,5 +1,6 @@
 //! Silence, loss and return of nodes.
 
+use squall_model::config::NodeLostAction;
 use squall_model::event::{Event, NodeAdmin, Requeue};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, ExitCode, Outcome};
@@ -10,6 +11,9 @@ use super::timers::Timer;
 use super::{may_requeue, work};
 use crate::control::state::job::Phase;
 use crate::control::{Controller, LinkId, Out, queries};
+
+/// Why a lost node is down, where its jobs wait for it.
+const JOBS_WAIT: &str = "Not responding: its jobs wait until it answers, restarts or is set DOWN";
 
 /// After a start: every node that counts as up, or has jobs, has its usual time to come back.
 pub(super) fn watch_all(c: &mut Controller, now: Time) {
@@ -81,14 +85,22 @@ pub(super) fn silent(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
     if c.state.node(id).is_some_and(|node| node.up) {
         c.commit(now, Event::NodeDown { node: id, reason: "Not responding".to_owned() }, out);
     }
+    let dead = c.state.node(id).is_some_and(|node| node.admin == NodeAdmin::Down);
     let patience = c.state.config.node_lost_s.saturating_sub(c.state.config.node_timeout_s);
-    c.timers.set(Timer::Lost(id), now + Span::from_secs(patience));
+    c.timers.set(Timer::Lost(id), now + Span::from_secs(if dead { 0 } else { patience }));
 }
 
-/// A node stayed silent: its jobs are given up. Should it come back, it is told to end them, and gets no others
-/// before it has.
+/// A node stayed silent. Its jobs wait for it, or are given up if an operator says that it is dead or the configuration
+/// that silence is enough. Should it come back then, it is told to end them, and gets no others before it has.
 pub(super) fn lost(c: &mut Controller, now: Time, id: NodeId, out: &mut Out) {
-    if c.state.node(id).is_some_and(|node| node.up) && c.links.get(id).is_some() {
+    let Some(node) = c.state.node(id) else { return };
+    if node.up && c.links.get(id).is_some() {
+        return;
+    }
+    if c.state.config.node_lost_action == NodeLostAction::Wait && node.admin != NodeAdmin::Down {
+        if !node.jobs.is_empty() {
+            c.commit(now, Event::NodeDown { node: id, reason: JOBS_WAIT.to_owned() }, out);
+        }
         return;
     }
     for job in work::jobs_on(c, id) {

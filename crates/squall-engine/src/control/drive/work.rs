@@ -19,6 +19,7 @@ use super::timers::Timer;
 use super::view::Sight;
 use super::{gang, nodes, notice, preempt, reserve, shutdown};
 use crate::control::request::await_job::outcome_of;
+use crate::control::request::requeue::is_by_itself;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Job, Phase};
 use crate::control::state::node::Partition;
@@ -306,7 +307,11 @@ pub(crate) fn end_message(c: &Controller, id: JobId) -> Option<Down> {
     let job = c.state.jobs.get(&id)?;
     let Phase::Completing(_, ending) = &job.phase else { return None };
     let requeued = ending.requeue.is_some() && ending.outcome.state != EndState::Preempted;
-    let why = if requeued { EndReason::Requeued } else { end_reason(ending.outcome.state) };
+    let why = match () {
+        () if is_by_itself(ending) => EndReason::RequeuesItself,
+        () if requeued => EndReason::Requeued,
+        () => end_reason(ending.outcome.state),
+    };
     let attempt = JobAttempt { job: id, attempt: job.attempt };
     Some(Down::EndJob { job: attempt, kill_wait_s: c.state.config.kill_wait_s, cont: true, why })
 }

@@ -21,7 +21,7 @@ mod query;
 mod query_nodes;
 mod register;
 pub(crate) mod reports;
-mod requeue;
+pub(crate) mod requeue;
 mod reserve;
 pub(crate) mod rights;
 pub(crate) mod select;
@@ -98,7 +98,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         }
         Request::Hold { jobs, user } => hold::hold(c, ask, &jobs, user, out),
         Request::Release { jobs } => hold::release(c, ask, &jobs, out),
-        Request::Requeue { jobs, hold } => requeue::requeue(c, ask, &jobs, hold, out),
+        Request::Requeue { jobs, hold, from } => requeue::requeue(c, ask, &jobs, (hold, from), out),
         Request::Suspend { jobs, suspend } => suspend::suspend(c, ask, &jobs, suspend, out),
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::Top { jobs } => top::top(c, ask, &jobs, out),

@@ -1,7 +1,7 @@
 //! What nodes report: ends of steps, jobs gone, failed launches. Taken in order, once, acknowledged when durable.
 
 use squall_model::event::{Event, Requeue};
-use squall_model::id::{NodeId, StepKey, StepNo};
+use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome, Usage};
 use squall_model::report::StepEnd;
 use squall_model::set::NodeSet;
@@ -9,6 +9,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
 use super::register::register;
+use super::requeue::is_by_itself;
 use crate::control::drive::{lease, may_requeue, nodes, notice, preempt};
 use crate::control::state::job::{Phase, Run};
 use crate::control::{Controller, LinkId, Out, queries, scope};
@@ -102,11 +103,22 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
     c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
-    if step == StepNo::BATCH && c.state.jobs.get(&job).is_some_and(|job| job.is_running()) {
-        // The end of the script is the end of the job, whatever else still runs in it.
-        let (outcome, requeue) = preempt::judge(c, job, script_outcome(end));
-        c.commit(now, Event::JobEnding { id: job, outcome, requeue }, out);
+    if step == StepNo::BATCH {
+        script_ended(c, now, job, end, out);
     }
+}
+
+/// The end of the script is the end of the job, whatever else still runs in it; also of one that others wanted back in the
+/// queue, if the script was faster: what has come to its end is not run again.
+fn script_ended(c: &mut Controller, now: Time, id: JobId, end: &StepEnd, out: &mut Out) {
+    let (outcome, requeue) = match c.state.jobs.get(&id).map(|job| &job.phase) {
+        Some(Phase::Running(_)) => preempt::judge(c, id, script_outcome(end)),
+        Some(Phase::Completing(_, ending)) if ending.requeue.is_some() && end.is_own() && !is_by_itself(ending) => {
+            (script_outcome(end), None)
+        }
+        _ => return,
+    };
+    c.commit(now, Event::JobEnding { id, outcome, requeue }, out);
 }
 
 /// What the end of its script means for a job.

@@ -8,12 +8,26 @@ use squall_model::wire::client::{JobSelection, Refusal};
 use super::each::to_each;
 use super::select::select_to_change;
 use super::{Ask, Reply};
-use crate::control::state::job::{Job, Phase};
+use crate::control::state::job::{Ending, Job, Phase};
 use crate::control::{Controller, Out};
+
+/// The reason of an end by which a job requeues itself: however its script ends, it runs again.
+const ITSELF: &str = "requeued itself";
+
+/// Whether a job is on its way back into the queue by its own wish.
+pub(crate) fn is_by_itself(ending: &Ending) -> bool {
+    ending.outcome.state == EndState::Requeued && ending.outcome.reason.as_deref() == Some(ITSELF)
+}
 
 /// Puts batch jobs that run or have ended back into the queue. The answer leaves in the same turn as the order to
 /// end a running job's processes: who asks from within the job still hears it.
-pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, hold: bool, out: &mut Out) -> Reply {
+pub(crate) fn requeue(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    jobs: &JobSelection,
+    (hold, from): (bool, Option<JobId>),
+    out: &mut Out,
+) -> Reply {
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     let affected = to_each(
         c,
@@ -21,7 +35,7 @@ pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, ho
         out,
         |_, _, _| Err(Refusal::WrongState("pending".into())),
         |c, id, out| {
-            let event = decide(c, id, hold)?;
+            let event = decide(c, id, hold, from == Some(id))?;
             c.commit(ask.now, event, out);
             Ok(())
         },
@@ -29,7 +43,7 @@ pub(crate) fn requeue(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, ho
     Ok(Some(affected.answer()))
 }
 
-fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
+fn decide(c: &Controller, id: JobId, hold: bool, itself: bool) -> Result<Event, Refusal> {
     let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
     if !may_requeue(&job.spec, c.state.config.job_requeue) {
         return Err(Refusal::NotRequeueable);
@@ -37,7 +51,8 @@ fn decide(c: &Controller, id: JobId, hold: bool) -> Result<Event, Refusal> {
     let requeue = Requeue { hold, not_before: None };
     match &job.phase {
         Phase::Running(_) | Phase::Leased(_) => {
-            let outcome = Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: None };
+            let outcome =
+                Outcome { state: EndState::Requeued, exit: ExitCode::OK, reason: itself.then(|| ITSELF.into()) };
             Ok(Event::JobEnding { id, outcome, requeue: Some(requeue) })
         }
         Phase::Ended(_) if !dependencies_known(c, job) => Err(Refusal::DependencyProblem),

@@ -189,7 +189,9 @@ fn a_job_that_never_ran_is_requeued_only_while_its_dependency_is_known() {
     d.finish(quick, 0);
     d.finish(has_run, 1);
     d.cancel(never_ran);
-    let requeue = |d: &mut Driver, id| match d.ask(9, ADA, Request::Requeue { jobs: these(id), hold: false }).remove(0)
+    let requeue = |d: &mut Driver, id| match d
+        .ask(9, ADA, Request::Requeue { jobs: these(id), hold: false, from: None })
+        .remove(0)
     {
         Answer::Affected { mut refused, .. } => refused.pop().map(|(_, refusal)| refusal),
         answer => panic!("{answer:?}"),

@@ -353,7 +353,11 @@ impl Driver {
     pub(super) fn script_end(&self, id: JobId, code: u8) -> Vec<Report> {
         let job = self.attempt(id);
         let key = StepKey { job: id, attempt: job.attempt, step: StepNo::BATCH };
-        vec![Report::StepEnded { key, end: self.end(code) }, Report::JobGone { job }]
+        let mut end = self.end(code);
+        if matches!(self.state_of(id), Some(JobState::Completing(_))) {
+            end.note_told();
+        }
+        vec![Report::StepEnded { key, end }, Report::JobGone { job }]
     }
     pub(super) fn end(&self, code: u8) -> StepEnd {
         StepEnd { exit: ExitCode { code, signal: 0 }, started: self.now, ended: self.now, ..StepEnd::default() }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::config::{Aggregation, Config};
+use squall_model::config::{Aggregation, Config, NodeLostAction};
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
+use squall_model::wire::client::Request;
 use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
 
-use super::driver::{Driver, batch};
+use super::driver::{Driver, batch, these};
 use crate::control::{Input, LinkId, Out};
 use crate::fabric::child::Child;
 use crate::machine::Machine;
@@ -74,7 +75,8 @@ fn a_reboot_is_the_proof_of_death() {
 
 #[test]
 fn silence_is_not_death_until_patience_ends() {
-    let mut d = Driver::new(2, 2);
+    let mut d = Driver::empty(Config { node_lost_action: NodeLostAction::Requeue, ..Config::default() });
+    (1..=2).for_each(|n| d.add_node(&format!("n{n}"), 2));
     let job = d.submit(batch());
     let old = d.attempt(job);
     d.launched();
@@ -103,6 +105,44 @@ fn silence_is_not_death_until_patience_ends() {
 }
 
 #[test]
+fn a2_jobs_of_a_silent_node_wait_for_proof_that_they_are_dead() {
+    let mut d = Driver::new(2, 1);
+    let once = d.submit(JobSpec { requeue: Some(false), ..batch() });
+    let again = d.submit(batch());
+    let placed = d.launched();
+    assert_eq!(placed.len(), 2);
+    d.pass_in_silence(100_000);
+    for job in [once, again] {
+        assert_eq!((d.state_of(job), d.attempt(job).attempt.0), (Some(JobState::Running), 1));
+    }
+    let why = d.c.state().nodes[0].reason.as_ref().expect("it is down").text.clone();
+    assert!(why.contains("jobs wait until it answers"), "{why}");
+    // The node that comes back brings the end of its job.
+    let (first, second) = (d.attempt(once), d.attempt(again));
+    d.register("n1", &[first]);
+    d.finish(once, 0);
+    assert_eq!(d.state_of(once), Some(JobState::Ended(EndState::Completed)));
+    // The other one is dead, as the operator says: that is enough.
+    let down = Event::NodesSet { nodes: NodeSet::one(NodeId(1)), admin: NodeAdmin::Down, reason: None, by: 0 };
+    d.commit(down);
+    assert_eq!((d.state_of(again), d.attempt(again).attempt.0), (Some(JobState::Running), 2));
+    d.register("n2", &[second]);
+    assert_eq!(d.ended(), [(second, "n2".to_owned())], "it is told to end what it has still");
+}
+
+#[test]
+fn a2_a_node_that_was_set_down_has_its_timeout_to_let_go() {
+    let mut d = Driver::new(2, 1);
+    let job = d.submit(batch());
+    d.commit(Event::NodesSet { nodes: NodeSet::one(NodeId(0)), admin: NodeAdmin::Down, reason: None, by: 0 });
+    assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::NodeFail)), "it answers: it runs there");
+    d.lose("n1");
+    d.pass(61);
+    assert_eq!(d.state_of(job), Some(JobState::Running), "the operator's word and its silence are enough");
+    assert_eq!(d.attempt(job).attempt.0, 2);
+}
+
+#[test]
 fn a_node_has_its_whole_time_from_when_it_was_heard_of_last() {
     let mut d = Driver::new(2, 2);
     d.pass(75);
@@ -128,6 +168,42 @@ fn a_job_on_two_nodes_ends_when_both_have_let_go() {
     assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Completed)));
     d.report("n1", &[Report::JobGone { job: attempt }]);
     assert_eq!(d.state_of(job), Some(JobState::Ended(EndState::Completed)));
+}
+
+#[test]
+fn a3_an_end_by_itself_wins_over_requeue_and_down() {
+    let told = |d: &Driver, told| {
+        let mut end = d.end(0);
+        if told {
+            end.note_told();
+        }
+        end
+    };
+    let ask = |d: &mut Driver, job, down| {
+        let requeue = Request::Requeue { jobs: these(job), hold: true, from: None };
+        d.ask(9, 0, if down { Request::ShutDown { keep_jobs: false } } else { requeue });
+        assert_eq!(d.state_of(job), Some(JobState::Completing(EndState::Requeued)));
+    };
+    for (down, was_told) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut d = Driver::new(1, 1);
+        let job = d.submit(batch());
+        ask(&mut d, job, down);
+        let attempt = d.attempt(job);
+        let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+        let end = told(&d, was_told);
+        d.report("n1", &[Report::StepEnded { key, end }, Report::JobGone { job: attempt }]);
+        let then = if was_told { JobState::Pending } else { JobState::Ended(EndState::Completed) };
+        assert_eq!(d.state_of(job), Some(then), "down: {down}, told to end: {was_told}");
+    }
+    // One that requeues itself runs again however its script ends.
+    let mut d = Driver::new(1, 1);
+    let job = d.submit(batch());
+    d.ask(9, 0, Request::Requeue { jobs: these(job), hold: true, from: Some(job) });
+    let attempt = d.attempt(job);
+    let key = StepKey { job, attempt: attempt.attempt, step: StepNo::BATCH };
+    let end = told(&d, false);
+    d.report("n1", &[Report::StepEnded { key, end }, Report::JobGone { job: attempt }]);
+    assert_eq!(d.state_of(job), Some(JobState::Pending));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Running jobs that give back nodes: these are told to end them, and are free when they have.
 
+use squall_model::config::{Config, NodeLostAction};
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
@@ -108,7 +109,8 @@ fn the_end_waits_for_nodes_that_were_given_back() {
 
 #[test]
 fn a_node_that_is_lost_after_it_was_given_back_is_no_loss() {
-    let mut d = Driver::new(3, 1);
+    let mut d = Driver::empty(Config { node_lost_action: NodeLostAction::Requeue, ..Config::default() });
+    (1..=3).for_each(|n| d.add_node(&format!("n{n}"), 1));
     let job = d.submit(wide(3));
     update(&mut d, job, to(1));
     d.commit(Event::NodesSet { nodes: NodeSet::one(NodeId(1)), admin: NodeAdmin::Down, reason: None, by: 0 });

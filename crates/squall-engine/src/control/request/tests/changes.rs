@@ -52,7 +52,7 @@ fn cancel_again_changes_nothing() {
 fn cancel_beats_a_requeue_under_way() {
     let mut world = World::new();
     let id = world.running(ADA);
-    world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false });
+    world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
     world.ask(&user(ADA), cancel(these(&[id])));
     world.release(id);
     assert_eq!(world.c.state.jobs[&id].state(), JobState::Ended(EndState::Cancelled { by: ADA }));
@@ -233,7 +233,7 @@ fn releasing_an_array_spares_the_task_that_the_operator_holds() {
 fn requeue_is_answered_in_the_turn_that_orders_the_end() {
     let mut world = World::new();
     let id = world.running(ADA);
-    let turn = world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false });
+    let turn = world.ask(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
     let requeue = Some(Requeue { hold: false, not_before: None });
     assert!(matches!(&turn.events[..], [Event::JobEnding { requeue: r, .. }] if *r == requeue));
     assert_eq!(affected(only_answer(turn)).0, ["1"]);
@@ -246,7 +246,7 @@ fn requeue_is_answered_in_the_turn_that_orders_the_end() {
 #[test]
 fn what_can_and_cannot_be_requeued() {
     let mut world = World::new();
-    let requeue = |id, hold| Request::Requeue { jobs: these(&[id]), hold };
+    let requeue = |id, hold| Request::Requeue { jobs: these(&[id]), hold, from: None };
     let ended = world.ended(ADA);
     world.answer(&user(ADA), requeue(ended, true));
     assert_eq!(world.c.state.jobs[&ended].state(), JobState::Pending);

@@ -27,7 +27,7 @@ const MATRIX: [(&str, Make, [bool; 3]); 22] = [
     ("cancel step", |id| signal(id, Some(StepNo::BATCH)), [true, false, true]),
     ("hold", |id| Request::Hold { jobs: these(&[id]), user: false }, [true, false, true]),
     ("release", |id| Request::Release { jobs: these(&[id]) }, [true, false, true]),
-    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false }, [true, false, true]),
+    ("requeue", |id| Request::Requeue { jobs: these(&[id]), hold: false, from: None }, [true, false, true]),
     ("suspend", |id| Request::Suspend { jobs: these(&[id]), suspend: true }, [false, false, true]),
     ("update", |id| update(id, |u| u.comment = Some("x".into())), [true, false, true]),
     ("less time", |id| update(id, |u| u.time_limit_s = Some(Some(60))), [true, false, true]),
