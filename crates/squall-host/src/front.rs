@@ -205,7 +205,7 @@ impl Session {
         let (tell, arrivals) = mpsc::channel(ARRIVALS_MAX);
         let desk = Desk::new(Arc::clone(&front.cells));
         let (links, client) = (BTreeMap::new(), Outgoing::new(OUTGOING_BYTES_MAX));
-        Self { front, hello, desk, links, made: 0, now: clock::now(), client, tell, arrivals, tasks: JoinSet::new() }
+        Self { front, hello, desk, links, made: 0, now: clock::steady(), client, tell, arrivals, tasks: JoinSet::new() }
     }
 
     /// Until the client goes or has to ask again.
@@ -247,7 +247,7 @@ impl Session {
     /// False: the client's connection is to end.
     fn step(&mut self, input: Input) -> bool {
         let mut out = Out::default();
-        self.now = self.now.max(clock::now());
+        self.now = self.now.max(clock::steady());
         self.desk.step(self.now, input, &mut out);
         for (cell, request) in out.sends {
             self.send(cell, &request);
@@ -336,7 +336,7 @@ async fn meet(socket: &std::path::Path, hello: &Hello) -> io::Result<(Reader, Wr
 /// Until a moment; None: for ever.
 async fn until(moment: Option<Time>) {
     match moment {
-        Some(moment) => tokio::time::sleep(Duration::from_micros(moment.since(clock::now()).0)).await,
+        Some(moment) => tokio::time::sleep(Duration::from_micros(moment.since(clock::steady()).0)).await,
         None => std::future::pending().await,
     }
 }

@@ -31,7 +31,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How much of a log is shown when a daemon fails, bytes.
 const LOG_TAIL_BYTES: u64 = 4096;
 /// Variables that daemons keep of the environment of who starts them.
-const KEPT_VARIABLES: &[&str] = &["PATH", "LANG", "LC_ALL", "TZ", "RUST_BACKTRACE", LIBRARIES_VARIABLE];
+const KEPT_VARIABLES: &[&str] = &[
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "RUST_BACKTRACE",
+    LIBRARIES_VARIABLE,
+    #[cfg(debug_assertions)]
+    crate::sys::clock::TEST_VARIABLE,
+];
 
 /// One daemon of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -112,6 +112,10 @@ impl Place {
     pub fn config(&self) -> PathBuf {
         self.dir.join("squall.toml")
     }
+    /// What the controller knows of its clock.
+    pub(crate) fn clock(&self) -> PathBuf {
+        self.dir.join("clock")
+    }
     /// Devices of nodes, in the words of Slurm's file of that name; it need not be there.
     pub fn gres_config(&self) -> PathBuf {
         self.dir.join("gres.conf")

@@ -313,6 +313,11 @@ pub enum Event {
         /// Seconds since its start; None: as long as the job.
         time_limit_s: Option<u64>,
     },
+    /// The state is older than what nodes have seen: ids up to this one may have been given, to jobs that are lost.
+    IdsLost {
+        /// The highest that a node named.
+        last: JobId,
+    },
 }
 
 /// How a job goes back into the queue.

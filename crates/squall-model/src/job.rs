@@ -199,6 +199,10 @@ impl JobSpec {
     pub fn limit_s(&self) -> Option<Option<u64>> {
         self.time_limit_s.map(|limit| Some(limit).filter(|s| *s != UNLIMITED_S))
     }
+    /// Whether `--begin` was said as a time from the submission on (`now+1hour`): it passes whatever the wall clock says.
+    pub fn begins_after_submission(&self) -> bool {
+        self.others.iter().any(|(option, _)| option == "begin")
+    }
     /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
     /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at
     /// the deadline, however short that makes it. None: it has no deadline.

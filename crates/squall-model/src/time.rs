@@ -22,6 +22,13 @@ impl Time {
     pub const fn secs(self) -> u64 {
         self.0 / 1_000_000
     }
+    /// The same moment on a clock that is so many microseconds ahead. "Never" and "for ever" are no moments.
+    pub const fn on_clock_ahead(self, us: i64) -> Self {
+        match self.0 {
+            0 | u64::MAX => self,
+            time => Self(time.saturating_add_signed(us)),
+        }
+    }
     /// How long ago `earlier` was; zero if it lies ahead.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))

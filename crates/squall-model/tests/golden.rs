@@ -173,6 +173,7 @@ fn samples() -> Vec<Event> {
         Event::JobShrunk { id, attempt, alloc: alloc() },
         Event::StepLimited { job: id, step: StepNo(3), time_limit_s: Some(600) },
         Event::PolicyChanged { changes: forgotten(), by: 0 },
+        Event::IdsLost { last: id },
     ]
 }
 

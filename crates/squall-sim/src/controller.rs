@@ -103,6 +103,10 @@ pub(crate) struct ControllerHost {
     /// What nodes said of themselves first, for a planted bug.
     pub(crate) registered: BTreeMap<String, Registration>,
     pub(crate) disk_full: bool,
+    /// How far the wall clock of its machine is ahead, microseconds.
+    pub(crate) wall_ahead_us: i64,
+    /// What the clock of its machine has come to, for planted bugs.
+    last_now: Time,
     /// A turn has passed since it became full.
     pub(crate) knows_full: bool,
 }
@@ -133,6 +137,8 @@ impl ControllerHost {
             stale: None,
             registered: BTreeMap::new(),
             disk_full: false,
+            wall_ahead_us: 0,
+            last_now: Time(0),
             knows_full: false,
         }
     }
@@ -287,16 +293,18 @@ impl World {
             return;
         }
         self.controller.turn_due = false;
+        let now = self.controller_now();
         let Some(mut machine) = self.controller.machine.take() else { return };
         let mut out = Out::default();
         for input in std::mem::take(&mut self.controller.inbox) {
             let input = self.perturb_input(input);
             if let Some(input) = input {
-                machine.take(self.now, input, &mut out);
+                machine.take(now, input, &mut out);
             }
         }
-        machine.settle(self.now, &mut out);
-        let deadline = machine.deadline();
+        machine.settle(now, &mut out);
+        let ahead_us = now.0.cast_signed() - self.now.0.cast_signed();
+        let deadline = machine.deadline().map(|deadline| deadline.on_clock_ahead(-ahead_us));
         let lists = machine.lists();
         self.controller.machine = Some(machine);
         let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
@@ -307,17 +315,32 @@ impl World {
         self.plan_tick(deadline);
         self.perturb_out(&mut out);
         if self.controller.flushing.is_some() {
-            self.controller.decided = Some((self.now, out));
+            self.controller.decided = Some((now, out));
         } else {
-            self.append(self.now, out);
+            self.append(now, out);
         }
         if lists && life == self.controller.life {
             self.tell_controller(Input::Page);
         }
     }
 
+    /// The time as the controller's machine is told: what the wall clock says is none of it, but for planted bugs.
+    fn controller_now(&mut self) -> Time {
+        let wall = self.now.on_clock_ahead(self.controller.wall_ahead_us);
+        let now = match self.setup.mutation {
+            Some(Mutation::ClockFollowed) => wall,
+            Some(Mutation::ClockFrozen) => self.controller.last_now.max(wall),
+            _ => self.now,
+        };
+        self.controller.last_now = now;
+        now
+    }
+
     fn append(&mut self, time: Time, out: Out) {
-        let Out { blobs, events, sends, drops, casts, answers, exit } = out;
+        let Out { blobs, events, sends, drops, casts, answers, exit, newer } = out;
+        if let Some(newer) = newer {
+            self.judge.violate("nodes have heard nothing that the controller does not know", format!("{newer:?}"));
+        }
         let mut release = Release { sends, drops, casts, answers, record: None, exit };
         if events.is_empty() && blobs.is_empty() {
             return self.release(release);

@@ -75,11 +75,13 @@ pub enum Fault {
     CutFromParent,
     /// A node and all below it reach each other, and nobody else.
     SubtreeCut,
+    /// The wall clock of the controller's machine is set.
+    ClockSet,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -116,6 +118,7 @@ impl Fault {
         Self::CutToParent,
         Self::CutFromParent,
         Self::SubtreeCut,
+        Self::ClockSet,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -156,6 +159,7 @@ impl Fault {
             Self::CutToParent => "cut-to-parent",
             Self::CutFromParent => "cut-from-parent",
             Self::SubtreeCut => "subtree-cut",
+            Self::ClockSet => "clock-set",
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::coverage::Fault;
 use crate::network::{Way, Weather};
 use crate::world::{Happening, World};
 
+/// By how much wall clocks are set, microseconds.
+const HOUR_US: i64 = 3_600_000_000;
+
 /// Faults that have yet to end.
 #[derive(Debug, Default)]
 pub(crate) struct Nemesis {
@@ -110,7 +113,20 @@ impl World {
         self.wish(Wish::ShutDown { keep_jobs });
     }
 
+    /// The wall clock of the controller's machine is set. That disturbs nothing.
+    pub(crate) fn set_clock(&mut self, by_us: i64) {
+        self.strike(Fault::ClockSet, by_us.unsigned_abs());
+        self.controller.wall_ahead_us += by_us;
+        if self.controller.serves() {
+            self.tell_controller(squall_engine::control::Input::ClockSet { by_us });
+        }
+    }
+
     fn strike_controller(&mut self) {
+        if self.seed.chance(100_000) {
+            let by_us = if self.seed.chance(500_000) { HOUR_US } else { -HOUR_US };
+            return self.set_clock(by_us);
+        }
         if self.seed.chance(30_000) {
             let (keep_jobs, up_after) = (self.seed.chance(500_000), Span::from_millis(self.seed.spread(100, 60_000)));
             return self.shut_down(keep_jobs, Some(up_after));

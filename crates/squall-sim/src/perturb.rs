@@ -125,6 +125,12 @@ impl World {
         if self.is_planted(Mutation::EndTakenForTold) {
             composite.ended.values_mut().flatten().for_each(|(_, end)| end.note_told());
         }
+        if self.is_planted(Mutation::ToldTakenForOwn) {
+            composite.ended.values_mut().flatten().for_each(|(_, end)| end.note = None);
+        }
+        if self.is_planted(Mutation::ReturnTakenForRestart) {
+            composite.registrations.iter_mut().for_each(|said| said.incarnation.0 ^= u128::from(said.session.number));
+        }
         if self.is_planted(Mutation::LeaseKept)
             && let Some(node) = composite.gone.values().find_map(NodeSet::first)
             && let Some((job, attempt)) = self.judge.host(node).and_then(|host| self.judge.some_lease(host))

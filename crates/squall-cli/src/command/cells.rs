@@ -54,7 +54,7 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     let started = std::thread::scope(|scope| {
         let start = |(cell, config): &(Place, Config)| {
             life::make_folders(cell)?;
-            up::start_controller(cell, &[])?;
+            up::start_controller(cell, options.further())?;
             up::start_nodes(cell, config)
         };
         let threads: Vec<_> = cells.iter().map(|cell| scope.spawn(move || start(cell))).collect();

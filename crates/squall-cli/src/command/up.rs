@@ -22,6 +22,7 @@ use crate::client::Client;
 
 const HELP: &str = "\
 usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT] [--cells N]
+                 [--accept-loss]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
 be submitted. Without --state the cluster is the machine's (root) or your own.
@@ -36,6 +37,7 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
   --config FILE   take the configuration from there (copied to DIR/squall.toml, and a gres.conf beside it)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
+  --accept-loss   go on from a journal that lacks something: it is damaged, or older than what nodes have seen
 
 Where a machine has joined another one's cluster (`squall node --controller`), its node daemon is started.
 ";
@@ -57,6 +59,14 @@ pub(super) struct Options {
     pub(super) rack: Option<u32>,
     pub(super) config: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
+    pub(super) accept_loss: bool,
+}
+
+impl Options {
+    /// What the controller is told beside its place.
+    pub(super) fn further(&self) -> &'static [&'static str] {
+        if self.accept_loss { &["--accept-loss"] } else { &[] }
+    }
 }
 
 impl Options {
@@ -87,6 +97,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
+    let mut accept_loss = false;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
@@ -95,6 +106,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             Long("rack") => rack = Some(count("--rack", &parser.value().map_err(|e| e.to_string())?, RACK_MAX)?),
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
             Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
+            Long("accept-loss") => accept_loss = true,
             Long("help") | Short('h') => return Ok(None),
             Value(value) => {
                 return Err(format!(
@@ -105,7 +117,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    Ok(Some(Options { place: super::place(state.as_deref())?, cells, nodes, rack, config, listen }))
+    Ok(Some(Options { place: super::place(state.as_deref())?, cells, nodes, rack, config, listen, accept_loss }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
@@ -154,7 +166,12 @@ fn up(options: &Options) -> Result<String, String> {
         ));
     }
     let was_alive = Daemon::Controller.pid(place).is_some();
-    start_controller(place, &[])?;
+    if was_alive && options.accept_loss {
+        return Err(
+            "the controller runs already: --accept-loss is for its start; run `squall down --keep-jobs` first".into()
+        );
+    }
+    start_controller(place, options.further())?;
     let started = start_nodes(place, &config)?;
     // Whoever can't announce a cluster finds it by SQUALL_STATE.
     let announced = place.announce().is_ok();
@@ -292,13 +309,17 @@ pub(super) fn start_nodes(place: &Place, config: &Config) -> Result<usize, Strin
         for (daemon, started) in &mut daemons {
             ensure(daemon, place, &[], started)?;
         }
-        let missing = missing_nodes(place, names)?;
+        let late = begin.elapsed() > NODE_TIME;
+        let missing = missing_nodes(place, names, late)?;
         if missing.is_empty() {
             return Ok(daemons.iter().filter(|(_, started)| started.is_some()).count());
         }
-        if begin.elapsed() > NODE_TIME {
+        if late {
             let log = Daemon::Node(missing[0].clone()).log_file(place);
-            return Err(format!("did not register: {}; see {}", hostlist::compress(&missing), log.display()));
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let why = text.lines().last().map_or("its log is empty", str::trim);
+            let missing = hostlist::compress(&missing);
+            return Err(format!("did not register: {missing}; the last line of {}: {why}", log.display()));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -310,12 +331,22 @@ pub(super) fn daemons(config: &Config) -> Result<Vec<Daemon>, String> {
     Ok(life::real_names(config)?.into_iter().map(Daemon::Node).chain(racks).collect())
 }
 
-/// Nodes that don't answer the controller; while most are missing it is enough that there are some.
-fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String> {
+/// That the controller has ended, with its last words.
+fn ended(place: &Place) -> String {
+    let log = Daemon::Controller.log_file(place);
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    match text.lines().last().and_then(|line| line.split_once("controller ends: ")) {
+        Some((_, why)) => format!("the controller has ended: {why}"),
+        None => format!("the controller has ended; see {}", log.display()),
+    }
+}
+
+/// Nodes that don't answer the controller; unless all of them are to be known it is enough that there are some.
+fn missing_nodes(place: &Place, names: &[String], all: bool) -> Result<Vec<String>, String> {
     let answer =
         Client::connect_to(place, "up").and_then(|mut client| match client.ask(&Request::Diag { reset: false })? {
             // All their names would be much to ask for again and again.
-            Answer::Diag(diag) if diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
+            Answer::Diag(diag) if !all && diag.nodes < names.len() as u64 => Ok(Answer::Nodes(Vec::new())),
             _ => client.ask(&Request::Nodes),
         });
     match answer {
@@ -328,7 +359,7 @@ fn missing_nodes(place: &Place, names: &[String]) -> Result<Vec<String>, String>
         Ok(_) => Err("the controller gave an answer that does not fit the request".into()),
         Err(e) if e.is_transient() => match Daemon::Controller.pid(place) {
             Some(_) => Ok(names.to_vec()),
-            None => Err(format!("the controller has ended; see {}", Daemon::Controller.log_file(place).display())),
+            None => Err(ended(place)),
         },
         Err(e) => Err(e.to_string()),
     }

@@ -60,7 +60,7 @@ impl Cluster {
         Self::configured(name, 0, &format!("{partition}{}", CONFIG.replace("16", "2")))
     }
 
-    fn configured(name: &str, cells: u32, config: &str) -> Self {
+    pub(crate) fn configured(name: &str, cells: u32, config: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("squall-crash-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&folder));
         fs::create_dir_all(folder.join("marks")).unwrap();
@@ -94,23 +94,29 @@ impl Cluster {
 
     /// Runs a command of the cluster.
     pub(crate) fn squall(&self, args: &[&str]) -> Output {
-        Command::new(&self.binary)
-            .args(args)
-            .env("SQUALL_STATE", self.state())
-            .current_dir(&self.folder)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+        self.command(args).output().unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args).env("SQUALL_STATE", self.state()).current_dir(&self.folder).stdin(Stdio::null());
+        command
     }
 
     /// Starts, or resumes after a kill.
     pub(crate) fn up(&self) {
+        self.up_with(&[]);
+    }
+
+    /// Starts, with these variables for the daemons.
+    pub(crate) fn up_with(&self, variables: &[(&str, &std::ffi::OsStr)]) {
         let config = self.folder.join("crash.toml");
         let state = self.state();
         let cells = self.cells.to_string();
         let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
         let args = ["up", "--state", &*state, "--config", &*config, "--cells", &*cells];
-        let output = self.squall(if self.cells == 0 { &args[..5] } else { &args });
+        let args = if self.cells == 0 { &args[..5] } else { &args };
+        let output = self.command(args).envs(variables.iter().copied()).output().unwrap();
         assert!(output.status.success(), "squall up: {}\n{}", String::from_utf8_lossy(&output.stderr), self.logs());
     }
 

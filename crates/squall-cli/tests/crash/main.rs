@@ -8,6 +8,7 @@
 
 mod audit;
 mod cluster;
+mod faults;
 mod launch;
 mod load;
 #[path = "../traces/mod.rs"]

@@ -113,6 +113,14 @@ impl Links {
         let (says, reach) = (vec![Downward::Path(Box::new(path))], NodeSet::new());
         self.hops.insert(link, Hop { heard_hops: 0, said_hops: 0, heard: now, said: now, reach, says, keyed });
     }
+    /// All children.
+    pub(crate) fn children(&self) -> impl Iterator<Item = LinkId> + '_ {
+        self.hops.keys().copied()
+    }
+    /// The newest session that this controller can have offered.
+    pub(crate) fn newest_session(&self) -> Session {
+        Session { epoch: self.epoch, number: self.seq }
+    }
     /// A child that is known by its key.
     pub(crate) fn keyed(&mut self, link: LinkId) -> Option<&mut Keyed> {
         self.hops.get_mut(&link)?.keyed.as_mut()

@@ -32,7 +32,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Blob, Digest, JobAttempt, Owner};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
-use squall_model::wire::fabric::{DownFrame, UpFrame, Upward};
+use squall_model::wire::fabric::{DownFrame, Newer, UpFrame, Upward};
 use squall_model::wire::info::Diag;
 use squall_model::wire::node::Down;
 
@@ -128,6 +128,11 @@ pub enum Input {
         /// Of which stream.
         stream: u64,
     },
+    /// The wall clock was set: it is ahead of the time that machines are told by so many microseconds more than before.
+    ClockSet {
+        /// How many.
+        by_us: i64,
+    },
     /// There is time for a page of a list ([`Controller::lists`]).
     Page,
     /// Time has passed.
@@ -164,6 +169,8 @@ pub struct Out {
     pub casts: Vec<cast::Cast>,
     /// Answers for clients.
     pub answers: Vec<(CallerId, Answer)>,
+    /// A node has heard a newer controller, and that is not to be gone on from: the daemon ends.
+    pub newer: Option<Newer>,
     /// The daemon may end now (after a `ShutDown` was dealt with).
     pub exit: bool,
 }
@@ -180,6 +187,8 @@ pub struct Controller {
     pub(crate) host: String,
     /// This program's version.
     pub(crate) version: String,
+    /// What a state that is older than what nodes have heard lacks may be lost.
+    pub(crate) accepts_loss: bool,
     /// There is no cluster: every node counts as connected.
     pub(crate) rehearsal: bool,
     /// The journal's disk is full: what needs room is refused.
@@ -249,6 +258,10 @@ impl Controller {
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.lists.turn(ready)
     }
+    /// Has it go on from a state that is older than what nodes have heard: above their epoch and the ids that they know.
+    pub fn accept_loss(&mut self) {
+        self.accepts_loss = true;
+    }
     /// Whether there is more of a list to be told, at each [`Input::Page`] a page.
     pub fn lists(&self) -> bool {
         self.lists.is_open()
@@ -314,6 +327,7 @@ impl Controller {
             }
             Input::Multicast { secret } => self.broadcasts.air.open(secret),
             Input::CastOut { stream } => cast::left(self, now, stream),
+            Input::ClockSet { by_us } => drive::wall::stepped(self, now, by_us, out),
             Input::Page => lists::page(self, now, out),
             Input::Tick => {}
         }

@@ -87,8 +87,9 @@ impl Gather {
     /// Crosses off what is reported. Whether all of it is part of something of which more is to come, and whether all
     /// of it is owed by several nodes.
     fn cross_off(&mut self, composite: &Composite) -> (bool, bool) {
-        let Composite { lost, ended, failed, gone, knocks, registrations, reports: _ } = composite;
-        let other = !(lost.is_empty() && failed.is_empty() && knocks.is_empty() && registrations.is_empty());
+        let Composite { lost, ended, failed, gone, knocks, registrations, newer, reports: _ } = composite;
+        let plain = lost.is_empty() && failed.is_empty() && knocks.is_empty();
+        let other = !(plain && registrations.is_empty() && newer.is_empty());
         let mut shared = !(other || ended.is_empty() && gone.is_empty());
         let mut partial = shared;
         let ended = ended.iter().flat_map(|(key, ends)| ends.iter().map(|(nodes, _)| (Ask::Step(*key), nodes)));

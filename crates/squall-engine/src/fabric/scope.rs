@@ -63,6 +63,7 @@ impl Scope {
         });
         composite.knocks.retain(|(route, name)| self.names.contains(name) && route.is_empty() == (*name == self.own));
         composite.registrations.retain(|said| self.names.contains(&said.name));
+        composite.newer.retain(|newer| self.names.contains(&newer.name));
     }
 }
 

@@ -3,11 +3,11 @@
 //! When the way to the controller stands, the node knocks; the controller offers a session; the node registers under
 //! it and is welcomed. So no registration of an earlier life, or on a way that has ceased to be, is ever believed.
 
-use squall_model::id::{NodeId, Session, StepKey, StepNo};
+use squall_model::id::{JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::JobAttempt;
 use squall_model::limits::HEARTBEAT_S;
 use squall_model::time::{Span, Time};
-use squall_model::wire::fabric::{Composite, Put, Variable};
+use squall_model::wire::fabric::{Composite, Newer, Put, Variable};
 use squall_model::wire::node::{Down, Registration};
 use squall_model::wire::stepd::ToStepd;
 
@@ -165,7 +165,13 @@ impl NodeMachine {
 
     /// The controller offers a session.
     fn identify(&mut self, now: Time, session: Session) {
-        if session <= self.link.newest || matches!(self.link.stage, Stage::Away | Stage::Sweeping) {
+        if matches!(self.link.stage, Stage::Away | Stage::Sweeping) {
+            return;
+        }
+        if session < self.link.newest {
+            return self.contradict(now);
+        }
+        if session == self.link.newest {
             return;
         }
         self.link.newest = session;
@@ -181,11 +187,24 @@ impl NodeMachine {
             jobs: jobs.chain(self.leased()).collect(),
             steps: steps.collect(),
             unstarted: self.unstarted.iter().copied().collect(),
+            last_job: self.last_job(),
             health: self.health,
             version: self.boot.version.clone(),
         };
         let composite = Composite { registrations: vec![registration], reports: 1, ..Composite::default() };
         self.relay.report(now, composite);
+    }
+
+    fn last_job(&self) -> JobId {
+        self.jobs.keys().next_back().map_or(self.last_job, |attempt| attempt.job.max(self.last_job))
+    }
+
+    /// Answers an offer that is older than the newest: it was long under way, or is of a controller that does not know what
+    /// one before it has decided. That one can tell which.
+    fn contradict(&mut self, now: Time) {
+        let (name, session) = (self.boot.name.clone(), self.link.newest);
+        let newer = vec![Newer { name, session, last_job: self.last_job() }];
+        self.relay.report(now, Composite { newer, reports: 1, ..Composite::default() });
     }
 
     fn message(&mut self, now: Time, message: Down, out: &mut NodeOut) {

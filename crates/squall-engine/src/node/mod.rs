@@ -37,7 +37,7 @@ use std::sync::Arc;
 pub use content::ContentAct;
 pub use counted::{Counted, Neighbours};
 pub use gang::{Alignment, GangAct};
-use squall_model::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
+use squall_model::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use squall_model::job::{Blob, JobAttempt, Usage};
 use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
@@ -310,6 +310,8 @@ pub struct NodeMachine {
     timers: BTreeSet<(Time, Timer)>,
     /// Ends found at the start; dealt with when everything found is known.
     found: Vec<(StepKey, Finish)>,
+    /// The highest id of a job that was started here in this life.
+    last_job: JobId,
     /// The daemon is to end when no job is left, or at this time.
     leaving: Option<Time>,
     health: Health,
@@ -342,6 +344,7 @@ impl NodeMachine {
             outbox: Outbox::default(),
             timers: BTreeSet::new(),
             found: Vec::new(),
+            last_job: JobId(0),
             leaving: None,
             health: Health::default(),
             boot,

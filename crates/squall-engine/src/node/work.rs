@@ -219,6 +219,7 @@ impl NodeMachine {
             return;
         }
         let attempt = attempt_of(facts.key);
+        self.last_job = self.last_job.max(attempt.job);
         // Two attempts of a script at once would be the one thing that must never happen.
         if self.others(attempt).any(|other| other.attempt > attempt.attempt) {
             return;

@@ -301,6 +301,7 @@ impl Book {
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
             | Event::StepLimited { .. }
+            | Event::IdsLost { .. }
             | Event::ReservationSet { .. }
             | Event::ReservationGone { .. } => Ok(()),
         }

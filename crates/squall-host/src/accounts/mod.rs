@@ -48,7 +48,8 @@ const READER_POLL: Duration = Duration::from_millis(5);
 enum Order {
     /// There are records.
     Gather,
-    Query(Box<AccountingQuery>, Outgoing),
+    /// What, how far the wall clock is ahead of the journal's times, whom to tell.
+    Query(Box<AccountingQuery>, i64, Outgoing),
 }
 
 /// Durable records that are not stored yet. They come without waking the thread but for the first.
@@ -129,8 +130,8 @@ impl Accounts {
     }
 
     /// Has a question answered from everything fed before.
-    pub(crate) fn ask(&self, query: AccountingQuery, reply: Outgoing) {
-        self.order(Order::Query(Box::new(query), reply));
+    pub(crate) fn ask(&self, query: AccountingQuery, ahead_us: i64, reply: Outgoing) {
+        self.order(Order::Query(Box::new(query), ahead_us, reply));
     }
 
     fn order(&self, order: Order) {
@@ -188,10 +189,10 @@ impl Keeper {
                 Ok(Order::Gather) => {
                     since.get_or_insert_with(Instant::now);
                 }
-                Ok(Order::Query(query, reply)) => {
+                Ok(Order::Query(query, ahead_us, reply)) => {
                     self.store();
                     since = None;
-                    self.begin(query, reply);
+                    self.begin(query, ahead_us, reply);
                 }
                 // It was an answer's turn.
                 Err(RecvTimeoutError::Timeout) if patience < wait => {}
@@ -282,26 +283,30 @@ impl Keeper {
     }
 
     /// A question: it is answered portion by portion, in turn with others.
-    fn begin(&mut self, query: Box<AccountingQuery>, reply: Outgoing) {
+    fn begin(&mut self, query: Box<AccountingQuery>, ahead_us: i64, reply: Outgoing) {
         match &self.book {
-            Some(book) => self.open.push_back((Course::new(book, query), reply)),
+            Some(book) => self.open.push_back((Course::new(book, query), ahead_us, reply)),
             None => fail(&reply, &rusqlite::Error::InvalidQuery),
         }
     }
 
     /// Goes on with the answer whose turn it is. One whose reader does not take what there is waits.
     fn go_on(&mut self) {
-        self.open.retain(|(_, reply)| !reply.is_closed());
-        let Some(next) = self.open.iter().position(|(_, reply)| reply.has_room()) else { return };
-        let Some((mut course, reply)) = self.open.remove(next) else { return };
-        let mut send = |rows, more| push(&reply, &Answer::Accounting { rows, more });
+        self.open.retain(|(_, _, reply)| !reply.is_closed());
+        let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };
+        let Some((mut course, ahead_us, reply)) = self.open.remove(next) else { return };
+        let mut send = |rows, more| {
+            let mut answer = Answer::Accounting { rows, more };
+            answer.on_clock_ahead(ahead_us);
+            push(&reply, &answer)
+        };
         let done = match &self.book {
             Some(book) => course.go_on(book, &mut send),
             None => Err(rusqlite::Error::InvalidQuery),
         };
         match done {
             Ok(true) => {}
-            Ok(false) => self.open.push_back((course, reply)),
+            Ok(false) => self.open.push_back((course, ahead_us, reply)),
             Err(error) => fail(&reply, &error),
         }
     }

@@ -3,6 +3,7 @@
 //! One thread decides. Each turn takes all that has arrived, lets the machine step over it, writes what was
 //! decided to the journal with one flush, and only then lets answers and frames go.
 
+mod clock;
 mod connection;
 mod desk;
 mod fair;
@@ -18,6 +19,7 @@ use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
 use squall_model::gres;
+use squall_model::wire::fabric::Newer;
 use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,6 +31,7 @@ use crate::logging::say;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
 use crate::place::{Place, SocketPath};
+use clock::Clock;
 use connection::{Door, Gate};
 use turn::Daemon;
 
@@ -58,6 +61,21 @@ pub enum ControllerError {
         path: PathBuf,
         /// What is wrong.
         problem: String,
+    },
+    /// Nodes have heard a newer controller.
+    #[error(
+        "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours}. \
+         It is of a backup, or of another copy. Restore the newest one; or, to go on without what came after it, start once \
+         with `squall up --accept-loss` (or `squall controller --accept-loss`)",
+        newer.name,
+        newer.session.epoch.0,
+        newer.last_job
+    )]
+    Older {
+        /// What a node said.
+        newer: Newer,
+        /// The newest epoch that the state knows of.
+        ours: u64,
     },
     /// The system.
     #[error("cannot {doing} {}: {error}", path.display())]
@@ -144,7 +162,13 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         .await
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
-    let mut daemon = Daemon::new(Controller::new(state), journal, accounts, place.clone(), mouth);
+    let clock = Clock::start(&place, report.last);
+    clock.save().map_err(ControllerError::io("write", place.clock()))?;
+    let mut machine = Controller::new(state);
+    if settings.accept_loss {
+        machine.accept_loss();
+    }
+    let mut daemon = Daemon::new(machine, journal, accounts, place.clone(), (mouth, clock));
     let start = Input::Start { config: Box::new(config), version: settings.version, host: host_name() };
     daemon.start(start).await?;
     let listener = listen(&place)?;

@@ -14,6 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::task::{JoinError, JoinHandle};
 
 use super::ControllerError;
+use super::clock::Clock;
 use super::connection::{Arrival, Inbox, Kind};
 use super::desk::Desk;
 use super::fair::Fair;
@@ -24,7 +25,6 @@ use crate::link::{self, Outgoing};
 use crate::logging::say;
 use crate::multicast::Mouth;
 use crate::place::Place;
-use crate::sys::clock;
 
 /// Inputs of one turn.
 const INPUTS_MAX: usize = 4096;
@@ -65,6 +65,7 @@ pub(super) struct Daemon {
     /// What has arrived and is to be taken.
     waiting: Fair<Arrival>,
     mouth: Option<Mouth>,
+    clock: Clock,
     now: Time,
     /// When memory is looked after again.
     trim_at: Instant,
@@ -116,10 +117,10 @@ impl Daemon {
         journal: Journal,
         accounts: Accounts,
         place: Place,
-        mouth: Option<Mouth>,
+        (mouth, clock): (Option<Mouth>, Clock),
     ) -> Self {
         let desk = Desk::new(place, journal.blobs());
-        let now = clock::now();
+        let now = clock.now();
         let (peers, meter) = (HashMap::new(), Meter::new(now));
         let disk = Disk::of(&journal);
         Self {
@@ -132,6 +133,7 @@ impl Daemon {
             peers,
             waiting: Fair::default(),
             mouth,
+            clock,
             now,
             trim_at: Instant::now() + TRIM_EVERY,
             list_at: Instant::now(),
@@ -144,6 +146,7 @@ impl Daemon {
     pub(super) async fn start(&mut self, input: Input) -> Result<(), ControllerError> {
         let mut turn = self.begin();
         self.step(&mut turn, input);
+        self.look_at_clock(&mut turn);
         if let Some(mouth) = &self.mouth {
             let secret = mouth.secret;
             self.step(&mut turn, Input::Multicast { secret });
@@ -193,6 +196,7 @@ impl Daemon {
                 Some(turn) => turn,
                 None => self.begin(),
             };
+            self.look_at_clock(&mut turn);
             while turn.has_room()
                 && let Some((of, arrival)) = self.waiting.pop()
             {
@@ -206,6 +210,10 @@ impl Daemon {
             }
             self.list(&mut turn, timer && self.waiting.len() == 0);
             self.settle(&mut turn);
+            if let Some(newer) = turn.out.newer.take() {
+                // The epoch that began with this life is none that a node has heard.
+                return Err(ControllerError::Older { newer, ours: self.machine.state().epoch.0 - 1 });
+            }
             match &flushing {
                 None => flushing = self.flush(turn),
                 Some(_) => decided = Some(turn),
@@ -270,14 +278,14 @@ impl Daemon {
             () if link::has_to_give() => TRIM_EVERY,
             () => Duration::from_mins(1),
         };
-        let until = self.machine.deadline().map_or(poll, |d| Duration::from_micros(d.since(clock::now()).0));
+        let until = self.machine.deadline().map_or(poll, |d| Duration::from_micros(d.since(self.clock.now()).0));
         // A timer that stays due must not keep the others from being heard.
         until.clamp(Duration::from_millis(1), poll)
     }
 
     /// A turn with nothing in it but what is new of the disk.
     fn begin(&mut self) -> Turn {
-        self.now = self.now.max(clock::now());
+        self.now = self.now.max(self.clock.now());
         let mut turn = Turn::default();
         if let Some(journal) = &self.journal {
             self.disk = Disk::of(journal);
@@ -293,6 +301,19 @@ impl Daemon {
             self.step(&mut turn, Input::Disk { full: self.full });
         }
         turn
+    }
+
+    /// Has the machine follow the wall clock in what people asked for by it, if it was set.
+    fn look_at_clock(&mut self, turn: &mut Turn) {
+        let Some(by_us) = self.clock.look() else { return };
+        let seconds = by_us / 1_000_000;
+        say(&format!(
+            "the wall clock was set by {seconds} s: what was asked for by it follows, nothing that runs does"
+        ));
+        if let Err(e) = self.clock.save() {
+            say(&format!("it can't be remembered how far the wall clock is ahead: {e}"));
+        }
+        self.step(turn, Input::ClockSet { by_us });
     }
 
     /// Takes an input, and says how long a request took to decide.
@@ -359,6 +380,7 @@ impl Daemon {
 
     fn ask(&mut self, turn: &mut Turn, id: u64, who: Who, mut request: Box<Request>) {
         let caller = CallerId(id);
+        request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
             Request::Accounting(_) | Request::Script { .. } => {
                 turn.after.push((id, who, request));
@@ -518,7 +540,7 @@ impl Daemon {
             match *request {
                 Request::Accounting(query) => {
                     if let Some(peer) = self.peers.get(&id) {
-                        self.accounts.ask(*query, peer.out.clone());
+                        self.accounts.ask(*query, self.clock.ahead_us(), peer.out.clone());
                     }
                 }
                 Request::Script { job } => {
@@ -536,8 +558,9 @@ impl Daemon {
     fn answer(&mut self, id: u64, mut answer: Answer) {
         if let Answer::Diag(diag) = &mut answer {
             let children = self.peers.values().filter(|p| p.node).count();
-            self.meter.fill(diag, clock::now(), (self.peers.len() - children) as u64);
+            self.meter.fill(diag, self.now, (self.peers.len() - children) as u64);
         }
+        answer.on_clock_ahead(self.clock.ahead_us());
         if let Some(peer) = self.peers.get(&id)
             && let Err(e) = peer.out.push(&answer)
         {

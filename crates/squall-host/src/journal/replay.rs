@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use squall_engine::control::state::State;
 use squall_model::event::{Event, Record};
 use squall_model::journal::Problem;
+use squall_model::time::Time;
 
 use super::blobs::Blobs;
 use super::error::JournalError;
@@ -28,6 +29,8 @@ pub struct ReplayReport {
     pub bytes: u64,
     /// Time for reading and applying them.
     pub tail_time: Duration,
+    /// The time of the last of them.
+    pub last: Time,
 }
 
 /// What the files of a journal say.
@@ -127,6 +130,7 @@ impl Replay {
                 Found::Blob(digest, place) => blobs.put(digest, place, segment),
                 Found::Record(record) => {
                     report.records += 1;
+                    report.last = report.last.max(record.time);
                     report.events += record.events.len() as u64;
                     touch(blobs, segment, &record)?;
                     apply(state, &record);

@@ -30,7 +30,7 @@ use super::wireup::{Port, Wireup, Word};
 use crate::cgroup::StepGroups;
 use crate::logging::say;
 use crate::poller::{Interest, Poller};
-use crate::sys::clock::{local_text, now};
+use crate::sys::clock::{local_text, now, steady};
 use crate::sys::offspring::leave;
 use crate::sys::pmix::WANTED;
 use crate::sys::signals::SignalFd;
@@ -179,7 +179,7 @@ impl Daemon {
         let mut queue: VecDeque<StepInput> = inputs.into_iter().collect();
         while let Some(input) = queue.pop_front() {
             let mut acts = Vec::new();
-            self.machine.step(now(), input, &mut acts);
+            self.machine.step(steady(), input, &mut acts);
             for act in acts {
                 self.act(act, &mut queue);
             }
@@ -342,7 +342,7 @@ impl Daemon {
         }
         let mut inputs = self.wireup_words();
         inputs.extend(self.processes.timer_end());
-        if self.machine.deadline().is_some_and(|at| now() >= at) {
+        if self.machine.deadline().is_some_and(|at| steady() >= at) {
             inputs.push(StepInput::Tick);
         }
         if Instant::now() >= self.next_sample {
@@ -403,7 +403,7 @@ impl Daemon {
 
     fn timeout(&self) -> Duration {
         let clock = Instant::now();
-        let machine = self.machine.deadline().map(|at| clock + Duration::from_micros(at.since(now()).0));
+        let machine = self.machine.deadline().map(|at| clock + Duration::from_micros(at.since(steady()).0));
         let wireup = self.wireup.as_ref().and_then(Wireup::deadline);
         let deadlines = [machine, self.processes.deadline(), wireup, self.leave, Some(self.next_sample)];
         let next = deadlines.into_iter().flatten().min().unwrap_or(clock);

@@ -50,7 +50,7 @@ use crate::cgroup::{StepGroups, members};
 use crate::logging::say;
 use crate::place::SocketPath;
 use crate::processes::catches;
-use crate::sys::clock::now;
+use crate::sys::clock::steady;
 use crate::sys::fsuser::with_files_of;
 use crate::sys::identity::{Identity, become_user};
 use crate::sys::offspring::set_command_line;
@@ -203,7 +203,7 @@ impl Ward {
             .machine
             .deadline()
             .filter(|_| self.starting.is_none())
-            .map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
+            .map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         let starting = self.starting.as_ref().map(|starting| starting.kill_at);
         [machine, self.killing, starting, Some(self.next_sample)].into_iter().flatten().min()
     }
@@ -449,7 +449,7 @@ impl Foster {
                 continue;
             }
             let mut acts = Vec::new();
-            ward.machine.step(now(), input, &mut acts);
+            ward.machine.step(steady(), input, &mut acts);
             for act in acts {
                 self.act(key, act, &mut queue);
             }
@@ -570,7 +570,7 @@ impl Foster {
 
     /// What is due by the clock.
     fn look_after(&mut self) {
-        let (clock, time) = (Instant::now(), now());
+        let (clock, time) = (Instant::now(), steady());
         self.kill_on(|at| at <= clock);
         self.starters.relieve(clock);
         let mut inputs = Vec::new();

@@ -1,20 +1,49 @@
 //! The machine's clock and its time zone.
 
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 
 use squall_model::time::Time;
 
-/// Now.
+/// Now by the wall clock, which people see and set: for what they see only. Deadlines go by [`steady`].
 pub(crate) fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Time(since.as_micros() as u64)
+    let now = Time(since.as_micros() as u64);
+    #[cfg(debug_assertions)]
+    return now.on_clock_ahead(set_by_test());
+    #[cfg(not(debug_assertions))]
+    now
+}
+
+/// Names the file by which a test sets the wall clock of daemons.
+#[cfg(debug_assertions)]
+pub(crate) const TEST_VARIABLE: &str = "SQUALL_TEST_CLOCK";
+
+/// By how much a test has set this process's wall clock, microseconds: the text of the file of that variable.
+#[cfg(debug_assertions)]
+fn set_by_test() -> i64 {
+    static FILE: OnceLock<Option<std::ffi::OsString>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os(TEST_VARIABLE));
+    let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Microseconds since boot, time asleep included: the clock that nobody sets.
+pub(crate) fn since_boot_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
+}
+
+/// Now as this process counts it: by the wall clock when it asked first, and by the time since boot from then on.
+pub(crate) fn steady() -> Time {
+    static BEGAN: OnceLock<(Time, u64)> = OnceLock::new();
+    let &(wall, boot_us) = BEGAN.get_or_init(|| (now(), since_boot_us()));
+    Time(wall.0 + (since_boot_us() - boot_us))
 }
 
 /// Ticks since boot, in which /proc says when a process was started.
 pub(crate) fn boot_ticks() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let us = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
-    us / super::host::tick_us()
+    since_boot_us() / super::host::tick_us()
 }
 
 /// A clock that never goes back and that all processes of this machine share, nanoseconds.

@@ -12,7 +12,7 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::hostlist::HostList;
-use crate::id::{Epoch, NodeId, StepKey};
+use crate::id::{Epoch, JobId, NodeId, Session, StepKey};
 use crate::job::{Blob, Digest, JobAttempt, Usage};
 use crate::report::StepEnd;
 use crate::set::NodeSet;
@@ -407,8 +407,21 @@ pub struct Composite {
     pub knocks: Vec<(Route, String)>,
     /// Nodes that register.
     pub registrations: Vec<Registration>,
+    /// Nodes that have heard a newer controller than the one that answers them.
+    pub newer: Vec<Newer>,
     /// Reports that nodes made, however few they have become by reduction.
     pub reports: u64,
+}
+
+/// What a node has heard of that the controller which answers it does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newer {
+    /// The node.
+    pub name: String,
+    /// The newest session that it was offered.
+    pub session: Session,
+    /// The highest job id that it has heard.
+    pub last_job: JobId,
 }
 
 /// A launch that failed.
@@ -479,7 +492,7 @@ impl Composite {
     }
     /// Whether nodes in it want to be let in.
     pub fn lets_in(&self) -> bool {
-        !self.knocks.is_empty() || !self.registrations.is_empty()
+        !self.knocks.is_empty() || !self.registrations.is_empty() || !self.newer.is_empty()
     }
     /// The end of a step on some nodes.
     pub fn add_ended(&mut self, key: StepKey, nodes: &NodeSet, end: &StepEnd) {
@@ -515,6 +528,7 @@ impl Composite {
         }
         self.knocks.extend(other.knocks);
         self.registrations.extend(other.registrations);
+        self.newer.extend(other.newer);
         self.reports += other.reports;
     }
 }

@@ -11,6 +11,7 @@ pub mod sealed;
 pub mod shared;
 pub mod standing;
 pub mod stepd;
+mod wall;
 
 use serde::{Deserialize, Serialize};
 

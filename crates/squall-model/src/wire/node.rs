@@ -5,7 +5,7 @@ use serde_bytes::ByteBuf;
 use std::sync::Arc;
 
 use crate::gang::{Strobe, Turns};
-use crate::id::{Epoch, Incarnation, NodeId, Session, StepKey, StepNo};
+use crate::id::{Epoch, Incarnation, JobId, NodeId, Session, StepKey, StepNo};
 use crate::job::{Digest, JobAttempt, Owner};
 use crate::resource::Hardware;
 use crate::step::{BatchStart, JobFacts, StepStart, Watcher};
@@ -235,6 +235,8 @@ pub struct Registration {
     pub steps: Vec<StepKey>,
     /// Jobs that it took in an earlier life, of which it is proven that nothing ran.
     pub unstarted: Vec<JobAttempt>,
+    /// The highest job id that it has heard in this life of its daemon.
+    pub last_job: JobId,
     /// How it feels.
     pub health: Health,
     /// Version of the daemon.

@@ -54,6 +54,7 @@ impl Node {
             hardware: Hardware { cpus: 4, memory_mb: 4000, ..Hardware::default() },
             steps: jobs.iter().copied().map(script_of).collect(),
             jobs,
+            last_job: JobId(0),
             health: Health::default(),
             version: "sim".into(),
         }

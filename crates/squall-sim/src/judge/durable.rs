@@ -17,6 +17,13 @@ use crate::coverage::Phase;
 use crate::disk::Entry;
 use crate::order::Order;
 
+/// SIGTERM, SIGKILL.
+const TERM: u8 = 15;
+const KILL: u8 = 9;
+
+/// Time limits count from the start as the controller decided it, some seconds before the process's.
+const LIMIT_EARLY_S: u64 = 120;
+
 impl Judge {
     /// A record is durable now.
     pub(crate) fn durable(&mut self, now: Time, record: &Record, clients: &Clients) {
@@ -139,7 +146,10 @@ impl Judge {
                 let key = StepKey { job: *job, attempt: *attempt, step: *step };
                 nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }
-            Event::JobEnding { id, outcome, requeue } => self.ending_event(decided, *id, outcome, requeue.is_some()),
+            Event::JobEnding { id, outcome, requeue } => {
+                self.check_reason(now, *id, outcome);
+                self.ending_event(decided, *id, outcome, requeue.is_some());
+            }
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
             Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
             Event::JobHeld { id, whole, .. }
@@ -283,6 +293,24 @@ impl Judge {
                 self.violate("exit codes are lost only where nobody saw them", format!("step {key}"));
             }
             _ => {}
+        }
+    }
+
+    /// Whether what a job is ended for is so.
+    fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome) {
+        let Some(file) = self.files.get(&id).filter(|file| !file.was_suspended) else { return };
+        let lived = now.since(file.process_started).secs();
+        let limit_s = self.limits.get(&file.order).copied();
+        let early = limit_s.is_some_and(|limit_s| lived + LIMIT_EARLY_S < limit_s) && !file.touched;
+        let early = early && outcome.state == EndState::Timeout && file.process_started > self.trouble_until;
+        let by_us = [TERM, KILL].contains(&outcome.exit.signal) && outcome.state == EndState::Failed;
+        let goes_back = file.phase == Phase::Ending && file.requeue;
+        if early {
+            let text = format!("job {id} had run for {lived} s, its limit is {limit_s:?}");
+            self.violate("time limits end jobs when their time is over", text);
+        }
+        if by_us && goes_back {
+            self.violate("who is to run again is not ended by that", format!("job {id}: {:?}", outcome.exit));
         }
     }
 

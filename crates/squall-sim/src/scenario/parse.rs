@@ -153,6 +153,9 @@ pub(crate) enum Statement {
     SlowDisk {
         flush: Span,
     },
+    Clock {
+        by_us: i64,
+    },
     Spool {
         nodes: Vec<String>,
         full: bool,
@@ -263,6 +266,8 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["disk", "full"] => Ok(Statement::Disk { full: true }),
         ["disk", "free"] => Ok(Statement::Disk { full: false }),
         ["disk", "flushes", "in", time] => Ok(Statement::SlowDisk { flush: span(time)? }),
+        ["clock", "ahead", time] => Ok(Statement::Clock { by_us: span(time)?.0.cast_signed() }),
+        ["clock", "back", time] => Ok(Statement::Clock { by_us: -span(time)?.0.cast_signed() }),
         ["spool", list, "full"] => Ok(Statement::Spool { nodes: names(list)?, full: true }),
         ["spool", list, "free"] => Ok(Statement::Spool { nodes: names(list)?, full: false }),
         ["spool", list, "copied"] => Ok(Statement::SpoolCopied { nodes: names(list)? }),

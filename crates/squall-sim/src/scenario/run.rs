@@ -365,6 +365,10 @@ impl World {
                 self.controller.flush_span = (flush, flush);
                 Ok(())
             }
+            Statement::Clock { by_us } => {
+                self.set_clock(by_us);
+                Ok(())
+            }
             Statement::Spool { nodes, full } => {
                 self.each_node(&nodes, |world, node| world.nodes[node].spool.full = full)
             }

@@ -63,6 +63,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
         "do not start before this time: 16:00, now+1hour, tomorrow, 2027-01-20T12:34:00",
         |asked, given| {
             asked.spec.begin = Some(time(given)?);
+            // A time from now on passes whatever becomes of the wall clock; another one is of the wall clock.
+            match given.text().trim().get(..3).filter(|word| word.eq_ignore_ascii_case("now")) {
+                Some(_) => drop(asked.others.insert("begin", given.text().to_owned())),
+                None => drop(asked.others.remove("begin")),
+            }
             Ok(())
         },
     ),

@@ -7,7 +7,7 @@ use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
 use squall_model::event::NodeAdmin;
 use squall_model::gres::NodeGres;
 use squall_model::hostlist;
-use squall_model::id::{Epoch, Incarnation, NodeId};
+use squall_model::id::{Epoch, Incarnation, JobId, NodeId};
 use squall_model::resource::Hardware;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -19,6 +19,14 @@ impl State {
     pub(super) fn controller_started(&mut self, epoch: Epoch, version: &str) {
         self.epoch = epoch;
         version.clone_into(&mut self.version);
+    }
+
+    /// Ids up to that one may have been given to jobs of which nothing is known.
+    pub(super) fn ids_lost(&mut self, last: JobId) {
+        if last > self.last_id {
+            self.lost_ids.insert(JobId(self.last_id.0 + 1), last);
+            self.last_id = last;
+        }
     }
 
     /// Every node that the configuration names gets an id at once, in the configuration's order.

@@ -19,6 +19,7 @@ pub(crate) mod shutdown;
 pub(crate) mod starved;
 pub(crate) mod timers;
 pub(crate) mod view;
+pub(crate) mod wall;
 pub(crate) mod work;
 
 use std::collections::BTreeSet;

@@ -110,6 +110,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }
+        | Event::IdsLost { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, now, *id),

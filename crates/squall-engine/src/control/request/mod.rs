@@ -16,6 +16,7 @@ mod create_step;
 mod each;
 mod hold;
 mod measure;
+mod newer;
 mod priorities;
 mod query;
 mod query_nodes;

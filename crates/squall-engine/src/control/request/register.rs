@@ -10,6 +10,7 @@ use squall_model::job::JobAttempt;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
+use super::newer;
 use crate::control::drive::{gang, lease, nodes, notice, work};
 use crate::control::state::State;
 use crate::control::state::job::Phase;
@@ -43,7 +44,8 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
     for key in &said.steps {
         lease::begun(c, now, *key, out);
     }
-    reconcile(c, id, said);
+    let unknown = newer::unknown(c, now, id, said, out);
+    reconcile(c, id, said, &unknown);
     steps::registered(c, id, &said.steps);
     gang::registered(c, now, id);
     notice::refresh(c, id);
@@ -116,7 +118,7 @@ fn in_line(c: &Controller, node: NodeId) -> Vec<JobId> {
 }
 
 /// Tells the node what it should have and has not, and what it has and should not.
-fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
+fn reconcile(c: &mut Controller, id: NodeId, said: &Registration, unknown: &BTreeSet<JobAttempt>) {
     let known: BTreeSet<JobAttempt> = said.jobs.iter().copied().collect();
     let mut strays = known.clone();
     for job in in_line(c, id) {
@@ -161,7 +163,7 @@ fn reconcile(c: &mut Controller, id: NodeId, said: &Registration) {
     }
     // No new work there before it is rid of these: their cores are taken, whatever state says.
     let kill_wait_s = c.state.config.kill_wait_s;
-    for &job in &strays {
+    for &job in strays.difference(unknown) {
         c.links.push(id, Down::EndJob { job, kill_wait_s, cont: true, why: EndReason::None });
     }
     if strays.is_empty() {

@@ -8,6 +8,7 @@ use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::fabric::{Composite, LaunchFailure, UpFrame, Upward};
 
+use super::newer;
 use super::register::register;
 use super::requeue::is_by_itself;
 use crate::control::drive::{lease, may_requeue, nodes, notice, preempt};
@@ -17,6 +18,8 @@ use crate::control::{Controller, LinkId, Out, queries, scope};
 /// Seconds before the second try of a failed launch; doubled each time, up to a minute. A job is never held for
 /// what is a node's fault: a full disk that was freed must not leave jobs behind.
 const LAUNCH_RETRY_S: u64 = 1;
+/// A node's clock that is ahead by less is as good as the controller's.
+const CLOCK_SLACK_S: u64 = 1;
 /// How often that is doubled.
 const LAUNCH_DOUBLINGS: u32 = 6;
 
@@ -75,6 +78,9 @@ fn take(c: &mut Controller, now: Time, link: LinkId, composite: Composite, out: 
     for (route, name) in composite.knocks {
         c.links.offer(link, route, name);
     }
+    for newer in &composite.newer {
+        newer::contradicted(c, now, newer, out);
+    }
     for said in &composite.registrations {
         register(c, now, said, out);
     }
@@ -102,10 +108,23 @@ fn step_ended(c: &mut Controller, now: Time, nodes: &NodeSet, key: StepKey, end:
     count_repeats(c, nodes, fresh.as_ref());
     let Some(nodes) = fresh else { return };
     let StepKey { job, attempt, step } = key;
-    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: end.clone() }, out);
+    let on_our_clock = on_our_clock(c, now, key, end);
+    c.commit(now, Event::StepNodesEnded { job, attempt, step, nodes, end: on_our_clock }, out);
     if step == StepNo::BATCH {
         script_ended(c, now, job, end, out);
     }
+}
+
+/// The end of a step as the controller's clock has it: where the node's clock is another, how long it took is what counts.
+fn on_our_clock(c: &Controller, now: Time, key: StepKey, end: &StepEnd) -> StepEnd {
+    let run = c.state.jobs.get(&key.job).and_then(|job| job.run());
+    let start = run.and_then(|run| run.steps.get(&key.step)).map_or(now, |step| step.start);
+    if (start..=now + Span::from_secs(CLOCK_SLACK_S)).contains(&end.ended) {
+        return end.clone();
+    }
+    let took = end.ended.since(end.started);
+    let ended = (start + took).min(now);
+    StepEnd { started: ended - took, ended, ..end.clone() }
 }
 
 /// The end of the script is the end of the job, whatever else still runs in it; also of one that others wanted back in the

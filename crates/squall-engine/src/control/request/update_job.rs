@@ -263,6 +263,9 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut spec.qos, update.qos.as_ref());
     set_some(&mut spec.comment, update.comment.as_ref());
     set_some(&mut spec.begin, update.begin.as_ref());
+    if update.begin.is_some() {
+        spec.others.retain(|(option, _)| option != "begin");
+    }
     set_some(&mut spec.requeue, update.requeue.as_ref());
     set_some(&mut spec.stdout, update.stdout.as_ref());
     set_some(&mut spec.stderr, update.stderr.as_ref());

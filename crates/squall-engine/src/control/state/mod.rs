@@ -49,6 +49,9 @@ pub struct State {
     pub nodes: Vec<Node>,
     /// The id that was given (or reserved) last. The next ones are looked for behind it.
     pub last_id: JobId,
+    /// Ids that a controller with a newer state has given, perhaps, by the first of each stretch: of their jobs nothing is
+    /// known, and they are not given again.
+    pub lost_ids: BTreeMap<JobId, JobId>,
     /// Jobs that are not arrays, and array tasks that something happened to.
     pub jobs: ById<Box<Job>>,
     /// Arrays. The task with the highest index bears the same id in `jobs`.

@@ -50,6 +50,8 @@ pub enum Part {
     Spent(BTreeMap<(Whose, Tres), Ledger>),
     /// What running jobs gave back and nodes have not released yet, if anything.
     Leaving(BTreeMap<JobId, Alloc>),
+    /// Ids of jobs that are lost, if any are.
+    LostIds(BTreeMap<JobId, JobId>),
 }
 
 /// Accounts and what they used.
@@ -153,6 +155,7 @@ pub struct Restored {
     reservations: Vec<Reservation>,
     spent: BTreeMap<(Whose, Tres), Ledger>,
     leaving: BTreeMap<JobId, Alloc>,
+    lost_ids: BTreeMap<JobId, JobId>,
     pending: u64,
     active: u64,
     users: Users,
@@ -193,7 +196,8 @@ impl State {
         let spent = (!self.spent.is_empty()).then(|| Part::Spent(self.spent.clone()));
         let leaving = (!self.leaving.is_empty()).then(|| Part::Leaving(self.leaving.clone()));
         let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
-        let rest = rest.chain(leaving);
+        let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
+        let rest = rest.chain(leaving).chain(lost);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -222,6 +226,7 @@ impl State {
             ledger,
             spent: all.spent,
             leaving: all.leaving,
+            lost_ids: all.lost_ids,
             graces,
             epoch: cluster.epoch,
             version: cluster.version,
@@ -340,6 +345,7 @@ impl Part {
             Self::Foreign(foreign) => Some(Restored { foreign, ..Restored::default() }),
             Self::Spent(spent) => Some(Restored { spent, ..Restored::default() }),
             Self::Leaving(leaving) => Some(Restored { leaving, ..Restored::default() }),
+            Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
         }
     }
 }
@@ -401,6 +407,7 @@ impl Restored {
         self.foreign.append(&mut next.foreign);
         self.spent.append(&mut next.spent);
         self.leaving.append(&mut next.leaving);
+        self.lost_ids.append(&mut next.lost_ids);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

@@ -10,7 +10,7 @@ use squall_model::report::{Report, StepEnd};
 use squall_model::resource::Hardware;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, Request};
-use squall_model::wire::fabric::{DownFrame, Health, UpFrame};
+use squall_model::wire::fabric::{DownFrame, Health, Newer, UpFrame};
 use squall_model::wire::node::{Down, Registration};
 
 use crate::control::state::State;
@@ -38,6 +38,8 @@ pub(super) struct Driver {
     pub(super) answers: Vec<(CallerId, Answer)>,
     pub(super) exit: bool,
     pub(super) drops: Vec<LinkId>,
+    /// A node has heard a newer controller.
+    pub(super) newer: Option<Newer>,
     /// Nodes neither answer nor beat.
     silence: bool,
 }
@@ -89,6 +91,7 @@ impl Driver {
             answers: Vec::new(),
             exit: false,
             drops: Vec::new(),
+            newer: None,
             silence: false,
         };
         driver.start();
@@ -160,6 +163,7 @@ impl Driver {
             hardware,
             jobs: jobs.to_vec(),
             steps: steps.to_vec(),
+            last_job: JobId(0),
             health: Health::default(),
             version: "1".into(),
         }
@@ -227,6 +231,7 @@ impl Driver {
         }
         self.answers.extend(out.answers);
         self.drops.extend(out.drops);
+        self.newer = out.newer.or(self.newer.take());
         self.exit |= out.exit;
     }
     fn deliver(&mut self, link: LinkId, frame: DownFrame) {

@@ -1,7 +1,10 @@
 //! A job's life: submitted, started, ended, forgotten, each exactly once.
 
-use squall_model::job::{EndState, JobState};
+use squall_model::event::NodeAdmin;
+use squall_model::id::{Attempt, Epoch, JobId, Session};
+use squall_model::job::{EndState, JobAttempt, JobSpec, JobState};
 use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::fabric::{Composite, Newer};
 
 use super::driver::{Driver, batch};
 
@@ -31,7 +34,7 @@ fn the_same_key_is_the_same_job_and_another_spec_under_it_is_refused() {
     assert_eq!(d.submit_with(key, batch()), first);
     d.restart();
     assert_eq!(d.submit_with(key, batch()), first);
-    let other = squall_model::job::JobSpec { args: vec!["x".into()], ..batch() };
+    let other = JobSpec { args: vec!["x".into()], ..batch() };
     assert_eq!(d.submit_with(key, other), [Answer::Refused(Refusal::KeyReused)]);
     assert_eq!(d.c.state().jobs.len(), 1);
 }
@@ -52,4 +55,35 @@ fn reports_that_come_twice_count_once() {
     assert_eq!(&before, d.c.state());
     let again = &d.c.diag().fabric;
     assert_eq!((again.node_epilogs, again.repeats), (1, 2));
+}
+
+#[test]
+fn a8_a_state_that_is_older_than_what_nodes_have_heard_is_refused_or_gone_on_from() {
+    let mut d = Driver::new(1, 2);
+    let waits = d.submit(JobSpec { hold: true, ..batch() });
+    let newer = || Newer { name: "n1".into(), session: Session { epoch: Epoch(9), number: 4 }, last_job: JobId(20) };
+    let contradict = |d: &mut Driver| {
+        d.connect("n1");
+        d.knock("n1");
+        d.say("n1", |child| child.composite(Composite { newer: vec![newer()], reports: 1, ..Composite::default() }));
+    };
+    contradict(&mut d);
+    assert_eq!(d.newer.take(), Some(newer()), "the daemon says so and ends");
+    d.c.accept_loss();
+    contradict(&mut d);
+    assert_eq!((d.newer.take(), d.c.state().epoch, d.connected("n1")), (None, Epoch(10), false));
+    assert_eq!(d.submit(JobSpec { hold: true, ..batch() }), JobId(21), "no id that a node knows is given again");
+    // What runs there and is not known here, or only as waiting, is left alone.
+    let attempt = |job, attempt| JobAttempt { job, attempt: Attempt(attempt) };
+    let unknown = [attempt(waits, 1), attempt(JobId(20), 1)];
+    let forgotten = attempt(JobId(21), 0);
+    d.register("n1", &[unknown[0], unknown[1], forgotten]);
+    assert_eq!(d.ended(), [(forgotten, "n1".to_owned())], "that is nothing that a backup lacks");
+    let node = &d.c.state().nodes[0];
+    let reason = node.reason.as_ref().map(|reason| reason.text.clone()).unwrap_or_default();
+    assert!(node.admin == NodeAdmin::Drain && reason.ends_with(&format!("does not know: {waits},20")), "{reason}");
+    // A later life knows that, too.
+    d.restart();
+    d.register("n1", &unknown);
+    assert_eq!(d.ended(), []);
 }

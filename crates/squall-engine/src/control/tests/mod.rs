@@ -4,6 +4,7 @@ mod allocations;
 mod arrays;
 mod backfill;
 mod budgets;
+mod clock;
 mod cover;
 mod dependencies;
 mod driver;

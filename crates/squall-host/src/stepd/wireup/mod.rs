@@ -33,7 +33,7 @@ use squall_model::wire::peer::{Fault, Notice, PeerMessage, What};
 use super::environment::Environment;
 use super::frames::Frames;
 use crate::poller::Interest;
-use crate::sys::clock::now;
+use crate::sys::clock::steady;
 use crate::sys::pmix::{DoneReply, Event, GroupReply, LookupReply, ModexReply, Verdict};
 use linked::Linked;
 use mesh::{Heard, Kinship, Manner, Mesh, Way, is_yes, said};
@@ -279,14 +279,14 @@ impl Wireup {
             self.hear(heard);
         }
         self.pmi.sweep();
-        if self.exchange.deadline().is_some_and(|at| at <= now()) {
+        if self.exchange.deadline().is_some_and(|at| at <= steady()) {
             self.feed(ExchangeInput::Tick);
         }
     }
 
     /// When to `turn` though nothing was heard.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(now()).0));
+        let exchange = self.exchange.deadline().map(|at| Instant::now() + Duration::from_micros(at.since(steady()).0));
         exchange.into_iter().chain(self.mesh.as_ref().and_then(Mesh::deadline)).min()
     }
 
@@ -412,7 +412,7 @@ impl Wireup {
         let mut queue = VecDeque::from([input]);
         while let Some(input) = queue.pop_front() {
             let mut acts = Vec::new();
-            self.exchange.step(now(), input, &mut acts);
+            self.exchange.step(steady(), input, &mut acts);
             for act in acts {
                 match act {
                     ExchangeAct::Send { place, message } => match &mut self.mesh {

@@ -1,0 +1,113 @@
+//! The controller's time: since boot, so that no deadline depends on a clock that people set; and how far the wall clock is
+//! ahead of it, by which times are shown and understood.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use squall_model::time::Time;
+
+use crate::place::Place;
+use crate::sys::clock;
+
+/// A wall clock that is off by less is being corrected, not set.
+const STEP_US: i64 = 1_000_000;
+
+/// The controller's clock. It goes on over its lives as long as the machine runs: a limit that was half over is half over
+/// in the next life, whatever the wall clock says.
+#[derive(Debug)]
+pub(super) struct Clock {
+    path: PathBuf,
+    boot_id: String,
+    /// What the time since boot lacks of the controller's time, microseconds.
+    offset_us: u64,
+    /// How far the wall clock is ahead, microseconds, as of the last look.
+    ahead_us: i64,
+}
+
+impl Clock {
+    /// For a journal whose last record is of that time. After a boot the wall clock is believed, as far as time does not go
+    /// back by that.
+    pub(super) fn start(place: &Place, last: Time) -> Self {
+        let path = place.clock();
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let known = fs::read_to_string(&path).ok().and_then(|text| parse(&text));
+        let since_boot = clock::since_boot_us();
+        let least = last.0.saturating_sub(since_boot);
+        let (offset_us, ahead_us) = match known {
+            Some((boot, offset_us, ahead_us)) if boot == boot_id => (offset_us.max(least), ahead_us),
+            known => {
+                let offset_us = clock::now().0.saturating_sub(since_boot).max(least);
+                (offset_us, known.map_or(0, |(_, _, ahead_us)| ahead_us))
+            }
+        };
+        Self { path, boot_id, offset_us, ahead_us }
+    }
+
+    /// Now.
+    pub(super) fn now(&self) -> Time {
+        Time(self.offset_us + clock::since_boot_us())
+    }
+
+    /// How far the wall clock is ahead, microseconds.
+    pub(super) fn ahead_us(&self) -> i64 {
+        self.ahead_us
+    }
+
+    /// By how many microseconds the wall clock has been set since the last look, if it was.
+    pub(super) fn look(&mut self) -> Option<i64> {
+        let ahead = clock::now().0.cast_signed() - self.now().0.cast_signed();
+        let by = ahead - self.ahead_us;
+        if by.abs() < STEP_US {
+            return None;
+        }
+        self.ahead_us = ahead;
+        Some(by)
+    }
+
+    /// Remembers it for the next life.
+    pub(super) fn save(&self) -> io::Result<()> {
+        let fresh = self.path.with_extension("new");
+        let mut file = File::create(&fresh)?;
+        writeln!(file, "{} {} {}", self.boot_id, self.offset_us, self.ahead_us)?;
+        file.sync_all()?;
+        fs::rename(&fresh, &self.path)
+    }
+}
+
+/// Boot, offset, how far the wall clock was ahead. None: it was not written to its end.
+fn parse(text: &str) -> Option<(String, u64, i64)> {
+    let mut words = text.strip_suffix('\n')?.split(' ');
+    let known = (words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    words.next().is_none().then_some(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, clock};
+    use crate::place::Place;
+    use squall_model::time::Time;
+
+    #[test]
+    fn a5_the_controllers_time_goes_on_over_its_lives() {
+        let dir = std::env::temp_dir().join(format!("squall-clock-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let place = Place::at(&dir).unwrap();
+        let mut first = Clock::start(&place, Time(0));
+        assert!(first.now().since(clock::now()).secs() < 2 && clock::now().since(first.now()).secs() < 2);
+        assert_eq!(first.look(), None);
+        // The wall clock is set back by an hour: as if the controller's had been ahead.
+        first.offset_us += 3_600_000_000;
+        let by = first.look().unwrap();
+        assert!((-3_601_000_000..-3_599_000_000).contains(&by), "{by}");
+        assert_eq!((first.look(), first.ahead_us()), (None, by));
+        first.save().unwrap();
+        let mut next = Clock::start(&place, Time(0));
+        assert_eq!((next.offset_us, next.ahead_us(), next.look()), (first.offset_us, by, None));
+        // A damaged file is none; then time does not go back behind the journal.
+        std::fs::write(place.clock(), "half a li").unwrap();
+        let last = clock::now() + squall_model::time::Span::from_secs(7200);
+        assert!(Clock::start(&place, last).now() >= last);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

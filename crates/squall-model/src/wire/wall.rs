@@ -1,0 +1,109 @@
+//! Between the controller's clock, which nobody sets, and the wall clock, by which people ask and to which they are answered.
+
+use std::sync::Arc;
+
+use super::client::{AccountingQuery, Answer, Request};
+use super::info::{AccountingRow, JobInfo, Why};
+use crate::job::JobSpec;
+use crate::time::Time;
+
+/// A moment on the other clock.
+fn put(time: &mut Time, us: i64) {
+    *time = time.on_clock_ahead(us);
+}
+
+fn put_all<'a>(times: impl IntoIterator<Item = &'a mut Time>, us: i64) {
+    times.into_iter().for_each(|time| put(time, us));
+}
+
+/// A specification whose times are on a clock that is so many microseconds ahead.
+fn put_spec(spec: &mut JobSpec, us: i64) {
+    put_all(spec.begin.iter_mut().chain(&mut spec.deadline), us);
+}
+
+/// The same of one that others may share.
+fn put_shared(spec: &mut Arc<JobSpec>, us: i64) {
+    if spec.begin.is_some() || spec.deadline.is_some() {
+        put_spec(Arc::make_mut(spec), us);
+    }
+}
+
+impl Request {
+    /// Puts its times on a clock that is so many microseconds ahead.
+    pub fn on_clock_ahead(&mut self, us: i64) {
+        if us == 0 {
+            return;
+        }
+        match self {
+            Self::Submit { spec, .. } | Self::TestSubmit { spec } | Self::Allocate { spec, .. } => put_shared(spec, us),
+            Self::SubmitHet { specs, .. } => specs.iter_mut().for_each(|spec| put_spec(spec, us)),
+            Self::UpdateJob { change, .. } => put_all(change.begin.iter_mut(), us),
+            Self::Reserve { change, .. } => put_all(change.start.iter_mut().chain(&mut change.end), us),
+            Self::Accounting(query) => query.on_clock_ahead(us),
+            _ => {}
+        }
+    }
+}
+
+impl AccountingQuery {
+    /// Puts its times on a clock that is so many microseconds ahead.
+    pub fn on_clock_ahead(&mut self, us: i64) {
+        put_all(self.start.iter_mut().chain(&mut self.end), us);
+    }
+}
+
+impl AccountingRow {
+    /// Puts its times on a clock that is so many microseconds ahead.
+    pub fn on_clock_ahead(&mut self, us: i64) {
+        put_all([&mut self.submit, &mut self.eligible].into_iter().chain(&mut self.start).chain(&mut self.end), us);
+    }
+}
+
+impl Answer {
+    /// Puts its times on a clock that is so many microseconds ahead.
+    pub fn on_clock_ahead(&mut self, us: i64) {
+        if us == 0 {
+            return;
+        }
+        match self {
+            Self::WouldStart { time, .. } => put(time, us),
+            Self::Jobs(page) => {
+                put(&mut page.now, us);
+                page.specs.iter_mut().for_each(|spec| put_shared(spec, us));
+                page.jobs.iter_mut().for_each(|job| put_job(job, us));
+            }
+            Self::Nodes(nodes) => {
+                for node in nodes {
+                    let reason = node.reason.iter_mut().map(|(_, _, time)| time);
+                    put_all(reason.chain([&mut node.registered, &mut node.heard]), us);
+                }
+            }
+            Self::Diag(diag) => {
+                put_all([&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last), us)
+            }
+            Self::Accounting { rows, .. } => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
+            Self::Expected(starts) => put_all(starts.iter_mut().map(|start| &mut start.time), us),
+            Self::Reservations(all) => {
+                all.iter_mut().for_each(|one| put_all([&mut one.reservation.start, &mut one.reservation.end], us));
+            }
+            Self::Why(why) => put_why(why, us),
+            _ => {}
+        }
+    }
+}
+
+fn put_job(job: &mut JobInfo, us: i64) {
+    put_all([&mut job.submit, &mut job.eligible].into_iter().chain(&mut job.start).chain(&mut job.end), us);
+    let Some(run) = &mut job.run else { return };
+    put_all(run.suspended.iter_mut(), us);
+    for step in &mut run.steps {
+        put_all(step.end.iter_mut().map(|(time, _)| time).chain([&mut step.start]), us);
+    }
+}
+
+fn put_why(why: &mut Why, us: i64) {
+    put_all(why.begin.iter_mut(), us);
+    put_all(why.start.iter_mut().map(|start| &mut start.time), us);
+    put_all(why.changes.iter_mut().map(|(_, time)| time), us);
+    why.reservations.iter_mut().for_each(|(_, start, end)| put_all([start, end], us));
+}
