@@ -166,7 +166,7 @@ struct Keeper {
     dirty: bool,
     trouble: bool,
     /// Questions that are being answered, in turn.
-    open: VecDeque<(Course, Outgoing)>,
+    open: VecDeque<(Course, i64, Outgoing)>,
 }
 
 impl Keeper {
@@ -180,7 +180,7 @@ impl Keeper {
                 None if self.trouble => RETRY,
                 None => CHECKPOINT_EVERY,
             };
-            let patience = match self.open.iter().any(|(_, reply)| reply.has_room()) {
+            let patience = match self.open.iter().any(|(_, _, reply)| reply.has_room()) {
                 true => Duration::ZERO,
                 false if self.open.is_empty() => wait,
                 false => wait.min(READER_POLL),

@@ -164,7 +164,7 @@ fn d7_hold_of_a_running_job_counts_when_it_is_requeued() {
     world.answer(&operator(), Request::Release { jobs: these(&[id]) });
     assert_eq!(world.hold_of(id), Hold::No);
     world.answer(&operator(), update(id, |u| u.priority = Some(0)));
-    world.answer(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false });
+    world.answer(&user(ADA), Request::Requeue { jobs: these(&[id]), hold: false, from: None });
     world.answer(&operator(), hold());
     world.release(id);
     let job = &world.c.state.jobs[&id];
