@@ -1,8 +1,10 @@
 //! `squall controller`, `squall front` and `squall node NAME`: one daemon in the foreground.
 
 use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use squall_host::controld::{self, Settings};
@@ -136,6 +138,9 @@ pub(crate) fn front(args: &[OsString]) -> ExitCode {
 /// Runs `squall node NAME`.
 pub(crate) fn node(args: &[OsString]) -> ExitCode {
     finish("node", NODE_HELP, args, |options| {
+        if options.token.as_deref().is_some_and(|token| token != "-") {
+            return Err(format!("cannot begin anew without the token: {}", conceal(options)));
+        }
         let place = super::place(options.state.as_deref())?;
         life::make_folders(&place)?;
         if options.rack {
@@ -149,6 +154,30 @@ pub(crate) fn node(args: &[OsString]) -> ExitCode {
         let args = NodeArgs { port: options.port, ..NodeArgs::new(place, &name).map_err(|e| e.to_string())? };
         Ok(noded::run(&args))
     })
+}
+
+/// Begins anew with the token on standard input: everybody may read the arguments of a process. Returns only if it can't.
+fn conceal(options: &Options) -> std::io::Error {
+    let begin_anew = || {
+        let (reader, mut writer) = std::io::pipe()?;
+        writer.write_all(options.token.as_deref().unwrap_or_default().as_bytes())?;
+        drop(writer);
+        let mut args = Vec::new();
+        let mut given = std::env::args_os();
+        let own = given.next().unwrap_or_else(|| "squall".into());
+        while let Some(arg) = given.next() {
+            if arg == "--token" {
+                given.next();
+                args.extend(["--token".into(), "-".into()]);
+            } else if arg.as_encoded_bytes().starts_with(b"--token=") {
+                args.push("--token=-".into());
+            } else {
+                args.push(arg);
+            }
+        }
+        Ok(Command::new(std::env::current_exe()?).arg0(own).args(args).stdin(reader).exec())
+    };
+    begin_anew().unwrap_or_else(|e| e)
 }
 
 /// Joins the cluster of another machine.

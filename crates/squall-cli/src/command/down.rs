@@ -60,6 +60,7 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     if !place.dir().is_dir() {
         return Err(format!("there is no cluster in {}", place.dir().display()));
     }
+    super::owned(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
         let daemon = Daemon::Node(joined.name);
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;

@@ -36,6 +36,7 @@ pub(crate) mod up;
 pub(crate) mod what_if;
 pub(crate) mod why;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -54,6 +55,18 @@ fn end(command: &str, done: Result<String, String>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Refuses what only the owner of a cluster's state and root may do, before anything is said or done.
+fn owned(place: &Place) -> Result<(), String> {
+    let dir = place.dir();
+    let owner = std::fs::metadata(dir).map_err(|e| format!("{}: {e}", dir.display()))?.uid();
+    let me = rustix::process::geteuid();
+    if me.is_root() || me.as_raw() == owner {
+        return Ok(());
+    }
+    let name = squall_host::sys::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
+    Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
 }
 
 /// The cluster that `--state` names; otherwise this user's.

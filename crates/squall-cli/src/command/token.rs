@@ -59,6 +59,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
 
 fn token(options: &Options) -> Result<String, String> {
     let (place, trust) = (&options.place, Trust::of(&options.place));
+    super::owned(place)?;
     let names = hostlist::expand(&options.nodes).map_err(|e| format!("{}: {e}", options.nodes))?;
     if options.revoke {
         return names.iter().map(|name| revoke(&trust, name)).collect();

@@ -86,6 +86,7 @@ fn replay(site: &mut Site) -> usize {
     args[2] = address.to_string();
     site.spawn("hidden2", &args.iter().map(String::as_str).collect::<Vec<_>>());
     site.until_up(&["hidden2"]);
+    not_in_arguments(args.last().unwrap());
     let conversations = said.lock().unwrap().clone();
     assert!(conversations.len() >= 2, "it joined, and is in the tree");
     let mut heard = 0;
@@ -101,6 +102,15 @@ fn replay(site: &mut Site) -> usize {
         heard = heard.max(answer.len());
     }
     heard
+}
+
+/// faults.md L2: a token stands in no process's arguments, which everybody may read.
+fn not_in_arguments(token: &str) {
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        assert!(!line.contains(token), "{line}");
+    }
 }
 
 /// Bytes that are no handshake, and connections that say nothing.

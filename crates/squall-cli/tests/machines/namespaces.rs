@@ -95,36 +95,57 @@ fn mpi(site: &Site) {
     }
 }
 
+/// A user whom every system has, in a group of its own.
+const NOBODY: (u32, u32) = (65534, 65534);
+
 /// Commands in a job reach the controller through the job's node; elsewhere on that machine nobody is believed.
 fn commands_of_a_job(site: &Site) {
-    let asked = |args: &[&str]| site.command("n2", args).output().unwrap();
-    let denied = asked(&["squeue"]);
+    let folder = site.path("of-nobody");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let asked = |ids: (u32, u32), args: &[&str]| site.command_as("n2", ids, args).output().unwrap();
+    let denied = asked(NOBODY, &["squeue"]);
     assert!(!denied.status.success(), "{denied:?}");
     let squall = env!("CARGO_BIN_EXE_squall");
-    let (out, nested) = (site.path("job-out"), site.path("nested-out"));
+    let (out, nested, go) =
+        (site.path("of-nobody/job-out"), site.path("of-nobody/nested-out"), site.path("of-nobody/go"));
     let script = format!(
         "echo $SQUALL_STATE; {squall} squeue -h -o %N -j $SLURM_JOB_ID; {squall} srun echo step; \
-         {squall} sbatch --parsable -w n1 -o {nested} --wrap 'echo $SLURMD_NODENAME'"
+         {squall} sbatch --parsable -w n1 -o {nested} --wrap 'echo $SLURMD_NODENAME; id -g'; \
+         while [ ! -e {go} ]; do sleep 0.05; done"
     );
-    let job = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", &out, "--wrap", &script]);
-    assert_eq!(site.end_of(&job), "COMPLETED|0:0", "{}", site.read("job-out"));
-    let said = site.read("job-out");
+    let args = ["sbatch", "--parsable", "-w", "n2", "-D", &folder, "-o", &out, "--wrap", &script];
+    let submitted = site.command_as("head", NOBODY, &args).output().unwrap();
+    assert!(submitted.status.success(), "{submitted:?}");
+    let job = String::from_utf8_lossy(&submitted.stdout).trim().to_owned();
+    site.until("the job has said all", || std::fs::read_to_string(&out).is_ok_and(|said| said.lines().count() == 4));
+    let said = site.read("of-nobody/job-out");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..3], [site.path("n2").as_str(), "n2", "step"], "{said}");
     assert_eq!(site.end_of(lines[3]), "COMPLETED|0:0");
-    assert_eq!(site.read("nested-out"), "n1\n");
-    assert!(!asked(&["squeue"]).status.success());
+    assert_eq!(site.read("of-nobody/nested-out"), "n1\n65534\n");
+    c2_nobody_else_is_vouched_for(site, asked);
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(site.end_of(&job), "COMPLETED|0:0", "{said}");
+    assert!(!asked(NOBODY, &["squeue"]).status.success());
 }
 
-/// faults.md A6: what tasks wrote and how they ended while the link was cut comes to srun when it has healed.
-fn a6_output_waits_for_the_link(srun: Child) {
-    let done = srun.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success() && err.is_empty(), "{:?}: {err}", done.status);
-    let lines: Vec<&str> = out.lines().collect();
-    let (last, counted) = lines.split_last().unwrap();
-    assert!(*last == "end" && counted.len() > 10, "{out}");
-    assert!(counted.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{out}");
+/// faults.md C2: neither another group of a user who has a job on the node, nor root, who has one there, too.
+fn c2_nobody_else_is_vouched_for(site: &Site, asked: impl Fn((u32, u32), &[&str]) -> std::process::Output) {
+    let submit = ["sbatch", "-w", "n1", "-o", "/dev/null", "--wrap", "id"];
+    assert!(asked(NOBODY, &["squeue"]).status.success());
+    for gid in [0, 42] {
+        let forged = asked((NOBODY.0, gid), &submit);
+        assert!(!forged.status.success(), "group {gid}: {forged:?}");
+    }
+    let of_root = site.ok(&["sbatch", "--parsable", "-w", "n2", "-o", "/dev/null", "--wrap", "sleep 60"]);
+    site.until("root's job runs", || site.ok(&["squeue", "-h", "-o", "%T", "-j", &of_root]) == "RUNNING");
+    let forged = asked((0, 0), &submit);
+    assert!(!forged.status.success(), "{forged:?}");
+    site.ok(&["scancel", &of_root]);
+    site.end_of(&of_root);
+    let log = std::fs::read_to_string(site.path("head/log/controller.log")).unwrap();
+    assert!(log.contains("for whom node n2 vouches"), "{log}");
 }
 
 #[test]

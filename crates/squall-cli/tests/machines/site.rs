@@ -104,6 +104,23 @@ impl Site {
         command
     }
 
+    /// The same as a user and group without other groups, which only root can do.
+    pub(crate) fn command_as(&self, machine: &str, (uid, gid): (u32, u32), args: &[&str]) -> Command {
+        let plain = self.command(machine, args);
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
+        if let Some(namespace) = self.namespaces.get(machine) {
+            // First the network, which only root may enter.
+            command = Command::new("nsenter");
+            command.arg(format!("--net=/run/netns/{namespace}")).arg("setpriv");
+            command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--clear-groups"]);
+        }
+        command.arg(env!("CARGO_BIN_EXE_squall")).args(args).env_clear().stdin(Stdio::null());
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(&self.folder);
+        command
+    }
+
     /// A command on the controller's machine that must succeed; what it said.
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let done = self.command("head", args).output().unwrap();
