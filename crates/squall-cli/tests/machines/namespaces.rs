@@ -148,6 +148,17 @@ fn c2_nobody_else_is_vouched_for(site: &Site, asked: impl Fn((u32, u32), &[&str]
     assert!(log.contains("for whom node n2 vouches"), "{log}");
 }
 
+/// faults.md A6: what tasks wrote and how they ended while the link was cut comes to srun when it has healed.
+fn a6_output_waits_for_the_link(srun: Child) {
+    let done = srun.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success() && err.is_empty(), "{:?}: {err}", done.status);
+    let lines: Vec<&str> = out.lines().collect();
+    let (last, counted) = lines.split_last().unwrap();
+    assert!(*last == "end" && counted.len() > 10, "{out}");
+    assert!(counted.iter().enumerate().all(|(at, line)| *line == at.to_string()), "{out}");
+}
+
 #[test]
 fn two_hosts_and_a_link_that_fails_one_way_and_heals() {
     let Some(link) = Link::new() else {
