@@ -62,7 +62,7 @@ impl std::error::Error for HostListError {}
 
 /// All names of a host list, in the order given, repetitions kept. Lists are separated by commas or
 /// white space; each bracket group holds numbers, ranges and ranges with a step (`0-10/2`); several
-/// groups multiply, the last one fastest; zeros in front are kept.
+/// groups multiply in Slurm's order: the last one runs fastest, then the first; zeros in front are kept.
 pub fn expand(text: &str) -> Result<Vec<String>, HostListError> {
     expand_at_most(text, HOSTLIST_MAX)
 }
@@ -371,6 +371,11 @@ fn number(text: &str, at: usize) -> Result<u64, HostListError> {
 }
 
 fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
+    if parts.iter().filter(|part| matches!(part, Part::Numbers(_))).count() > 2 {
+        let count: usize = parts.iter().map(Part::count).product();
+        names.extend((0..count).map(|i| nth_of_product(parts, i)));
+        return;
+    }
     let mut heads = vec![String::new()];
     for part in parts {
         match part {
@@ -394,13 +399,14 @@ fn append_product(parts: &[Part<'_>], names: &mut Vec<String>) {
 /// The name at place `i` of those that [`append_product`] would append.
 fn nth_of_product(parts: &[Part<'_>], i: usize) -> String {
     let mut left = i;
-    let mut name = String::new();
-    // The last group runs fastest.
-    for part in parts.iter().rev() {
-        name.insert_str(0, &part.at(left % part.count()));
-        left /= part.count();
+    let mut picked = vec![0; parts.len()];
+    // The last group runs fastest, the others from the first on.
+    let last = parts.iter().rposition(|part| matches!(part, Part::Numbers(_)));
+    for at in last.into_iter().chain((0..parts.len()).filter(|at| Some(*at) != last)) {
+        picked[at] = left % parts[at].count();
+        left /= parts[at].count();
     }
-    name
+    parts.iter().zip(picked).map(|(part, at)| part.at(at)).collect()
 }
 
 /// A name, split before the number at its end. The order is that of Slurm's sorted lists.
@@ -560,6 +566,15 @@ mod tests {
             assert_eq!(refused, Err(HostListProblem::TooMany), "{}", &text[..8]);
         }
         assert_eq!(super::expand_within("n[1-10080]", 10_080).map(|names| names.len()), Ok(10_080));
+    }
+
+    /// faults.md D12, in the order of Slurm 22.05.8.
+    #[test]
+    fn d12_three_bracket_groups() {
+        let names = expand("a[1-2]b[1-2]c[1-2]").unwrap();
+        assert_eq!(names.join(" "), "a1b1c1 a1b1c2 a2b1c1 a2b1c2 a1b2c1 a1b2c2 a2b2c1 a2b2c2");
+        assert_eq!(expand("a[1-2]b[1-2]").unwrap().join(" "), "a1b1 a1b2 a2b1 a2b2");
+        assert_eq!(expand("a[1-2]b[1-2]c[1-2]d[1-2]").unwrap()[3], "a2b1c1d2");
     }
 
     proptest! {

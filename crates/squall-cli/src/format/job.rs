@@ -23,6 +23,7 @@ pub(crate) fn limit_text(limit_s: Option<u64>) -> String {
 }
 
 /// A job with what it takes to print it.
+#[derive(Clone)]
 pub(crate) struct JobRow {
     /// The job.
     pub(crate) info: JobInfo,
@@ -40,6 +41,10 @@ pub(crate) struct JobRow {
     pub(crate) task_list: usize,
     /// Nodes on which it is expected to start; empty: not known.
     pub(crate) expected_nodes: String,
+    /// The tier of its partition, where tiers are looked at.
+    pub(crate) tier: u32,
+    /// Memory is shown in its own unit (`2048M`, not `2G`).
+    pub(crate) noconvert: bool,
 }
 
 /// Rows of a page. Jobs whose spec, owner or class is missing in the page are left out.
@@ -60,6 +65,8 @@ pub(crate) fn rows(
             cluster: cluster.clone(),
             task_list: task_list.unwrap_or(TASK_LIST_LENGTH),
             expected_nodes: String::new(),
+            tier: 0,
+            noconvert: false,
         })
     })
 }
@@ -183,8 +190,13 @@ impl JobRow {
     pub(crate) fn min_memory(&self) -> String {
         match self.spec.need.memory {
             Memory::Unset => "0".to_owned(),
-            Memory::PerNodeMb(mb) | Memory::PerCpuMb(mb) => format_memory_mb(mb),
+            Memory::PerNodeMb(mb) | Memory::PerCpuMb(mb) => self.memory(mb),
         }
+    }
+
+    /// So much memory, MiB.
+    pub(crate) fn memory(&self, mb: u64) -> String {
+        if self.noconvert && mb > 0 { format!("{mb}M") } else { format_memory_mb(mb) }
     }
 
     /// Least CPUs on a node.
@@ -195,7 +207,7 @@ impl JobRow {
 
     /// `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
     pub(crate) fn tres(&self) -> String {
-        let all = tres(self.info.num_cpus, self.info.memory_mb, self.info.num_nodes);
+        let all = tres(self.info.num_cpus, &self.memory(self.info.memory_mb), self.info.num_nodes);
         let gres = gres::Ask::of_job(&self.spec).unwrap_or_default();
         let gres = gres.totals(self.info.num_nodes, self.info.num_tasks).into_iter();
         all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
@@ -294,7 +306,7 @@ impl JobRow {
 }
 
 /// `cpu=4,mem=8G,node=2,billing=4`.
-pub(crate) fn tres(cpus: u32, memory_mb: u64, nodes: u32) -> String {
-    let memory = if memory_mb > 0 { format!("mem={},", format_memory_mb(memory_mb)) } else { String::new() };
+pub(crate) fn tres(cpus: u32, memory: &str, nodes: u32) -> String {
+    let memory = if memory == "0" { String::new() } else { format!("mem={memory},") };
     format!("cpu={cpus},{memory}node={nodes},billing={cpus}")
 }

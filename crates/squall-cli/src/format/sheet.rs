@@ -1,5 +1,7 @@
 //! sacct's way to print: fields with their own widths, cut with a `+`, or separated by a delimiter.
 
+use std::borrow::Cow;
+
 use crate::format::harmless;
 
 /// Widest column.
@@ -95,7 +97,9 @@ impl<R> Sheet<R> {
     fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>, usize) -> String) {
         for (at, (column, width, left)) in self.chosen.iter().enumerate() {
             let text = get(column, *width);
-            let text = harmless(&text);
+            // A submission's line is kept as it was written.
+            let kept = |text: &str| text.split('\n').map(harmless).collect::<Vec<_>>().join("\n");
+            let text = if column.name == "SubmitLine" { Cow::Owned(kept(&text)) } else { harmless(&text) };
             match style {
                 Style::Table => {
                     cell(out, &text, *width, *left);

@@ -229,6 +229,8 @@ pub struct Controller {
     pub(crate) diag: Diag,
     /// Something was taken whose consequences were not drawn yet.
     pub(crate) unsettled: bool,
+    /// When it started.
+    started: Time,
 }
 
 impl Controller {

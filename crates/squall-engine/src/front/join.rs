@@ -122,11 +122,11 @@ fn join(first: Answer, second: Answer) -> Answer {
             Answer::Config(all)
         }
         (
-            Answer::Pong { host, version, nodes_up, nodes_expected, trouble },
+            Answer::Pong { host, version, nodes_up, nodes_expected, trouble, started, next_job },
             Answer::Pong { nodes_up: up, nodes_expected: expected, trouble: other, .. },
         ) => {
             let (nodes_up, nodes_expected) = (nodes_up + up, nodes_expected + expected);
-            Answer::Pong { host, version, nodes_up, nodes_expected, trouble: trouble.or(other) }
+            Answer::Pong { host, version, nodes_up, nodes_expected, trouble: trouble.or(other), started, next_job }
         }
         (Answer::WouldStart { time, .. }, Answer::WouldStart { job, time: earlier, cpus, nodes, partition })
             if earlier < time =>

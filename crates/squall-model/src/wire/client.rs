@@ -460,6 +460,34 @@ pub struct JobUpdate {
     pub mail_user: Option<String>,
     /// MailType.
     pub mail_type: Option<String>,
+    /// Deadline.
+    pub deadline: Option<Time>,
+    /// TimeMin, seconds; 0: none any more.
+    pub time_min_s: Option<u64>,
+    /// EndTime of a running job.
+    pub end: Option<Time>,
+    /// WCKey.
+    pub wckey: Option<String>,
+    /// ReservationName; Some(None): none any more.
+    pub reservation: Option<Option<String>>,
+    /// OverSubscribe: whether it shares its resources, and whether it wants whole nodes.
+    pub oversubscribe: Option<(bool, bool)>,
+    /// Contiguous.
+    pub contiguous: Option<bool>,
+    /// Gres, TresPerNode; Some(None): none any more.
+    pub gres: Option<Option<String>>,
+    /// Licenses; Some(None): none any more.
+    pub licenses: Option<Option<String>>,
+    /// MinCPUsNode.
+    pub cpus_min: Option<u32>,
+    /// MinTmpDiskNode, MiB.
+    pub tmp_disk_mb: Option<u64>,
+    /// TasksPerNode.
+    pub ntasks_per_node: Option<u32>,
+    /// StdIn pattern.
+    pub stdin: Option<String>,
+    /// Options that are kept by name (`admin-comment`, `extra`, `switches`, …); None: none any more.
+    pub others: Vec<(String, Option<String>)>,
 }
 
 /// What `scontrol create|update reservation` asks, by Slurm's words. None: unchanged.
@@ -620,6 +648,10 @@ pub enum Answer {
         nodes_expected: u32,
         /// Why submissions are refused at present, if they are.
         trouble: Option<String>,
+        /// When it started.
+        started: Time,
+        /// The id of the next job.
+        next_job: JobId,
     },
     /// Counters.
     Diag(Box<Diag>),

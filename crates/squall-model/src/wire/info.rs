@@ -190,6 +190,8 @@ pub struct StepInfo {
     pub num_cpus: u32,
     /// How many tasks.
     pub num_tasks: u32,
+    /// Memory on all of its nodes, MiB; 0: none was asked for.
+    pub memory_mb: u64,
     /// When it started.
     pub start: Time,
     /// Its own time limit, seconds.

@@ -295,6 +295,7 @@ fn jobs() -> JobsPage {
         num_nodes: 2,
         num_cpus: 2,
         num_tasks: 2,
+        memory_mb: 2048,
         start: at(-30),
         time_limit_s: Some(120),
         end: None,

@@ -3,7 +3,7 @@
 use squall_model::duration::{format_elapsed, format_limit, whole_minutes};
 use squall_model::job::JobKind;
 
-use crate::command::sacct::row::{Row, cpu_text, disk};
+use crate::command::sacct::row::{Row, cpu_text};
 use crate::format::path;
 use crate::format::sheet::Column;
 use crate::format::words::exit_code;
@@ -20,8 +20,8 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("AssocID", 7, |_| "0".to_owned()),
     C::new("AveCPU", 10, average_cpu),
     C::new("AveCPUFreq", 10, |r| r.step(|_| "0".to_owned())),
-    C::new("AveDiskRead", 14, |r| r.step(|d| disk(r.average(d.usage.read_bytes)))),
-    C::new("AveDiskWrite", 14, |r| r.step(|d| disk(r.average(d.usage.write_bytes)))),
+    C::new("AveDiskRead", 14, |r| r.step(|d| r.units.disk(r.average(d.usage.read_bytes)))),
+    C::new("AveDiskWrite", 14, |r| r.step(|d| r.units.disk(r.average(d.usage.write_bytes)))),
     C::new("AvePages", 10, |r| r.step(|d| r.average(d.usage.major_faults).to_string())),
     C::new("AveRSS", 10, |r| r.step(|d| r.units.kib(r.average(d.usage.total_rss_kb)))),
     C::new("AveVMSize", 10, |r| r.step(|d| r.units.kib(d.usage.max_vm_kb))),
@@ -51,10 +51,10 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("JobName", 10, |r| r.data.name.clone()),
     C::new("Layout", 9, |r| r.step(|_| if r.is_batch() { "Unknown" } else { "Block" }.to_owned())),
     C::new("Licenses", 10, |r| r.job(|d| text(d.spec.need.licenses.as_ref()))),
-    C::new("MaxDiskRead", 12, |r| r.step(|d| disk(d.usage.read_bytes))),
+    C::new("MaxDiskRead", 12, |r| r.step(|d| r.units.disk(d.usage.read_bytes))),
     C::new("MaxDiskReadNode", 15, node),
     C::new("MaxDiskReadTask", 15, task),
-    C::new("MaxDiskWrite", 12, |r| r.step(|d| disk(d.usage.write_bytes))),
+    C::new("MaxDiskWrite", 12, |r| r.step(|d| r.units.disk(d.usage.write_bytes))),
     C::new("MaxDiskWriteNode", 16, node),
     C::new("MaxDiskWriteTask", 16, task),
     C::new("MaxPages", 8, |r| r.step(|d| d.usage.major_faults.to_string())),
@@ -92,7 +92,7 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("ReqCPUFreqMin", 13, unknown),
     C::new("ReqCPUS", 8, |r| r.data.req_cpus.to_string()),
     C::new("ReqMem", 10, |r| r.job(|_| r.units.mib(r.req_memory_mb()))),
-    C::new("ReqNodes", 8, |r| r.job(|_| r.req_nodes().to_string())),
+    C::new("ReqNodes", 8, |r| r.req_nodes().to_string()),
     C::new("ReqTRES", 10, |r| r.job(|_| r.req_tres())),
     C::new("Reservation", 20, |r| r.job(|d| text(d.spec.reservation.as_ref()))),
     C::new("ReservationId", 13, none),

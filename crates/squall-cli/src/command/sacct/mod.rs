@@ -8,12 +8,14 @@ pub(crate) mod row;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use squall_model::id::JobId;
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, Request};
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
 use crate::client::unexpected;
@@ -122,6 +124,11 @@ sacct [<OPTION>]
      -u, --uid, --user:        Use this comma separated list of uids or user names.
          --units=[KMGTP]:      Display values in the specified unit type.
      -V, --version:            output version information and exit
+     -R, --reason:             Comma separated list of reasons.
+     -x, --associations:       Comma separated list of association ids.
+         --array:              A line for each task of an array that waits.
+         --whole-hetjob[=yes|no]: All components of heterogeneous jobs of which one is named; no: only that one.
+         --use-local-uid:      User ids as this machine has them.
      -X, --allocations:        Only show statistics relevant to the job allocation itself, not its steps.
          --yaml:               Produce YAML output
  Valid time formats are HH:MM[:SS] [AM|PM], MMDD[YY] or MM/DD[/YY] or MM.DD[.YY], MM/DD[/YY]-HH:MM[:SS],
@@ -145,7 +152,8 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let sheet = sheet(call, &given)?;
     let units = units(call, &given)?;
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
-    let query = query::query(call, &given)?;
+    query::refuse_absent(call, &given)?;
+    let mut query = query::query(call, &given)?;
     if given.has("batch-script") {
         return batch_scripts(call, &query);
     }
@@ -153,6 +161,15 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(rows) => rows,
         Err(e) => return call.failed(WHAT, &e),
     };
+    let leaders: BTreeSet<JobId> = rows.iter().filter_map(|row| row.het).map(|het| het.leader).collect();
+    if given.has("whole-hetjob") && given.last("whole-hetjob") != Some("no") && !leaders.is_empty() {
+        // A component by a number of its own means the others, too.
+        query.ids.extend(leaders.into_iter().map(JobRef::Job));
+        rows = match call.controller.accounting(query.clone()) {
+            Ok(rows) => rows,
+            Err(e) => return call.failed(WHAT, &e),
+        };
+    }
     query::filter(call, &given, &mut rows)?;
     if given.has("truncate") {
         for row in &mut rows {

@@ -1,15 +1,20 @@
 //! What sacct asks the controller for, and the conditions that it looks after itself.
 
+use std::sync::Arc;
+
 use jiff::civil::Time as Clock;
 use squall_model::duration::parse_limit;
 use squall_model::hostlist;
+use squall_model::id::JobId;
+use squall_model::job::ArrayTask;
 use squall_model::time::Time;
-use squall_model::wire::client::AccountingQuery;
+use squall_model::wire::client::{AccountingQuery, Answer, JobRef, Request};
 use squall_model::wire::info::AccountingRow;
 
+use crate::client::unexpected;
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
-use crate::command::listing::select::{names, parts};
+use crate::command::listing::select::{id_of, names, parts, target};
 use crate::format::when::looking_back;
 
 /// The query that a command line means.
@@ -39,12 +44,47 @@ pub(crate) fn query(call: &mut Call<'_>, given: &Arguments) -> Result<Accounting
     {
         return call.fail(&format!("Invalid node list {nodes}: {e}"));
     }
+    whole_het(call, given, &mut query)?;
     users(call, given, &mut query)?;
     if let Some(states) = given.last("state") {
         query.states = call.states(states)?.unwrap_or_default();
     }
     times(call, given, &mut query)?;
     Ok(query)
+}
+
+/// `--whole-hetjob`: all components of those that are named.
+fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) -> Result<(), Fail> {
+    match given.last("whole-hetjob") {
+        Some(text) if !["", "yes", "no"].contains(&text) => {
+            return call.fail(&format!("Invalid --whole-hetjob value \"{text}\". Valid values: [yes|no]."));
+        }
+        Some("no") => {}
+        Some(_) => {
+            for job in &mut query.ids {
+                if let JobRef::Component(leader, _) = *job {
+                    *job = JobRef::Job(leader);
+                }
+            }
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Options of Slurm for which nothing is kept here, and why.
+const ABSENT: &[(&str, &str)] = &[
+    ("completion", "Slurm job completion is disabled"),
+    ("file", "--file: there is no file of a job completion log here: ask without it"),
+    ("flags", "--flags: which scheduler started a job is not kept here: ask without it"),
+];
+
+/// Refuses what can't be answered.
+pub(crate) fn refuse_absent(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
+    match ABSENT.iter().find(|(option, _)| given.has(option)) {
+        Some((_, why)) => call.fail(why),
+        None => Ok(()),
+    }
 }
 
 /// Slurm's default: the caller's own jobs, but everybody's for root and where jobs or nodes are named.
@@ -87,6 +127,10 @@ fn times(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery) ->
             Some(*query.end.get_or_insert(call.now))
         };
     }
+    if given.has("starttime") && !query.states.is_empty() {
+        // With a state and without an end the end is the start (sacct(1), --state).
+        query.end = query.end.or(query.start);
+    }
     match (query.start, query.end) {
         (Some(start), Some(end)) if start > end => call.fail("Start time requested is after end time."),
         _ => Ok(()),
@@ -104,6 +148,41 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
     }
     if let Some(keys) = list("wckeys") {
         rows.retain(|r| r.spec.wckey.as_ref().is_some_and(|k| keys.contains(&k.as_str())));
+    }
+    if let Some(reasons) = list("reason") {
+        rows.retain(|r| reasons.contains(&r.reason.as_deref().unwrap_or("None")));
+    }
+    if let Some(numbers) = list("associations") {
+        let policy = match call.controller.ask(&Request::Policy) {
+            Ok(Answer::Policy(policy)) => policy,
+            Ok(_) => return call.failed("slurm_load_accounting error", &unexpected()),
+            Err(e) => return call.failed("slurm_load_accounting error", &e),
+        };
+        rows.retain(|r| {
+            let own = policy.association(&r.account, &r.owner.user, &r.partition);
+            own.is_some_and(|own| numbers.contains(&own.id.to_string().as_str()))
+        });
+    }
+    if given.last("whole-hetjob") == Some("no") {
+        let named: Vec<JobId> = given
+            .options
+            .iter()
+            .filter(|o| o.name == "jobs")
+            .flat_map(|o| parts(o.text()))
+            .filter_map(target)
+            .map(|t| id_of(&t.job))
+            .collect();
+        rows.retain(|r| r.het.is_none() || named.is_empty() || named.contains(&r.id));
+    }
+    if given.has("use-local-uid") {
+        for row in rows.iter_mut() {
+            if let Some(uid) = call.people.uid(&row.owner.user) {
+                Arc::make_mut(&mut row.owner).uid = uid;
+            }
+        }
+    }
+    if given.has("array") {
+        *rows = std::mem::take(rows).into_iter().flat_map(each_task).collect();
     }
     if let Some(wanted) = list("constraints") {
         rows.retain(|r| r.spec.need.constraint.as_ref().is_some_and(|c| wanted.iter().all(|w| c.contains(w))));
@@ -127,4 +206,15 @@ pub(crate) fn filter(call: &mut Call<'_>, given: &Arguments, rows: &mut Vec<Acco
         });
     }
     Ok(())
+}
+
+/// A row for each task of an array that has not started.
+fn each_task(row: AccountingRow) -> Vec<AccountingRow> {
+    let Some(tasks) = &row.pending_tasks else { return vec![row] };
+    let of = |index| {
+        let array = row.spec.array.as_ref().filter(|array| array.indices.contains(index));
+        let id = array.map_or(row.id, |array| array.task_id(row.id, array.indices.rank(index)));
+        AccountingRow { id, task: Some(ArrayTask { array: row.id, index }), pending_tasks: None, ..row.clone() }
+    };
+    tasks.iter().map(of).collect()
 }

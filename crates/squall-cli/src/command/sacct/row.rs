@@ -35,12 +35,26 @@ impl Units {
         self.show(mib, 'M')
     }
 
+    /// Bytes as MiB: `1M`, `0.25M`, `0`.
+    pub(crate) fn disk(self, bytes: u64) -> String {
+        let mib = bytes as f64 / f64::from(1 << 20);
+        if bytes == 0 || self == Self::Plain {
+            bytes.to_string()
+        } else if mib.fract() == 0.0 {
+            format!("{mib:.0}M")
+        } else {
+            format!("{mib:.2}M")
+        }
+    }
+
     fn show(self, value: u64, unit: char) -> String {
         let power = |unit: char| "KMGTP".find(unit).unwrap_or(0) as i32;
         match self {
             _ if value == 0 => "0".to_owned(),
             Self::Exact if unit == 'K' => format_memory_kb(value),
             Self::Exact => format_memory_mb(value),
+            // As Slurm: what was measured is in bytes, what was asked for in MiB.
+            Self::Plain if unit == 'K' => value.saturating_mul(1024).to_string(),
             Self::Plain => format!("{value}{unit}"),
             Self::In(wanted) => {
                 let amount = value as f64 * 1024_f64.powi(power(unit) - power(wanted));
@@ -176,6 +190,9 @@ impl Row {
 
     /// Nodes asked for.
     pub(crate) fn req_nodes(&self) -> u32 {
+        if self.is_step() {
+            return self.data.num_nodes;
+        }
         self.data.spec.need.nodes_min.unwrap_or(self.data.num_nodes).max(1)
     }
 
@@ -220,16 +237,4 @@ pub(crate) fn cpu_text(span: Span) -> String {
         return format_elapsed(seconds);
     }
     format!("{:02}:{:02}.{:03}", seconds / 60, seconds % 60, span.millis() % 1000)
-}
-
-/// Bytes as MiB: `1M`, `0.25M`, `0`.
-pub(crate) fn disk(bytes: u64) -> String {
-    let mib = bytes as f64 / f64::from(1 << 20);
-    if bytes == 0 {
-        "0".to_owned()
-    } else if mib.fract() == 0.0 {
-        format!("{mib:.0}M")
-    } else {
-        format!("{mib:.2}M")
-    }
 }

@@ -143,7 +143,7 @@ fn environment_and_units() {
         seen(&args).out.replace('\n', ";")
     };
     assert_eq!(memory(&[]), "|2G;2M|;2M|;");
-    assert_eq!(memory(&["--noconvert"]), "|2048M;2048K|;2048K|;");
+    assert_eq!(memory(&["--noconvert"]), "|2048M;2097152|;2097152|;");
     assert_eq!(memory(&["--units=K"]), "|2097152K;2048K|;2048K|;");
     assert_eq!(memory(&["--units=G"]), "|2G;0.00G|;0.00G|;");
     assert_eq!(seen(&["-n", "-P", "-X", "-j", "40", "-I", "3-4", "-o", "jobid"]).out, "");
@@ -188,5 +188,44 @@ proptest! {
                 prop_assert!(seen.code == 0 || !seen.err.is_empty());
             }
         }
+    }
+}
+
+#[test]
+fn d6_a_state_and_a_start_without_an_end() {
+    let failed = query(&["-s", "FAILED", "-S", "now-1hour"]);
+    assert_eq!((failed.start, failed.end), (Some(Time::from_secs(NOW - 3600)), Some(Time::from_secs(NOW - 3600))));
+    let with_end = query(&["-s", "FAILED", "-S", "now-1hour", "-E", "now"]);
+    assert_eq!(with_end.end, Some(Time::from_secs(NOW)));
+}
+
+#[test]
+fn d10_steps_have_nodes_and_a_submission_keeps_its_lines() {
+    assert_eq!(seen(&["-n", "-P", "-j", "40", "-o", "reqnodes"]).out, "2\n2\n2\n");
+    let mut fake = fake();
+    fake.rows.truncate(1);
+    fake.rows[0].submit_line = "sbatch --wrap a\nb\u{1b}[2J".into();
+    let line = run_with(&mut fake, "sacct", sacct, &["-n", "-P", "-a", "-o", "submitline"], &[]).out;
+    assert_eq!(line, "sbatch --wrap a\nb?[2J\n");
+}
+
+/// audit-admin.md 2.1: a filter filters, or is refused by its name.
+#[test]
+fn audit_filters_filter_or_are_refused() {
+    let ids = |args: &[&str]| {
+        let seen = seen(&[args, &["-a", "-X", "-n", "-P", "-o", "jobid"]].concat());
+        (seen.code, seen.out.replace('\n', " ") + &seen.err)
+    };
+    let (_, all) = ids(&[]);
+    assert_eq!(ids(&["--reason=None"]).0, 0);
+    assert_eq!(ids(&["--reason=Dependency"]), (0, String::new()));
+    assert_eq!(ids(&["-x", "77"]), (0, String::new()));
+    assert!(all.contains("_[1-4"), "{all}");
+    let (_, each) = ids(&["--array"]);
+    assert!(each.contains("50_1 ") && each.contains("50_4 ") && !each.contains('['), "{each}");
+    assert_eq!(ids(&["--use-local-uid"]), (0, all));
+    for option in ["--flags=SchedMain", "--file=/x", "--completion", "--whole-hetjob=maybe"] {
+        let (code, text) = ids(&[option]);
+        assert!(code == 1 && text.contains("error"), "{option}: {text}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use squall_model::config::{Config, RoutePolicy, SchedulerType};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::gang::TimeSlice;
+use squall_model::hostlist;
 use squall_model::limits;
 use squall_model::policy::{PreemptType, PriorityType, Seconds};
 use squall_model::wire::client::{Answer, Request};
@@ -25,23 +26,24 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
-    let (host, trouble) = match call.controller.ask(&Request::Ping) {
-        Ok(Answer::Pong { host, trouble, .. }) => (host, trouble),
+    let (host, trouble, started, next_job) = match call.controller.ask(&Request::Ping) {
+        Ok(Answer::Pong { host, trouble, started, next_job, .. }) => (host, trouble, started, next_job),
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
     let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
     let mut all = values(&config);
     all.push(("SlurmctldHost[0]", host.clone()));
-    let (file, owner) = call.controller.home().map_or_else(
-        || ("(null)".to_owned(), "(null)".to_owned()),
-        |(file, uid)| (file.display().to_string(), format!("{}({uid})", call.people.user(uid))),
-    );
-    all.extend([("SLURM_CONF", file), ("SlurmUser", owner.clone()), ("SlurmdUser", owner)]);
+    all.extend([("BOOT_TIME", call.clock(call.now).show(started)), ("NEXT_JOB_ID", next_job.to_string())]);
+    all.extend(home(call));
     all.extend(precedence(&config));
     all.extend(FIXED.iter().map(|(key, value)| (*key, (*value).to_owned())));
     all.sort_by_key(|(key, _)| key.to_lowercase());
     for (key, value) in all {
+        let _ = writeln!(text, "{key:<23} = {value}");
+    }
+    text.push_str("\nMPI Plugins Configuration:\n");
+    for (key, value) in PMIX {
         let _ = writeln!(text, "{key:<23} = {value}");
     }
     let _ = write!(text, "\n{}", show::up(&host));
@@ -50,6 +52,26 @@ pub(super) fn show(call: &mut Call<'_>) -> Result<(), Fail> {
         call.complain(&trouble);
     }
     Ok(())
+}
+
+/// Where the cluster lives, and as whom it runs.
+fn home(call: &mut Call<'_>) -> Vec<(&'static str, String)> {
+    let none = || "(null)".to_owned();
+    let Some((file, uid)) = call.controller.home() else {
+        let keys = ["SLURM_CONF", "SlurmUser", "SlurmdUser", "StateSaveLocation", "SlurmctldLogFile", "SlurmdLogFile"];
+        return keys.into_iter().chain(["SlurmdSpoolDir"]).map(|key| (key, none())).collect();
+    };
+    let owner = format!("{}({uid})", call.people.user(uid));
+    let at = |name: &str| file.parent().map_or_else(none, |dir| dir.join(name).display().to_string());
+    vec![
+        ("SLURM_CONF", file.display().to_string()),
+        ("SlurmUser", owner.clone()),
+        ("SlurmdUser", owner),
+        ("StateSaveLocation", at("").trim_end_matches('/').to_owned()),
+        ("SlurmctldLogFile", at("log")),
+        ("SlurmdLogFile", at("log")),
+        ("SlurmdSpoolDir", at("node/%n")),
+    ]
 }
 
 /// `write config [FILE]`: the configuration with what was made of partitions meanwhile.
@@ -85,6 +107,81 @@ pub(super) fn write(call: &mut Call<'_>, file: Option<&str>) -> Result<(), Fail>
 
 /// What is so in every cluster, for programs that look whether something of Slurm's is in use.
 const FIXED: &[(&str, &str)] = &[
+    ("AccountingStorageBackupHost", "(null)"),
+    ("AccountingStorageExternalHost", "(null)"),
+    ("AccountingStorageParameters", "(null)"),
+    ("AuthAltTypes", "(null)"),
+    ("AuthAltParameters", "(null)"),
+    ("AuthInfo", "(null)"),
+    ("BcastExclude", "(null)"),
+    ("BcastParameters", "(null)"),
+    ("CommunicationParameters", "(null)"),
+    ("CpuFreqGovernors", "(null)"),
+    ("DebugFlags", "(null)"),
+    ("GpuFreqDef", "(null)"),
+    ("InteractiveStepOptions", "(null)"),
+    ("JobCompHost", "(null)"),
+    ("JobCompLoc", "(null)"),
+    ("JobCompUser", "(null)"),
+    ("JobCredentialPrivateKey", "(null)"),
+    ("JobCredentialPublicCertificate", "(null)"),
+    ("MailDomain", "(null)"),
+    ("MailProg", "(null)"),
+    ("MCSParameters", "(null)"),
+    ("MpiParams", "(null)"),
+    ("PluginDir", "(null)"),
+    ("PlugStackConfig", "(null)"),
+    ("PowerParameters", "(null)"),
+    ("PrEpParameters", "(null)"),
+    ("PrEpPlugins", "(null)"),
+    ("PrioritySiteFactorParameters", "(null)"),
+    ("PrioritySiteFactorPlugin", "(null)"),
+    ("ReconfigFlags", "(null)"),
+    ("ResumeFailProgram", "(null)"),
+    ("ScronParameters", "(null)"),
+    ("SlurmctldAddr", "(null)"),
+    ("SlurmctldSyslogDebug", "(null)"),
+    ("SlurmctldPrimaryOffProg", "(null)"),
+    ("SlurmctldPrimaryOnProg", "(null)"),
+    ("SlurmdPidFile", "(null)"),
+    ("SlurmdSyslogDebug", "(null)"),
+    ("SlurmSchedLogFile", "(null)"),
+    ("SlurmctldPidFile", "(null)"),
+    ("SlurmctldPlugstack", "(null)"),
+    ("SuspendExcNodes", "(null)"),
+    ("SuspendExcParts", "(null)"),
+    ("SwitchParameters", "(null)"),
+    ("UnkillableStepProgram", "(null)"),
+    ("X11Parameters", "(null)"),
+    ("AccountingStoragePort", "0"),
+    ("AcctGatherNodeFreq", "0 sec"),
+    ("AllowSpecResourcesUsage", "No"),
+    ("CoreSpecPlugin", "core_spec/none"),
+    ("CpuFreqDef", "Unknown"),
+    ("CredType", "cred/none"),
+    ("EioTimeout", "0"),
+    ("EpilogMsgTime", "0 usec"),
+    ("ExtSensorsType", "ext_sensors/none"),
+    ("ExtSensorsFreq", "0 sec"),
+    ("GetEnvTimeout", "0 sec"),
+    ("GroupUpdateForce", "0"),
+    ("GroupUpdateTime", "0 sec"),
+    ("HASH_VAL", "Match"),
+    ("HealthCheckNodeState", "ANY"),
+    ("JobCompPort", "0"),
+    ("LaunchType", "launch/slurm"),
+    ("LogTimeFormat", "iso8601_ms"),
+    ("MaxDBDMsgs", "0"),
+    ("PowerPlugin", ""),
+    ("PrologEpilogTimeout", "65534"),
+    ("ResumeRate", "0 nodes/min"),
+    ("ResumeTimeout", "0 sec"),
+    ("SlurmctldDebug", "info"),
+    ("SlurmdDebug", "info"),
+    ("SlurmSchedLogLevel", "0"),
+    ("SuspendRate", "0 nodes/min"),
+    ("SuspendTimeout", "0 sec"),
+    ("TCPTimeout", "0 sec"),
     ("AccountingStorageHost", "localhost"),
     ("AccountingStorageUser", "N/A"),
     ("AccountingStoreFlags", "(null)"),
@@ -137,6 +234,22 @@ const FIXED: &[(&str, &str)] = &[
     ("UnkillableStepTimeout", "60 sec"),
     ("UsePam", "No"),
     ("VSizeFactor", "0 percent"),
+];
+
+/// What of Slurm's plugin for PMIx holds for the step daemons.
+const PMIX: &[(&str, &str)] = &[
+    ("PMIxCliTmpDirBase", "(null)"),
+    ("PMIxCollFence", "(null)"),
+    ("PMIxDebug", "0"),
+    ("PMIxDirectConn", "yes"),
+    ("PMIxDirectConnEarly", "no"),
+    ("PMIxDirectConnUCX", "no"),
+    ("PMIxDirectSameArch", "no"),
+    ("PMIxEnv", "(null)"),
+    ("PMIxFenceBarrier", "no"),
+    ("PMIxNetDevicesUCX", "(null)"),
+    ("PMIxTimeout", "0"),
+    ("PMIxTlsUCX", "(null)"),
 ];
 
 fn yes(value: bool) -> String {
@@ -197,6 +310,11 @@ fn precedence(config: &Config) -> Vec<(&'static str, String)> {
     all
 }
 
+/// How many nodes the configuration names.
+fn nodes(config: &Config) -> usize {
+    config.nodes.iter().filter_map(|node| hostlist::expand(&node.name).ok()).map(|names| names.len()).sum()
+}
+
 /// Keys and values, by name.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
@@ -243,6 +361,8 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("MaxJobCount", config.max_job_count.to_string()),
         ("MaxJobId", config.job_ids().end().to_string()),
         ("MaxMemPerNode", words("UNLIMITED")),
+        ("MaxNodeCount", nodes(config).to_string()),
+        ("MULTIPLE_SLURMD", yes(nodes(config) > 1)),
         ("MaxStepCount", words("40000")),
         ("MaxTasksPerNode", limits::TASKS_PER_NODE_MAX.to_string()),
         ("MessageTimeout", seconds(10)),

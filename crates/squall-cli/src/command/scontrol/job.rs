@@ -10,6 +10,7 @@ use squall_model::wire::client::{JobSelection, StateFilter};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::id_of;
+use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::squeue::fields::requeue;
 use crate::command::squeue::{expect, job_rows, json};
@@ -27,6 +28,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         Ok(page) => page,
         Err(e) => return call.failed(WHAT, &e),
     };
+    count(call, manner, page.jobs.len());
     let missing = targets.iter().any(|t| page.unknown.contains(&id_of(&t.job)));
     if missing || (page.jobs.is_empty() && !targets.is_empty()) {
         if !manner.quiet {
@@ -247,6 +249,7 @@ fn files(row: &JobRow) -> Vec<String> {
     let spec = &row.spec;
     let command = row.command();
     let mut lines = vec![format!("Command={}", null(&command)), format!("WorkDir={}", spec.work_dir)];
+    lines.extend(row.other("admin-comment").map(|text| format!("AdminComment={text} ")));
     if let Some(comment) = &spec.comment {
         lines.push(format!("Comment={comment} "));
     }
@@ -256,6 +259,7 @@ fn files(row: &JobRow) -> Vec<String> {
         lines.push(format!("StdIn={}", row.stdin()));
         lines.push(format!("StdOut={}", row.stdout()));
     }
+    lines.extend(row.other("switches").map(|text| format!("Switches={text}")));
     lines.push("Power=".to_owned());
     let asked = |key: &str, list: String| (!list.is_empty()).then(|| format!("{key}={list}"));
     let gpus = |option: &str| row.other(option).map(|count| format!("gres/gpu:{count}")).unwrap_or_default();

@@ -113,6 +113,7 @@ struct Manner {
     oneliner: bool,
     details: bool,
     quiet: bool,
+    verbose: bool,
     dialect: Option<Dialect>,
 }
 
@@ -128,6 +129,10 @@ fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_load_jobs error")?;
+    if let Some(user) = given.last("uid") {
+        return call
+            .fail(&format!("--uid={user}: what is asked is asked by who runs scontrol: sudo -u {user} scontrol ..."));
+    }
     let manner = manner(&given);
     if given.operands.is_empty() {
         return converse(call, manner);
@@ -140,6 +145,7 @@ fn manner(given: &Arguments) -> Manner {
         oneliner: given.has("oneliner"),
         details: given.has("details"),
         quiet: given.has("quiet"),
+        verbose: given.has("verbose"),
         dialect: dialect(given),
     }
 }

@@ -5,6 +5,7 @@ use squall_model::time::Time;
 use squall_model::wire::info::NodeInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, json};
 use crate::format::clock::Clock;
@@ -24,6 +25,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         Ok(nodes) => nodes,
         Err(e) => return call.failed(WHAT, &e),
     };
+    count(call, manner, nodes.len());
     let missing: Vec<&String> = wanted.iter().filter(|w| nodes.iter().all(|n| n.name != **w)).collect();
     for name in &missing {
         if !manner.quiet {

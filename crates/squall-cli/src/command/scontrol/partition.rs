@@ -6,6 +6,7 @@ use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
 
 use crate::command::listing::call::{Call, Fail};
+use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, all_partitions};
 use crate::format::json::{document, number, or_infinite};
@@ -20,6 +21,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
         Ok(both) => both,
         Err(e) => return call.failed(WHAT, &e),
     };
+    count(call, manner, partitions.len());
     let missing: Vec<&&str> = wanted.iter().filter(|w| partitions.iter().all(|p| p.config.name != **w)).collect();
     for name in &missing {
         if !manner.quiet {

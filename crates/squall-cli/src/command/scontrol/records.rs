@@ -36,7 +36,7 @@ pub(super) fn step(row: &JobRow, step: &StepInfo, cluster: &str, now: Time) -> V
             "limit": number(None),
         },
         "tres": {
-            "allocation": tres(step.num_cpus, 0, step.num_nodes),
+            "allocation": tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes),
             "binding": "",
             "frequency": "",
             "per": {"cpu": "", "memory": "", "step": "", "node": "", "socket": "", "task": ""},

@@ -77,6 +77,14 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     }
 }
 
+/// With `-v`: as of when, and how many records there are.
+pub(super) fn count(call: &mut Call<'_>, manner: Manner, records: usize) {
+    if manner.verbose && manner.dialect.is_none() {
+        let at = call.clock(call.now).show(call.now);
+        call.print(&format!("last_update_time={at}, records={records}\n"));
+    }
+}
+
 /// What is said of a controller that answers.
 pub(super) fn up(host: &str) -> String {
     format!("Slurmctld(primary) at {host} is UP\n")
@@ -172,6 +180,7 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
         .iter()
         .flat_map(|row| row.info.run().steps.iter().filter(|s| wanted(s)).map(move |step| (row, step)))
         .collect();
+    count(call, manner, found.len());
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_get_job_steps error")?;
         let all: Vec<_> = found.iter().map(|(row, step)| records::step(row, step, &cluster, call.now)).collect();
@@ -203,7 +212,7 @@ fn step_record(manner: Manner, row: &JobRow, step: &StepInfo) -> String {
                 "Nodes={} CPUs={} Tasks={} Name={} Network=(null)",
                 step.num_nodes, step.num_cpus, step.num_tasks, step.name
             ),
-            format!("TRES={}", tres(step.num_cpus, 0, step.num_nodes)),
+            format!("TRES={}", tres(step.num_cpus, &row.memory(step.memory_mb), step.num_nodes)),
             "ResvPorts=(null)".to_owned(),
             "CPUFreqReq=Default Dist=Block".to_owned(),
             format!("SrunHost:Pid={}:0", row.spec.submit_host),

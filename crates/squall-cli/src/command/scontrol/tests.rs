@@ -120,6 +120,8 @@ fn config_and_ping() {
         nodes_up: 4,
         nodes_expected: 4,
         trouble: trouble.map(str::to_owned),
+        started: Time::from_secs(NOW - 60),
+        next_job: JobId(34),
     };
     assert_eq!(answered(&["ping"], pong(None)).out, "Slurmctld(primary) at vm is UP\n");
     assert_eq!(answered(&["ping"], pong(Some("the disk is full"))).err, "scontrol: error: the disk is full\n");
@@ -363,4 +365,73 @@ proptest! {
         let seen = run("scontrol", scontrol, &args);
         prop_assert!(seen.code == 0 || !seen.err.is_empty() || !seen.out.is_empty());
     }
+}
+
+/// faults.md E: every key of scontrol(1) is done, or refused by its name with the reason.
+#[test]
+fn e_every_key_of_a_job_is_updated_or_refused_by_name() {
+    let done = "AdminComment=a Comment=b Deadline=2030-01-01 TimeMin=5 WCKey=w OverSubscribe=yes Contiguous=no \
+                Switches=1@10:00 ReservationName=r Gres=gpu:1 TresPerNode=gpu:1 Licenses=x:1 EndTime=2030-01-01 \
+                Extra=e Prefer=p MinCPUsNode=2 MinTmpDiskNode=10 TasksPerNode=2 StdIn=/x Shared=0 Account=a \
+                ArrayTaskThrottle=2 CPUsPerTask=2 Dependency=singleton EligibleTime=now ExcNodeList=n1 Features=f \
+                JobName=n MailType=END MailUser=u MinMemoryCPU=1 MinMemoryNode=1 Name=n Nice=3 NodeList=n1 \
+                NumCPUs=2 NumNodes=1 NumTasks=1 Partition=debug Priority=0 QOS=normal ReqNodeList=n1 Requeue=1 \
+                StartTime=now StdErr=/x StdOut=/x TimeLimit=5 WorkDir=/x";
+    for pair in done.split_whitespace() {
+        let updates = asked(&["update", "JobId=10", pair]);
+        assert!(
+            matches!(&updates[..], [Request::UpdateJob { change, .. }] if **change != JobUpdate::default()),
+            "{pair}"
+        );
+    }
+    let refused = "BurstBuffer=x Clusters=x CoreSpec=1 CronJob=x DelayBoot=1 GroupID=1 Power=x Reboot=yes ReqCores=1 \
+                   ReqSockets=1 ReqThreads=1 ResetAccrueTime=1 SiteFactor=1 SuspendTime=x ThreadSpec=1 TRESPerJob=x \
+                   TRESPerSocket=x TRESPerTask=x";
+    for pair in refused.split_whitespace() {
+        let seen = run("scontrol", scontrol, &["update", "JobId=10", pair]);
+        let key = pair.split('=').next().unwrap();
+        assert!(seen.code == 1 && seen.err.contains(&format!("{key} can't be updated: ")), "{pair}: {}", seen.err);
+    }
+    let bad = run("scontrol", scontrol, &["update", "JobId=10", "Contiguous=maybe"]);
+    assert!(bad.err.contains("Invalid Contiguous value: maybe"), "{}", bad.err);
+}
+
+/// faults.md D12: jobs by name, of one of several users.
+#[test]
+fn d12_update_of_a_users_jobs_by_name() {
+    let updates = asked(&["update", "JobName=a-long-name", "UserID=ann", "Comment=x"]);
+    let [Request::UpdateJob { jobs, .. }] = &updates[..] else { panic!("{updates:?}") };
+    assert_eq!((jobs.names.len(), jobs.users.as_slice()), (1, &[1000][..]));
+}
+
+/// faults.md D12 and audit-admin.md 2.1.
+#[test]
+fn d12_verbose_counts_the_records_and_audit_uid_is_refused() {
+    let seen = run("scontrol", scontrol, &["-v", "show", "partition", "debug"]);
+    assert!(
+        seen.out.starts_with("last_update_time=2026-11-21T08:00:00, records=2\nPartitionName=debug"),
+        "{}",
+        seen.out
+    );
+    let seen = run("scontrol", scontrol, &["--uid=ann", "update", "JobId=10", "Comment=x"]);
+    assert!(seen.code == 1 && seen.err.contains("--uid=ann"), "{}", seen.err);
+}
+
+/// faults.md D10: the keys of Slurm 22.05.8.
+#[test]
+fn d10_the_configuration_has_every_key() {
+    const KEYS: &str = include_str!("keys_22_05.txt");
+    let pong = Answer::Pong {
+        host: "vm".into(),
+        version: "0.1.0".into(),
+        nodes_up: 4,
+        nodes_expected: 4,
+        trouble: None,
+        started: Time::from_secs(NOW),
+        next_job: JobId(34),
+    };
+    let text = answered(&["show", "config"], pong).out;
+    let has = |key: &&str| text.lines().any(|line| line.split(' ').next() == Some(*key));
+    let missing: Vec<&str> = KEYS.lines().filter(|key| !has(key)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

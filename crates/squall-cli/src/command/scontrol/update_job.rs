@@ -2,7 +2,8 @@
 
 use squall_model::duration::{parse_limit, parse_memory_mb, whole_minutes};
 use squall_model::resource::Memory;
-use squall_model::wire::client::{JobSelection, JobUpdate, Request};
+use squall_model::set::IndexSet;
+use squall_model::wire::client::{JobRef, JobSelection, JobUpdate, Request};
 
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::control::{act, select};
@@ -49,7 +50,7 @@ impl Step {
 pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
     let (mut ids, mut name) = (None, None);
     let mut update = JobUpdate::default();
-    let mut step = None;
+    let (mut step, mut user) = (None, None);
     for change in changes {
         let is = |name, least| means(change.key, name, least);
         if is("JobId", 3) {
@@ -61,6 +62,8 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
             }
         } else if (is("JobName", 4) || is("Name", 2)) && name.is_none() {
             name = Some(change.value.to_owned());
+        } else if is("UserID", 4) {
+            user = Some(call.user_ids(change.value)?);
         } else if change.sign.is_some() {
             return call.fail(&format!("Option {} does not accept [+|-]= syntax", change.key));
         } else if let Some(result) = number(change, &mut update) {
@@ -68,11 +71,15 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
                 return call.fail(&format!("Invalid {} value: {}", change.key, change.value));
             }
         } else if !text(change, &mut update) && !other(call, change, &mut update)? {
-            return unsupported(call, change);
+            let why = ABSENT.iter().find(|(key, _)| is(key, 4));
+            return match why {
+                Some((key, why)) => call.fail(&format!("{key} can't be updated: {why}")),
+                None => unsupported(call, change),
+            };
         }
     }
     // With an id, JobName is the new name; without one it says which jobs.
-    let selection = match (&ids, name) {
+    let mut selection = match (&ids, name) {
         (Some(ids), name) => {
             update.name = name;
             select(call, std::slice::from_ref(ids))?
@@ -80,6 +87,8 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
         (None, Some(name)) => job::named(call, &name)?,
         (None, None) => return call.fail("No job ID specified"),
     };
+    // Of jobs by name, whose: by their ids they are known.
+    selection.users = user.filter(|_| ids.is_none()).unwrap_or_default();
     if let Some(step) = step {
         return stepwise(call, &selection, &update, step);
     }
@@ -123,14 +132,42 @@ fn stepwise(call: &mut Call<'_>, selection: &JobSelection, update: &JobUpdate, s
         let limit = step.from(call, job.time_limit_s)?;
         let change = JobUpdate { time_limit_s: Some(Some(limit)), ..update.clone() };
         let ids = match (&job.pending_tasks, job.task) {
-            (Some(tasks), _) => vec![squall_model::wire::client::JobRef::Tasks(job.id, tasks.clone())],
-            _ => vec![squall_model::wire::client::JobRef::Job(job.id)],
+            (Some(tasks), _) => vec![JobRef::Tasks(job.id, tasks.clone())],
+            // The last task bears the id of the array.
+            (None, Some(task)) => vec![JobRef::Tasks(task.array, IndexSet::range(task.index, task.index))],
+            (None, None) => vec![JobRef::Job(job.id)],
         };
         let jobs = JobSelection { ids, ..JobSelection::default() };
         result = result.and(act(call, Manner::default(), &Request::UpdateJob { jobs, change: Box::new(change) }, None));
     }
     result
 }
+
+/// Keys whose value is kept as an option of that name, with the fewest letters that mean them.
+const KEPT: [(&str, &str, usize); 4] =
+    [("AdminComment", "admin-comment", 3), ("Extra", "extra", 3), ("Prefer", "prefer", 3), ("Switches", "switches", 5)];
+
+/// Keys of Slurm that change nothing here, and why.
+const ABSENT: [(&str, &str); 18] = [
+    ("BurstBuffer", "there are no burst buffers"),
+    ("Clusters", "there is one cluster: cancel the job and submit it elsewhere"),
+    ("CoreSpec", "no cores are set apart on nodes"),
+    ("CronJob", "there is no scrontab"),
+    ("DelayBoot", "nodes are not booted for jobs"),
+    ("GroupID", "who submitted a job is what the kernel said"),
+    ("Power", "nodes' power is not managed"),
+    ("Reboot", "nodes are not booted for jobs"),
+    ("ReqCores", "requests by cores of a socket change only by a new submission"),
+    ("ReqSockets", "requests by sockets change only by a new submission"),
+    ("ReqThreads", "requests by threads of a core change only by a new submission"),
+    ("ResetAccrueTime", "ages count from the submission or the last release: scontrol hold, then release"),
+    ("SiteFactor", "there is no site factor: use Nice or Priority"),
+    ("SuspendTime", "it is what happened: scontrol suspend, resume"),
+    ("ThreadSpec", "no threads are set apart on nodes"),
+    ("TRESPerJob", "resources of the whole job change only by a new submission: use TresPerNode"),
+    ("TRESPerSocket", "resources of sockets change only by a new submission: use TresPerNode"),
+    ("TRESPerTask", "resources of tasks change only by a new submission: use TresPerNode"),
+];
 
 /// Keys whose value is text. False: it is none of them.
 fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
@@ -157,6 +194,18 @@ fn text(change: &Change<'_>, update: &mut JobUpdate) -> bool {
         update.stdout = Some(value);
     } else if is("WorkDir", 2) {
         update.work_dir = Some(value);
+    } else if is("WCKey", 1) {
+        update.wckey = Some(value);
+    } else if is("ReservationName", 3) {
+        update.reservation = Some(optional);
+    } else if is("Gres", 2) || is("TresPerNode", 8) {
+        update.gres = Some(optional);
+    } else if is("Licenses", 1) {
+        update.licenses = Some(optional);
+    } else if is("StdIn", 5) {
+        update.stdin = Some(value);
+    } else if let Some((_, option, _)) = KEPT.iter().find(|(key, _, least)| is(key, *least)) {
+        update.others.push(((*option).to_owned(), optional));
     } else if is("MailUser", 5) {
         update.mail_user = Some(value);
     } else if is("MailType", 5) {
@@ -186,6 +235,16 @@ fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNu
         unsigned().map(|n| update.cpus_per_task = Some(n))
     } else if is("Requeue", 4) {
         unsigned().and_then(|n| if n < 2 { Ok(n) } else { Err(NoNumber) }).map(|n| update.requeue = Some(n == 1))
+    } else if is("Contiguous", 3) {
+        yes_or_no(value).map(|yes| update.contiguous = Some(yes)).ok_or(NoNumber)
+    } else if is("OverSubscribe", 2) || is("Shared", 2) {
+        yes_or_no(value).map(|yes| update.oversubscribe = Some((yes, !yes))).ok_or(NoNumber)
+    } else if is("MinCPUsNode", 6) {
+        unsigned().map(|n| update.cpus_min = Some(n))
+    } else if is("MinTmpDiskNode", 5) {
+        memory().map(|mb| update.tmp_disk_mb = Some(mb))
+    } else if is("TasksPerNode", 2) {
+        unsigned().map(|n| update.ntasks_per_node = Some(n))
     } else if is("MinMemoryNode", 10) {
         memory().map(|mb| update.memory = Some(Memory::PerNodeMb(mb)))
     } else if is("MinMemoryCPU", 10) {
@@ -193,6 +252,15 @@ fn number(change: &Change<'_>, update: &mut JobUpdate) -> Option<Result<(), NoNu
     } else {
         return None;
     })
+}
+
+/// `YES`, `NO`, `1`, `0`.
+fn yes_or_no(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "1" | "y" => Some(true),
+        "no" | "0" | "n" => Some(false),
+        _ => None,
+    }
 }
 
 /// The value is not the number that the key needs.
@@ -210,6 +278,21 @@ fn other(call: &mut Call<'_>, change: &Change<'_>, update: &mut JobUpdate) -> Re
         match dependency(change.value) {
             Ok(terms) => update.dependency = Some(terms),
             Err(problem) => return call.fail(&format!("Invalid {} value: {}: {problem}", change.key, change.value)),
+        }
+    } else if is("TimeMin", 5) {
+        match parse_limit(change.value) {
+            Ok(limit) => update.time_min_s = Some(limit.map_or(0, whole_minutes)),
+            Err(_) => return call.fail("Invalid TimeMin value"),
+        }
+    } else if is("Deadline", 3) || is("EndTime", 3) {
+        let Some(at) = when(change.value, &local(call.now, &call.zone)) else {
+            return call.fail(&format!("Invalid time specification (pos=0): {}", change.value));
+        };
+        let at = Some(model_time(at.timestamp()));
+        if is("Deadline", 3) {
+            update.deadline = at;
+        } else {
+            update.end = at;
         }
     } else if is("EligibleTime", 2) || is("StartTime", 2) {
         match when(change.value, &local(call.now, &call.zone)) {

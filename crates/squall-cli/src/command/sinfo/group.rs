@@ -12,7 +12,7 @@ use crate::format::{Field, by_letter};
 
 /// How to group.
 pub(crate) struct Grouping {
-    /// `--Node`: a line for each node.
+    /// `--Node`: a line for each node and partition.
     pub(crate) each_node: bool,
     /// `--exact`: `4+` is not good enough.
     pub(crate) exact: bool,
@@ -57,7 +57,7 @@ pub(crate) fn group(
             };
             let mut key: Vec<String> = by_partition.iter().chain(&keys).map(|f| f.text(&one)).collect();
             if grouping.each_node {
-                key.push(node.name.clone());
+                key.extend([node.name.clone(), partition.config.name.clone()]);
             }
             let at = *found.entry(key).or_insert(groups.len());
             // A node of several partitions counts once where the line does not name them.

@@ -106,6 +106,9 @@ fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if let Some(extra) = given.operands.first() {
         return call.fail(&format!("Unrecognized option: {extra}"));
     }
+    if given.has("all") && given.has("partition") {
+        return call.fail("Conflicting options, -a and -p, specified. Please choose one or the other.");
+    }
     let header = !given.has("noheader");
     let dialect = dialect(&given);
     call.check_cluster(given.last("clusters").or(given.last("cluster")), header && dialect.is_none(), WHAT)?;
@@ -162,7 +165,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, header: bool, dated: bool) -> Re
     let grouping = Grouping {
         each_node: given.has("Node"),
         exact: given.has("exact") || given.has("Node"),
-        empty: header && !filter.reasons,
+        empty: header && (!filter.reasons || given.has("summarize")),
         clock: call.clock(now),
         cluster: call.cluster(WHAT)?,
     };
@@ -254,6 +257,7 @@ fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let long = given.has("long");
     let layout = match chosen {
+        Some(option) if option.name == "Format" && option.text() == "all" => Layout::short("%all", FIELDS),
         Some(option) if option.name == "Format" => Layout::long(option.text(), FIELDS),
         Some(option) => Layout::short(option.text(), FIELDS),
         None => {
@@ -263,14 +267,15 @@ fn layout(call: &mut Call<'_>, given: &Arguments) -> Result<Layout<fields::Group
                 Some(if long { "%#N %.6D %#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E" } else { "%#N %.6D %#P %6t" })
             } else if given.has("list-reasons") {
                 Some(if long { "%20E %12U %19H %6t %N" } else { "%20E %9u %19H %N" })
-            } else if long {
-                Some("%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N")
             } else {
                 None
             };
             match (special, call.variable("SINFO_FORMAT")) {
                 (Some(special), _) => Layout::short(special, FIELDS),
                 (None, Some(text)) => Layout::short(&text, FIELDS),
+                (None, None) if long => {
+                    Layout::short("%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N", FIELDS)
+                }
                 (None, None) => Layout::short("%#P %.5a %.10l %.6D %.6t %N", FIELDS),
             }
         }

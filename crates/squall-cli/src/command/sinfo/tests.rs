@@ -141,3 +141,24 @@ proptest! {
         }
     }
 }
+
+/// faults.md E: `sinfo -N` has a line for each node and partition.
+#[test]
+fn e_a_line_for_each_node_and_partition() {
+    let all = seen(&["-N", "-h", "-o", "%N %t"]).out;
+    let with_partition = seen(&["-N", "-h", "-o", "%N %P"]).out;
+    assert_eq!(all.lines().count(), with_partition.lines().count());
+    assert!(all.lines().count() > 4, "{all}");
+}
+
+/// faults.md D9 and D12.
+#[test]
+fn d9_all_and_d12_contradicting_variables_and_options() {
+    assert_eq!(seen(&["-O", "all"]).out, seen(&["-o", "%all"]).out);
+    let both = seen(&["-a", "-p", "debug"]);
+    assert_eq!(both.code, 1);
+    assert!(both.err.contains("Conflicting options, -a and -p"), "{}", both.err);
+    let with = |args: &[&str]| run_with(&mut fake(), "sinfo", sinfo, args, &[("SINFO_FORMAT", "%R")]).out;
+    assert_eq!(with(&["-h", "-l"]).lines().nth(1), Some("debug"), "the variable wins over -l");
+    assert!(with(&["-N"]).starts_with("NODELIST"), "and -N over the variable");
+}

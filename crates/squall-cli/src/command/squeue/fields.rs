@@ -46,7 +46,7 @@ type F = Field<JobRow>;
 pub(crate) static FIELDS: &[F] = &[
     F::new(&["Account"], 'a', "ACCOUNT", |j| null(Some(&j.class.account))),
     F::new(&["AccrueTime"], '\0', "ACCRUE_TIME", |j| j.clock.show_or(Some(j.info.eligible), "N/A")),
-    F::new(&["admin_comment"], '\0', "ADMIN_COMMENT", |_| null(None)),
+    F::new(&["admin_comment"], '\0', "ADMIN_COMMENT", |j| null(j.other("admin-comment"))),
     F::new(&["AllocNodes"], '\0', "ALLOC_NODES", |j| null(Some(&j.spec.submit_host))),
     F::new(&["AllocSID"], '\0', "ALLOC_SID", |_| "0".to_owned()),
     F::new(&["ArrayJobId"], 'F', "ARRAY_JOB_ID", |j| j.array_job().unwrap_or(j.info.id.0).to_string()),
@@ -102,7 +102,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["MinCPUs"], 'c', "MIN_CPUS", |j| j.min_cpus().to_string()),
     F::new(&["MinMemory"], 'm', "MIN_MEMORY", JobRow::min_memory),
     F::new(&["MinTime"], '\0', "TIME_MIN", |j| na(j.spec.time_min_s.map(|s| format_short(whole_minutes(s))))),
-    F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| squall_model::duration::format_memory_mb(j.spec.need.tmp_disk_mb)),
+    F::new(&["MinTmpDisk"], 'd', "MIN_TMP_DISK", |j| j.memory(j.spec.need.tmp_disk_mb)),
     F::quick(&["Name"], 'j', "NAME", |j, text| text.push_str(&j.spec.name)),
     F::new(&["Network"], '\0', "NETWORK", |j| null(j.other("network"))),
     F::new(&["Nice"], 'y', "NICE", |j| j.spec.nice.to_string()),

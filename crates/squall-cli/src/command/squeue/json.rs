@@ -19,7 +19,7 @@ fn identity(row: &JobRow) -> Value {
     let (info, spec, owner) = (&row.info, &row.spec, &row.owner);
     json!({
         "account": row.class.account,
-        "admin_comment": "",
+        "admin_comment": row.other("admin-comment").unwrap_or_default(),
         "allocating_node": spec.submit_host,
         "array_job_id": number(Some(u64::from(row.array_job().unwrap_or(0)))),
         "array_task_id": number(info.task.map(|t| u64::from(t.index))),

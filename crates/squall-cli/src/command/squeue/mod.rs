@@ -11,17 +11,19 @@ mod tests;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use squall_model::job::{ArrayTask, JobState};
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request, StateFilter};
-use squall_model::wire::info::JobsPage;
+use squall_model::wire::info::{JobClass, JobsPage};
 
 use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::listing::select::{Target, id_of, lines, names};
+use crate::command::listing::select::{Target, id_of, lines, names, parts};
+use crate::command::sinfo::all_partitions;
 use crate::command::squeue::steps::StepRow;
 use crate::format::Field;
 use crate::format::clock::Clock;
@@ -31,6 +33,10 @@ use crate::format::layout::Layout;
 use crate::format::words;
 
 const WHAT: &str = "slurm_load_jobs error";
+/// A user id that no user has.
+const NOBODY: u32 = u32::MAX;
+/// Fields of `-o` that `--only-job-state` knows.
+const OF_STATE: [char; 6] = ['i', 'A', 'F', 'K', 't', 'T'];
 
 const OPTIONS: &[Known] = &[
     ("accounts", 'A', Value::Needed),
@@ -110,6 +116,10 @@ Usage: squeue [OPTIONS]
       --yaml                      produce YAML output
 ";
 
+/// Keys of a job in JSON under `--only-job-state`.
+const KEYS_OF_STATE: [&str; 7] =
+    ["array_job_id", "array_task_id", "array_task_string", "het_job_id", "het_job_offset", "job_id", "job_state"];
+
 /// Runs squeue.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("squeue", args, squeue)
@@ -130,6 +140,10 @@ struct Plan {
     reservation: Option<String>,
     licenses: Vec<String>,
     not_user: Option<u32>,
+    /// `--priority`: pending jobs once for each of their partitions, and by these partitions' tiers.
+    by_partition: bool,
+    /// `--only-job-state`.
+    state_only: bool,
 }
 
 fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
@@ -196,6 +210,8 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         reservation: given.last("reservation").map(str::to_owned),
         licenses: given.last("licenses").map(names).unwrap_or_default(),
         not_user: given.has("notme").then(|| call.people.me()),
+        by_partition: given.has("priority") || call.variable("SQUEUE_PRIORITY").is_some(),
+        state_only: given.has("only-job-state"),
     };
     let from = |option: &str, variable: &str, call: &Call<'_>| {
         given.last(option).map(str::to_owned).or_else(|| call.variable(variable))
@@ -209,9 +225,11 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
     }
     if let Some(users) = given.last("user").or(given.last("users")).map(str::to_owned).or(call.variable("SQUEUE_USERS"))
     {
-        plan.selection.users = call.user_ids(&users)?;
+        plan.selection.users = known_users(call, &users);
     }
-    if given.has("me") {
+    // The last of `--me` and `--user` counts.
+    let whose = given.options.iter().rev().find(|o| matches!(o.name, "me" | "user" | "users"));
+    if whose.is_some_and(|option| option.name == "me") {
         plan.selection.users = vec![call.people.me()];
     }
     let list = |text: Option<String>| text.as_deref().map(names).unwrap_or_default();
@@ -231,9 +249,22 @@ fn plan(call: &mut Call<'_>, given: &Arguments) -> Result<Plan, Fail> {
         }
     }
     if plan.start {
-        plan.selection.states = vec![StateFilter::Pending];
+        let none = !plan.selection.states.is_empty() && !plan.selection.states.contains(&StateFilter::Pending);
+        plan.selection.states = vec![if none { StateFilter::Never } else { StateFilter::Pending }];
     }
     Ok(plan)
+}
+
+/// Users of a list. Unknown ones are complained of; if all are, nobody's jobs are meant.
+fn known_users(call: &mut Call<'_>, list: &str) -> Vec<u32> {
+    let mut all = Vec::new();
+    for part in parts(list) {
+        match part.parse().ok().or_else(|| call.people.uid(part)) {
+            Some(uid) => all.push(uid),
+            None => call.complain(&format!("Invalid user: {part}")),
+        }
+    }
+    if all.is_empty() { vec![NOBODY] } else { all }
 }
 
 fn list(
@@ -270,7 +301,11 @@ fn list(
         call.say("slurm_load_jobs error: Invalid job id specified");
         return Err(Fail(1));
     }
+    if plan.by_partition {
+        rows = of_partitions(call, rows)?;
+    }
     filter(&mut rows, plan);
+    rows.iter_mut().for_each(|row| row.noconvert = given.has("noconvert"));
     if plan.start {
         expect(call, &mut rows);
     }
@@ -279,7 +314,11 @@ fn list(
     }
     if let Some(dialect) = dialect {
         let cluster = call.cluster(WHAT)?;
-        let jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
+        let mut jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
+        if plan.state_only {
+            let objects = jobs.iter_mut().filter_map(|job| job.as_object_mut());
+            objects.for_each(|job| job.retain(|key, _| KEYS_OF_STATE.contains(&key.as_str())));
+        }
         let text = document(dialect, &cluster, &["squeue"], vec![("jobs", jobs.into())]);
         call.print(&text);
         return Ok(());
@@ -334,6 +373,24 @@ pub(crate) fn expect(call: &mut Call<'_>, rows: &mut [JobRow]) {
     }
 }
 
+/// Pending jobs once for each of their partitions, all with the tiers of these.
+fn of_partitions(call: &mut Call<'_>, rows: Vec<JobRow>) -> Result<Vec<JobRow>, Fail> {
+    let partitions = match all_partitions(call) {
+        Ok(partitions) => partitions,
+        Err(e) => return call.failed("slurm_load_partitions error", &e),
+    };
+    let tier = |name: &str| partitions.iter().find(|p| p.config.name == name).map_or(0, |p| p.config.priority_tier);
+    let split = |row: JobRow| -> Vec<JobRow> {
+        let partitions: Vec<String> = row.class.partition.split(',').map(str::to_owned).collect();
+        let of = |partition: String| {
+            let tier = tier(&partition);
+            JobRow { class: Arc::new(JobClass { partition, ..JobClass::clone(&row.class) }), tier, ..row.clone() }
+        };
+        partitions.into_iter().map(of).collect()
+    };
+    Ok(rows.into_iter().flat_map(split).collect())
+}
+
 fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
     rows.retain(|row| {
         let licensed = |wanted: &String| {
@@ -342,7 +399,12 @@ fn filter(rows: &mut Vec<JobRow>, plan: &Plan) {
         plan.reservation.as_ref().is_none_or(|r| row.spec.reservation.as_ref() == Some(r))
             && (plan.licenses.is_empty() || plan.licenses.iter().any(licensed))
             && plan.not_user.is_none_or(|me| row.owner.uid != me)
+            && (!plan.by_partition || takes(&plan.selection.partitions, &row.class.partition))
     });
+}
+
+fn takes(list: &[String], name: &str) -> bool {
+    list.is_empty() || list.iter().any(|one| one == name)
 }
 
 /// Pending tasks of an array, one row each, made as they are taken.
@@ -357,16 +419,7 @@ fn each_task(row: JobRow) -> Box<dyn Iterator<Item = JobRow>> {
         info.pending_tasks = None;
         info.task = Some(ArrayTask { array: id, index });
         info.id = if array.indices.contains(index) { array.task_id(id, array.indices.rank(index)) } else { id };
-        JobRow {
-            info,
-            spec: row.spec.clone(),
-            owner: row.owner.clone(),
-            class: row.class.clone(),
-            clock: row.clock.clone(),
-            cluster: row.cluster.clone(),
-            task_list: row.task_list,
-            expected_nodes: row.expected_nodes.clone(),
-        }
+        JobRow { info, ..row.clone() }
     }))
 }
 
@@ -378,10 +431,21 @@ fn print_jobs(call: &mut Call<'_>, given: &Arguments, plan: &Plan, mut rows: Vec
     } else {
         "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
     };
+    let default = if plan.state_only { "%.18i %.2t" } else { default };
     let layout = layout(call, given, fields::FIELDS, default)?;
+    if plan.state_only && layout.fields().any(|field| !OF_STATE.contains(&field.letter)) {
+        let known: Vec<&str> =
+            fields::FIELDS.iter().filter(|f| OF_STATE.contains(&f.letter)).map(|f| f.names[0]).collect();
+        return call.fail(&format!("--only-job-state: only these fields can be shown: {}", known.join(",")));
+    }
     let order = given.last("sort").map(str::to_owned).or_else(|| call.variable("SQUEUE_SORT"));
     let order = order.unwrap_or_else(|| if plan.start { "S".to_owned() } else { "P,t,-p".to_owned() });
     let (keys, bad) = sort::keys(&order);
+    // When and where those that wait are expected to start is asked only where it is shown.
+    let shown = layout.fields().map(|field| field.letter).chain(keys.iter().map(|key| key.1));
+    if !plan.start && shown.into_iter().any(|letter| matches!(letter, 'S' | 'Y')) {
+        expect(call, &mut rows);
+    }
     if let Some(bad) = bad {
         call.complain(&format!("Invalid sort specification: {bad}"));
     }
@@ -426,6 +490,9 @@ fn layout<R>(
     fields: &'static [Field<R>],
     default: &str,
 ) -> Result<Layout<R>, Fail> {
+    if given.has("format") && given.has("Format") {
+        return call.fail("-O (--Format) is incompatible with -o (--format)");
+    }
     let chosen = given.options.iter().rev().find(|o| o.name == "format" || o.name == "Format");
     let layout = match chosen {
         Some(option) if option.name == "Format" => Layout::long(option.text(), fields),

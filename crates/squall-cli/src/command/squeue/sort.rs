@@ -63,7 +63,7 @@ fn compare(a: &JobRow, b: &JobRow, letter: char) -> Ordering {
         'P' => a.class.partition.cmp(&b.class.partition),
         'j' => a.spec.name.cmp(&b.spec.name),
         'u' => a.owner.user.cmp(&b.owner.user),
-        'p' | 'Q' => a.info.priority.cmp(&b.info.priority),
+        'p' | 'Q' => (a.tier, a.info.priority).cmp(&(b.tier, b.info.priority)),
         'M' => a.time_used().cmp(&b.time_used()),
         'l' => a.info.time_limit_s.unwrap_or(u64::MAX).cmp(&b.info.time_limit_s.unwrap_or(u64::MAX)),
         'L' => left(a).cmp(&left(b)),

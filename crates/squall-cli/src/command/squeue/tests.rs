@@ -1,10 +1,17 @@
 //! Tests of squeue: the tables that users see, and every call that clients make.
 
+use std::sync::Arc;
+
 use proptest::prelude::{ProptestConfig, any, prop_assert, proptest};
-use squall_model::wire::client::{JobSelection, Request, StateFilter};
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, Need};
+use squall_model::resource::Memory;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, JobSelection, Request, StateFilter};
+use squall_model::wire::info::{ExpectedStart, JobClass};
 
 use super::squeue;
-use crate::command::listing::fake::{Seen, check, fake, run, run_with, transcript};
+use crate::command::listing::fake::{NOW, Seen, check, fake, run, run_with, transcript};
 
 fn seen(args: &[&str]) -> Seen {
     run("squeue", squeue, args)
@@ -212,4 +219,76 @@ proptest! {
             }
         }
     }
+}
+
+/// faults.md E: `%S` of what waits.
+#[test]
+fn e_the_expected_start_is_shown_where_it_is_asked_for() {
+    let start = ExpectedStart { id: JobId(30), time: Time::from_secs(NOW + 60), nodes: "n3".into() };
+    let shown = |format: &str| {
+        let mut fake = fake();
+        fake.answers = vec![Answer::Expected(vec![start.clone()])];
+        let out = run_with(&mut fake, "squeue", squeue, &["-h", "-j", "30", "-o", format], &[]).out;
+        (out, fake.asked.contains(&Request::Expected))
+    };
+    assert_eq!(shown("%i %S %Y"), ("30 2026-11-21T08:01:00 n3\n".to_owned(), true));
+    assert_eq!(shown("%i"), ("30\n".to_owned(), false));
+}
+
+/// faults.md E: `squeue -u nosuch,root`.
+#[test]
+fn e_unknown_users_are_complained_of_and_the_others_jobs_shown() {
+    let seen = seen(&["-h", "-u", "nosuch,ann", "-j", "10", "-o", "%i"]);
+    assert_eq!((seen.code, seen.out.as_str(), seen.err.as_str()), (0, "10\n", "squeue: error: Invalid user: nosuch\n"));
+    assert_eq!(asked(&["-u", "nosuch,ann"], &[]).0.users, [1000]);
+    assert_eq!(asked(&["-u", "nosuch"], &[]).0.users, [u32::MAX], "nobody's");
+}
+
+/// faults.md D12: variables and options that contradict each other, as Slurm 22.05.8 takes them.
+#[test]
+fn d12_contradicting_variables_and_options() {
+    let both = seen(&["-o", "%i", "-O", "jobid"]);
+    assert_eq!((both.code, both.out.as_str()), (1, ""));
+    assert!(both.err.contains("-O (--Format) is incompatible with -o (--format)"));
+    assert_eq!(asked(&["--me", "-u", "root"], &[]).0.users, [0], "the last counts");
+    assert_eq!(asked(&["-u", "root", "--me"], &[]).0.users, [1000]);
+    assert_eq!(asked(&["--me"], &[("SQUEUE_USERS", "root")]).0.users, [1000]);
+    assert_eq!(asked(&["--start", "-t", "R"], &[]).0.states, [StateFilter::Never]);
+    assert_eq!(asked(&["--start"], &[("SQUEUE_STATES", "R")]).0.states, [StateFilter::Never]);
+    assert_eq!(asked(&["--start"], &[("SQUEUE_STATES", "PD,R")]).0.states, [StateFilter::Pending]);
+    assert_eq!(asked(&["-t", "PD"], &[("SQUEUE_STATES", "R")]).0.states, [StateFilter::Pending]);
+}
+
+/// faults.md D12: `squeue --priority --sort`.
+#[test]
+fn d12_priority_shows_waiting_jobs_once_for_each_partition_by_tier() {
+    let mut fake = fake();
+    let class = JobClass { partition: "debug,long".into(), ..JobClass::clone(&fake.page.classes[0]) };
+    fake.page.classes.push(Arc::new(class));
+    fake.page.jobs[3].class = 1;
+    fake.partitions[1].config.priority_tier = 9;
+    let mut lines = |args: &[&str]| {
+        let args = [args, &["-h", "-j", "30,10", "-o", "%i %P"]].concat();
+        run_with(&mut fake, "squeue", squeue, &args, &[]).out
+    };
+    assert_eq!(lines(&["--priority", "--sort=-p,i"]), "30 long\n30 debug\n10 debug\n");
+    assert_eq!(lines(&["--sort=i"]), "10 debug\n30 debug,long\n");
+}
+
+/// audit-admin.md 2.1.
+#[test]
+fn audit_noconvert_and_only_job_state() {
+    let mut fake = fake();
+    fake.page.specs[0] = Arc::new(JobSpec {
+        need: Need { memory: Memory::PerNodeMb(2048), ..Need::default() },
+        ..JobSpec::clone(&fake.page.specs[0])
+    });
+    let mut line = |args: &[&str]| run_with(&mut fake, "squeue", squeue, &[&["-h", "-j", "10"], args].concat(), &[]);
+    assert_eq!(line(&["-o", "%m"]).out, "2G\n");
+    assert_eq!(line(&["--noconvert", "-o", "%m"]).out, "2048M\n");
+    assert_eq!(line(&["--only-job-state"]).out.split_whitespace().collect::<Vec<_>>(), ["10", "R"]);
+    let refused = line(&["--only-job-state", "-o", "%i %j"]);
+    assert!(refused.code == 1 && refused.err.contains("--only-job-state"), "{}", refused.err);
+    let json = line(&["--only-job-state", "--json"]).out;
+    assert!(json.contains("job_state") && json.contains("job_id") && !json.contains("standard_output"), "{json}");
 }

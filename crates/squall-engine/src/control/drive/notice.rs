@@ -105,8 +105,8 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         Event::TasksEnded { array, .. } => ended(c, *array),
         Event::ReservationSet { reservation } => reserve::changed(c, now, &reservation.name),
         Event::ReservationGone { name } => reserve::changed(c, now, name),
-        Event::ControllerStarted { .. }
-        | Event::Forgotten { .. }
+        Event::ControllerStarted { .. } => c.started = now,
+        Event::Forgotten { .. }
         | Event::HetFormed { .. }
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }

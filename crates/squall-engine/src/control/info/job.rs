@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use squall_model::gres::{self, Grant};
 use squall_model::id::{Attempt, JobId, StepNo};
-use squall_model::job::{JobSpec, JobState, Need, Outcome, Owner, PendingReason};
+use squall_model::job::{ArrayTask, JobSpec, JobState, Need, Outcome, Owner, PendingReason};
 use squall_model::resource::Memory;
 use squall_model::set::{CoreSet, IndexSet};
 use squall_model::time::{Span, Time};
@@ -85,8 +85,13 @@ pub(crate) fn of_tasks<'a>(
     let waits = Waits { id, owner: &array.owner, spec: &array.spec, queue: &array.queue, task: None, job: None };
     let mut row = waiting_row(c, &waits, (&array.spec, &array.owner), array.submit, ended.is_none(), now);
     let info = &mut row.info;
-    info.pending_tasks = Some(tasks);
     info.array_limit = array.limit;
+    // As in Slurm, the last that waits is a job of its own when others have started.
+    let last = tasks.first().filter(|_| tasks.len() == 1 && ended.is_none() && array.tally.last_start.is_some());
+    match last.and_then(|index| Some((index, array.task_id(id, index)?))) {
+        Some((index, own)) => (info.id, info.task) = (own, Some(ArrayTask { array: id, index })),
+        None => info.pending_tasks = Some(tasks),
+    }
     if let Some((outcome, time)) = ended {
         info.state = JobState::Ended(outcome.state);
         info.run.get_or_insert_default().outcome = Some(outcome);
@@ -116,6 +121,7 @@ fn waiting_row<'a>(
         qos: spec.qos.as_deref().unwrap_or(&state.config.default_qos),
     };
     let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
+    let nodes = if pending { likely_nodes(state, partition, &spec.need, &size) } else { size.nodes };
     let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
     let first_partition = partition.split(',').next().unwrap_or_default();
     let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
@@ -138,7 +144,7 @@ fn waiting_row<'a>(
         reason,
         end: None,
         time_limit_s: limit_s(state, waits.queue, spec, first_partition),
-        num_nodes: size.nodes,
+        num_nodes: nodes,
         num_cpus: size.cpus,
         num_tasks: size.tasks,
         memory_mb: size.memory_mb,
@@ -202,6 +208,20 @@ pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
     Size { nodes, tasks, cpus, memory_mb }
 }
 
+/// On how many nodes the tasks of a job have room, by the CPUs of its partition's first node. For lists: it looks at no
+/// other node.
+fn likely_nodes(state: &State, partition: &str, need: &Need, size: &Size) -> u32 {
+    if need.overcommit || need.ntasks_per_node.is_some() || size.tasks <= size.nodes {
+        return size.nodes;
+    }
+    let first = partition.split(',').next().unwrap_or_default();
+    let nodes = state.partition(first).into_iter().flat_map(|partition| partition.nodes.iter());
+    let cpus = nodes.filter_map(|id| state.node(id)).map(|node| node.hardware.cpus).find(|cpus| *cpus > 0);
+    let each = cpus.unwrap_or(u32::MAX) / need.task_cpus();
+    let wanted = size.tasks.div_ceil(each.max(1));
+    wanted.min(need.nodes_max.unwrap_or(u32::MAX)).max(size.nodes)
+}
+
 fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo {
     let nodes = run.alloc.nodes();
     info.start = Some(run.start);
@@ -253,6 +273,10 @@ fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
         num_nodes: nodes.len() as u32,
         num_cpus: shares.map(cpus).sum::<usize>() as u32,
         num_tasks: step.layout.ntasks().max(1),
+        memory_mb: match step.alloc.memory_mb() {
+            0 => nodes.iter().filter_map(|node| run.alloc.on(node)).map(|held| held.memory_mb).sum(),
+            own => own,
+        },
         start: step.start,
         time_limit_s: step.spec.time_limit_s,
         end: step.ended.clone(),

@@ -171,7 +171,7 @@ fn allowed(partition: &PartitionConfig, owner: &Owner) -> bool {
     owner.uid == 0 || (user && group)
 }
 
-fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
+pub(super) fn times(now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     if let (Some(least), Some(limit)) = (spec.time_min_s, spec.time_limit_s)
         && least > limit
     {

@@ -101,6 +101,8 @@ pub(crate) fn ping(c: &Controller) -> Answer {
         nodes_up: c.state.nodes.iter().filter(|node| node.up).count() as u32,
         nodes_expected: c.state.config.nodes.iter().map(expected).sum(),
         trouble: c.disk_full.then(|| "the disk of the state directory is full".to_owned()),
+        started: c.started,
+        next_job: c.state.next_id(),
     }
 }
 

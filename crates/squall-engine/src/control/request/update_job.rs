@@ -42,6 +42,9 @@ pub(crate) fn update_job(
         out,
         |c, tasks, out| {
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;
+            if update.end.is_some() {
+                return Err(Refusal::NotRunning);
+            }
             let target = Target {
                 id: tasks.array,
                 owner: &array.owner,
@@ -50,7 +53,7 @@ pub(crate) fn update_job(
                 priority: weighed(c, ask.now, tasks.array, (&array.owner, &array.spec, &array.queue), array.submit),
                 stage: Stage::Waits,
             };
-            let decided = target.decide(&c.state, update, ask.who)?;
+            let decided = target.decide(&c.state, ask.now, update, ask.who)?;
             if tasks.all {
                 decided.commit(c, ask.now, tasks.array, true, out);
                 return Ok(());
@@ -73,8 +76,9 @@ pub(crate) fn update_job(
             let target = Target { id, owner: &job.owner, spec: &job.spec, queue: &job.queue, priority, stage };
             let kept = kept(&c.state, id, job, update)?;
             // Of a job that runs these say what it gives back, and nothing of what it asked for.
-            let rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
-            let decided = target.decide(&c.state, if job.is_pending() { update } else { &rest }, ask.who)?;
+            let mut rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
+            rest.time_limit_s = rest.time_limit_s.or(until(job, ask.now, update)?);
+            let decided = target.decide(&c.state, ask.now, if job.is_pending() { update } else { &rest }, ask.who)?;
             let attempt = job.attempt;
             decided.commit(c, ask.now, id, false, out);
             if let Some(alloc) = kept {
@@ -84,6 +88,17 @@ pub(crate) fn update_job(
         },
     );
     Ok(Some(affected.answer()))
+}
+
+/// The limit by which a running job ends at the `EndTime` that it is given, in whole minutes, as limits are.
+fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<Option<u64>>, Refusal> {
+    let Some(end) = update.end else { return Ok(None) };
+    let Some(run) = job.run().filter(|_| job.is_running()) else { return Err(Refusal::NotRunning) };
+    if end <= now {
+        let problem = "it has passed".to_owned();
+        return Err(Refusal::InvalidValue { option: "EndTime".to_owned(), value: String::new(), problem });
+    }
+    Ok(Some(Some(run.elapsed(now).secs() + end.since(now).secs())))
 }
 
 /// What a running job keeps of what it holds: so many nodes, or those of a list. None: all. Its script's node stays.
@@ -167,8 +182,11 @@ impl Decided {
 }
 
 impl Target<'_> {
-    fn decide(&self, state: &State, update: &JobUpdate, who: &Who) -> Result<Decided, Refusal> {
+    fn decide(&self, state: &State, now: Time, update: &JobUpdate, who: &Who) -> Result<Decided, Refusal> {
         let operator = who.operator;
+        if update.others.iter().any(|(name, _)| name == "admin-comment") && !operator {
+            return Err(Refusal::AccessDenied);
+        }
         if let Stage::Runs(current) = self.stage {
             if wants_pending(update) {
                 return Err(Refusal::NotPending);
@@ -192,7 +210,15 @@ impl Target<'_> {
         let moved =
             spec.partition != self.spec.partition || spec.account != self.spec.account || spec.qos != self.spec.qos;
         let resized = spec.need != self.spec.need || moved;
-        if resized {
+        if update.deadline.is_some() || update.time_min_s.is_some() {
+            let limit = update.time_limit_s.map(|limit| limit.unwrap_or(UNLIMITED_S));
+            admit::times(now, &JobSpec { time_limit_s: limit.or(spec.time_limit_s), ..JobSpec::clone(&spec) })?;
+        }
+        if update.reservation.is_some() {
+            admit::reservation(state, self.owner, &spec)?;
+        }
+        let wishes = update.others.iter().any(|(name, _)| !WORDS.contains(&name.as_str()));
+        if resized || wishes {
             admit::place(state, self.owner, &spec)?;
         }
         if matches!(self.stage, Stage::Waits) && !operator && (resized || update.time_limit_s.is_some()) {
@@ -231,6 +257,9 @@ fn is_longer(limit: Option<u64>, current: Option<u64>) -> bool {
     limit.unwrap_or(u64::MAX) > current.unwrap_or(u64::MAX)
 }
 
+/// Options that are but words about a job, which change at any time.
+const WORDS: [&str; 2] = ["admin-comment", "extra"];
+
 /// Whether the update has a part that makes sense only while the job waits.
 fn wants_pending(update: &JobUpdate) -> bool {
     let JobUpdate { ntasks, cpus_per_task, memory, exclude, constraint, .. } = update;
@@ -239,7 +268,11 @@ fn wants_pending(update: &JobUpdate) -> bool {
     let order = update.nice.is_some() || update.begin.is_some();
     let files = update.stdout.is_some() || update.stderr.is_some() || update.work_dir.is_some();
     let rest = update.dependency.is_some() || update.account.is_some() || update.qos.is_some();
-    needs || places || order || files || rest
+    let shape = update.gres.is_some() || update.licenses.is_some() || update.oversubscribe.is_some();
+    let shape = shape || update.contiguous.is_some() || update.cpus_min.is_some() || update.tmp_disk_mb.is_some();
+    let when = update.time_min_s.is_some() || update.reservation.is_some() || update.ntasks_per_node.is_some();
+    let words = |(name, _): &(String, Option<String>)| WORDS.contains(&name.as_str());
+    needs || places || order || files || rest || shape || when || !update.others.iter().all(words)
 }
 
 fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
@@ -271,6 +304,16 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut spec.stderr, update.stderr.as_ref());
     set_some(&mut spec.mail_user, update.mail_user.as_ref());
     set_some(&mut spec.mail_type, update.mail_type.as_ref());
+    set_some(&mut spec.deadline, update.deadline.as_ref());
+    set_some(&mut spec.time_min_s, update.time_min_s.as_ref());
+    set_some(&mut spec.wckey, update.wckey.as_ref());
+    set_some(&mut spec.stdin, update.stdin.as_ref());
+    set(&mut spec.reservation, update.reservation.as_ref());
+    for (name, value) in &update.others {
+        spec.others.retain(|(known, _)| known != name);
+        spec.others.extend(value.iter().map(|value| (name.clone(), value.clone())));
+    }
+    spec.others.sort();
     let need = &mut spec.need;
     if let Some((least, most)) = update.nodes {
         (need.nodes_min, need.nodes_max) = (Some(least), most);
@@ -281,6 +324,15 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set(&mut need.nodelist, update.nodelist.as_ref());
     set(&mut need.exclude, update.exclude.as_ref());
     set(&mut need.constraint, update.constraint.as_ref());
+    set(&mut need.gres, update.gres.as_ref());
+    set(&mut need.licenses, update.licenses.as_ref());
+    set(&mut need.contiguous, update.contiguous.as_ref());
+    set(&mut need.tmp_disk_mb, update.tmp_disk_mb.as_ref());
+    set_some(&mut need.cpus_min, update.cpus_min.as_ref());
+    set_some(&mut need.ntasks_per_node, update.ntasks_per_node.as_ref());
+    if let Some((shares, whole)) = update.oversubscribe {
+        (need.oversubscribe, need.exclusive) = (shares, whole);
+    }
     spec
 }
 

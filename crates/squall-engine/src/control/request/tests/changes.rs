@@ -479,3 +479,40 @@ fn awaiting_a_job() {
     assert_eq!(world.refusal(&user(ADA), Request::AwaitJob { job: other }), Refusal::AccessDenied);
     assert_eq!(world.refusal(&user(ADA), Request::AwaitJob { job: JobId(99) }), Refusal::InvalidJobId);
 }
+
+/// faults.md E: keys of `scontrol update job` that were not known.
+#[test]
+fn e_more_of_a_job_is_updated() {
+    let mut world = World::new();
+    let id = world.submit(ADA, JobSpec::default());
+    let deadline = world.now + squall_model::time::Span::from_secs(7200);
+    let ask = update(id, |u| {
+        (u.deadline, u.time_min_s, u.time_limit_s) = (Some(deadline), Some(60), Some(Some(3600)));
+        (u.wckey, u.contiguous, u.cpus_min) = (Some("w".into()), Some(true), Some(2));
+        (u.oversubscribe, u.stdin) = (Some((true, false)), Some("/in".into()));
+        u.others = vec![("extra".into(), Some("e".into())), ("switches".into(), Some("1".into()))];
+    });
+    world.answer(&user(ADA), ask);
+    let spec = &world.c.state.jobs[&id].spec;
+    assert_eq!((spec.deadline, spec.time_min_s, spec.wckey.as_deref()), (Some(deadline), Some(60), Some("w")));
+    assert_eq!((spec.need.contiguous, spec.need.cpus_min, spec.need.oversubscribe), (true, Some(2), true));
+    assert_eq!(spec.others.len(), 2);
+    world.answer(&user(ADA), update(id, |u| u.others = vec![("switches".into(), None)]));
+    assert_eq!(world.c.state.jobs[&id].spec.others, [("extra".to_owned(), "e".to_owned())]);
+    let admin = || update(id, |u| u.others = vec![("admin-comment".into(), Some("a".into()))]);
+    assert_eq!(world.refusal(&user(ADA), admin()), Refusal::AccessDenied);
+    world.answer(&operator(), admin());
+    let refused: [(Request, fn(&Refusal) -> bool); 4] = [
+        (update(id, |u| u.reservation = Some(Some("nosuch".into()))), |r| matches!(r, Refusal::ReservationInvalid(_))),
+        (update(id, |u| u.licenses = Some(Some("nosuch".into()))), |r| matches!(r, Refusal::InvalidValue { .. })),
+        (update(id, |u| u.gres = Some(Some("fpga:1".into()))), |r| matches!(r, Refusal::InvalidValue { .. })),
+        (update(id, |u| u.end = Some(deadline)), |r| *r == Refusal::NotRunning),
+    ];
+    for (request, right) in refused {
+        let refusal = world.refusal(&user(ADA), request);
+        assert!(right(&refusal), "{refusal:?}");
+    }
+    world.start(id, 1, 1);
+    world.answer(&operator(), update(id, |u| u.end = Some(deadline)));
+    assert_eq!(world.c.state.jobs[&id].time_limit_s(), Some(Some(7200)));
+}

@@ -206,3 +206,34 @@ fn nodes_partitions_and_ping() {
     let Answer::Diag(diag) = world.answer(&user(ADA), Request::Diag { reset: false }) else { panic!() };
     assert_eq!((diag.jobs_running, diag.nodes), (1, 4));
 }
+
+/// faults.md E: `%D` of `-n 16` before it starts.
+#[test]
+fn e_the_nodes_of_a_waiting_job_are_estimated_by_its_tasks() {
+    let mut world = World::new();
+    let cpus = world.c.state.nodes[0].hardware.cpus;
+    let need = Need { ntasks: Some(cpus * 2 + 1), ..Need::default() };
+    let id = world.submit(ADA, JobSpec { need: need.clone(), ..JobSpec::default() });
+    let most = world.submit(ADA, JobSpec { need: Need { nodes_max: Some(2), ..need }, ..JobSpec::default() });
+    let nodes = |world: &mut World, id| {
+        let job = &world.c.state.jobs[&id];
+        crate::control::info::job::of_job(&world.c, id, job, false, world.now).info.num_nodes
+    };
+    assert_eq!((nodes(&mut world, id), nodes(&mut world, most)), (3, 2));
+}
+
+/// faults.md E: the last waiting task of `--array=1-3%2`.
+#[test]
+fn e_the_last_waiting_task_of_an_array_is_shown_as_a_job() {
+    let mut world = World::new();
+    let array = world.array(ADA, 1);
+    let shown = |world: &World| {
+        let all = &world.c.state.arrays[&array];
+        let tasks = all.tally.untouched.clone();
+        let row = crate::control::info::job::of_tasks(&world.c, array, all, tasks, None, world.now);
+        (row.info.id, row.info.task.map(|task| task.index), row.info.pending_tasks)
+    };
+    assert_eq!(shown(&world), (array, None, Some(IndexSet::range(0, 1))));
+    world.start(JobId(array.0 + 1), 1, 1);
+    assert_eq!(shown(&world), (array, Some(1), None));
+}
