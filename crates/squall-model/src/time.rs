@@ -23,6 +23,7 @@ impl Time {
         self.0 / 1_000_000
     }
     /// The same moment on a clock that is so many microseconds ahead. "Never" and "for ever" are no moments.
+    #[must_use]
     pub const fn on_clock_ahead(self, us: i64) -> Self {
         match self.0 {
             0 | u64::MAX => self,

@@ -79,12 +79,14 @@ impl Answer {
                 }
             }
             Self::Diag(diag) => {
-                put_all([&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last), us)
+                put_all([&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last), us);
             }
             Self::Accounting { rows, .. } => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
             Self::Expected(starts) => put_all(starts.iter_mut().map(|start| &mut start.time), us),
             Self::Reservations(all) => {
-                all.iter_mut().for_each(|one| put_all([&mut one.reservation.start, &mut one.reservation.end], us));
+                for one in all {
+                    put_all([&mut one.reservation.start, &mut one.reservation.end], us);
+                }
             }
             Self::Why(why) => put_why(why, us),
             _ => {}
