@@ -180,6 +180,36 @@ fn a12_a_wrong_digit_does_not_stop_a_node() {
     }
 }
 
+/// faults.md A11: a script that was frozen at its birth, as jobs out of turn are, does not begin when it is cancelled and
+/// then thawed.
+#[test]
+fn a11_a_script_that_has_not_begun_when_it_is_cancelled_never_does() {
+    for (name, config) in [("frozen", ""), ("frozen-own", "own_step_daemons = true\n")] {
+        let cluster = Cluster::with_config(name, config);
+        cluster.up();
+        let id = submit(&cluster, "before", "true", &[]) + 1;
+        cluster.wait_until_idle();
+        let Some(groups) = groups_of(&cluster.state(), "c1") else {
+            eprintln!("skipped: no v2 cgroups");
+            return;
+        };
+        let group = groups.join(format!("job_{id}.1"));
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cgroup.freeze"), "1").unwrap();
+        assert_eq!(submit(&cluster, "frozen", "sleep 3", &[]), id);
+        let born = || fs::read_to_string(group.join("cgroup.procs")).is_ok_and(|text| !text.is_empty());
+        wait_for("a process", born);
+        assert!(cluster.squall(&["scancel", &id.to_string()]).status.success());
+        std::thread::sleep(Duration::from_millis(100));
+        // It may be gone.
+        drop(fs::write(group.join("cgroup.freeze"), "0"));
+        cluster.wait_until_idle();
+        assert_eq!(marks_of(&cluster, "frozen"), "", "{}", cluster.logs());
+        let said = cluster.squall(&["sacct", "-nXP", "-j", &id.to_string(), "-o", "State"]);
+        assert!(said.stdout.starts_with(b"CANCELLED"), "{}", String::from_utf8_lossy(&said.stdout));
+    }
+}
+
 /// Submits a job that marks its start, with the number of its restarts, and its end.
 fn submit(cluster: &Cluster, tag: &str, work: &str, options: &[&str]) -> u32 {
     let mark = cluster.marks().join(tag);

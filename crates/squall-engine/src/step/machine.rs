@@ -180,6 +180,13 @@ impl StepMachine {
         self.launched(now, out);
     }
 
+    fn unspawned(&mut self, now: Time, rank: u32, out: &mut StepOut) {
+        let Some(task) = self.task(rank).filter(|t| t.exit.is_none() && t.pid.is_none()) else { return };
+        task.exit = Some(ExitCode { code: 0, signal: TERM as u8 });
+        task.told = true;
+        self.launched(now, out);
+    }
+
     fn exited(&mut self, now: Time, rank: u32, (exit, usage): (ExitCode, Usage), heard: bool, out: &mut StepOut) {
         let told = matches!(self.phase, Phase::Ending { .. } | Phase::Clearing);
         let by_us = told && [TERM as u8, KILL as u8].contains(&exit.signal);
@@ -382,6 +389,7 @@ impl Machine for StepMachine {
                 }
                 self.launched(now, out);
             }
+            StepInput::Unspawned { rank } => self.unspawned(now, rank, out),
             StepInput::SpawnFailed { rank, code, error } => self.spawn_failed(now, rank, code, error, out),
             StepInput::Exited { rank, exit, usage, heard } => self.exited(now, rank, (exit, usage), heard, out),
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),

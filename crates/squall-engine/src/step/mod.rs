@@ -104,6 +104,11 @@ pub enum StepInput {
         /// In words: `execve(): nosuchcmd: No such file or directory`.
         error: String,
     },
+    /// A task was not started, because the step was ended before: as if the end had come before `Start`.
+    Unspawned {
+        /// Which.
+        rank: u32,
+    },
     /// A task's own process has ended and was reaped.
     Exited {
         /// Which.

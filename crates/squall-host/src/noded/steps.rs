@@ -16,7 +16,8 @@ use serde_bytes::ByteBuf;
 use squall_engine::node::{FoundStep, NodeInput, attempt_of};
 use squall_model::codec::PROTOCOL_VERSION;
 use squall_model::id::{StepKey, StepNo};
-use squall_model::job::JobAttempt;
+use squall_model::job::{ExitCode, JobAttempt};
+use squall_model::report::StepEnd;
 use squall_model::step::{JobFacts, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::{FromStepd, ToStepd};
@@ -392,8 +393,40 @@ impl Daemon {
             // Where its daemon listens can't be read either.
             return self.tell_orphan(key, &message);
         }
+        if matches!(message, ToStepd::End { .. }) && self.end_unborn(key) {
+            return;
+        }
         // If the talk has ended the step daemon is about to end too.
         let _ = self.line_to(key).map(|tells| tells.send(message));
+    }
+
+    /// Ends a step of which no task has noted itself yet, as each does before it executes its program: then none ever will,
+    /// whatever froze or delayed them. False: tasks may run, and are ended as their step daemon does it.
+    fn end_unborn(&mut self, key: StepKey) -> bool {
+        let spool = &self.spool;
+        let begun = || !spool.tasks(key).is_empty() || !spool.exits(key).is_empty() || spool.result(key).is_some();
+        if self.served.get(&key).and_then(Served::own_daemon).is_none() || spool.was_taken(key) && begun() {
+            return false;
+        }
+        spool.spoil(key);
+        self.clean.remove(&attempt_of(key));
+        self.kill_daemons(&[key]);
+        self.kill_members(key);
+        let exit = ExitCode { code: 0, signal: libc::SIGTERM as u8 };
+        let mut end = StepEnd { exit, started: self.now(), ended: self.now(), ..StepEnd::default() };
+        end.note_told();
+        if let Err(e) = self.spool.write_result(key, &FromStepd::Ended(end)) {
+            say(&format!("the result of step {key} could not be noted: {e}"));
+        }
+        true
+    }
+
+    /// Kills who is in a step's group, now.
+    fn kill_members(&self, key: StepKey) {
+        let is_member = |pid: u32| self.cgroups.members_of_step(key).contains(&pid);
+        for pid in self.cgroups.members_of_step(key) {
+            processes::kill_if(pid, is_member);
+        }
     }
 
     /// A step daemon that speaks with others through the tree is listened to.

@@ -22,6 +22,8 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +72,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How often memory of what runs is looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// How long the script of a step may take to be executed, and that of a step that is ended meanwhile.
+/// How long the script of a step may take to be executed, and how long one that was killed before it did may take to end.
 const START: Duration = Duration::from_secs(30);
 const START_OF_ENDED: Duration = Duration::from_secs(1);
 
@@ -149,6 +151,8 @@ struct Starting {
     later: Vec<StepInput>,
     /// When it is killed if it has not executed until then.
     kill_at: Instant,
+    /// It is not to begin any more.
+    ended: Arc<AtomicBool>,
 }
 
 impl Ward {
@@ -349,7 +353,11 @@ impl Foster {
                 Ok(Some(ToFoster::Serve(order))) => self.serve(*order),
                 Ok(Some(ToFoster::Tell { key, message })) => match message {
                     ToStepd::Signal { signal, all } => self.feed(key, StepInput::Signal { signal, all }),
-                    ToStepd::End { kill_wait_s, why } => self.feed(key, StepInput::End { kill_wait_s, why }),
+                    ToStepd::End { kill_wait_s, why } => {
+                        // One that has executed is ended as others are.
+                        self.take_started();
+                        self.feed(key, StepInput::End { kill_wait_s, why });
+                    }
                     ToStepd::Usage => self.measure(key),
                     ToStepd::Notice(text) => {
                         if let Some(ward) = self.wards.get_mut(&key) {
@@ -442,8 +450,16 @@ impl Foster {
         while let Some(input) = queue.pop_front() {
             let Some(ward) = self.wards.get_mut(&key) else { return };
             if let Some(starting) = &mut ward.starting {
-                if matches!(input, StepInput::End { .. }) {
-                    starting.kill_at = starting.kill_at.min(Instant::now() + START_OF_ENDED);
+                // A script that has not executed when its end comes never does. A requeue gives it time.
+                match input {
+                    StepInput::End { why: EndReason::Requeued, .. } => {
+                        starting.kill_at = starting.kill_at.min(Instant::now() + START_OF_ENDED);
+                    }
+                    StepInput::End { .. } => {
+                        starting.ended.store(true, Ordering::SeqCst);
+                        starting.kill_at = Instant::now();
+                    }
+                    _ => {}
                 }
                 starting.later.push(input);
                 continue;
@@ -461,7 +477,8 @@ impl Foster {
         match act {
             StepAct::Spawn => match ward.script() {
                 Ok(script) => {
-                    ward.starting = Some(Starting { later: Vec::new(), kill_at: Instant::now() + START });
+                    let (later, ended) = (Vec::new(), Arc::clone(&script.ended));
+                    ward.starting = Some(Starting { later, kill_at: Instant::now() + START, ended });
                     self.starters.start(script);
                 }
                 Err(failed) => answers.push_back(failed),
@@ -650,6 +667,6 @@ impl Ward {
         task.cpus.clone_from(&self.order.cpus);
         let (identity, umask) = (self.identity(), self.umask().as_raw_mode());
         let notes = self.folder.notes().clone();
-        Ok(Script { key: self.order.launch.key, task, ready, identity, umask, group, notes })
+        Ok(Script { key: self.order.launch.key, task, ready, identity, umask, group, notes, ended: Arc::default() })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -20,6 +21,7 @@ use super::processes::{Birth, start};
 use super::search::NotFound;
 use crate::logging::say;
 use crate::sys::identity::Identity;
+use crate::sys::signals::kill;
 
 /// Most threads while scripts execute at once.
 const MOST: usize = 4;
@@ -44,13 +46,24 @@ pub(super) struct Script {
     pub(super) group: File,
     /// Where it notes its process.
     pub(super) notes: Notes,
+    /// The step was ended: it does not begin any more.
+    pub(super) ended: Arc<AtomicBool>,
 }
 
 impl Script {
     fn start(&self) -> StepInput {
+        if self.ended.load(Ordering::SeqCst) {
+            return StepInput::Unspawned { rank: 0 };
+        }
         let birth = Birth { identity: &self.identity, umask: self.umask, group: self.group.as_fd() };
         match start(&self.task, &self.ready, self.notes.line(0), Some(&birth)) {
-            Ok(pid) => StepInput::Spawned { rank: 0, pid },
+            Ok(pid) => {
+                // Whoever ended it has not seen it in its group. It is our child, and nobody reaps it before it is told of.
+                if self.ended.load(Ordering::SeqCst) {
+                    drop(kill(pid, libc::SIGKILL));
+                }
+                StepInput::Spawned { rank: 0, pid }
+            }
             Err(NotFound { code, error }) => StepInput::SpawnFailed { rank: 0, code, error },
         }
     }
