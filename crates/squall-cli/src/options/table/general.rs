@@ -2,7 +2,7 @@
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
 use crate::options::table::{counted, ignore, limited, some};
-use crate::options::{NO, Opt, Stop, Tools, help, opt};
+use crate::options::{NO, Opt, Stop, Tool, Tools, help, opt};
 
 /// About the command itself.
 pub(crate) const OPTIONS: &[Opt] = &[
@@ -67,10 +67,16 @@ pub(crate) const OPTIONS: &[Opt] = &[
             if !matches!(mode, "" | "S" | "s" | "L" | "l") {
                 return Err(given.invalid("use a timeout in seconds, S or L (a login shell)"));
             }
+            if given.tool == Tool::Salloc {
+                return Err(
+                    given.not_done("the command runs in the environment of salloc: leave it out, or use sbatch")
+                );
+            }
             asked.spec.get_user_env = true;
             Ok(())
         },
-    ),
+    )
+    .partly("salloc refuses it, for its command runs in its own environment"),
     opt("help", 'h', Flag, Tools::ALL, &[], "show this text", |_, given| Err(Stop::Show(help::help(given.tool)))),
     opt("ignore-pbs", NO, Flag, Tools::SBATCH, &["SBATCH_IGNORE_PBS"], "ignore #PBS lines (they always are)", ignore),
     opt(

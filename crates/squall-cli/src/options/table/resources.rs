@@ -43,7 +43,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         },
     ),
     opt("exclude", 'x', Needed("HOSTS"), Tools::ALL, &[], "nodes to avoid", |asked, given| {
-        asked.spec.need.exclude = some(given)?;
+        asked.spec.need.exclude = host_list(given)?;
         Ok(())
     }),
     opt(
@@ -144,13 +144,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &[],
         "nodes that must be among those allocated",
         |asked, given| {
-            // A path is a file with the names, as in Slurm.
-            let text = given.text();
-            let list = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
-            asked.spec.need.nodelist = Some(match list {
-                Some(names) => names.split_whitespace().collect::<Vec<_>>().join(","),
-                None => some(given)?.unwrap_or_default(),
-            });
+            asked.spec.need.nodelist = host_list(given)?;
             Ok(())
         },
     ),
@@ -450,8 +444,16 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     )
     .or(&["ntasks-per-tres"]),
     opt("prefer", NO, Needed("LIST"), Tools::ALL, &[], "features that the nodes should have", keep),
-    opt("segment", NO, Needed("COUNT"), Tools::ALL, &[], "nodes that stand together in a block", keep_count)
-        .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
+    opt(
+        "segment",
+        NO,
+        Needed("COUNT"),
+        Tools::ALL,
+        &["SBATCH_SEGMENT_SIZE", "SALLOC_SEGMENT_SIZE", "SRUN_SEGMENT_SIZE"],
+        "nodes that stand together in a block",
+        keep_count,
+    )
+    .partly("refused where topology.conf has blocks, which it would divide; it means nothing elsewhere"),
     opt(
         "sockets-per-node",
         NO,
@@ -609,6 +611,16 @@ fn tres_per_task(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 /// Whether it is a name without another count or a path in it.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains([':', '=', '/'])
+}
+
+/// Names of nodes; a path is a file with the names, as in Slurm.
+fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
+    let text = given.text();
+    let file = if text.contains('/') { std::fs::read_to_string(text).ok() } else { None };
+    match file {
+        Some(names) => Ok(Some(names.split_whitespace().collect::<Vec<_>>().join(","))),
+        None => some(given),
+    }
 }
 
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {

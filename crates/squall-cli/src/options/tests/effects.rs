@@ -287,6 +287,7 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         (Tool::Srun, "--msg-timeout=foo x", "Invalid numeric value \"foo\" for --msg-timeout.", 1),
         (Tool::Srun, "--threads=foo x", "Invalid numeric value \"foo\" for --threads.", 1),
         (Tool::Srun, "-Z x", "--no-allocate: ", 1),
+        (Tool::Salloc, "--get-user-env", "--get-user-env: ", 1),
     ] {
         let heard = complaint(tool, line);
         assert!(heard.contains(said) && heard.ends_with(&format!("exit {exit}")), "{tool:?} {line}: {heard}");
@@ -301,6 +302,11 @@ fn d3_d7_options_of_one_command_are_refused_by_name() {
         assert_eq!(complaint(tool, line), "accepted", "{line}");
     }
     assert_eq!(sbatch("--open-mode=apend").spec.append, Some(true));
+    let file = std::env::temp_dir().join(format!("squall-exclude-{}", std::process::id()));
+    std::fs::write(&file, "n1\nn2\n").expect("the file can be written");
+    let exclude = sbatch(&format!("-x {}", file.display())).spec.need.exclude;
+    std::fs::remove_file(&file).expect("it was written");
+    assert_eq!(exclude.as_deref(), Some("n1,n2"), "names in a file");
     assert_eq!(sbatch("--ntasks-per-tres=2").others.get("ntasks-per-gpu").map(String::as_str), Some("2"));
     assert_eq!(sbatch("--array=1-5%0").spec.array.map(|array| (array.limit, array.text)), Some((None, "1-5".into())));
 }
