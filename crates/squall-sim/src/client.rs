@@ -12,8 +12,9 @@ use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
 use squall_model::step::{FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request, ReservationChange};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
+use squall_model::wire::reservation::ReservationChange;
 
 use crate::coverage::Fault;
 use crate::files::Parcel;

@@ -19,6 +19,7 @@ use crate::wire::fabric::{Bytes, Test, Variable};
 use crate::wire::info::{
     AccountingRow, Diag, ExpectedStart, JobsPage, LicenseInfo, NodeInfo, PartitionInfo, ReservationInfo, Why,
 };
+use crate::wire::reservation::ReservationChange;
 use crate::wire::standing::{Priorities, Share};
 
 /// What a client asks. Who asks is what the socket says, never part of the message.
@@ -488,58 +489,6 @@ pub struct JobUpdate {
     pub stdin: Option<String>,
     /// Options that are kept by name (`admin-comment`, `extra`, `switches`, …); None: none any more.
     pub others: Vec<(String, Option<String>)>,
-}
-
-/// What `scontrol create|update reservation` asks, by Slurm's words. None: unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReservationChange {
-    /// ReservationName.
-    pub name: Option<String>,
-    /// StartTime.
-    pub start: Option<Time>,
-    /// EndTime.
-    pub end: Option<Time>,
-    /// Duration, seconds.
-    pub duration_s: Option<u64>,
-    /// Nodes, a host list or `ALL`.
-    pub nodes: Option<String>,
-    /// NodeCnt.
-    pub node_count: Option<u32>,
-    /// PartitionName.
-    pub partition: Option<String>,
-    /// Features.
-    pub features: Option<String>,
-    /// Users.
-    pub users: Option<ListChange>,
-    /// Accounts.
-    pub accounts: Option<ListChange>,
-    /// Flags.
-    pub flags: Option<ListChange>,
-}
-
-/// A new list, or what is added to or taken from the one that there is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ListChange {
-    /// `Key=a,b`
-    Set(Vec<String>),
-    /// `Key+=a,b`
-    Add(Vec<String>),
-    /// `Key-=a,b`
-    Remove(Vec<String>),
-}
-
-impl ListChange {
-    /// The list with the change.
-    pub fn apply(&self, list: &[String]) -> Vec<String> {
-        match self {
-            Self::Set(new) => new.clone(),
-            Self::Add(more) => {
-                let fresh = more.iter().filter(|entry| !list.contains(entry));
-                list.iter().chain(fresh).cloned().collect()
-            }
-            Self::Remove(less) => list.iter().filter(|entry| !less.contains(entry)).cloned().collect(),
-        }
-    }
 }
 
 /// What `sacct` asks for.

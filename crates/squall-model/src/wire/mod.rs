@@ -7,6 +7,7 @@ pub mod info;
 pub mod join;
 pub mod node;
 pub mod peer;
+pub mod reservation;
 pub mod sealed;
 pub mod shared;
 pub mod standing;

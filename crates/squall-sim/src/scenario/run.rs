@@ -9,7 +9,7 @@ use squall_model::gang::{Coscheduling, OverSubscribe, Preempt, TimeSlice};
 use squall_model::job::{EndState, Outcome};
 use squall_model::policy::{PolicyChange, PreemptMode, PreemptType, Qos};
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{ListChange, ReservationChange};
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use super::expect::{Expectation, State};
 use super::parse::{Booking, Deed, ParseError, Placement, Statement, Victim, parse};

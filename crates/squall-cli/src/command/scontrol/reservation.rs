@@ -2,8 +2,9 @@
 
 use squall_model::duration::{format_elapsed, parse_limit};
 use squall_model::reservation::Flag;
-use squall_model::wire::client::{Answer, ListChange, Request, ReservationChange};
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::info::ReservationInfo;
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::call::{Call, Fail};

@@ -8,7 +8,8 @@ use squall_model::limits::{RESERVATIONS_MAX, STRING_BYTES_MAX};
 use squall_model::reservation::{Flag, Reservation};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
-use squall_model::wire::client::{Answer, ListChange, Refusal, ReservationChange};
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 use squall_sched::Constraint;
 
 use super::rights::{Deed, can};

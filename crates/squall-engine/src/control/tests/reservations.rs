@@ -6,7 +6,8 @@ use squall_model::id::JobId;
 use squall_model::job::{EndState, JobSpec, JobState, Need, PendingReason};
 use squall_model::reservation::Flag;
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, ListChange, Refusal, Request, ReservationChange};
+use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::reservation::{ListChange, ReservationChange};
 use squall_sched::Item;
 
 use super::driver::{ADA, Driver, batch};
