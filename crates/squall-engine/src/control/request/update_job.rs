@@ -77,7 +77,7 @@ pub(crate) fn update_job(
             let kept = kept(&c.state, id, job, update)?;
             // Of a job that runs these say what it gives back, and nothing of what it asked for.
             let mut rest = JobUpdate { nodes: None, nodelist: None, ..update.clone() };
-            rest.time_limit_s = rest.time_limit_s.or(until(job, ask.now, update)?);
+            rest.time_limit_s = rest.time_limit_s.or(until(job, ask.now, update)?.map(Some));
             let decided = target.decide(&c.state, ask.now, if job.is_pending() { update } else { &rest }, ask.who)?;
             let attempt = job.attempt;
             decided.commit(c, ask.now, id, false, out);
@@ -91,14 +91,14 @@ pub(crate) fn update_job(
 }
 
 /// The limit by which a running job ends at the `EndTime` that it is given, in whole minutes, as limits are.
-fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<Option<u64>>, Refusal> {
+fn until(job: &Job, now: Time, update: &JobUpdate) -> Result<Option<u64>, Refusal> {
     let Some(end) = update.end else { return Ok(None) };
     let Some(run) = job.run().filter(|_| job.is_running()) else { return Err(Refusal::NotRunning) };
     if end <= now {
         let problem = "it has passed".to_owned();
         return Err(Refusal::InvalidValue { option: "EndTime".to_owned(), value: String::new(), problem });
     }
-    Ok(Some(Some(run.elapsed(now).secs() + end.since(now).secs())))
+    Ok(Some(run.elapsed(now).secs() + end.since(now).secs()))
 }
 
 /// What a running job keeps of what it holds: so many nodes, or those of a list. None: all. Its script's node stays.

@@ -502,16 +502,15 @@ fn e_more_of_a_job_is_updated() {
     let admin = || update(id, |u| u.others = vec![("admin-comment".into(), Some("a".into()))]);
     assert_eq!(world.refusal(&user(ADA), admin()), Refusal::AccessDenied);
     world.answer(&operator(), admin());
-    let refused: [(Request, fn(&Refusal) -> bool); 4] = [
-        (update(id, |u| u.reservation = Some(Some("nosuch".into()))), |r| matches!(r, Refusal::ReservationInvalid(_))),
-        (update(id, |u| u.licenses = Some(Some("nosuch".into()))), |r| matches!(r, Refusal::InvalidValue { .. })),
-        (update(id, |u| u.gres = Some(Some("fpga:1".into()))), |r| matches!(r, Refusal::InvalidValue { .. })),
-        (update(id, |u| u.end = Some(deadline)), |r| *r == Refusal::NotRunning),
-    ];
-    for (request, right) in refused {
+    let reservation = world.refusal(&user(ADA), update(id, |u| u.reservation = Some(Some("nosuch".into()))));
+    assert!(matches!(reservation, Refusal::ReservationInvalid(_)), "{reservation:?}");
+    let licenses = update(id, |u| u.licenses = Some(Some("nosuch".into())));
+    let gres = update(id, |u| u.gres = Some(Some("fpga:1".into())));
+    for request in [licenses, gres] {
         let refusal = world.refusal(&user(ADA), request);
-        assert!(right(&refusal), "{refusal:?}");
+        assert!(matches!(refusal, Refusal::InvalidValue { .. }), "{refusal:?}");
     }
+    assert_eq!(world.refusal(&user(ADA), update(id, |u| u.end = Some(deadline))), Refusal::NotRunning);
     world.start(id, 1, 1);
     world.answer(&operator(), update(id, |u| u.end = Some(deadline)));
     assert_eq!(world.c.state.jobs[&id].time_limit_s(), Some(Some(7200)));
