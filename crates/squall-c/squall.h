@@ -19,8 +19,12 @@ extern "C" {
 /* A connection to a cluster's controller. */
 typedef struct squall squall;
 
-/* A batch job. Set all of it to zero first: zero means "as by default" everywhere but in `script`. */
+/* A batch job. Begin with SQUALL_JOB, as in `squall_job job = {SQUALL_JOB, .script = "#!/bin/sh\n..."}`: it sets `size`
+ * and all else to zero, which means "as by default" everywhere but in `script`. Later versions of this header may add
+ * fields at the end; programs that were compiled with this one go on to work. */
+#define SQUALL_JOB .size = sizeof(squall_job)
 typedef struct squall_job {
+    size_t size;              /* of this struct, in bytes, the same in all jobs of a call; 0: as in its first version */
     const char *script;       /* its text, from "#!" on */
     const char *name;         /* default: "job" */
     const char *work_dir;     /* default: this process's */

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::slice;
 
-use squall_client::{ClientError, Jobs, Submission};
+use squall_client::{ClientError, Jobs, Submission, refusal};
 use squall_model::id::JobId;
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Memory;
@@ -16,6 +16,7 @@ use squall_model::resource::Memory;
 #[repr(C)]
 #[derive(Debug)]
 pub struct Job {
+    size: usize,
     script: *const c_char,
     name: *const c_char,
     work_dir: *const c_char,
@@ -41,6 +42,10 @@ pub struct End {
     signal: u32,
 }
 
+/// How long `squall_job` was when it first had a size, and longer than it will ever be, bytes.
+const OLDEST_BYTES: usize = 104;
+const JOB_BYTES_MAX: usize = 4096;
+
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
@@ -62,7 +67,11 @@ fn told(result: Result<(), String>) -> c_int {
 }
 
 fn why(error: &ClientError) -> String {
-    error.detail().map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))
+    let detail = match error {
+        ClientError::Refused(refused) => refusal::detail(refused),
+        other => other.detail().map(str::to_owned),
+    };
+    detail.map_or_else(|| error.to_string(), |detail| format!("{error}: {detail}"))
 }
 
 /// # Safety
@@ -95,10 +104,11 @@ pub unsafe extern "C" fn squall_close(squall: *mut Jobs) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn squall_submit(squall: *mut Jobs, jobs: *const Job, count: usize, ids: *mut u32) -> c_int {
     // SAFETY: as the caller promises.
-    let (squall, jobs, ids) = unsafe { (squall.as_mut(), list(jobs, count), list_mut(ids, count)) };
+    let (squall, jobs, ids) = unsafe { (squall.as_mut(), copies(jobs, count), list_mut(ids, count)) };
     ids.fill(0);
     // SAFETY: as the caller promises.
-    let wanted = jobs.iter().map(|job| unsafe { job.submission() }).collect::<Result<Vec<_>, _>>();
+    let submission = |job: &Job| unsafe { job.submission() };
+    let wanted = jobs.and_then(|jobs| jobs.iter().map(submission).collect::<Result<Vec<_>, _>>());
     told(squall.ok_or_else(closed).and_then(|squall| {
         squall
             .submit(&wanted?, |at, id| ids.iter_mut().skip(at).take(1).for_each(|slot| *slot = id.0))
@@ -183,6 +193,13 @@ impl Job {
         // SAFETY: as the caller promises.
         let text_of = |text| unsafe { text_at(text) };
         let script = text_of(self.script)?.ok_or("a job has no script")?;
+        if !script.starts_with("#!") {
+            return Err(
+                "This does not look like a batch script. The first line must start with #! followed by the path \
+                        to an interpreter. For instance: #!/bin/sh"
+                    .to_owned(),
+            );
+        }
         let mut job = Submission::new(text_of(self.name)?.unwrap_or("job"), script);
         let spec = &mut job.spec;
         if let Some(dir) = text_of(self.work_dir)? {
@@ -214,6 +231,46 @@ impl Job {
         }
         Ok(job)
     }
+}
+
+/// The jobs of a program that may have been compiled with an older or a newer `squall.h`: their first field says how long
+/// each of them is. Fields that it does not have are zero.
+///
+/// # Safety
+/// There are so many of that size.
+unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
+    if first.is_null() || count == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: there is one at least, and it begins with its size.
+    let (said, own) = (unsafe { first.cast::<usize>().read() }, size_of::<Job>());
+    let size = if said == 0 { OLDEST_BYTES } else { said };
+    if size < OLDEST_BYTES || size > JOB_BYTES_MAX || !size.is_multiple_of(align_of::<Job>()) {
+        return Err(format!("squall_job.size is {size}: begin each job with SQUALL_JOB"));
+    }
+    let mut jobs = Vec::with_capacity(count);
+    for at in 0..count {
+        // SAFETY: as the caller promises, there are so many bytes.
+        let (it, beyond) =
+            unsafe { slice::from_raw_parts(first.cast::<u8>().add(at * size), size) }.split_at(size.min(own));
+        if beyond.iter().any(|byte| *byte != 0) {
+            return Err(
+                "a squall_job sets fields that this libsquallclient does not know: it is older than the program"
+                    .to_owned(),
+            );
+        }
+        let mut job = std::mem::MaybeUninit::<Job>::zeroed();
+        // SAFETY: there is room for `own` bytes, of which these are the first; zero is a value of every field.
+        let job = unsafe {
+            std::ptr::copy_nonoverlapping(it.as_ptr(), job.as_mut_ptr().cast::<u8>(), it.len());
+            job.assume_init()
+        };
+        if job.size != said {
+            return Err(format!("squall_job.size is {} in one job and {said} in another", job.size));
+        }
+        jobs.push(job);
+    }
+    Ok(jobs)
 }
 
 /// # Safety

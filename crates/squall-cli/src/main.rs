@@ -17,7 +17,6 @@ mod contact;
 mod format;
 mod options;
 mod picture;
-mod refusal;
 mod script;
 
 use std::ffi::OsString;
@@ -26,6 +25,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use squall_client as client;
+use squall_client::refusal;
 
 /// A command: what it is called, what it is for, what runs it (arguments without the command's name).
 struct Command {
@@ -94,6 +94,7 @@ fn main() -> ExitCode {
         return (command.run)(&rest[1..]);
     }
     match word.as_str() {
+        "help" if rest.len() > 1 => help_of(&rest[1].to_string_lossy()),
         "" | "help" | "-h" | "--help" => {
             help();
             ExitCode::SUCCESS
@@ -102,11 +103,25 @@ fn main() -> ExitCode {
             print(&format!("squall {}\n", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("squall: error: there is no command `{word}`; `squall help` lists them");
-            ExitCode::from(2)
-        }
+        _ => unknown(&word),
     }
+}
+
+/// `squall help COMMAND`.
+fn help_of(name: &str) -> ExitCode {
+    find(name).map_or_else(|| unknown(name), |command| (command.run)(&["--help".into()]))
+}
+
+fn unknown(word: &str) -> ExitCode {
+    let names: Vec<&str> = COMMANDS.iter().map(|c| c.name).collect();
+    let meant = squall_model::config::similar(word, &names).map(|name| format!("; did you mean `{name}`?"));
+    eprintln!("squall: error: there is no command `{word}`{}; `squall help` lists them", meant.unwrap_or_default());
+    ExitCode::from(2)
+}
+
+/// Whether a command is asked what it is, before anything else.
+pub(crate) fn asks_for_help(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg == "--help" || arg == "-h")
 }
 
 fn find(name: &str) -> Option<&'static Command> {

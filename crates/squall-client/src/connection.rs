@@ -17,6 +17,8 @@ use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_model::wire::{Hello, Proof, Role};
 
+use crate::refusal;
+
 /// How long a controller may take nothing or say nothing (Slurm's MessageTimeout).
 pub const SILENCE: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,7 @@ impl fmt::Display for ClientError {
                 )
             }
             Self::Unreadable(e) => write!(f, "Can't read it: {e}"),
-            Self::Refused(refusal) => write!(f, "{refusal:?}"),
+            Self::Refused(refusal) => f.write_str(&refusal::text(refusal)),
         }
     }
 }

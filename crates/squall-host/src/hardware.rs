@@ -46,10 +46,16 @@ impl Machine {
         Self { hardware, cpus }
     }
 
-    /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`).
+    /// Lowers what was found to what the configuration says of the node of that name (or sets it, with `force`). Nodes
+    /// beside each other for which it says nothing have equal parts of the memory.
     #[must_use]
     pub(crate) fn configured(mut self, config: &Config, name: &str) -> Self {
         if let Some(entry) = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, name)) {
+            let beside = if entry.remote.0 || entry.emulated { 1 } else { beside(config) };
+            self.hardware.memory_mb = match entry.memory_mb {
+                None => (self.hardware.memory_mb / beside).max(1),
+                Some(_) => self.hardware.memory_mb,
+            };
             self.apply(entry);
         }
         self
@@ -80,6 +86,12 @@ impl Machine {
     pub(crate) fn cpu(&self, number: usize) -> Option<usize> {
         self.cpus.get(number % self.cpus.len().max(1)).copied()
     }
+}
+
+/// How many node daemons one machine has by the configuration.
+fn beside(config: &Config) -> u64 {
+    let own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
+    own.map(|entry| hostlist::expand(&entry.name).map_or(0, |names| names.len() as u64)).sum::<u64>().max(1)
 }
 
 /// Load average over one minute, in hundredths, and available memory, MiB.
@@ -191,6 +203,15 @@ mod tests {
         assert_eq!((hardware.sockets, hardware.cores_per_socket, hardware.threads_per_core), (1, 4, 1));
         assert_eq!(hardware.features, ["fast"]);
         assert_eq!(machine(8).configured(&lowered, "n5"), machine(8), "it is of others");
+    }
+
+    // faults.md D5
+    #[test]
+    fn d5_nodes_of_one_machine_share_its_memory_where_nothing_is_said() {
+        let text = "[[nodes]]\nname = \"n[1-3]\"\n[[nodes]]\nname = \"m\"\nmemory_mb = 5000\n\
+                    [[nodes]]\nname = \"r[1-9]\"\nremote = true\n";
+        let memory = |name: &str| machine(8).configured(&config(text), name).hardware.memory_mb;
+        assert_eq!(["n2", "m", "r1"].map(memory), [2000, 5000, 8000]);
     }
 
     #[test]

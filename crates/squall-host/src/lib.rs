@@ -3,8 +3,10 @@
 mod accounts;
 mod auth;
 mod cgroup;
+pub mod config_files;
 mod content;
 pub mod controld;
+mod durable;
 pub mod front;
 pub mod gang;
 mod hardware;

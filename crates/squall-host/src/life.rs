@@ -17,12 +17,13 @@ use squall_model::config::{Config, NodeConfig};
 use squall_model::hostlist;
 
 use crate::controld::host_name;
+use crate::durable;
 use crate::hardware::Machine;
 use crate::pidfile::living;
 use crate::place::{Place, STATE_VARIABLE};
 use crate::processes;
 use crate::stepd::LIBRARIES_VARIABLE;
-use crate::sys::{descriptors, users};
+use crate::sys::descriptors;
 
 /// Emulated nodes for which a process of their own is worth it.
 const RACK_WORTH: usize = 1000;
@@ -247,24 +248,8 @@ pub fn default_place() -> io::Result<Place> {
         return Place::at(Path::new(&dir));
     }
     let uid = rustix::process::getuid().as_raw();
-    if uid == 0 {
-        return Place::at(Path::new("/var/lib/squall"));
-    }
-    if let Some(home) = users::by_uid(uid).map(|u| PathBuf::from(u.home))
-        && fs::metadata(&home).is_ok_and(|m| m.is_dir() && m.uid() == uid)
-    {
-        return Place::at(&home.join(".local/state/squall"));
-    }
-    let own = PathBuf::from(format!("/tmp/squall-{uid}"));
-    match fs::DirBuilder::new().mode(0o700).create(&own) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let meta = fs::symlink_metadata(&own)?;
-    if !meta.is_dir() || meta.uid() != uid {
-        return Err(io::Error::other(format!("{} belongs to somebody else: use --state", own.display())));
-    }
-    Place::at(&own.join("state"))
+    Place::default_of(uid)
+        .ok_or_else(|| io::Error::other(format!("/tmp/squall-{uid} belongs to somebody else: use --state")))
 }
 
 /// Makes the folders of a cluster, or finds that they are somebody else's.
@@ -339,10 +324,49 @@ fn names_where(config: &Config, wanted: impl Fn(&NodeConfig) -> bool) -> Result<
 /// Writes the configuration of a new cluster.
 pub fn write_config(place: &Place, text: &str) -> Result<(), String> {
     let path = place.config();
-    let draft = path.with_extension("toml.tmp");
-    fs::write(&draft, text)
-        .and_then(|()| fs::rename(&draft, &path))
-        .map_err(|e| format!("cannot write {}: {e}", path.display()))
+    durable::write(&path, text.as_bytes(), 0o644).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// The daemons of a cluster that live, whatever its configuration says.
+pub fn living_daemons(place: &Place) -> io::Result<Vec<Daemon>> {
+    let entries = match fs::read_dir(place.run()) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let file = entry?.file_name();
+        let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".pid")) else { continue };
+        let daemon = match (name, name.split_once('-')) {
+            ("controller", _) => Daemon::Controller,
+            ("front", _) => Daemon::Front,
+            (_, Some(("node", name))) => Daemon::Node(name.to_owned()),
+            (_, Some(("rack", first))) => Daemon::Rack(first.parse().unwrap_or(0), 0),
+            _ => continue,
+        };
+        found.extend(daemon.pid(place).is_some().then_some(daemon));
+    }
+    Ok(found)
+}
+
+/// The names of nodes that have had a daemon here.
+pub fn node_folders(place: &Place) -> Vec<String> {
+    let entries = fs::read_dir(place.node("")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Refuses nodes of this machine that are to have more than it has.
+pub fn check_hardware(config: &Config) -> Result<(), String> {
+    let machine = Machine::detect();
+    let own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
+    match own.filter_map(|entry| Some((entry, entry.lack(&machine.hardware)?))).next() {
+        Some((entry, lack)) => Err(format!(
+            "nodes `{}`: {} = {}, but this machine has {} ({}): lower it, or set `force = true` to try out what a larger \
+             machine would do",
+            entry.name, lack.key, lack.configured, lack.found, lack.reason
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The configuration of a new cluster: the given text or none, with `count` nodes if it names none. `emulated` more are a
@@ -357,11 +381,20 @@ pub fn config_text(
         || "# Written by `squall up`. Change it as you like; `scontrol reconfigure` reads it again.\n".to_owned(),
         str::to_owned,
     );
-    if let Some((host, port)) = listen {
-        // Before all sections.
-        text = format!("SlurmctldHost = \"{host}\"\nSlurmctldPort = {port}\n\n{text}");
-    }
     let config = Config::from_toml(&text)?;
+    if let Some((host, port)) = listen {
+        let told = (config.slurmctld_host.0.as_str(), config.slurmctld_port.0);
+        if told == ("", 0) {
+            // Before all sections.
+            text = format!("SlurmctldHost = \"{host}\"\nSlurmctldPort = {port}\n\n{text}");
+        } else if told != (host, port) {
+            return Err(
+                "--listen is not the SlurmctldHost and SlurmctldPort that the configuration says: leave one of \
+                        them out"
+                    .into(),
+            );
+        }
+    }
     if config.nodes.is_empty() {
         if count.is_some() || emulated.is_none() {
             text.push_str(&node_section(count));
@@ -375,6 +408,18 @@ pub fn config_text(
         return Err("--nodes is not the number of nodes that the configuration names: leave one of them out".into());
     }
     Ok(text)
+}
+
+/// A configuration without the lines that [`config_text`] has put before it for `listen`.
+pub fn without_listen(text: &str) -> &str {
+    let mut rest = text;
+    for begin in ["SlurmctldHost = ", "SlurmctldPort = ", ""] {
+        match rest.split_once('\n') {
+            Some((line, after)) if line.starts_with(begin) && line.is_empty() == begin.is_empty() => rest = after,
+            _ => return text,
+        }
+    }
+    rest
 }
 
 fn rack_section(first: u32, count: u32) -> String {

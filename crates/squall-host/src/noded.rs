@@ -47,6 +47,7 @@ mod foster;
 mod gang;
 mod intake;
 mod laydown;
+mod names;
 mod net;
 mod reach;
 mod steps;
@@ -97,6 +98,7 @@ const REAPED_MAX: usize = 4096;
 
 /// Runs the node daemon until it is told to end (exit code 0), or can't go on (1, said in the log).
 pub fn run(args: &NodeArgs) -> std::process::ExitCode {
+    names::make_known(&args.place, &args.name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let args_of_it = args.clone();
     // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.

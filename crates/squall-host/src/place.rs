@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
+
+use crate::durable;
+use crate::sys::users;
 
 /// The environment variable that names the cluster's state folder.
 pub const STATE_VARIABLE: &str = "SQUALL_STATE";
@@ -27,65 +30,31 @@ impl Place {
         Ok(Self { dir: std::path::absolute(dir)? })
     }
 
-    /// The cluster that commands talk to: `SQUALL_STATE`, else the caller's own running cluster,
-    /// else the machine's. None: there is none.
+    /// Finds the cluster that commands talk to: the one that `SQUALL_STATE` names, otherwise the one in the caller's
+    /// default place, otherwise the one in root's. No command starts or ends a cluster elsewhere and changes this. None:
+    /// no cluster is in these places.
     pub fn find() -> Option<Self> {
         if let Some(dir) = std::env::var_os(STATE_VARIABLE).filter(|d| !d.is_empty()) {
             return Self::at(Path::new(&dir)).ok();
         }
-        let uid = rustix::process::getuid().as_raw();
-        pointers(uid).iter().find_map(|(folder, owner)| {
-            if fs::symlink_metadata(folder).ok().filter(fs::Metadata::is_dir)?.uid() != *owner {
-                return None;
-            }
-            let text = fs::read_to_string(folder.join(POINTER)).ok()?;
-            let place = Self { dir: PathBuf::from(text.trim_end_matches('\n')) };
-            place.controller_socket().exists().then_some(place)
-        })
+        let own = Self::default_of(rustix::process::getuid().as_raw());
+        let machine = Self { dir: PathBuf::from(MACHINE) };
+        own.into_iter().chain([machine]).find(|place| place.controller_socket().exists())
     }
 
-    /// Makes this cluster the one that [`Place::find`] gives to its owner (or, run by root, to everybody).
-    pub fn announce(&self) -> io::Result<()> {
-        let uid = rustix::process::getuid().as_raw();
-        let mut result = Err(io::ErrorKind::NotFound.into());
-        for (folder, owner) in pointers(uid) {
-            if owner != uid || !folder.parent().is_some_and(Path::is_dir) {
-                continue;
-            }
-            let mode = if uid == 0 { 0o755 } else { 0o700 };
-            match fs::DirBuilder::new().mode(mode).create(&folder) {
-                Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                    result = result.or(Err(e));
-                    continue;
-                }
-                _ => {}
-            }
-            let meta = fs::symlink_metadata(&folder)?;
-            if !meta.is_dir() || meta.uid() != uid {
-                continue;
-            }
-            let fresh = folder.join(format!("{POINTER}.{}", std::process::id()));
-            let mut text = self.dir.as_os_str().to_owned();
-            text.push("\n");
-            fs::write(&fresh, text.as_encoded_bytes())?;
-            fs::rename(&fresh, folder.join(POINTER))?;
-            result = Ok(());
+    /// The default place of a user's cluster: the machine's for root, a folder in the home of others, and one in /tmp for
+    /// users without a home. None: somebody else has made that folder in /tmp.
+    pub(crate) fn default_of(uid: u32) -> Option<Self> {
+        if uid == 0 {
+            return Some(Self { dir: PathBuf::from(MACHINE) });
         }
-        result
-    }
-
-    /// Takes back [`Place::announce`], if it is this cluster that is announced.
-    pub fn retract(&self) {
-        let uid = rustix::process::getuid().as_raw();
-        for (folder, _) in pointers(uid).iter().filter(|(_, owner)| *owner == uid) {
-            let file = folder.join(POINTER);
-            let ours =
-                fs::read(&file).is_ok_and(|t| t.strip_suffix(b"\n") == Some(self.dir.as_os_str().as_encoded_bytes()));
-            if ours {
-                // A pointer that can't be removed is harmless: find() skips clusters without a socket.
-                drop(fs::remove_file(&file));
-            }
+        let owned = |path: &Path| fs::symlink_metadata(path).map(|meta| meta.is_dir() && meta.uid() == uid);
+        let home = users::by_uid(uid).map(|user| PathBuf::from(user.home));
+        if let Some(home) = home.filter(|home| fs::metadata(home).is_ok_and(|m| m.is_dir() && m.uid() == uid)) {
+            return Some(Self { dir: home.join(".local/state/squall") });
         }
+        let own = PathBuf::from(format!("/tmp/squall-{uid}"));
+        owned(&own).unwrap_or(true).then(|| Self { dir: own.join("state") })
     }
 
     /// The state folder.
@@ -115,10 +84,6 @@ impl Place {
     /// What the controller knows of its clock.
     pub(crate) fn clock(&self) -> PathBuf {
         self.dir.join("clock")
-    }
-    /// Devices of nodes, in the words of Slurm's file of that name; it need not be there.
-    pub fn gres_config(&self) -> PathBuf {
-        self.dir.join("gres.conf")
     }
     /// The spool of a node.
     pub fn node(&self, name: &str) -> PathBuf {
@@ -187,9 +152,7 @@ impl Place {
         if host.is_empty() {
             return fs::remove_file(path);
         }
-        let draft = path.with_extension("tmp");
-        fs::write(&draft, format!("{host}\n"))?;
-        fs::rename(draft, path)
+        durable::write(&path, format!("{host}\n").as_bytes(), 0o644)
     }
     /// A node daemon's process id.
     pub fn node_pid(&self, name: &str) -> PathBuf {
@@ -197,19 +160,10 @@ impl Place {
     }
 }
 
-const POINTER: &str = "current";
+/// Where root's cluster is by default: the one of the whole machine.
+const MACHINE: &str = "/var/lib/squall";
 const CELLS: &str = "cells";
 const REACHED_AS: &str = "reached-as";
-
-/// Folders that may hold a pointer to a running cluster, each with the only owner that is believed.
-fn pointers(uid: u32) -> Vec<(PathBuf, u32)> {
-    let system = (PathBuf::from("/run/squall"), 0);
-    if uid == 0 {
-        return vec![system];
-    }
-    let own = [format!("/run/user/{uid}/squall"), format!("/tmp/squall-{uid}")];
-    own.into_iter().map(|p| (PathBuf::from(p), uid)).chain([system]).collect()
-}
 
 /// A path by which a socket can be bound or connected although `path` may be too long for the kernel:
 /// through an open descriptor of its folder, which must be kept for as long as the path is used.

@@ -8,15 +8,16 @@
 //! Trust is no part of the journal: it must hold before a daemon may say anything at all, and to withdraw it must not
 //! need a controller that runs.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use squall_model::hostlist::is_name;
 use squall_model::job::Digest;
 use squall_model::wire::join::{Peer, PublicKey};
 
+use crate::durable;
 use crate::noise::KeyPair;
 use crate::place::Place;
 
@@ -173,7 +174,7 @@ impl Trust {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
             removed => removed?,
         }
-        fs::File::open(nodes)?.sync_all()?;
+        durable::sync_folder(&nodes.join(name))?;
         Ok(true)
     }
 
@@ -204,7 +205,12 @@ impl Trust {
             entries => entries?,
         };
         for entry in entries {
-            let path = entry?.path();
+            let entry = entry?;
+            // One that is being written.
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let path = entry.path();
             let Some(text) = read(&path)? else { continue };
             if invitation(&text).is_none_or(|(name, until)| which(name, until)) {
                 match fs::remove_file(path) {
@@ -218,30 +224,18 @@ impl Trust {
 
     /// Keeps a file, durably. Err of kind `AlreadyExists`: there is one.
     fn keep_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let draft = self.draft(path, bytes)?;
-        let linked = fs::hard_link(&draft, path);
-        fs::remove_file(draft)?;
-        linked?;
-        fs::File::open(path.parent().unwrap_or(&self.folder))?.sync_all()
+        self.make_folder_of(path)?;
+        durable::create(path, bytes, 0o600)
     }
 
     /// Keeps a file, durably, in place of the one before.
     fn keep(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        fs::rename(self.draft(path, bytes)?, path)?;
-        fs::File::open(path.parent().unwrap_or(&self.folder))?.sync_all()
+        self.make_folder_of(path)?;
+        durable::write(path, bytes, 0o600)
     }
 
-    fn draft(&self, path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static DRAFTS: AtomicU32 = AtomicU32::new(0);
-        let parent = path.parent().unwrap_or(&self.folder);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
-        let draft = self.folder.join(format!(".draft-{}-{number}", std::process::id()));
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok(draft)
+    fn make_folder_of(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(&self.folder))
     }
 }
 

@@ -314,14 +314,14 @@ pub fn on_node(grants: &[Grant], node: crate::id::NodeId) -> BTreeMap<String, Co
 }
 
 /// Reads a `gres.conf`: lines of `Key=Value`, as Slurm has them. The error names the line.
-pub fn parse_conf(text: &str) -> Result<Vec<GresConfig>, String> {
-    let mut all = Vec::new();
+pub fn parse_conf(text: &str) -> Result<(Vec<GresConfig>, Vec<usize>), String> {
+    let (mut all, mut detecting) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
         }
-        let mut entry = GresConfig::default();
+        let (mut entry, mut detects) = (GresConfig::default(), false);
         for word in line.split_whitespace() {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("line {number}: `{word}`: use KEY=VALUE"))?;
             let value = value.to_owned();
@@ -333,9 +333,7 @@ pub fn parse_conf(text: &str) -> Result<Vec<GresConfig>, String> {
                 "count" => entry.count = value.parse().map_err(|_| format!("line {number}: `{word}`: no number"))?,
                 "cores" | "cpus" => entry.cores = value,
                 "autodetect" if value.eq_ignore_ascii_case("off") => {}
-                "autodetect" => {
-                    return Err(format!("line {number}: devices are not looked for; name them: Name=gpu Count=N"));
-                }
+                "autodetect" => detects = true,
                 "flags" | "links" => {}
                 _ => {
                     return Err(format!(
@@ -344,12 +342,17 @@ pub fn parse_conf(text: &str) -> Result<Vec<GresConfig>, String> {
                 }
             }
         }
-        if !entry.name.is_empty() {
+        if detects {
+            detecting.push(number);
+        }
+        // How many devices such a line is about is not said: what the node's `gres` says counts.
+        let unsaid = detects && entry.count == 0 && entry.file.is_empty();
+        if !entry.name.is_empty() && !unsaid {
             entry.check().map_err(|problem| format!("line {number}: {problem}"))?;
             all.push(entry);
         }
     }
-    Ok(all)
+    Ok((all, detecting))
 }
 
 #[cfg(test)]
@@ -399,7 +402,7 @@ mod tests {
     #[test]
     fn lines_of_a_gres_conf_give_types_and_cores() {
         let lines = "# ours\nNodeName=n[1-2] Name=gpu Type=a100 File=/dev/nvidia[0-1] Cores=0-1\nName=gpu Type=v100 Count=1 Cores=2,3";
-        let gres = parse_conf(lines).expect("it is one");
+        let (gres, _) = parse_conf(lines).expect("it is one");
         let node = NodeConfig { name: "n[1-3]".into(), gres: "gpu:3".into(), ..NodeConfig::default() };
         let config = Config { nodes: vec![node], gres, ..Config::default() };
         let mut n1 = NodeGres::of(&config, "n1").expect("it has some");
@@ -411,11 +414,14 @@ mod tests {
         assert_eq!(n1.used_text(), "gpu:a100:0(IDX:N/A),gpu:v100:1(IDX:2)");
         assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
         assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
-        let lines = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
+        let (lines, _) = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
         let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n").expect("it has some");
         two.take(&[counts("gpu", None, 2)], &CoreSet::new()).expect("there are two");
         assert_eq!((two.text(), two.used_text()), ("gpu:2".into(), "gpu:2(IDX:0-1)".into()), "of one kind");
-        assert!(parse_conf("Name=gpu\nAutoDetect=nvml").unwrap_err().starts_with("line 2"));
+        // faults.md E: AutoDetect is known; lines that only say it name no devices.
+        let detecting = "Name=gpu\nAutoDetect=nvml\nNodeName=n1 Name=gpu AutoDetect=rsmi\nAutoDetect=off\n";
+        let (lines, detecting) = parse_conf(detecting).expect("it is one");
+        assert_eq!((lines.len(), detecting), (1, vec![2, 3]));
         assert!(parse_conf("Name=gpu Foo=1").unwrap_err().contains("`Foo`"));
     }
 }

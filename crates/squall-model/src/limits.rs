@@ -65,7 +65,7 @@ pub const REPORTS_PER_FRAME_MAX: usize = 1024;
 /// Seconds that an ended job stays in the controller's memory (Slurm's `MinJobAge`).
 pub(crate) const MIN_JOB_AGE_S: u64 = 300;
 /// Seconds between TERM and KILL (Slurm's `KillWait`).
-pub(crate) const KILL_WAIT_S: u64 = 30;
+pub const KILL_WAIT_S: u64 = 30;
 /// Seconds that an allocation lives on without a connected `salloc` or `srun` after a controller restart.
 pub const OWNER_GRACE_S: u64 = 60;
 /// Seconds between heartbeats of a node.

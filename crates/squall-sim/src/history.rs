@@ -91,20 +91,24 @@ pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut w
     let mut course = Course { starts: vec![None; jobs.len()], queue_max: 0, passes: 0 };
     let (mut waiting, mut ends) = (Vec::<usize>::new(), BinaryHeap::<Reverse<(Time, usize)>>::new());
     let (mut next, mut started) = (0, 0);
+    // In the order in which they come, as ids are given: they may have become eligible in another one, or be of several
+    // cells.
+    let mut ids = vec![JobId(0); jobs.len()];
+    order.iter().zip(1..).for_each(|(at, id)| ids[*at] = JobId(id));
     loop {
         let arrival = order.get(next).map(|at| jobs[*at].eligible);
         let end = ends.peek().map(|Reverse((end, _))| *end);
         let Some(now) = [arrival, end].into_iter().flatten().min() else { break };
         while let Some(Reverse((_, at))) = ends.peek().copied().filter(|Reverse((end, _))| *end == now) {
             ends.pop();
-            for event in end_of(&rehearsal, jobs[at].id) {
+            for event in end_of(&rehearsal, ids[at]) {
                 rehearsal.happens(now, event);
             }
         }
         while let Some(&at) = order.get(next).filter(|at| jobs[**at].eligible == now) {
-            let Past { id, spec, owner, .. } = &jobs[at];
+            let (Past { spec, owner, .. }, id) = (&jobs[at], ids[at]);
             let (key, owner, spec) = (ClientKey(u128::from(id.0)), Arc::clone(owner), alone(spec));
-            rehearsal.happens(now, Event::JobSubmitted { id: *id, key, owner, spec });
+            rehearsal.happens(now, Event::JobSubmitted { id, key, owner, spec });
             waiting.push(at);
             next += 1;
         }
@@ -115,7 +119,7 @@ pub fn again(config: &Config, nodes: &[(String, Hardware)], jobs: &[Past], mut w
             started += fresh as usize;
             watch(started);
             waiting.retain(|&at| {
-                let runs = rehearsal.state().jobs.get(&jobs[at].id).is_some_and(|job| job.run().is_some());
+                let runs = rehearsal.state().jobs.get(&ids[at]).is_some_and(|job| job.run().is_some());
                 if runs {
                     course.starts[at] = Some(now);
                     ends.push(Reverse((now + jobs[at].run, at)));
@@ -140,10 +144,11 @@ fn alone(spec: &JobSpec) -> Arc<JobSpec> {
     })
 }
 
-/// Nodes with nothing on them.
+/// Nodes with nothing on them; of several cells, as one cluster.
 fn cluster(config: &Config, nodes: &[(String, Hardware)], begin: Time) -> Rehearsal {
     let mut rehearsal = Rehearsal::new();
-    rehearsal.happens(begin, Event::Configured { config: Arc::new(config.clone()) });
+    let config = Config { cell: None, ..config.clone() };
+    rehearsal.happens(begin, Event::Configured { config: Arc::new(config) });
     for (name, hardware) in nodes {
         let fresh = NodeId(rehearsal.state().nodes.len() as u32);
         let node = rehearsal.state().node_id(name).unwrap_or(fresh);
@@ -179,6 +184,18 @@ mod tests {
         let spec = JobSpec { need, time_limit_s: Some(limit), ..JobSpec::default() };
         let (spec, owner) = (Arc::new(spec), Arc::new(Owner::default()));
         Past { id: JobId(id), spec, owner, eligible: Time::from_secs(1000 + at), run: Span::from_secs(run) }
+    }
+
+    // faults.md D8
+    #[test]
+    fn d8_ids_of_several_cells_and_in_another_order_start_all_the_same() {
+        let jobs = [job(67_108_864, 1, 0, 10, 10), job(3, 1, 1, 10, 10), job(2, 1, 2, 10, 10)];
+        let mut config = Config { cell: Some(0), ..Config::default() };
+        config.nodes.push(NodeConfig { name: "n1".into(), ..NodeConfig::default() });
+        config.complete();
+        let hardware = Hardware { cpus: 4, memory_mb: 1000, ..Hardware::default() };
+        let starts = again(&config, &[("n1".to_owned(), hardware)], &jobs, |_| {}).starts;
+        assert_eq!(starts, [1000, 1010, 1020].map(|secs| Some(Time::from_secs(secs))));
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub struct Trace {
     pub processors: Option<u32>,
     /// What nodes are to have, each list as some job asks for it.
     pub properties: Vec<Vec<String>>,
+    /// Records that were left out, for the trace does not know when they were submitted (-1).
+    pub without_submit: u64,
+    /// The line of the first record of which the trace does not know that.
+    pub unknown_submit: Option<usize>,
     /// Records that were left out, for they held no processors.
     pub without_processors: u64,
     /// Records that were left out, for they never ran.
@@ -84,7 +88,7 @@ const USED: [usize; 6] = [0, 1, 3, 4, 7, 8];
 
 impl Trace {
     /// Reads a trace. Jobs that need more than `processors` (where it is not said: than the head says) are left out, as
-    /// are those that never ran or held nothing; anything else that is odd is refused: numbers below -1, which says that
+    /// are those that never ran, held nothing, or came nobody knows when; anything else that is odd is refused: numbers below -1, which says that
     /// nobody knows, and a job number that was there before.
     pub fn read(text: &str, processors: Option<u32>) -> Result<Self, BadLine> {
         Self::read_as(text, processors, false)
@@ -107,12 +111,17 @@ impl Trace {
             if let Some(comment) = line.strip_prefix(';') {
                 trace.head(comment).map_err(bad)?;
             } else if !line.is_empty() {
-                let mut job = record(line).map_err(bad)?;
+                let (mut job, known) = record(line).map_err(bad)?;
                 if let Some(before) = lines.insert(job.id, at + 1).filter(|_| job.id >= 0) {
                     return Err(bad(format!("column 1, job number: {} stands in line {before} already", job.id)));
                 }
+                if !known {
+                    trace.unknown_submit.get_or_insert(at + 1);
+                }
                 if job.processors == 0 {
                     trace.without_processors += 1;
+                } else if !known {
+                    trace.without_submit += 1;
                 } else if job.run == 0 {
                     trace.without_run += 1;
                 } else {
@@ -191,7 +200,8 @@ impl Trace {
 }
 
 /// One line of 18 numbers; what a trace has beyond them is passed over.
-fn record(line: &str) -> Result<TraceJob, String> {
+/// False: when it was submitted is not known.
+fn record(line: &str) -> Result<(TraceJob, bool), String> {
     let mut numbers = [-1; COLUMNS.len()];
     let mut words = line.split_ascii_whitespace();
     for (at, name) in COLUMNS.iter().enumerate() {
@@ -204,6 +214,8 @@ fn record(line: &str) -> Result<TraceJob, String> {
         run = -1;
         numbers[3] = run;
     }
+    let known = submit != -1;
+    let submit = if known { submit } else { 0 };
     let submit =
         u64::try_from(submit).map_err(|_| format!("column 2, submit time: {submit} is before the trace's start"))?;
     if let Some(at) = USED.into_iter().find(|at| numbers[*at] < -1) {
@@ -212,7 +224,8 @@ fn record(line: &str) -> Result<TraceJob, String> {
     let run = run.max(0) as u64;
     let processors = if asked > 0 { asked } else { allocated.max(0) };
     let processors = u32::try_from(processors).map_err(|_| format!("{processors} processors are too many"))?;
-    Ok(TraceJob { id, submit, run, estimate: run.max(time.max(0) as u64), processors, spec: None })
+    let estimate = run.max(time.max(0) as u64);
+    Ok((TraceJob { id, submit, run, estimate, processors, spec: None }, known))
 }
 
 /// A whole number; a fraction, as averages have it, is cut off.
@@ -320,6 +333,19 @@ mod tests {
         // Job 3 never ran and is left out; its number is taken all the same.
         let twice = Trace::read(&format!("{TRACE}3 20 0 60 4 -1 -1 4 90 {rest}\n"), None).unwrap_err().to_string();
         assert_eq!(twice, "line 11: column 1, job number: 3 stands in line 8 already");
+    }
+
+    // faults.md C: line 325 of LLNL-Thunder-2007 is a job of which nothing is known.
+    #[test]
+    fn c_a_job_of_which_all_is_unknown_is_left_out_and_counted() {
+        let unknown = ["-1"; 17].join(" ");
+        let trace = Trace::read(&format!("{TRACE}325 {unknown}\n"), None).unwrap();
+        assert_eq!((trace.without_submit, trace.without_processors, trace.jobs.len()), (0, 2, 2));
+        assert_eq!(trace.unknown_submit, Some(11));
+        let rest = "-1 -1 1 1 -1 1 -1 -1 -1";
+        let extended =
+            Trace::read_extended(&format!("325 {unknown}\n326 -1 -1 60 4 -1 -1 4 90 {rest}\n"), None).unwrap();
+        assert_eq!((extended.without_submit, extended.without_processors, extended.jobs.len()), (1, 1, 0));
     }
 
     #[test]

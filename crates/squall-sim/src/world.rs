@@ -87,7 +87,8 @@ impl Setup {
             return Ok(Topology::default());
         }
         let node = |wanted: &str| self.names.iter().position(|name| name == wanted).map(|at| NodeId(at as u32));
-        Topology::read(&Source { name, text, ..Source::default() }, &node, &self.names)
+        let found = Topology::read(&Source { name, text, ..Source::default() }, &node, &self.names)?;
+        found.oddities().first().cloned().map_or(Ok(found), Err)
     }
     pub(crate) fn hardware(&self) -> Hardware {
         Hardware {

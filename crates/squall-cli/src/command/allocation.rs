@@ -144,7 +144,7 @@ impl Waiting {
 }
 
 fn failed(tool: Tool, error: &ClientError) -> Stop {
-    Stop::Bad { lines: refusal::lines(refusal::failed(tool), error), exit: 1 }
+    Stop::Bad { lines: refusal::lines(tool.failed(), error), exit: 1 }
 }
 
 /// A new connection to which the allocation belongs from now on.

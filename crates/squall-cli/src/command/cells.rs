@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
+use squall_host::config_files::ConfigFiles;
 use squall_host::controld::read_config;
 use squall_host::front;
 use squall_host::life::{self, Daemon};
@@ -11,6 +12,7 @@ use squall_host::place::Place;
 use squall_model::config::Config;
 use squall_model::hostlist;
 
+use super::configure;
 use super::down::{self, END_TIME};
 use super::up::{self, CONTROLLER_TIME, LOOK_EVERY, Options};
 
@@ -34,6 +36,9 @@ pub(super) fn meant(options: &Options) -> Result<Option<u32>, String> {
 /// Starts cells and front, or whatever of them does not run.
 pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
     let place = &options.place;
+    if options.strict {
+        return Err("--strict is for topologies, which cells have not".to_owned());
+    }
     if place.cells().map_err(|e| e.to_string())?.is_empty() {
         make(options, cells)?;
     } else if options.config.is_some() {
@@ -42,6 +47,7 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
             place.cells_folder().display()
         );
     }
+    life::make_folders(place)?;
     let cells = front::cells(place).map_err(|e| e.to_string())?;
     let mut names = Vec::new();
     for (_, config) in &cells {
@@ -71,9 +77,7 @@ pub(super) fn up(options: &Options, cells: u32) -> Result<String, String> {
         hostlist::compress(&names)
     );
     let _ = writeln!(text, "state in {}", place.dir().display());
-    if place.announce().is_err() {
-        let _ = writeln!(text, "commands find it with SQUALL_STATE={}", place.dir().display());
-    }
+    text.push_str(&super::how_to_reach(place));
     Ok(text)
 }
 
@@ -85,32 +89,37 @@ fn make(options: &Options, cells: u32) -> Result<(), String> {
             "--listen: the nodes of cells are on this machine; start a controller for each other one".to_owned()
         );
     }
-    let given = options.given()?;
+    let files = configure::given(options)?;
+    let given = files.as_ref().map(|files| files.text().to_owned());
     let nodes = if options.rack.is_some() { options.nodes } else { options.nodes.or(Some(cells)) };
     let named = given.as_deref().map(Config::from_toml).transpose().map_err(|e| options.in_config(e))?;
     let nodes = if named.is_some_and(|config| !config.nodes.is_empty()) { options.nodes } else { nodes };
     let text = life::config_text(given.as_deref(), nodes, options.rack, None);
-    let config = text.and_then(|text| Config::from_toml(&text)).map_err(|e| options.in_config(e))?;
+    let text = text.map_err(|e| options.in_config(e))?;
+    let files = match files {
+        Some(files) => files.with_text(text),
+        None => ConfigFiles::beside(&place.config(), text).map_err(|e| e.to_string())?,
+    };
+    let config = files.check().map_err(|e| e.to_string())?.config;
+    life::check_hardware(&config).map_err(|e| options.in_config(e))?;
     let parts = config.deal(cells).map_err(|e| options.in_config(e))?;
     let (draft, folder) = (place.dir().join("cells.tmp"), place.cells_folder());
     let failed = |path: &Path| {
         let path = path.display().to_string();
         move |e: std::io::Error| format!("cannot create {path}: {e}")
     };
+    life::make_folders(place)?;
     if draft.exists() {
         std::fs::remove_dir_all(&draft).map_err(failed(&draft))?;
     }
-    let devices = options.config.as_ref().map(|file| file.with_file_name("gres.conf")).filter(|file| file.exists());
     for (number, part) in parts.iter().enumerate() {
         let cell = Place::at(&draft.join(number.to_string())).map_err(|e| e.to_string())?;
         std::fs::create_dir_all(cell.dir()).map_err(failed(cell.dir()))?;
         let head = "# A cell, written by `squall up --cells`. Restart the front after a change.\n";
         life::write_config(&cell, &format!("{head}{}", part.to_toml()?))?;
-        if let Some(file) = &devices {
-            std::fs::copy(file, cell.gres_config()).map_err(failed(&cell.gres_config()))?;
-        }
     }
-    std::fs::rename(&draft, &folder).map_err(failed(&folder))
+    std::fs::rename(&draft, &folder).map_err(failed(&folder))?;
+    std::fs::File::open(place.dir()).and_then(|dir| dir.sync_all()).map_err(failed(&folder))
 }
 
 /// Starts the front unless it runs, and waits until it answers.
@@ -141,7 +150,6 @@ pub(super) fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
         let threads: Vec<_> = cells.values().map(|cell| scope.spawn(move || down::down_one(cell, keep_jobs))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))).collect()
     });
-    place.retract();
     let mut said = String::new();
     for (number, text) in cells.keys().zip(texts) {
         let text = text.map_err(|e| format!("cell {number}: {e}"))?;

@@ -10,6 +10,8 @@ use squall_host::controld::read_config;
 use squall_host::life::{self, Daemon};
 use squall_host::place::Place;
 use squall_host::trust::Trust;
+use squall_model::config::Config;
+use squall_model::limits::KILL_WAIT_S;
 use squall_model::wire::client::{Answer, Request};
 
 use super::{cells, up};
@@ -74,22 +76,51 @@ fn down(place: &Place, keep_jobs: bool) -> Result<String, String> {
     down_one(place, keep_jobs)
 }
 
+/// What of a cluster's configuration its end needs.
+struct Known {
+    /// The configuration, if it is good.
+    config: Option<Config>,
+    /// The cluster's name.
+    cluster: String,
+    /// Nodes that have, or had, a daemon here.
+    names: Vec<String>,
+    /// Daemons of nodes that live.
+    nodes: Vec<Daemon>,
+}
+
+impl Known {
+    /// Reads the configuration, and does without one that is faulty: processes and folders say what there is.
+    fn of(place: &Place) -> Result<Self, String> {
+        let config = read_config(place).map_err(|e| eprintln!("squall down: going on without the configuration: {e}"));
+        let config = config.ok();
+        let nodes = life::living_daemons(place).map_err(|e| format!("{}: {e}", place.run().display()))?;
+        let nodes = nodes.into_iter().filter(|daemon| matches!(daemon, Daemon::Node(_) | Daemon::Rack(..))).collect();
+        let mut names = life::node_folders(place);
+        names.extend(config.as_ref().map(life::real_names).transpose()?.unwrap_or_default());
+        names.sort_unstable();
+        names.dedup();
+        let name = config.as_ref().map(|config| config.cluster.clone());
+        let cluster = name.unwrap_or_else(|| format!("in {}", place.dir().display()));
+        Ok(Self { config, cluster, names, nodes })
+    }
+}
+
 /// Ends a cluster by itself, or a cell.
 pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String> {
-    let config = read_config(place).map_err(|e| e.to_string())?;
-    let names = life::real_names(&config)?;
-    let nodes = up::daemons(&config)?;
+    let Known { config, cluster, names, nodes } = Known::of(place)?;
     // A controller that was just killed may seem to live for a moment.
     let dead = !up::is_answering(place) && Daemon::Controller.wait_gone(place, DYING_TIME);
     let living = nodes.iter().any(|node| node.pid(place).is_some()) || names.iter().any(|n| life::has_steps(place, n));
     if !living && dead {
         sweep(place, &names, keep_jobs);
-        place.retract();
-        return Ok(format!("cluster {} was not running\n", config.cluster));
+        return Ok(format!("cluster {cluster} was not running\n"));
     }
     // A dead controller can't requeue what runs: it is worth a start.
     if living && !keep_jobs && dead {
-        let restarted = up::start_controller(place, &[]).and_then(|()| up::start_nodes(place, &config));
+        let restarted = match &config {
+            Some(config) => up::start_controller(place, &[]).and_then(|()| up::start_nodes(place, config).map(drop)),
+            None => Err("its configuration is faulty".to_owned()),
+        };
         if let Err(problem) = restarted {
             eprintln!("squall down: the controller is dead and can't be started; running jobs are lost: {problem}");
         }
@@ -100,7 +131,7 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
         let process = daemon.process(place).map_err(|e| format!("{daemon} can't be watched: {e}"))?;
         processes.extend(process.map(|process| (daemon, process)));
     }
-    let patience = SHUTDOWN_TIME + Duration::from_secs(config.kill_wait_s);
+    let patience = SHUTDOWN_TIME + Duration::from_secs(config.map_or(KILL_WAIT_S, |config| config.kill_wait_s));
     let said = shut_down(place, keep_jobs, patience);
     for (daemon, process) in processes {
         let gone = process.wait(if said.is_ok() { END_TIME } else { Duration::ZERO });
@@ -108,12 +139,11 @@ pub(super) fn down_one(place: &Place, keep_jobs: bool) -> Result<String, String>
         ended.map_err(|e| format!("{daemon} does not end: {e}"))?;
     }
     sweep(place, &names, keep_jobs);
-    place.retract();
     let ended = said.unwrap_or_else(|problem| {
         eprintln!("squall down: the controller was ended by signal: {problem}");
         String::new()
     });
-    Ok(format!("{ended}cluster {} is down\n", config.cluster))
+    Ok(format!("{ended}cluster {cluster} is down\n"))
 }
 
 /// Asks the controller to end the cluster; returns what is worth saying.

@@ -8,14 +8,16 @@ use std::process::ExitCode;
 
 /// Runs the command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if crate::asks_for_help(args) {
+        crate::print(
+            "usage: squall links DIR\n\nCreates Slurm's command names, and squall, in DIR as links to this program.\n",
+        );
+        return ExitCode::SUCCESS;
+    }
     let [dir] = args else {
         eprintln!("usage: squall links DIR");
         return ExitCode::from(2);
     };
-    if dir == "--help" || dir == "-h" {
-        crate::print("usage: squall links DIR\n\nCreates Slurm's command names in DIR as links to this program.\n");
-        return ExitCode::SUCCESS;
-    }
     super::end("links", link_all(Path::new(dir)))
 }
 
@@ -23,10 +25,19 @@ fn link_all(dir: &Path) -> Result<String, String> {
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot create {}: {e}", dir.display()))?;
     let program = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
     let mut text = String::new();
-    for command in crate::COMMANDS.iter().filter(|c| c.slurm) {
-        let link = dir.join(command.name);
+    for name in crate::COMMANDS.iter().filter(|c| c.slurm).map(|c| c.name).chain(["squall"]) {
+        let link = dir.join(name);
+        // Not over itself: this program may lie there.
+        if link.canonicalize().is_ok_and(|there| there == program) && !link.is_symlink() {
+            continue;
+        }
         replace(&program, &link).map_err(|e| format!("cannot create {}: {e}", link.display()))?;
         let _ = writeln!(text, "{}", link.display());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let absolute = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    if !std::env::split_paths(&path).any(|known| known.canonicalize().is_ok_and(|known| known == absolute)) {
+        eprintln!("squall links: {0} is not in PATH: export PATH={0}:$PATH", absolute.display());
     }
     Ok(text)
 }

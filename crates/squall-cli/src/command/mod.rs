@@ -3,6 +3,7 @@
 pub(crate) mod allocation;
 pub(crate) mod bench;
 mod cells;
+mod configure;
 pub(crate) mod daemons;
 pub(crate) mod down;
 pub(crate) mod esp;
@@ -41,7 +42,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use squall_host::life;
-use squall_host::place::Place;
+use squall_host::place::{Place, STATE_VARIABLE};
 
 /// How a command that starts or ends things is over: it prints what it did, or why it could not.
 fn end(command: &str, done: Result<String, String>) -> ExitCode {
@@ -67,6 +68,25 @@ fn owned(place: &Place) -> Result<(), String> {
     }
     let name = squall_host::sys::users::by_uid(owner).map_or_else(|| format!("uid {owner}"), |user| user.name);
     Err(format!("the cluster in {} is {name}'s: only {name} and root may do that", dir.display()))
+}
+
+/// Says which cluster commands talk to, after one was started.
+fn how_to_reach(place: &Place) -> String {
+    let same = |other: &Place| {
+        let path = |place: &Place| place.dir().canonicalize().ok();
+        other == place || path(other).is_some_and(|other| Some(other) == path(place))
+    };
+    let found = Place::find();
+    if found.as_ref().is_some_and(same) {
+        let told = std::env::var_os(STATE_VARIABLE).filter(|dir| !dir.is_empty());
+        let where_told = told.map_or("", |_| ", while SQUALL_STATE says so");
+        return format!("commands talk to this cluster{where_told}\n");
+    }
+    let others = found.map(|other| format!("commands talk to the cluster in {}; ", other.dir().display()));
+    let path = place.dir().display().to_string();
+    let plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c));
+    let path = if plain { path } else { format!("'{}'", path.replace('\'', "'\\''")) };
+    format!("{}to talk to this one: export SQUALL_STATE={path}\n", others.unwrap_or_default())
 }
 
 /// The cluster that `--state` names; otherwise this user's.

@@ -55,7 +55,7 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
 }
 
 fn failed(error: &ClientError) -> Stop {
-    Stop::Bad { lines: refusal::lines(refusal::failed(SBATCH), error), exit: 1 }
+    Stop::Bad { lines: refusal::lines(SBATCH.failed(), error), exit: 1 }
 }
 
 /// Script, variables and command line into requests: one for each component, the first of which has the script.

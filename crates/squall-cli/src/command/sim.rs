@@ -44,6 +44,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     if trace::is_meant(args) {
         return trace::run(args);
     }
+    if crate::asks_for_help(args) {
+        crate::print(&format!("{USAGE}{}", trace::USAGE));
+        return ExitCode::SUCCESS;
+    }
     let ask = match parse(args) {
         Ok(ask) => ask,
         Err(problem) => {

@@ -91,7 +91,7 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
 /// Refuses the name of a cluster that is not this one. Costs nothing where none was named.
 pub(crate) fn known_cluster(tool: Tool, names: Option<&str>) -> Result<(), Stop> {
     let Some(names) = names else { return Ok(()) };
-    let failed = |e| Stop::Bad { lines: crate::refusal::lines(crate::refusal::failed(tool), &e), exit: 1 };
+    let failed = |e| Stop::Bad { lines: crate::refusal::lines(tool.failed(), &e), exit: 1 };
     let cluster = Patience::new(tool.name()).cluster().map_err(failed)?;
     let known = names.split(',').any(|n| n.eq_ignore_ascii_case("all") || n == cluster);
     if known {

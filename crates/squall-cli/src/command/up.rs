@@ -2,13 +2,11 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use lexopt::prelude::{Long, Short, Value, ValueExt};
-use squall_host::controld::{self, read_config};
 use squall_host::life::{self, Daemon, Started};
 use squall_host::place::Place;
 use squall_host::trust::{Joined, Trust};
@@ -18,14 +16,16 @@ use squall_model::limits::CELLS_MAX;
 use squall_model::wire::client::{Answer, Request};
 
 use super::cells;
+use super::configure::Plan;
 use crate::client::Client;
 
 const HELP: &str = "\
 usage: squall up [--state DIR] [--nodes N] [--rack N] [--config FILE] [--listen HOST:PORT] [--cells N]
-                 [--accept-loss]
+                 [--accept-loss] [--strict]
 
 Starts a cluster on this machine in the background, or whatever of it does not run, and returns when jobs can
-be submitted. Without --state the cluster is the machine's (root) or your own.
+be submitted. Without --state (and SQUALL_STATE) the cluster is the machine's (root) or your own: the one to which
+commands talk. To one elsewhere they talk while SQUALL_STATE names it.
 
   --state DIR     keep the cluster's state there
   --nodes N       N nodes named n1 to nN, each with this machine's CPUs and its share of the memory
@@ -34,7 +34,9 @@ be submitted. Without --state the cluster is the machine's (root) or your own.
                   that last as long as the job's --comment=timer_ms=MS says
   --cells N       N controllers, each with its part of the nodes, behind one front: for more jobs a second than one
                   controller can take
-  --config FILE   take the configuration from there (copied to DIR/squall.toml, and a gres.conf beside it)
+  --config FILE   take the configuration from there, with a gres.conf, topology.conf or topology.yaml beside it (checked,
+                  then copied to DIR); where no daemon runs it replaces the one before, which is kept as squall.toml.old
+  --strict        refuse a topology file with nodes that are unknown, named twice or left out (otherwise a warning)
   --listen HOST:PORT
                   let other machines join (`squall token`), which reach this one by that name or address
   --accept-loss   go on from a journal that lacks something: it is damaged, or older than what nodes have seen
@@ -59,6 +61,7 @@ pub(super) struct Options {
     pub(super) rack: Option<u32>,
     pub(super) config: Option<PathBuf>,
     pub(super) listen: Option<(String, u16)>,
+    pub(super) strict: bool,
     pub(super) accept_loss: bool,
 }
 
@@ -97,7 +100,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let (mut state, mut cells, mut nodes, mut rack, mut config, mut listen) = (None, None, None, None, None, None);
-    let mut accept_loss = false;
+    let (mut accept_loss, mut strict) = (false, false);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         match arg {
             Long("state") => state = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
@@ -107,6 +110,7 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             Long("config") => config = Some(PathBuf::from(parser.value().map_err(|e| e.to_string())?)),
             Long("listen") => listen = Some(host_and_port(&parser.value().map_err(|e| e.to_string())?)?),
             Long("accept-loss") => accept_loss = true,
+            Long("strict") => strict = true,
             Long("help") | Short('h') => return Ok(None),
             Value(value) => {
                 return Err(format!(
@@ -117,7 +121,8 @@ fn parse(args: &[OsString]) -> Result<Option<Options>, String> {
             other => return Err(format!("{}; see `squall up --help`", other.unexpected())),
         }
     }
-    Ok(Some(Options { place: super::place(state.as_deref())?, cells, nodes, rack, config, listen, accept_loss }))
+    let place = super::place(state.as_deref())?;
+    Ok(Some(Options { place, cells, nodes, rack, config, listen, strict, accept_loss }))
 }
 
 fn count(option: &str, value: &OsString, most: u32) -> Result<u32, String> {
@@ -138,24 +143,17 @@ fn host_and_port(value: &OsString) -> Result<(String, u16), String> {
 
 fn up(options: &Options) -> Result<String, String> {
     let place = &options.place;
-    life::make_folders(place)?;
     if let Some(joined) = Trust::of(place).joined().map_err(|e| e.to_string())? {
+        life::make_folders(place)?;
         return resume_node(place, &joined);
     }
     if let Some(cells) = cells::meant(options)? {
         return cells::up(options, cells);
     }
-    let fresh = configure(options)?;
-    let config = read_config(place).map_err(|e| e.to_string())?;
-    if let Some((host, port)) = &options.listen
-        && (config.slurmctld_port.0 != *port || config.slurmctld_host.0 != *host)
-    {
-        return Err(format!(
-            "this cluster does not listen there: set SlurmctldHost and SlurmctldPort in {} and start again",
-            place.config().display()
-        ));
-    }
-    let names = here(&config)?;
+    let plan = Plan::of(options)?;
+    let (config, fresh) = (&plan.checked.config, plan.files.is_some());
+    check_listen(options, config)?;
+    let names = here(config)?;
     let asked = options.nodes.or(options.rack).map(|_| options.nodes.unwrap_or(0) + options.rack.unwrap_or(0));
     if !fresh && asked.is_some_and(|n| n as usize != names.len()) {
         return Err(format!(
@@ -165,28 +163,37 @@ fn up(options: &Options) -> Result<String, String> {
             place.config().display()
         ));
     }
+    life::make_folders(place)?;
+    plan.carry_out(place)?;
     let was_alive = Daemon::Controller.pid(place).is_some();
     if was_alive && options.accept_loss {
         return Err(
             "the controller runs already: --accept-loss is for its start; run `squall down --keep-jobs` first".into()
         );
     }
-    start_controller(place, options.further())?;
-    let started = start_nodes(place, &config)?;
-    // Whoever can't announce a cluster finds it by SQUALL_STATE.
-    let announced = place.announce().is_ok();
-    let mut text = if was_alive && started == 0 {
-        format!("cluster {} runs already: ", config.cluster)
-    } else {
-        format!("cluster {} is up: ", config.cluster)
-    };
+    start_controller(place, options.further()).inspect_err(|_| plan.take_back(place))?;
+    let started = start_nodes(place, config)?;
+    let state = if was_alive && started == 0 { "runs already" } else { "is up" };
     let plural = if names.len() == 1 { "node" } else { "nodes" };
-    let _ =
-        writeln!(text, "{} {plural} ({}), state in {}", names.len(), hostlist::compress(&names), place.dir().display());
-    if !announced {
-        let _ = writeln!(text, "commands find it with SQUALL_STATE={}", place.dir().display());
+    Ok(format!(
+        "cluster {} {state}: {} {plural} ({}), state in {}\n{}",
+        config.cluster,
+        names.len(),
+        hostlist::compress(&names),
+        place.dir().display(),
+        super::how_to_reach(place)
+    ))
+}
+
+/// Refuses `--listen` where the cluster listens elsewhere.
+fn check_listen(options: &Options, config: &Config) -> Result<(), String> {
+    match &options.listen {
+        Some((host, port)) if config.slurmctld_port.0 != *port || config.slurmctld_host.0 != *host => Err(format!(
+            "this cluster does not listen there: set SlurmctldHost and SlurmctldPort in {} and start again",
+            options.place.config().display()
+        )),
+        _ => Ok(()),
     }
-    Ok(text)
 }
 
 /// The nodes of this machine.
@@ -215,47 +222,6 @@ fn resume_node(place: &Place, joined: &Joined) -> Result<String, String> {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(format!("{node} is up\n"))
-}
-
-/// Writes the configuration of a new cluster. True: there was none before.
-fn configure(options: &Options) -> Result<bool, String> {
-    let (place, path) = (&options.place, options.place.config());
-    let given = options.given()?;
-    if path.exists() {
-        let same = |text: &String| std::fs::read_to_string(&path).is_ok_and(|old| old.starts_with(text.as_str()));
-        if given.as_ref().is_some_and(|text| !same(text)) {
-            return Err(format!(
-                "this cluster has another configuration already: edit {} and run `scontrol reconfigure`, or use another --state",
-                path.display()
-            ));
-        }
-        return Ok(false);
-    }
-    if let Some(file) = &options.config {
-        take_topology(file, &path)?;
-    }
-    let listen = options.listen.as_ref().map(|(host, port)| (host.as_str(), *port));
-    let devices = options.config.as_ref().map(|file| file.with_file_name("gres.conf")).filter(|file| file.exists());
-    if let Some(file) = devices {
-        std::fs::copy(&file, place.gres_config()).map_err(|e| format!("cannot copy {}: {e}", file.display()))?;
-    }
-    let text = life::config_text(given.as_deref(), options.nodes, options.rack, listen);
-    life::write_config(place, &text.map_err(|e| options.in_config(e))?)?;
-    if let Some(notice) = read_config(place).ok().and_then(|config| controld::idle_words(&config)) {
-        eprintln!("squall up: {notice}");
-    }
-    Ok(true)
-}
-
-/// Copies the topology file that lies beside the configuration.
-fn take_topology(given: &Path, config: &Path) -> Result<(), String> {
-    for name in controld::topology::NAMES {
-        let (from, to) = (given.with_file_name(name), config.with_file_name(name));
-        if from.exists() && from != to {
-            std::fs::copy(&from, &to).map_err(|e| format!("cannot copy {}: {e}", from.display()))?;
-        }
-    }
-    Ok(())
 }
 
 /// Starts the controller, with these arguments, unless it runs, and waits until it answers.

@@ -35,6 +35,15 @@ impl Tool {
         }
     }
 
+    /// What a failed request of it is called.
+    pub(crate) fn failed(self) -> &'static str {
+        match self {
+            Self::Sbatch => "Batch job submission failed",
+            Self::Srun => "Unable to allocate resources",
+            Self::Salloc => "Job submit/allocate failed",
+        }
+    }
+
     /// Whether this command reads its defaults from that variable.
     pub(crate) fn reads(self, variable: &str) -> bool {
         const SHARED: [&str; 2] = ["SLURM_CLUSTERS", "SLURM_HINT"];

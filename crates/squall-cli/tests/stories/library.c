@@ -28,7 +28,7 @@ int main(void)
     check(squall != NULL, "SQUALL_STATE names the cluster");
 
     for (int i = 0; i < JOBS; i++)
-        jobs[i] = (squall_job){.script = "#!/bin/true\n", .name = "many", .output = "/dev/null", .env = env};
+        jobs[i] = (squall_job){SQUALL_JOB, .script = "#!/bin/true\n", .name = "many", .output = "/dev/null", .env = env};
     check(squall_submit(squall, jobs, JOBS, ids) == 0, "a thousand jobs are accepted");
     for (int i = 1; i < JOBS; i++)
         check(ids[i] > ids[i - 1], "each has an id of its own, in order");
@@ -54,9 +54,18 @@ int main(void)
     check(squall_submit(squall, some, 2, ids) == -1, "a job for a partition that is not there is refused");
     check(ids[0] == 0 && ids[1] != 0, "the other one is accepted");
     check(strstr(squall_error(), "nosuch") != NULL, "the error names the partition");
+    /* faults.md D11 */
+    check(strstr(squall_error(), "Invalid partition name specified") == squall_error(), "in Slurm's words");
     check(squall_cancel(squall, ids + 1, 1) == 0, "it still can be ended");
     some[0].script = NULL;
     check(squall_submit(squall, some, 1, ids) == -1 && strstr(squall_error(), "no script") != NULL, "a script there must be");
+    some[0].script = "echo no interpreter\n";
+    check(squall_submit(squall, some, 1, ids) == -1 && strstr(squall_error(), "start with #!") != NULL, "a script names its interpreter");
+    struct { squall_job job; size_t more; } newer[] = {{{.size = sizeof newer[0], .script = "#!/bin/true\n", .hold = 1}, 0}};
+    check(squall_submit(squall, &newer[0].job, 1, ids) == 0, "a program of a newer header that asks for nothing new is served");
+    check(squall_cancel(squall, ids, 1) == 0, "and its job ended");
+    newer[0].more = 1;
+    check(squall_submit(squall, &newer[0].job, 1, ids) == -1 && strstr(squall_error(), "older") != NULL, "what is not known is refused");
     ids[0] = 4000000000u;
     check(squall_states(squall, ids, 1, states) == 0 && states[0] == SQUALL_UNKNOWN, "a job that is not is not known");
     check(squall_wait(squall, ids, 1, ends) == -1, "and can't be waited for");

@@ -1,5 +1,7 @@
 //! Answers of several cells made one.
 
+use squall_model::config::Config;
+use squall_model::license;
 use squall_model::wire::client::{Answer, Refusal};
 use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts, JobsPage, LicenseInfo, PartitionInfo};
 
@@ -51,6 +53,24 @@ fn is_unknown(refusal: &Refusal) -> bool {
             | Refusal::NodeConfigNotAvailable(_)
             | Refusal::ReservationInvalid(_)
     )
+}
+
+/// Makes one configuration of two cells': the nodes, partitions and licenses of both.
+fn join_configs(all: &mut Config, more: Config) {
+    all.nodes.extend(more.nodes);
+    for new in more.partitions {
+        match all.partitions.iter_mut().find(|known| known.name == new.name) {
+            Some(known) if known.nodes != new.nodes => known.nodes = format!("{},{}", known.nodes, new.nodes),
+            Some(_) => {}
+            None => all.partitions.push(new),
+        }
+    }
+    let mut licenses = license::parse(&all.licenses).unwrap_or_default();
+    for (name, count) in license::parse(&more.licenses).unwrap_or_default() {
+        *licenses.entry(name).or_default() += count;
+    }
+    let licenses: Vec<String> = licenses.iter().map(|(name, count)| format!("{name}:{count}")).collect();
+    all.licenses = licenses.join(",");
 }
 
 /// Whether it answers something that was asked a while ago, whatever was asked since.
@@ -115,10 +135,7 @@ fn join(first: Answer, second: Answer) -> Answer {
             Answer::Priorities(all)
         }
         (Answer::Config(mut all), Answer::Config(more)) => {
-            all.nodes.extend(more.nodes);
-            let others = more.partitions.into_iter().filter(|new| all.partitions.iter().all(|p| p.name != new.name));
-            let others: Vec<_> = others.collect();
-            all.partitions.extend(others);
+            join_configs(&mut all, *more);
             Answer::Config(all)
         }
         (

@@ -122,7 +122,9 @@ impl Desk {
             value: self.place.config().display().to_string(),
             problem,
         };
-        let config = super::read_config(&self.place).map_err(|e| wrong(e.to_string()))?;
+        let checked = super::check_config(&self.place).map_err(|e| wrong(e.to_string()))?;
+        checked.oddities.iter().chain(&checked.notices).for_each(|notice| say(notice));
+        let config = checked.config;
         if config.cluster == cluster {
             return Ok(config);
         }

@@ -8,7 +8,6 @@ mod connection;
 mod desk;
 mod fair;
 mod meter;
-pub mod topology;
 mod turn;
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -18,7 +17,6 @@ use std::sync::Arc;
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
-use squall_model::gres;
 use squall_model::wire::fabric::Newer;
 use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
@@ -26,6 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_local;
 
 use crate::accounts::{self, Accounts};
+use crate::config_files::{Checked, ConfigFiles};
+use crate::durable;
 use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
 use crate::logging::say;
 use crate::multicast::{Group, Mouth};
@@ -118,7 +118,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
     crate::sys::heap::grow_in_large_pieces();
-    let config = read_config(&place)?;
+    let Checked { config, oddities, notices: idle } = check_config(&place)?;
     let lock = StateLock::take(place.dir(), &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
     if !settings.durable {
@@ -137,8 +137,9 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         say(notice);
     }
     keep_cell(&state, &config, &place)?;
-    if let Some(notice) = idle_words(&config) {
-        say(&notice);
+    keep_nodes(&state, &config, &place)?;
+    for notice in oddities.iter().chain(&idle) {
+        say(notice);
     }
     say(&format!(
         "controller {} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
@@ -198,6 +199,27 @@ fn keep_cell(state: &State, config: &Config, place: &Place) -> Result<(), Contro
     Err(ControllerError::Config { path: place.config(), problem })
 }
 
+/// Refuses a configuration without any node where the cluster had some: a power cut, or a mistake, has emptied the file.
+/// What was known is written beside it.
+fn keep_nodes(state: &State, config: &Config, place: &Place) -> Result<(), ControllerError> {
+    let known = &state.config;
+    if !config.nodes.is_empty() || known.nodes.is_empty() {
+        return Ok(());
+    }
+    let beside = place.config().with_extension("toml.journaled");
+    let head = "# What the journal knows of squall.toml. SlurmctldHost, SlurmctldPort and the like are not in it.\n";
+    let written = known
+        .to_toml()
+        .and_then(|text| durable::write(&beside, format!("{head}{text}").as_bytes(), 0o644).map_err(|e| e.to_string()));
+    let names: Vec<&str> = known.nodes.iter().map(|entry| entry.name.as_str()).collect();
+    let remedy = match written {
+        Ok(()) => format!("put it back; what the journal knows of it is in {}", beside.display()),
+        Err(_) => "put it back".to_owned(),
+    };
+    let problem = format!("it is empty or names no nodes, but this cluster had {}: {remedy}", names.join(","));
+    Err(ControllerError::Config { path: place.config(), problem })
+}
+
 /// Opens multicast if that is configured. A configuration that can't mean anything is refused; a machine that can't do
 /// it goes without.
 fn mouth(place: &Place, config: &Config, door: &Door) -> Result<Option<Mouth>, ControllerError> {
@@ -219,49 +241,15 @@ fn make_folders(place: &Place) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// What of a configuration is understood but changes nothing.
-pub fn idle_words(config: &Config) -> Option<String> {
-    let idle = &config.scheduler_parameters.idle;
-    let words = idle.join(",");
-    (!idle.is_empty()).then(|| {
-        format!("SchedulerParameters: {words}: no effect here, jobs are scheduled whenever something has happened")
-    })
-}
-
-/// The configuration of a state directory: its `squall.toml`, or the default, with the lines of a `gres.conf` beside it.
+/// The configuration of a state directory: its `squall.toml`, or the default, with the files beside it.
 pub fn read_config(place: &Place) -> Result<Config, ControllerError> {
-    let mut config = read_toml(place)?;
-    let path = place.gres_config();
-    match std::fs::read_to_string(&path) {
-        Ok(text) => {
-            let lines = gres::parse_conf(&text).and_then(|lines| {
-                config.gres.extend(lines);
-                config.check()
-            });
-            lines.map_err(|problem| ControllerError::Config { path, problem })?;
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(e) => return Err(ControllerError::io("read", path)(e)),
-    }
-    Ok(config)
+    check_config(place).map(|checked| checked.config)
 }
 
-fn read_toml(place: &Place) -> Result<Config, ControllerError> {
-    let path = place.config();
-    match std::fs::read_to_string(&path) {
-        Ok(text) => {
-            let mut config =
-                Config::from_toml(&text).map_err(|problem| ControllerError::Config { path: path.clone(), problem })?;
-            topology::read(&path, &mut config)?;
-            Ok(config)
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let mut config = Config::default();
-            config.complete();
-            Ok(config)
-        }
-        Err(e) => Err(ControllerError::io("read", path)(e)),
-    }
+/// The same, with what is odd in it.
+pub fn check_config(place: &Place) -> Result<Checked, ControllerError> {
+    let files = ConfigFiles::read(&place.config())?;
+    files.map_or_else(|| ConfigFiles::beside(&place.config(), String::new()), Ok)?.check()
 }
 
 /// Listens. Where jobs run as the cluster's owner, nobody else (but root) may reach the controller at all.

@@ -1,14 +1,14 @@
 //! One controller on one state directory, and the directory of one cluster.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use squall_model::journal::Problem;
 
 use super::error::{JournalError, KNOWN_FORMAT};
-use super::files;
+use crate::durable;
 
 /// What the file `DIR/cluster` begins with.
 const TITLE: &str = "squall state, format ";
@@ -45,7 +45,7 @@ fn mark(dir: &Path, cluster: &str) -> Result<(), JournalError> {
     let mut text = String::new();
     match File::open(&path) {
         Ok(mut file) => file.read_to_string(&mut text).map_err(JournalError::io("read", &path))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(dir, &path, cluster),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return write_mark(&path, cluster),
         Err(e) => return Err(JournalError::io("open", &path)(e)),
     };
     let mut lines = text.lines();
@@ -65,14 +65,9 @@ fn mark(dir: &Path, cluster: &str) -> Result<(), JournalError> {
     Err(JournalError::Damaged { path, offset: 0, what: "the cluster's name".into(), problem })
 }
 
-fn write_mark(dir: &Path, path: &Path, cluster: &str) -> Result<(), JournalError> {
-    let draft = dir.join("cluster.tmp");
-    let failed = || JournalError::io("write", &draft);
-    let mut file = files::create(&draft).map_err(failed())?;
-    file.write_all(format!("{TITLE}{KNOWN_FORMAT}\n{cluster}\n").as_bytes()).map_err(failed())?;
-    file.sync_all().map_err(failed())?;
-    std::fs::rename(&draft, path).map_err(JournalError::io("rename to", path))?;
-    files::sync_dir(dir)
+fn write_mark(path: &Path, cluster: &str) -> Result<(), JournalError> {
+    let text = format!("{TITLE}{KNOWN_FORMAT}\n{cluster}\n");
+    durable::write(path, text.as_bytes(), 0o600).map_err(JournalError::io("write", path))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::errands::Errands;
 use super::net::{Conversation, introduce, name_of};
 use crate::auth::is_operator;
 use crate::controld::read_config;
+use crate::durable;
 use crate::hop::{self, Reader, Writer};
 use crate::life;
 use crate::link::make_room;
@@ -215,13 +216,12 @@ async fn renew_charter(place: &Place, errands: &Errands, port: u16) -> io::Resul
         match errands.ask(Question::Charter { port }).await {
             Ok(Told::Charter { config, address }) => {
                 place.note_reached_as(address.rsplit_once(':').map_or("", |(host, _)| host))?;
-                let draft = place.config().with_extension("toml.tmp");
-                std::fs::write(&draft, config)?;
-                return std::fs::rename(&draft, place.config());
+                return durable::write(&place.config(), config.as_bytes(), 0o644);
             }
             Ok(Told::Refused(reason)) => return Err(io::Error::other(reason)),
             Ok(Told::Peer(_)) => return Err(io::ErrorKind::InvalidData.into()),
-            Err(e) if place.config().exists() => {
+            // An empty file is what a power cut left of an older release's.
+            Err(e) if std::fs::metadata(place.config()).is_ok_and(|file| file.len() > 0) => {
                 say(&format!(
                     "the controller can't be reached yet ({e}): going on with the configuration it gave before"
                 ));

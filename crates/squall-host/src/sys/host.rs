@@ -1,6 +1,9 @@
 //! The host as a process sees it: its name, its units.
 
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
@@ -16,6 +19,20 @@ pub(crate) fn rename_for_me(name: &str) -> io::Result<()> {
     }
     RENAMED.store(true, Ordering::Relaxed);
     Ok(rustix::system::sethostname(name.as_bytes())?)
+}
+
+/// Shows one file in the place of another to this process and to those that it starts, and to no others; mounts of the
+/// host still come and go there. Needs root, and a process without other threads.
+pub(crate) fn lay_over(file: &Path, over: &Path) -> io::Result<()> {
+    let (file, over) = (CString::new(file.as_os_str().as_bytes())?, CString::new(over.as_os_str().as_bytes())?);
+    let checked = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: takes an integer; a new mount namespace touches no memory and no other process.
+    checked(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    let none = std::ptr::null();
+    // SAFETY: all texts end with NUL and live through the call; where the kernel takes none there is none.
+    checked(unsafe { libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) })?;
+    // SAFETY: as above.
+    checked(unsafe { libc::mount(file.as_ptr(), over.as_ptr(), none, libc::MS_BIND, none.cast()) })
 }
 
 /// Whether a node of that name is named after this host: then it is the only one here.

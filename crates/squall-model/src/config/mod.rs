@@ -2,7 +2,10 @@
 
 mod binary;
 mod deal;
+mod lack;
 mod scheduler;
+mod text;
+mod words;
 
 use std::ops::RangeInclusive;
 
@@ -13,14 +16,18 @@ use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, Priori
 use crate::set::CoreSet;
 use crate::wire::fabric::Window;
 use crate::{gres, hostlist, license, limits};
+use text::Lines;
 
+pub use lack::{LOW, Lack};
 pub use scheduler::{SchedulerParameters, SchedulerType};
+pub use text::similar;
 
 /// All that a site may set. Every key has a default; an empty file is a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct Config {
     /// The cluster's name (SLURM_CLUSTER_NAME).
+    #[serde(alias = "ClusterName")]
     pub cluster: String,
     /// Which cell of several behind one front this cluster is; None: it is by itself. Its job ids follow from it.
     pub cell: Option<u32>,
@@ -31,8 +38,10 @@ pub struct Config {
     /// Whether nodes that no entry names may join.
     pub open: bool,
     /// Seconds between TERM and KILL.
+    #[serde(alias = "KillWait")]
     pub kill_wait_s: u64,
     /// Seconds that an ended job stays in memory.
+    #[serde(alias = "MinJobAge")]
     pub min_job_age_s: u64,
     /// Highest array index plus one; 4000001 at most. Default 1001, as in Slurm.
     #[serde(alias = "MaxArraySize")]
@@ -306,24 +315,31 @@ impl Default for Config {
     }
 }
 
-/// Nodes of one kind. What is not set is taken from the machine; what is set may only lower it
-/// unless `force` is set (for trying out).
+/// Nodes of one kind. Unset values are detected. Where the machine has less than is set, `squall up` refuses, and a node
+/// that registers is drained, unless `force` is set (for trying out: `cpus = 8` with `force = true` on a laptop).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
     /// A host list.
+    #[serde(alias = "NodeName")]
     pub name: String,
     /// Schedulable CPUs.
+    #[serde(alias = "CPUs")]
     pub cpus: Option<u32>,
     /// Sockets.
+    #[serde(alias = "Sockets")]
     pub sockets: Option<u32>,
     /// Cores per socket.
+    #[serde(alias = "CoresPerSocket")]
     pub cores_per_socket: Option<u32>,
     /// Threads per core.
+    #[serde(alias = "ThreadsPerCore")]
     pub threads_per_core: Option<u32>,
     /// Memory, MiB.
+    #[serde(alias = "RealMemory")]
     pub memory_mb: Option<u64>,
     /// Feature names for `--constraint`.
+    #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
     pub features: Vec<String>,
     /// Take the values as they are even where the machine has less.
     pub force: bool,
@@ -473,27 +489,37 @@ pub struct SwitchConfig {
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct PartitionConfig {
     /// Its name.
+    #[serde(alias = "PartitionName")]
     pub name: String,
     /// A host list; empty or `ALL`: every node.
+    #[serde(alias = "Nodes")]
     pub nodes: String,
-    /// The one for jobs that name none. Without any, the first.
+    /// The one for jobs that name none. Without any, the first that does not say `false`; none if all do.
+    #[serde(alias = "Default", deserialize_with = "words::yes")]
     pub default: bool,
-    /// Longest time limit, seconds; None: unlimited.
+    /// Longest time limit: seconds, or a text as in Slurm (`"1-00:00:00"`, `"60"`: minutes); None: unlimited.
+    #[serde(alias = "MaxTime", deserialize_with = "words::limit")]
     pub max_time_s: Option<u64>,
-    /// Time limit of jobs that set none, seconds; None: the longest.
+    /// Time limit of jobs that set none, as above; None: the longest.
+    #[serde(alias = "DefaultTime", deserialize_with = "words::limit")]
     pub default_time_s: Option<u64>,
     /// Most nodes of one job; None: all.
+    #[serde(alias = "MaxNodes", deserialize_with = "words::count")]
     pub max_nodes: Option<u32>,
     /// Least nodes of one job.
+    #[serde(alias = "MinNodes")]
     pub min_nodes: u32,
     /// Users that may use it, by name; empty: all.
+    #[serde(deserialize_with = "words::names")]
     pub allow_users: Vec<String>,
     /// Groups that may use it, by name; empty: all.
+    #[serde(alias = "AllowGroups", deserialize_with = "words::names")]
     pub allow_groups: Vec<String>,
     /// Jobs of a partition with a higher tier go first.
     #[serde(alias = "PriorityTier")]
     pub priority_tier: u32,
     /// Whether it takes and starts jobs.
+    #[serde(alias = "State")]
     pub state: PartitionState,
     /// Its worth among partitions, where they have weight.
     #[serde(alias = "PriorityJobFactor")]
@@ -508,16 +534,16 @@ pub struct PartitionConfig {
     #[serde(alias = "QOS", alias = "QoS")]
     pub qos: String,
     /// Accounts that may use it; empty: all.
-    #[serde(alias = "AllowAccounts")]
+    #[serde(alias = "AllowAccounts", deserialize_with = "words::names")]
     pub allow_accounts: Vec<String>,
     /// Accounts that may not.
-    #[serde(alias = "DenyAccounts")]
+    #[serde(alias = "DenyAccounts", deserialize_with = "words::names")]
     pub deny_accounts: Vec<String>,
     /// Levels of service that may use it; empty: all.
-    #[serde(alias = "AllowQos")]
+    #[serde(alias = "AllowQos", deserialize_with = "words::names")]
     pub allow_qos: Vec<String>,
     /// Levels of service that may not.
-    #[serde(alias = "DenyQos")]
+    #[serde(alias = "DenyQos", deserialize_with = "words::names")]
     pub deny_qos: Vec<String>,
     /// How many jobs may hold the same core.
     #[serde(alias = "OverSubscribe")]
@@ -561,21 +587,28 @@ impl Default for PartitionConfig {
 pub enum PartitionState {
     /// Takes and starts jobs.
     #[default]
+    #[serde(alias = "UP")]
     Up,
     /// Takes but does not start jobs.
+    #[serde(alias = "DOWN")]
     Down,
     /// Starts but does not take jobs.
+    #[serde(alias = "DRAIN")]
     Drain,
     /// Neither.
+    #[serde(alias = "INACTIVE")]
     Inactive,
 }
 
 impl Config {
     /// Reads TOML. The error names line and key.
     pub fn from_toml(text: &str) -> Result<Self, String> {
-        let mut config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        let mut config: Self = toml::from_str(text).map_err(|e| text::shortened(&e.to_string()))?;
+        let lines = Lines::of(text);
+        lines.check(text)?;
         config.check()?;
-        config.complete();
+        config.complete_as(&lines);
+        config.kill_invalid_depend |= config.scheduler_parameters.has("kill_invalid_depend");
         Ok(config)
     }
 
@@ -669,11 +702,16 @@ impl Config {
 
     /// Adds what every cluster has: a partition, and one that is the default.
     pub fn complete(&mut self) {
-        if self.partitions.is_empty() {
-            self.partitions.push(PartitionConfig::default());
-        }
+        self.have_a_partition();
         if !self.partitions.iter().any(|p| p.default) {
             self.partitions[0].default = true;
+        }
+    }
+
+    /// Adds a partition of all nodes, the default one, where there is none.
+    pub fn have_a_partition(&mut self) {
+        if self.partitions.is_empty() {
+            self.partitions.push(PartitionConfig { default: true, ..PartitionConfig::default() });
         }
     }
 

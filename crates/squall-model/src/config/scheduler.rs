@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text::similar;
 use crate::time::Span;
 
 /// Whether jobs may pass others that wait.
@@ -34,16 +35,16 @@ pub struct SchedulerParameters {
     pub max_switch_wait_s: u32,
     /// Users may say which of their jobs go first (`scontrol top`).
     pub enable_user_top: bool,
-    /// Words, as they were written, that say at what pace a scheduler goes that looks again and again; they change
-    /// nothing for one that looks when something has happened.
+    /// Words of Slurm, as they were written, that change nothing here.
     pub idle: Vec<String>,
 }
 
 /// Slurm looks at 500 (`bf_max_job_test`), but each 30 s (`bf_interval`) and not whenever something has happened.
 const TESTS: usize = 50;
 
-/// Words of that kind.
-const PACES: [&str; 17] = [
+/// Words that pace or bound a scheduler which looks again and again, or a program's own limits; here the scheduler
+/// looks when something has happened.
+const PACES: [&str; 31] = [
     "batch_sched_delay",
     "bf_continue",
     "bf_interval",
@@ -61,7 +62,76 @@ const PACES: [&str; 17] = [
     "sched_interval",
     "sched_max_job_start",
     "sched_min_interval",
+    // What they ask for holds here anyway, or concerns what is not there.
+    "bb_array_stage_cnt",
+    "bf_ignore_newly_avail_nodes",
+    "bf_licenses",
+    "build_queue_timeout",
+    "correspond_after_task_cnt",
+    "defer_batch",
+    "enable_job_state_cache",
+    "enable_hetjob_steps",
+    "inventory_interval",
+    "no_backup_scheduling",
+    "no_env_cache",
+    "nohold_on_prolog_fail",
+    "step_retry_count",
+    "step_retry_time",
 ];
+
+/// Words whose effect is not there.
+const MISSING: [&str; 43] = [
+    "allow_zero_lic",
+    "assoc_limit_continue",
+    "assoc_limit_stop",
+    "bf_allow_magnetic_resv",
+    "bf_busy_nodes",
+    "bf_hetjob_immediate",
+    "bf_hetjob_prio",
+    "bf_max_job_array_resv",
+    "bf_max_job_assoc",
+    "bf_max_job_part",
+    "bf_max_job_start",
+    "bf_max_job_user",
+    "bf_max_job_user_part",
+    "bf_min_age_reserve",
+    "bf_min_prio_reserve",
+    "bf_one_resv_per_job",
+    "bf_running_job_reserve",
+    "bf_topopt_enable",
+    "bf_topopt_iterations",
+    "bf_window_linear",
+    "delay_boot",
+    "disable_hetjob_steps",
+    "disable_job_shrink",
+    "extra_constraints",
+    "Ignore_NUMA",
+    "ignore_constraint_validation",
+    "ignore_prefer_validation",
+    "max_array_tasks",
+    "max_depend_depth",
+    "max_script_size",
+    "max_submit_line_size",
+    "pack_serial_at_end",
+    "permit_job_expansion",
+    "preempt_reorder_count",
+    "preempt_strict_order",
+    "preempt_youngest_first",
+    "reduce_completing_frag",
+    "requeue_setup_env_fail",
+    "salloc_wait_nodes",
+    "sbatch_wait_nodes",
+    "spec_cores_first",
+    "time_min_as_soft_limit",
+    "whole_hetjob",
+];
+
+/// Words that have a value here.
+const HERE: [&str; 5] =
+    ["bf_window", "bf_max_job_test", "bf_job_part_count_reserve", "max_switch_wait", "enable_user_top"];
+
+/// Words that have an effect and no value that is kept here.
+const SWITCHES: [&str; 1] = ["kill_invalid_depend"];
 
 impl Default for SchedulerParameters {
     fn default() -> Self {
@@ -80,6 +150,15 @@ impl SchedulerParameters {
     /// How far ahead room is kept.
     pub fn window(&self) -> Span {
         self.bf_window_min.map_or(Span(u64::MAX), |minutes| Span::from_secs(60 * u64::from(minutes)))
+    }
+    /// Whether a word that is not kept by itself was said.
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.idle.iter().any(|said| name(said) == word)
+    }
+    /// Words that change nothing: those for which there is no need here, and those whose effect is not there.
+    pub fn without_effect(&self) -> (Vec<&str>, Vec<&str>) {
+        let idle = self.idle.iter().map(String::as_str).filter(|word| !SWITCHES.contains(&name(word)));
+        idle.partition(|word| !MISSING.contains(&name(word)))
     }
     /// For how many of those that wait in each partition room is kept.
     pub fn kept(&self) -> usize {
@@ -100,7 +179,7 @@ impl TryFrom<String> for SchedulerParameters {
         let mut parameters = Self::default();
         for word in text.split(',').filter(|word| !word.trim().is_empty()) {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            if PACES.contains(&name.trim()) {
+            if [&PACES[..], &MISSING, &SWITCHES].iter().any(|words| words.contains(&name.trim())) {
                 parameters.idle.push(word.trim().to_owned());
                 continue;
             }
@@ -119,15 +198,20 @@ impl TryFrom<String> for SchedulerParameters {
                     let number = number.map_err(|_| format!("`{word}`: a number is needed, 0 for all that wait"))?;
                     parameters.bf_job_part_count_reserve = number as usize;
                 }
-                _ => {
-                    let known = "bf_window=MINUTES, bf_max_job_test=N, bf_job_part_count_reserve=N, \
-                                 max_switch_wait=SECONDS and enable_user_top";
-                    return Err(format!("`{word}`: only {known} have an effect; leave it out"));
+                other => {
+                    let known: Vec<&str> = [&HERE[..], &PACES, &MISSING, &SWITCHES].concat();
+                    let meant = similar(other, &known).map(|name| format!("; did you mean `{name}`?"));
+                    return Err(format!("`{word}` is no word of Slurm's{}", meant.unwrap_or_default()));
                 }
             }
         }
         Ok(parameters)
     }
+}
+
+/// The name of a word: `bf_interval` of `bf_interval=30`.
+fn name(word: &str) -> &str {
+    word.split('=').next().unwrap_or_default().trim()
 }
 
 impl From<SchedulerParameters> for String {
@@ -174,11 +258,24 @@ mod tests {
             assert_eq!(String::from(parameters), words);
         }
         for (words, why) in [
-            ("bf_max_job_user=3", "leave it out"),
+            ("bf_max_jobuser=3", "did you mean `bf_max_job_user`?"),
             ("bf_window=x", "a number above 0"),
             ("bf_job_part_count_reserve=", "0 for all"),
         ] {
             assert!(read(words).is_err_and(|e| e.contains(why)), "{words}");
         }
+    }
+
+    // faults.md E: words of Slurm without a counterpart are known.
+    #[test]
+    fn e_all_of_slurms_words_are_taken_and_the_missing_ones_named() {
+        let words =
+            "kill_invalid_depend,bf_max_job_user=20,nohold_on_prolog_fail,preempt_youngest_first,bf_interval=30";
+        let config = Config::from_toml(&format!("SchedulerParameters = \"{words}\"\n")).expect("these are the words");
+        assert!(config.kill_invalid_depend);
+        let (moot, missing) = config.scheduler_parameters.without_effect();
+        assert_eq!(moot, ["nohold_on_prolog_fail", "bf_interval=30"]);
+        assert_eq!(missing, ["bf_max_job_user=20", "preempt_youngest_first"]);
+        assert_eq!(String::from(config.scheduler_parameters), words);
     }
 }

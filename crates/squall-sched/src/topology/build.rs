@@ -13,22 +13,29 @@ use crate::torus::{AXES_MAX, Axis, Coords, Frame};
 /// Names to nodes, each only once.
 struct Nodes<'a> {
     node: &'a dyn Fn(&str) -> Option<NodeId>,
+    /// Unknown nodes and those that stand twice.
+    oddities: Vec<Fault>,
     /// Where each was named.
     seen: BTreeMap<String, usize>,
     place: Vec<Option<(u32, u32)>>,
 }
 
 impl Nodes<'_> {
-    /// The nodes of a host list that stands in a line.
-    fn take(&mut self, line: usize, list: &str) -> Result<Vec<NodeId>, Fault> {
+    /// The nodes of a host list that stands in a line; None: one that is unknown or has a place already.
+    fn take(&mut self, line: usize, list: &str) -> Result<Vec<Option<NodeId>>, Fault> {
         let names = hostlist::expand(list).map_err(|e| Fault::new(line, format!("`{list}`: {e}")))?;
         let mut nodes = Vec::with_capacity(names.len());
         for name in names {
-            let id = (self.node)(&name).ok_or_else(|| Fault::new(line, format!("there is no node `{name}`")))?;
-            if let Some(before) = self.seen.insert(name.clone(), line) {
-                return Err(Fault::new(line, format!("node `{name}` stands in line {before} already")));
-            }
-            nodes.push(id);
+            let id = (self.node)(&name);
+            let before = self.seen.get(&name).copied();
+            let odd = match before {
+                _ if id.is_none() => Some(format!("there is no node `{name}`")),
+                Some(before) => Some(format!("node `{name}` stands in line {before} already")),
+                None => None,
+            };
+            self.oddities.extend(odd.map(|text| Fault::new(line, text)));
+            self.seen.entry(name).or_insert(line);
+            nodes.push(id.filter(|_| before.is_none()));
         }
         Ok(nodes)
     }
@@ -67,7 +74,7 @@ pub(super) fn build(
             "the file says nothing about the kind of topology that is configured",
         ));
     }
-    let mut nodes = Nodes { node, seen: BTreeMap::new(), place: Vec::new() };
+    let mut nodes = Nodes { node, oddities: Vec::new(), seen: BTreeMap::new(), place: Vec::new() };
     let kind = match plugin {
         Plugin::Flat => return Ok(Topology::default()),
         Plugin::Tree => {
@@ -81,10 +88,14 @@ pub(super) fn build(
         Plugin::Ring => Kind::Ring(groups(&draft.rings, &mut nodes)?),
         Plugin::Torus3d => Kind::Torus(tori(draft.tori, &mut nodes)?),
     };
-    if let Some(missing) = expected.iter().find(|name| !nodes.seen.contains_key(*name)) {
-        return Err(Fault::new(draft.end.max(1), format!("node `{missing}` of the configuration stands nowhere")));
+    let missing: Vec<&String> = expected.iter().filter(|name| !nodes.seen.contains_key(*name)).collect();
+    if !missing.is_empty() {
+        let (one, names) = (missing.len() == 1, hostlist::compress(&missing));
+        let (what, stand) = if one { ("node", "stands") } else { ("nodes", "stand") };
+        let text = format!("{what} `{names}` of the configuration {stand} nowhere");
+        nodes.oddities.push(Fault::new(draft.end.max(1), text));
     }
-    Ok(Topology { kind, place: nodes.place })
+    Ok(Topology { kind, place: nodes.place, oddities: nodes.oddities })
 }
 
 fn tree(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Switch>, Fault> {
@@ -100,7 +111,7 @@ fn tree(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Switch>, Fau
         let mut switch = Switch { name: draft.name.clone(), speed: draft.speed, ..Switch::default() };
         match (&draft.nodes, &draft.children) {
             (Some(list), None) => {
-                for (place, node) in nodes.take(draft.line, list)?.into_iter().enumerate() {
+                for (place, node) in nodes.take(draft.line, list)?.into_iter().flatten().enumerate() {
                     switch.nodes.insert(node);
                     nodes.put(node, at, place);
                 }
@@ -166,7 +177,8 @@ fn groups(drafts: &[DraftGroup], nodes: &mut Nodes<'_>) -> Result<Vec<Group>, Fa
         }
         let list = draft.nodes.as_deref();
         let list = list.ok_or_else(|| Fault::new(draft.line, format!("`{}` has no nodes", draft.name)))?;
-        let group = Group { name: draft.name.clone(), nodes: nodes.take(draft.line, list)? };
+        let members = nodes.take(draft.line, list)?.into_iter().flatten().collect();
+        let group = Group { name: draft.name.clone(), nodes: members };
         for (place, &node) in group.nodes.iter().enumerate() {
             nodes.put(node, at, place);
         }
@@ -244,8 +256,11 @@ fn torus(group: usize, draft: &DraftTorus, nodes: &mut Nodes<'_>) -> Result<Toru
             if cells[cell].len() == frame.per_router() as usize {
                 return Err(Fault::new(region.line, "the region overlaps another one"));
             }
-            cells[cell].push(node);
-            nodes.put(node, group, cell);
+            // A node that is unknown leaves a hole.
+            if let Some(node) = node {
+                cells[cell].push(node);
+                nodes.put(node, group, cell);
+            }
         }
     }
     let mut placements = Vec::new();

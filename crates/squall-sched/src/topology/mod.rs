@@ -143,6 +143,8 @@ pub struct Topology {
     pub kind: Kind,
     /// By node: the leaf switch, block, ring or torus, and the place in it (the cell).
     place: Vec<Option<(u32, u32)>>,
+    /// Nodes that the file names although there are none, names twice, or leaves out.
+    oddities: Vec<Fault>,
 }
 
 impl Torus {
@@ -169,7 +171,7 @@ impl Torus {
 
 impl Topology {
     /// Reads a topology file. `name` ends in `.yaml` or `.conf`. `node`: the node of a name; `expected`: nodes that
-    /// must have a place.
+    /// should have a place. Wrong names of nodes are no errors, as in Slurm, but [`Topology::oddities`].
     pub fn read(
         source: &Source<'_>,
         node: &dyn Fn(&str) -> Option<NodeId>,
@@ -178,6 +180,10 @@ impl Topology {
         let yaml = source.name.rsplit('.').next().is_some_and(|end| end.eq_ignore_ascii_case("yaml"));
         let draft = if yaml { draft::from_yaml(source.text)? } else { draft::from_conf(source.text)? };
         build::build(draft, source, node, expected)
+    }
+    /// Nodes that the file names although there are none, names twice, or leaves out. The network is good without them.
+    pub fn oddities(&self) -> &[Fault] {
+        &self.oddities
     }
     /// Whether nodes are all alike.
     pub fn is_flat(&self) -> bool {

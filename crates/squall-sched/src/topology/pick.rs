@@ -184,13 +184,27 @@ pub(crate) fn arrange(
     fits: &mut Vec<(NodeId, u32)>,
 ) -> bool {
     let wanted = wanted(scene, fits);
-    match &topology.kind {
+    let outside = if wanted == 1 { outside(topology, fits) } else { Vec::new() };
+    let placed = match &topology.kind {
         Kind::Flat => true,
         Kind::Tree { switches, dragonfly } => tree(topology, switches, *dragonfly, (scene, wanted), fits),
         Kind::Block { blocks, sizes } => block(topology, blocks, sizes, wanted, fits),
         Kind::Ring(rings) => ring(topology, rings, wanted, fits),
         Kind::Torus(tori) => torus(topology, tori, memory, (scene, wanted), fits),
+    };
+    if !placed && !outside.is_empty() {
+        fits.clear();
     }
+    fits.extend(&outside);
+    placed || !outside.is_empty()
+}
+
+/// Nodes that the topology file leaves out: only jobs of one node get them, after all others.
+fn outside(topology: &Topology, fits: &[(NodeId, u32)]) -> Vec<(NodeId, u32)> {
+    if topology.is_flat() {
+        return Vec::new();
+    }
+    fits.iter().filter(|(node, _)| topology.place(*node).is_none()).copied().collect()
 }
 
 /// About how many nodes will be used.

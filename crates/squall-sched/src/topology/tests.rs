@@ -58,14 +58,9 @@ fn blocks_rings_and_tori_are_read() {
 fn faults_are_named() {
     let conf = |text: &str| read("topology.conf", text).unwrap_err();
     assert_eq!(
-        conf("SwitchName=a Nodes=n1\n\nSwitchName=b Nodes=n[1-2]\n"),
-        "line 3: node `n1` stands in line 1 already"
-    );
-    assert_eq!(
         conf("SwitchName=a Switches=b,c\nSwitchName=b Nodes=n1\n"),
         "line 1: switch `a` names an unknown switch `c`"
     );
-    assert_eq!(conf("SwitchName=a Nodes=x1\n"), "line 1: there is no node `x1`");
     assert_eq!(conf("SwitchName=a Switches=b\nSwitchName=b Switches=a\n"), "line 1: switch `a` is below itself");
     assert!(conf("TorusName=t Dims=4x4x4 Nodes=n[1-63]\n").contains("line 1: 63 nodes for 4x4x4 = 64 places"));
     assert!(conf("TorusName=t Dims=4x0x4 Nodes=n[1-63]\n").contains("extent"));
@@ -78,9 +73,31 @@ fn faults_are_named() {
     );
     assert!(yaml("- topology: a\n").starts_with("line 1: exactly one of"));
     assert!(yaml("- topology: a\n  flat: yes\n  tree: x\n").starts_with("line 1"));
-    let hole =
-        Topology::read(&Source { name: "topology.conf", text: TREE, ..Source::default() }, &node, &["n11".to_owned()]);
-    assert_eq!(hole.unwrap_err().to_string(), "line 4: node `n11` of the configuration stands nowhere");
+}
+
+// faults.md E: a topology.conf with a node left out, unknown or doubled is good, and says so.
+#[test]
+fn e_wrong_names_in_a_topology_file_are_told_and_the_rest_holds() {
+    let expected: Vec<String> = ["n1", "n2", "n11", "n12"].map(str::to_owned).to_vec();
+    let text = "SwitchName=a Nodes=n1,x1\n\nSwitchName=b Nodes=n[1-2]\n";
+    let source = Source { name: "topology.conf", text, ..Source::default() };
+    let topology = Topology::read(&source, &node, &expected).unwrap();
+    let told: Vec<String> = topology.oddities().iter().map(ToString::to_string).collect();
+    let nowhere = "line 3: nodes `n[11-12]` of the configuration stand nowhere";
+    assert_eq!(told, ["line 1: there is no node `x1`", "line 3: node `n1` stands in line 1 already", nowhere]);
+    let id = |name: &str| node(name).unwrap();
+    assert_eq!([id("n1"), id("n2"), id("n11")].map(|n| topology.place(n)), [Some((0, 0)), Some((1, 0)), None]);
+}
+
+// faults.md E: a node that was left out still runs jobs of one node, when no other is free.
+#[test]
+fn e_a_node_without_a_place_takes_jobs_of_one_node() {
+    let mut topology = read("topology.conf", "SwitchName=a Nodes=n1\n").unwrap();
+    topology.place.resize(2, None);
+    let free = Wish::default();
+    assert_eq!(chosen(&topology, 1, free, &[], &[]), Some(vec![0]));
+    assert_eq!(chosen(&topology, 1, free, &[0], &[]), Some(vec![1]));
+    assert_eq!(chosen(&topology, 2, free, &[], &[]), Some(vec![0]), "one is not enough, and the caller sees it");
 }
 
 /// The nodes chosen for a job of `nodes` nodes, those of `busy` being in use.

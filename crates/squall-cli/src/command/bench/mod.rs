@@ -289,6 +289,7 @@ fn text(value: &Value) -> String {
     text.push('\n');
     for (name, value) in value.as_object().into_iter().flatten().filter(|(name, _)| !HEAD.contains(&name.as_str())) {
         let Value::Array(rows) = value else {
+            let value = value.as_f64().filter(|_| value.is_f64()).map_or_else(|| value.to_string(), shown);
             let _ = writeln!(text, "  {name:<22} {value}");
             continue;
         };

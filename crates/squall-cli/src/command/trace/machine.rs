@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use squall_host::controld::topology;
+use squall_host::config_files::ConfigFiles;
 use squall_model::config::{Config, NodeConfig, SchedulerType};
 use squall_model::hostlist;
 use squall_model::resource::Hardware;
@@ -48,9 +48,8 @@ impl Machine {
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let at = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
         let text = std::fs::read_to_string(file).map_err(|e| at(&e))?;
-        let mut config = Config::from_toml(&text).map_err(|e| at(&e))?;
-        topology::read(file, &mut config).map_err(|e| e.to_string())?;
-        Self::of(config).map_err(|e| at(&e))
+        let checked = ConfigFiles::beside(file, text).and_then(|files| files.check()).map_err(|e| e.to_string())?;
+        Self::of(checked.config).map_err(|e| at(&e))
     }
 
     /// The machine that lies beside an extended trace, as the simulator Alea has it: `X.machines` beside

@@ -28,7 +28,8 @@ usage: squall sim TRACE.swf[.gz] [--policy POLICY[,POLICY…]] [--procs N]   a w
        squall sim TRACE.swf[.gz] --machine NxCPUS[+NxCPUS…]   placed on nodes, so many with so many CPUs: 20x80+48x12
        squall sim TRACE.swf[.gz] --config FILE                placed on the nodes of a configuration, by its scheduler's
                                                               settings, partitions and topology
-                  [--json] [--csv FILE] [--pictures DIR] [--threads N]
+                  [--json] [--csv FILE] [--pictures DIR] [--threads N] [--strict]
+--strict: a job whose submit time is missing (-1) is an error; otherwise it is left out and counted
 policies: fcfs, easy (the default), easy-sjbf, conservative; or all. On nodes: all but easy-sjbf, as a controller has them
 ";
 
@@ -51,6 +52,7 @@ struct Ask {
     csv: Option<PathBuf>,
     pictures: Option<PathBuf>,
     threads: usize,
+    strict: bool,
 }
 
 /// A trace under a policy.
@@ -88,6 +90,10 @@ pub(crate) fn is_trace(path: &Path) -> bool {
 
 /// Runs the command.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if crate::asks_for_help(args) {
+        crate::print(USAGE);
+        return ExitCode::SUCCESS;
+    }
     let ask = match parse(args) {
         Ok(ask) => ask,
         Err(problem) => {
@@ -111,7 +117,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut trace, mut policies) = (None, Vec::new());
     let (mut processors, mut machine, mut config) = (None, None, None);
-    let (mut json, mut csv, mut pictures, mut wanted) = (false, None, None, threads);
+    let (mut json, mut csv, mut pictures, mut wanted, mut strict) = (false, None, None, threads, false);
     let mut parser = lexopt::Parser::from_args(args.to_vec());
     let text = |parser: &mut lexopt::Parser| parser.value().map_err(|e| e.to_string());
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -130,6 +136,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
             }
             Arg::Long("threads") => wanted = number(&mut parser)?,
             Arg::Long("json") => json = true,
+            Arg::Long("strict") => strict = true,
             Arg::Long("csv") => csv = Some(text(&mut parser)?.into()),
             Arg::Long("pictures") => pictures = Some(text(&mut parser)?.into()),
             Arg::Value(file) if trace.is_none() => trace = Some(PathBuf::from(file)),
@@ -141,7 +148,7 @@ fn parse(args: &[OsString]) -> Result<Ask, String> {
         return Err("--procs, --machine and --config each say what the machine is: give one of them".into());
     }
     let trace = trace.ok_or("a trace is needed")?;
-    Ok(Ask { trace, policies, processors, machine, config, json, csv, pictures, threads: wanted.max(1) })
+    Ok(Ask { trace, policies, processors, machine, config, json, csv, pictures, threads: wanted.max(1), strict })
 }
 
 /// Policies by name.
@@ -228,6 +235,10 @@ fn answer(ask: &Ask) -> Result<String, String> {
         (None, None) => Machine::beside(&ask.trace)?,
     };
     let trace = load(&ask.trace, machine.as_ref().map(Machine::processors).or(ask.processors))?;
+    if let Some(line) = trace.unknown_submit.filter(|_| ask.strict) {
+        let name = ask.trace.display();
+        return Err(format!("{name}: line {line}: column 2, submit time: it is missing (-1), and --strict was given"));
+    }
     let runs = all(ask, machine.as_ref(), &trace)?;
     if let Some(file) = &ask.csv {
         std::fs::write(file, show::csv(&trace, &runs)).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -409,8 +420,9 @@ mod tests {
         let node = "[[nodes]]\nname = \"n[1-2]\"\ncpus = 2\n";
         let fifo = with(&format!("scheduler_type = \"sched/builtin\"\n{node}")).unwrap();
         assert_eq!((fifo["policy"].as_str(), fifo["sum_wait_s"].as_u64()), (Some("fcfs"), Some(494)));
-        // Who is named twice is there once.
-        let easy = with(&format!("{node}{node}")).unwrap();
+        let twice = with(&format!("{node}{node}")).unwrap_err();
+        assert_eq!(twice, "DIR/a.toml: line 5: node `n1` stands in line 2 already");
+        let easy = with(node).unwrap();
         assert_eq!((easy["policy"].as_str(), easy["sum_wait_s"].as_u64()), (Some("easy"), Some(296)));
         let said = with(&format!("{node}[[partitions]]\nname = \"p\"\nmax_time_s = 60\n")).unwrap_err();
         assert!(said.starts_with("3 of 4 jobs can never start on this machine, first of them job 1 (3 pro"), "{said}");

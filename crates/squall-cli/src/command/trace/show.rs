@@ -16,6 +16,7 @@ pub(super) fn table(name: &str, trace: &Trace, runs: &[Run]) -> String {
     }
     let left_out = [
         (trace.without_processors, "held no processors"),
+        (trace.without_submit, "came nobody knows when"),
         (trace.without_run, "never ran"),
         (trace.too_large, "do not fit on the machine"),
     ];
@@ -71,6 +72,7 @@ fn of(name: &str, trace: &Trace, run: &Run) -> Value {
         "jobs": m.jobs,
         "left_out": {
             "no_processors": trace.without_processors,
+            "no_submit": trace.without_submit,
             "no_run": trace.without_run,
             "too_large": trace.too_large,
         },

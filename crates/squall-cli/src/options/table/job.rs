@@ -409,7 +409,7 @@ fn dependency_of(given: &Given<'_>) -> Result<Option<Dependency>, Stop> {
 }
 
 fn late(given: &Given<'_>, problem: &str, slurm: &str) -> Stop {
-    let failed = crate::refusal::failed(given.tool);
+    let failed = given.tool.failed();
     Stop::Bad { lines: vec![given.remedy(problem), format!("{failed}: {slurm}")], exit: 1 }
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn start(c: &mut Controller, now: Time, config: Config, version: Stri
     c.commit(now, Event::ControllerStarted { epoch, version }, out);
     c.links.begin(epoch);
     let mut config = config;
-    config.complete();
+    config.have_a_partition();
     keep_used(&c.state, &mut config);
     if *c.state.config != config || c.state.partitions.is_empty() {
         c.commit(now, Event::Configured { config: Arc::new(config) }, out);

@@ -62,11 +62,10 @@ fn check(c: &Controller, name: &str, config: &PartitionConfig) -> Result<(), Ref
 /// would end them, they stay until a configuration is read without such jobs.
 pub(crate) fn keep_used(state: &State, config: &mut Config) {
     let known = |config: &Config, name: &str| config.partitions.iter().any(|p| p.name == name);
-    let has_default = config.partitions.iter().any(|p| p.default);
     for partition in &state.partitions {
         if !known(config, &partition.config.name) && is_used(state, &partition.config.name) {
             let mut kept = partition.config.clone();
-            kept.default &= !has_default;
+            kept.default = false;
             config.partitions.push(kept);
             if config.check().is_err() {
                 config.partitions.pop();

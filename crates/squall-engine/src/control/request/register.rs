@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use squall_model::event::Event;
-use squall_model::hostlist::is_name;
+use squall_model::config::LOW;
+use squall_model::event::{Event, NodeAdmin};
+use squall_model::hostlist::{self, is_name};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
 use squall_model::job::JobAttempt;
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
 
@@ -35,6 +37,7 @@ pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: 
         let incarnation = said.incarnation;
         c.commit(now, Event::NodeRegistered { node: id, name, incarnation, hardware }, out);
     }
+    judge(c, now, id, said, out);
     c.links.welcome(id, offer, said.version.clone());
     let taken_until = queries::registered(c, now, id).filter(|_| same);
     give_up_forgotten(c, now, id, (said, taken_until), out);
@@ -68,6 +71,22 @@ fn admit(state: &State, said: &Registration) -> Result<NodeId, String> {
         None if state.config.open => Ok(NodeId(state.nodes.len() as u32)),
         None => Err(format!("the configuration names no node {} and is not open to others", said.name)),
     }
+}
+
+/// Drains a node that has less than is configured, with Slurm's reason; one that was drained for that and has it now
+/// takes jobs again.
+fn judge(c: &mut Controller, now: Time, id: NodeId, said: &Registration, out: &mut Out) {
+    let entry = c.state.config.nodes.iter().find(|entry| hostlist::contains(&entry.name, &said.name));
+    let lack = entry.and_then(|entry| entry.lack(&said.hardware));
+    let Some(node) = c.state.node(id) else { return };
+    let reason = node.reason.as_ref().map_or("", |reason| reason.text.as_str());
+    let drained_for_that = node.admin == NodeAdmin::Drain && reason.starts_with(LOW);
+    let (admin, reason) = match lack {
+        Some(lack) if node.admin == NodeAdmin::Resume => (NodeAdmin::Drain, Some(lack.reason)),
+        None if drained_for_that => (NodeAdmin::Resume, None),
+        _ => return,
+    };
+    c.commit(now, Event::NodesSet { nodes: NodeSet::one(id), admin, reason, by: 0 }, out);
 }
 
 /// What ran in another life of the node is proven dead.

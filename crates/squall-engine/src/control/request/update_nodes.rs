@@ -56,7 +56,7 @@ pub(crate) fn reconfigure(c: &mut Controller, ask: &Ask<'_>, config: Option<Box<
     let Some(mut config) = config else {
         return Err(Refusal::NotSupported("reconfigure without a configuration".into()));
     };
-    config.complete();
+    config.have_a_partition();
     if !c.state.keeps_cell(&config) {
         let value = config.cell.map_or_else(|| "none".to_owned(), |cell| cell.to_string());
         let problem = "the cluster has given job ids as another cell, and goes on as that one".to_owned();

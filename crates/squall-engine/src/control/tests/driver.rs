@@ -106,7 +106,8 @@ impl Driver {
         driver
     }
     fn start(&mut self) {
-        let config = Box::new(self.config.clone());
+        let mut config = Box::new(self.config.clone());
+        config.complete();
         self.step(Input::Start { config, version: "1".into(), host: "head".into() });
     }
     /// Kills the controller; another starts from the journal, and the nodes that still stand register.

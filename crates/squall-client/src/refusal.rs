@@ -1,29 +1,22 @@
-//! Why the controller said no, in Slurm's words, for all commands.
+//! Why the controller said no, in Slurm's words, for all commands and for programs.
 
 use squall_model::wire::client::Refusal;
 
-use crate::client::ClientError;
-use crate::format::words::limit_reason;
-use crate::options::Tool;
-
-/// What a failed request is called by the command that made it.
-pub(crate) fn failed(tool: Tool) -> &'static str {
-    match tool {
-        Tool::Sbatch => "Batch job submission failed",
-        Tool::Srun => "Unable to allocate resources",
-        Tool::Salloc => "Job submit/allocate failed",
-    }
-}
+use crate::connection::ClientError;
+use crate::limit_reason::limit_reason;
 
 /// The words that Slurm has for a refusal (its `slurm_strerror`).
-pub(crate) fn text(refusal: &Refusal) -> String {
+pub fn text(refusal: &Refusal) -> String {
     let words = match refusal {
         Refusal::InvalidJobId | Refusal::InvalidStepId => "Invalid job id specified",
+        Refusal::InvalidPartition(name) if name.is_empty() => "No partition specified or system default partition",
         Refusal::InvalidPartition(_) => "Invalid partition name specified",
         Refusal::PartitionNotAvailable(_) => "Required partition not available (inactive or drain)",
         Refusal::InvalidNode(_) => "Invalid node name specified",
         Refusal::InvalidAccount(_) => "Invalid account or account/partition combination specified",
         Refusal::InvalidQos(_) => "Invalid qos specification",
+        // Which file, line and what: there is no value of an option to be named.
+        Refusal::InvalidValue { option, problem, .. } if option == "configuration" => problem.trim_end(),
         Refusal::InvalidValue { option, .. } => invalid_value(option),
         Refusal::NodeConfigNotAvailable(_) => "Requested node configuration is not available",
         Refusal::TooManyRequested(what) => match what.as_str() {
@@ -87,8 +80,9 @@ fn invalid_value(option: &str) -> &'static str {
 }
 
 /// What stands behind a refusal, for the line before: which value, and what would be right.
-pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
+pub fn detail(refusal: &Refusal) -> Option<String> {
     match refusal {
+        Refusal::InvalidPartition(name) if name.is_empty() => None,
         Refusal::InvalidPartition(name) => Some(format!("invalid partition specified: {name}")),
         Refusal::PartitionNotAvailable(name) => Some(format!("partition {name} takes no jobs now; see sinfo")),
         Refusal::InvalidNode(name) if name.is_empty() => None,
@@ -135,7 +129,7 @@ pub(crate) fn detail(refusal: &Refusal) -> Option<String> {
 }
 
 /// The words for any failed request.
-pub(crate) fn error_text(error: &ClientError) -> String {
+pub fn error_text(error: &ClientError) -> String {
     match error {
         ClientError::Refused(refusal) => text(refusal),
         other => other.to_string(),
@@ -143,7 +137,7 @@ pub(crate) fn error_text(error: &ClientError) -> String {
 }
 
 /// The lines for a failed request, `WHAT: WORDS` last, each to stand after `NAME: error: `.
-pub(crate) fn lines(what: &str, error: &ClientError) -> Vec<String> {
+pub fn lines(what: &str, error: &ClientError) -> Vec<String> {
     let before = match error {
         ClientError::Refused(refusal) => detail(refusal),
         other => other.detail().map(str::to_owned),
@@ -156,7 +150,7 @@ mod tests {
     use squall_model::wire::client::Refusal;
 
     use super::lines;
-    use crate::client::ClientError;
+    use crate::connection::ClientError;
 
     fn seen(refusal: Refusal) -> String {
         lines("Batch job submission failed", &ClientError::Refused(refusal)).join("\n")

@@ -1,0 +1,296 @@
+//! A cluster's configuration with real processes: what is taken, refused, replaced, and found again after a power cut.
+#![expect(clippy::unwrap_used, reason = "a test that fails at once says where")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A cluster in a folder of its own, ended and removed at the end.
+struct Cluster {
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("squall-configured-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self { dir }
+    }
+    fn state(&self) -> PathBuf {
+        self.dir.join("state")
+    }
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.args(args).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("SQUALL_STATE", self.state()).current_dir(&self.dir);
+        command
+    }
+    fn ok(&self, args: &[&str]) -> String {
+        let out = self.command(args).output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", text(&out));
+        text(&out)
+    }
+    fn fails(&self, args: &[&str], says: &str) {
+        let out = self.command(args).output().unwrap();
+        assert_eq!(out.status.code(), Some(1), "{args:?}: {}", text(&out));
+        assert!(text(&out).contains(says), "{args:?} should say `{says}`: {}", text(&out));
+    }
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.dir.join(name), content).unwrap();
+    }
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.join(name)).unwrap_or_default()
+    }
+    fn nodes(&self) -> String {
+        self.ok(&["sinfo", "-h", "-o", "%N"]).trim().to_owned()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.command(&["down"]).output());
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+fn text(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+/// faults.md A7 (V1): before a file gets its name its content is flushed, and afterwards its folder.
+#[test]
+fn a7_a_configuration_is_flushed_before_and_after_it_is_renamed() {
+    let c = Cluster::new("flushed");
+    let (shim, log) = (c.dir.join("shim.so"), c.dir.join("log"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shim.c");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(source).arg("-ldl").output();
+    assert!(compiled.as_ref().unwrap().status.success(), "{}", text(&compiled.unwrap()));
+    c.write("c.toml", "[[nodes]]\nname = \"n1\"\ngres = \"gpu:1\"\n");
+    c.write("gres.conf", "Name=gpu Count=1\n");
+    let mut up = c.command(&["up", "--config", "c.toml"]);
+    let out = up.env("LD_PRELOAD", &shim).env("FLUSH_LOG", &log).output().unwrap();
+    assert!(out.status.success(), "{}", text(&out));
+    let log = c.read("log");
+    let lines: Vec<&str> = log.lines().collect();
+    for file in ["squall.toml", "gres.conf"] {
+        let path = c.state().join(file);
+        let renamed = lines.iter().position(|line| line.ends_with(&format!(" {}", path.display()))).unwrap();
+        let draft = lines[renamed].split(' ').nth(1).unwrap();
+        let before = lines[..renamed].iter().any(|line| line.trim_end() == format!("flush {draft}"));
+        let folder = format!("flush {}", c.state().display());
+        let after = lines[renamed..].iter().any(|line| line.trim_end() == folder);
+        assert!(before && after, "{file}: {log}");
+    }
+}
+
+/// faults.md A7 (V1): a file that a power cut has emptied is no configuration of a cluster that had nodes.
+#[test]
+fn a7_an_emptied_configuration_is_refused_and_what_is_known_of_it_is_named() {
+    let c = Cluster::new("emptied");
+    c.ok(&["up", "--nodes", "2"]);
+    c.ok(&["down"]);
+    std::fs::write(c.state().join("squall.toml"), "").unwrap();
+    c.fails(&["up"], "it is empty or names no nodes, but this cluster had n[1-2]");
+    c.ok(&["up", "--config", c.state().join("squall.toml.journaled").to_str().unwrap()]);
+    assert_eq!(c.nodes(), "n[1-2]");
+}
+
+/// faults.md A7 (N4)
+#[test]
+fn a7_five_starts_at_once_make_one_cluster() {
+    let c = Cluster::new("five");
+    let starts: Vec<_> = (0..5)
+        .map(|_| c.command(&["up", "--nodes", "2"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        .collect();
+    for start in starts {
+        let out = start.wait_with_output().unwrap();
+        assert!(out.status.success(), "{}", text(&out));
+    }
+    assert_eq!(c.nodes(), "n[1-2]");
+}
+
+/// faults.md D1 (V10)
+#[test]
+fn d1_a_cluster_elsewhere_is_not_the_one_that_commands_talk_to() {
+    let c = Cluster::new("elsewhere");
+    let state = c.state();
+    let without = |args: &[&str]| c.command(args).env_remove("SQUALL_STATE").output().unwrap();
+    let out = without(&["up", "--nodes", "1", "--state", state.to_str().unwrap()]);
+    assert!(
+        text(&out).contains(&format!("to talk to this one: export SQUALL_STATE={}\n", state.display())),
+        "{}",
+        text(&out)
+    );
+    c.ok(&["sbatch", "--hold", "--job-name", "only-elsewhere", "--wrap", "true"]);
+    assert!(c.ok(&["squeue", "-h", "-o", "%j"]).contains("only-elsewhere"));
+    assert!(!text(&without(&["squeue", "-h", "-o", "%j"])).contains("only-elsewhere"));
+    assert!(c.ok(&["up"]).contains("commands talk to this cluster, while SQUALL_STATE says so"));
+}
+
+/// faults.md D6 (V11)
+#[test]
+fn d6_what_is_rejected_leaves_nothing_behind_and_the_mended_files_start() {
+    let c = Cluster::new("rejected");
+    c.write("c.toml", "[[nodes]]\nname = \"n[1-2\"\n");
+    c.fails(&["up", "--config", "c.toml"], "c.toml: line 2: nodes `n[1-2`");
+    assert!(!c.state().exists());
+    c.write("c.toml", "[[nodes]]\nname = \"n[1-2]\"\n");
+    c.write("topology.conf", "SwitchName=s1 Nods=n[1-2]\n");
+    c.fails(&["up", "--config", "c.toml"], "topology.conf: line 1: unknown key `nods`");
+    c.write("gres.conf", "Nam=gpu\n");
+    std::fs::remove_file(c.dir.join("topology.conf")).unwrap();
+    c.fails(&["up", "--config", "c.toml"], "gres.conf: line 1: `Nam` is not known");
+    assert!(!c.state().exists());
+    std::fs::remove_file(c.dir.join("gres.conf")).unwrap();
+    c.ok(&["up", "--config", "c.toml"]);
+    assert_eq!(c.nodes(), "n[1-2]");
+}
+
+/// faults.md D6: a configuration that the controller refuses (another cluster's name) is taken back.
+#[test]
+fn d6_a_running_cluster_keeps_its_configuration_and_an_ended_one_takes_another() {
+    let c = Cluster::new("replaced");
+    c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\n");
+    c.write("b.toml", "[[nodes]]\nname = \"n[1-3]\"\n");
+    c.write("other.toml", "cluster = \"other\"\n[[nodes]]\nname = \"n[1-3]\"\n");
+    c.ok(&["up", "--config", "a.toml"]);
+    c.fails(&["up", "--config", "b.toml"], "this cluster runs with another configuration");
+    c.ok(&["down"]);
+    c.fails(&["up", "--config", "other.toml"], "belongs to cluster `squall`");
+    assert_eq!(c.read("state/squall.toml"), c.read("a.toml"));
+    assert!(c.ok(&["up", "--config", "b.toml"]).contains("the one before is kept as"));
+    assert_eq!((c.nodes().as_str(), c.read("state/squall.toml.old")), ("n[1-3]", c.read("a.toml")));
+    assert!(c.ok(&["up", "--config", "b.toml"]).contains("runs already"));
+}
+
+/// faults.md V11
+#[test]
+fn d6_the_same_start_with_a_port_resumes() {
+    let c = Cluster::new("resumes");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    c.write("a.toml", "[[nodes]]\nname = \"n1\"\n");
+    c.ok(&["up", "--config", "a.toml", "--listen", &listen]);
+    assert!(c.ok(&["up", "--config", "a.toml", "--listen", &listen]).contains("runs already"));
+    c.ok(&["down"]);
+    c.ok(&["up", "--config", "a.toml", "--listen", &listen]);
+    assert!(c.read("state/squall.toml").contains(&format!("SlurmctldPort = {port}")));
+}
+
+/// faults.md D6, E: `squall down` stops a cluster whatever its files say; `scontrol reconfigure` says what is wrong.
+#[test]
+fn d6_faulty_files_are_named_by_reconfigure_and_do_not_hold_up_the_end() {
+    let c = Cluster::new("faulty");
+    c.ok(&["up", "--nodes", "2"]);
+    let toml = c.read("state/squall.toml");
+    c.write("state/topology.conf", "SwitchName=s1 Nodes=n1\nSwitchName=s1 Nodes=n2\n");
+    c.fails(&["scontrol", "reconfigure"], "topology.conf: line 2: switch `s1` stands in line 1 already");
+    std::fs::remove_file(c.state().join("topology.conf")).unwrap();
+    c.write("state/squall.toml", &format!("{toml}[[partitions]]\nname = \"a\"\nnodes = \"n9\"\n"));
+    c.fails(&["scontrol", "reconfigure"], "partition a: there is no node `n9`");
+    c.write("state/squall.toml", &format!("kil_wait_s = 3\n{toml}"));
+    c.fails(&["scontrol", "reconfigure"], "did you mean");
+    c.fails(&["up"], "unknown key `kil_wait_s`");
+    let said = c.ok(&["down"]);
+    assert!(said.contains("is down") && said.contains("going on without the configuration"), "{said}");
+    assert!(!c.state().join("run/node-n1.pid").exists() && !c.state().join("run/controller.pid").exists());
+}
+
+/// faults.md D5
+#[test]
+fn d5_more_than_the_machine_has_is_refused_or_drained_unless_forced() {
+    let c = Cluster::new("more");
+    c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\ncpus = 4000\n");
+    c.fails(&["up", "--config", "a.toml"], "a.toml: nodes `n[1-2]`: cpus = 4000, but this machine has");
+    c.write("a.toml", "[[nodes]]\nname = \"n[1-2]\"\ncpus = 4000\nforce = true\n");
+    c.ok(&["up", "--config", "a.toml"]);
+    assert_eq!(c.ok(&["sinfo", "-h", "-N", "-o", "%N %c %T"]), "n1 4000 idle\nn2 4000 idle\n");
+    let memory: Vec<u64> = c.ok(&["sinfo", "-h", "-N", "-o", "%m"]).lines().map(|m| m.parse().unwrap()).collect();
+    let all = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let all: u64 = all.lines().next().unwrap().split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10;
+    assert_eq!(memory, [all / 2, all / 2], "nodes of one machine share its memory");
+    c.ok(&["down"]);
+    let unforced = c.read("a.toml").replace("force = true\n", "");
+    c.write("state/squall.toml", &unforced);
+    c.ok(&["up"]);
+    let drained = c.ok(&["sinfo", "-h", "-N", "-o", "%N %T %E"]);
+    assert!(drained.starts_with("n1 drained Low socket*core*thread count"), "{drained}");
+    c.ok(&["down"]);
+    c.write("state/squall.toml", &c.read("a.toml"));
+    c.ok(&["up"]);
+    assert_eq!(c.ok(&["sinfo", "-h", "-N", "-o", "%N %T"]), "n1 idle\nn2 idle\n");
+}
+
+/// faults.md E
+#[test]
+fn e_odd_topologies_words_and_devices_are_told_and_start() {
+    let c = Cluster::new("odd");
+    c.write(
+        "a.toml",
+        "SchedulerParameters = \"kill_invalid_depend,bf_max_job_user=9\"\n[[nodes]]\nname = \"n[1-3]\"\n\
+         [[partitions]]\nname = \"a\"\nDefault = \"NO\"\nMaxTime = \"60\"\n",
+    );
+    c.write("topology.conf", "SwitchName=s1 Nodes=n[1-2],x1\nSwitchName=s2 Nodes=n2\n");
+    c.write("gres.conf", "AutoDetect=nvml\n");
+    c.fails(&["up", "--strict", "--config", "a.toml"], "topology.conf: line 1: there is no node `x1`");
+    let said = c.ok(&["up", "--config", "a.toml"]);
+    for told in
+        ["`x1`", "line 2: node `n2` stands in line 1 already", "node `n3` of", "bf_max_job_user=9", "AutoDetect"]
+    {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    c.fails(&["sbatch", "--wrap", "true"], "No partition specified or system default partition");
+    c.ok(&["sbatch", "-p", "a", "-w", "n3", "-W", "-o", "/dev/null", "--wrap", "true"]);
+    assert_eq!(c.ok(&["sinfo", "-h", "-o", "%P %l"]).trim(), "a 1:00:00");
+}
+
+/// faults.md C: names of nodes that share a machine resolve in their jobs, their own and each other's.
+#[test]
+fn c_names_of_nodes_resolve_in_jobs_of_all_of_them() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: without root jobs have the host's name");
+        return;
+    }
+    let c = Cluster::new("names");
+    c.ok(&["up", "--nodes", "2"]);
+    c.write(
+        "t.py",
+        "import socket, os\nme = socket.gethostname()\nassert me == os.environ['SLURMD_NODENAME']\n\
+         for name in (me, 'n1', 'n2'):\n    server = socket.socket()\n    server.bind((name, 0))\n    server.listen()\n\
+         \x20   socket.create_connection((name, server.getsockname()[1])).close()\n\
+         other = socket.gethostbyname('n1')\nprint(me, other)\n",
+    );
+    let mut lines: Vec<String> = c.ok(&["srun", "-N2", "python3", "t.py"]).lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["n1 127.0.0.1", "n2 127.0.0.1"]);
+    assert!(!std::fs::read_to_string("/etc/hosts").unwrap().contains("Nodes of Squall"), "the host keeps its own");
+}
+
+/// faults.md D13
+#[test]
+fn d13_every_command_says_what_it_is() {
+    let c = Cluster::new("help");
+    let all = c.ok(&["help"]);
+    let names: Vec<&str> = all.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names.iter().filter(|name| **name != "step") {
+        let help = c.ok(&[name, "--help"]);
+        assert!(help.lines().count() > 1, "{name}: {help}");
+        assert_eq!(c.ok(&["help", name]), help, "{name}");
+    }
+    let out = c.command(&["upp"]).output().unwrap();
+    assert!(out.status.code() == Some(2) && text(&out).contains("did you mean `up`?"), "{}", text(&out));
+    c.ok(&["links", "bin"]);
+    assert!(c.dir.join("bin/squall").is_symlink() && c.dir.join("bin/sbatch").is_symlink());
+}
+
+/// faults.md D8
+#[test]
+fn d8_what_if_behind_cells_starts_every_job_that_ran() {
+    let c = Cluster::new("cells");
+    c.ok(&["up", "--cells", "2", "--nodes", "4"]);
+    for _ in 0..6 {
+        c.ok(&["sbatch", "-o", "/dev/null", "-W", "--wrap", "true"]);
+    }
+    let said = c.ok(&["what-if"]);
+    assert!(said.starts_with("6 jobs") && !said.contains("could never start"), "{said}");
+}

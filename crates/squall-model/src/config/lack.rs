@@ -1,0 +1,75 @@
+//! Nodes that have less than the configuration says of them.
+
+use super::NodeConfig;
+use crate::resource::Hardware;
+
+/// How the reasons begin for which such nodes are drained.
+pub const LOW: &str = "Low ";
+
+/// What a node has less of than is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The key, as in `cpus`.
+    pub key: &'static str,
+    /// Its value.
+    pub configured: u64,
+    /// What the node has.
+    pub found: u64,
+    /// The reason in Slurm's words.
+    pub reason: String,
+}
+
+impl NodeConfig {
+    /// The first thing of which a node has less than this says. None: it has all, or is not to have it (`force`,
+    /// `emulated`).
+    pub fn lack(&self, has: &Hardware) -> Option<Lack> {
+        if self.force || self.emulated {
+            return None;
+        }
+        let cores = "Low socket*core*thread count";
+        let keys = [
+            ("sockets", self.sockets, has.sockets, cores),
+            ("cores_per_socket", self.cores_per_socket, has.cores_per_socket, cores),
+            ("threads_per_core", self.threads_per_core, has.threads_per_core, cores),
+            ("cpus", self.cpus, has.cpus, "Low socket*core*thread count, Low CPUs"),
+        ];
+        let low = keys.into_iter().find_map(|(key, configured, found, reason)| {
+            let (configured, found) = (u64::from(configured?), u64::from(found));
+            (found < configured).then(|| Lack { key, configured, found, reason: reason.to_owned() })
+        });
+        let memory = self.memory_mb.filter(|memory| has.memory_mb < *memory);
+        low.or_else(|| {
+            let (configured, found) = (memory?, has.memory_mb);
+            let reason = format!("Low RealMemory (reported:{found} < 100.00% of configured:{configured})");
+            Some(Lack { key: "memory_mb", configured, found, reason })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hardware, NodeConfig};
+
+    // faults.md D5
+    #[test]
+    fn d5_less_than_configured_has_slurms_reason_unless_forced() {
+        let has = Hardware {
+            cpus: 2,
+            sockets: 1,
+            cores_per_socket: 2,
+            threads_per_core: 1,
+            memory_mb: 900,
+            ..Hardware::default()
+        };
+        let lack = |node: NodeConfig| node.lack(&has).map(|lack| (lack.key, lack.reason));
+        let cpus = NodeConfig { cpus: Some(8), ..NodeConfig::default() };
+        assert_eq!(lack(NodeConfig { force: true, ..cpus.clone() }), None);
+        assert_eq!(lack(cpus), Some(("cpus", "Low socket*core*thread count, Low CPUs".to_owned())));
+        let memory = NodeConfig { cpus: Some(1), memory_mb: Some(1000), ..NodeConfig::default() };
+        assert_eq!(
+            lack(memory),
+            Some(("memory_mb", "Low RealMemory (reported:900 < 100.00% of configured:1000)".to_owned()))
+        );
+        assert_eq!(lack(NodeConfig { cpus: Some(2), memory_mb: Some(900), ..NodeConfig::default() }), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Values of keys that Slurm writes in another way: `YES`, `UNLIMITED`, `a,b`, lengths of time.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::duration::parse_limit;
+
+/// A value as it stands in a file.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a number or a text is needed")]
+enum Word {
+    Number(u64),
+    Text(String),
+}
+
+/// No limit in Slurm's words.
+fn is_unlimited(text: &str) -> bool {
+    ["UNLIMITED", "INFINITE", "-1"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
+}
+
+/// Reads `true`, `false`, `"YES"` or `"NO"`.
+pub(super) fn yes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "true, false, \"YES\" or \"NO\" is needed")]
+    enum Truth {
+        Plain(bool),
+        Text(String),
+    }
+    match Truth::deserialize(deserializer)? {
+        Truth::Plain(yes) => Ok(yes),
+        Truth::Text(text) if text.eq_ignore_ascii_case("yes") => Ok(true),
+        Truth::Text(text) if text.eq_ignore_ascii_case("no") => Ok(false),
+        Truth::Text(text) => Err(D::Error::custom(format!("`{text}`: true, false, \"YES\" or \"NO\" is needed"))),
+    }
+}
+
+/// Reads a time limit: seconds as a number, or a text as in Slurm. None: unlimited.
+pub(super) fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    match Word::deserialize(deserializer)? {
+        Word::Number(seconds) => Ok(Some(seconds)),
+        Word::Text(text) if is_unlimited(&text) => Ok(None),
+        Word::Text(text) => {
+            parse_limit(&text).map_err(|_| D::Error::custom(format!("`{text}` is not a time such as \"1-00:00:00\"")))
+        }
+    }
+}
+
+/// Reads a number, as a number or a text. None: unlimited.
+pub(super) fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let wrong = |text: &str| D::Error::custom(format!("`{text}` is not a number or \"UNLIMITED\""));
+    match Word::deserialize(deserializer)? {
+        Word::Number(number) => u32::try_from(number).map(Some).map_err(|_| wrong(&number.to_string())),
+        Word::Text(text) if is_unlimited(&text) => Ok(None),
+        Word::Text(text) => text.trim().parse().map(Some).map_err(|_| wrong(&text)),
+    }
+}
+
+/// Reads names, as a list or as a text with commas. Empty: all, which Slurm writes `ALL`.
+pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a list of names, or a text with commas, is needed")]
+    enum Names {
+        List(Vec<String>),
+        Text(String),
+    }
+    Ok(match Names::deserialize(deserializer)? {
+        Names::List(names) => names,
+        Names::Text(text) if text.eq_ignore_ascii_case("ALL") => Vec::new(),
+        Names::Text(text) => {
+            text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        }
+    })
+}
