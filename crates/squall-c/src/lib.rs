@@ -245,7 +245,7 @@ unsafe fn copies(first: *const Job, count: usize) -> Result<Vec<Job>, String> {
     // SAFETY: there is one at least, and it begins with its size.
     let (said, own) = (unsafe { first.cast::<usize>().read() }, size_of::<Job>());
     let size = if said == 0 { OLDEST_BYTES } else { said };
-    if size < OLDEST_BYTES || size > JOB_BYTES_MAX || !size.is_multiple_of(align_of::<Job>()) {
+    if !(OLDEST_BYTES..=JOB_BYTES_MAX).contains(&size) || !size.is_multiple_of(align_of::<Job>()) {
         return Err(format!("squall_job.size is {size}: begin each job with SQUALL_JOB"));
     }
     let mut jobs = Vec::with_capacity(count);

@@ -358,8 +358,8 @@ pub fn node_folders(place: &Place) -> Vec<String> {
 /// Refuses nodes of this machine that are to have more than it has.
 pub fn check_hardware(config: &Config) -> Result<(), String> {
     let machine = Machine::detect();
-    let own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
-    match own.filter_map(|entry| Some((entry, entry.lack(&machine.hardware)?))).next() {
+    let mut own = config.nodes.iter().filter(|entry| !entry.emulated && !entry.remote.0);
+    match own.find_map(|entry| Some((entry, entry.lack(&machine.hardware)?))) {
         Some((entry, lack)) => Err(format!(
             "nodes `{}`: {} = {}, but this machine has {} ({}): lower it, or set `force = true` to try out what a larger \
              machine would do",
