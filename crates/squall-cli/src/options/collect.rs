@@ -240,7 +240,7 @@ fn batch_host(asked: &Asked) -> Result<(), Stop> {
     if of_each && wanted.split(['&', ',']).all(|feature| features.contains(&feature.trim())) {
         return Ok(());
     }
-    let failed = crate::refusal::failed(Tool::Sbatch);
+    let failed = Tool::Sbatch.failed();
     let remedy = format!("--batch={wanted}: use features that --constraint wants of every node, without | and counts");
     let slurm = format!("{failed}: Job --batch option is invalid or not a subset of --constraints");
     Err(Stop::Bad { lines: vec![remedy, slurm], exit: 1 })
