@@ -1,5 +1,6 @@
 //! The cluster's configuration: one struct, read from TOML; unknown keys are errors.
 
+mod aggregation;
 mod binary;
 mod deal;
 mod lack;
@@ -14,10 +15,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::gang::{Coscheduling, GangSwitch, OverSubscribe, Preempt, TimeSlice};
 use crate::policy::{Enforce, EnforcePartLimits, PreemptMode, PreemptType, PriorityType, ResetPeriod, Seconds};
 use crate::set::CoreSet;
-use crate::wire::fabric::Window;
 use crate::{gres, hostlist, license, limits};
 use text::Lines;
 
+pub use aggregation::Aggregation;
 pub use lack::{LOW, Lack};
 pub use scheduler::{SchedulerParameters, SchedulerType};
 pub use text::similar;
@@ -417,37 +418,6 @@ fn core_list(text: &str) -> Option<CoreSet> {
         cores.union_with(&(first..=last).collect());
     }
     Some(cores)
-}
-
-/// `WindowMsgs=N,WindowTime=MS` in Slurm's words. What is not said keeps its default; `WindowMsgs=1` turns
-/// aggregation off: each report is a message of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Aggregation(pub Window);
-
-impl TryFrom<String> for Aggregation {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let mut window = Window::default();
-        for word in text.split(',').filter(|word| !word.trim().is_empty()) {
-            let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let number = value.trim().parse().ok().filter(|number| *number > 0);
-            let number = number.ok_or_else(|| format!("`{word}`: a number above 0 is needed"))?;
-            match name.trim().to_ascii_lowercase().as_str() {
-                "windowmsgs" => window.messages = number,
-                "windowtime" => window.time_ms = number,
-                _ => return Err(format!("`{word}`: only WindowMsgs=N and WindowTime=MS are known")),
-            }
-        }
-        Ok(Self(window))
-    }
-}
-
-impl From<Aggregation> for String {
-    fn from(Aggregation(window): Aggregation) -> Self {
-        format!("WindowMsgs={},WindowTime={}", window.messages, window.time_ms)
-    }
 }
 
 /// What shapes the tree of daemons.
