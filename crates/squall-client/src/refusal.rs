@@ -40,6 +40,8 @@ pub fn text(refusal: &Refusal) -> String {
         Refusal::DiskFull => "I/O error writing script/environment to file",
         Refusal::KeyReused => "Duplicate job id",
         Refusal::Busy => "Requested nodes are busy",
+        Refusal::PartitionDown(_) => "Partition in DOWN state",
+        Refusal::NodeNotAvailable => "Required node not available (down, drained or reserved)",
         Refusal::Revoked => "Job has already finished",
         Refusal::NotSupported(_) => "Requested operation not supported on this system",
         Refusal::Stale => "It was changed by somebody else meanwhile; try again",

@@ -9,7 +9,7 @@ use squall_model::job::ArraySpec;
 use squall_model::resource::Memory;
 use squall_model::runs::Runs;
 use squall_model::set::CoreSet;
-use squall_model::step::{ClientAddress, JobFacts, Program, StepLaunch, TaskProgram};
+use squall_model::step::{ClientAddress, Distribution, JobFacts, Program, StepLaunch, TaskProgram};
 use squall_model::time::Time;
 
 use crate::binding::{CpuBind, Way, hex, mask};
@@ -45,11 +45,15 @@ pub const OTHERS: [(&str, &str); 22] = [
 ];
 
 /// The same for what `srun` alone was told about its step, over what the job was told.
-const STEP_OTHERS: [(&str, &str); 2] =
-    [("ntasks-per-node", "SLURM_NTASKS_PER_NODE"), ("cpus-per-task", "SLURM_CPUS_PER_TASK")];
+const STEP_OTHERS: [(&str, &str); 4] = [
+    ("ntasks-per-node", "SLURM_NTASKS_PER_NODE"),
+    ("cpus-per-task", "SLURM_CPUS_PER_TASK"),
+    ("slurmd-debug", "SLURMD_DEBUG"),
+    ("srun-debug", "SRUN_DEBUG"),
+];
 
 /// Variables that [`job_env`], [`step_env`] and [`task_env`] may set and that start with no common stem.
-const OUTPUTS: [&str; 41] = [
+const OUTPUTS: [&str; 42] = [
     "SLURMD_NODENAME",
     "SLURM_CLUSTER_NAME",
     "SLURM_CPUS_ON_NODE",
@@ -85,6 +89,7 @@ const OUTPUTS: [&str; 41] = [
     "SLURM_SRUN_COMM_HOST",
     "SLURM_SRUN_COMM_PORT",
     "SLURM_STEPID",
+    "SRUN_DEBUG",
     "SLURM_SUBMIT_DIR",
     "SLURM_SUBMIT_HOST",
     "SLURM_TASKS_PER_NODE",
@@ -295,6 +300,15 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         }
         Program::Tasks(program) => {
             step_numbers(&mut env, launch);
+            let nodes = match launch.layout.distribution {
+                // One task a node is cyclic as well, and Slurm calls it so.
+                Distribution::Block if launch.layout.ntasks() as usize > launch.layout.nodes.len() => "block",
+                Distribution::Block | Distribution::Cyclic => "cyclic",
+                Distribution::Plane(_) => "plane",
+                Distribution::Arbitrary(_) => "arbitrary",
+            };
+            env.set("SLURM_DISTRIBUTION", nodes);
+            env.set("SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", counts_text(&facts.cpus));
             client(&mut env, program);
         }
         Program::Timer { .. } => step_numbers(&mut env, launch),
@@ -383,6 +397,7 @@ fn client(env: &mut Builder, program: &TaskProgram) {
     env.set("SLURM_SRUN_COMM_HOST", host);
     if let Some(port) = port {
         env.set("SLURM_SRUN_COMM_PORT", port);
+        env.set("SLURM_STEP_LAUNCHER_PORT", port);
     }
     env.set("SLURM_UMASK", format_args!("{:04o}", program.umask & 0o777));
     handed_on(env, &program.others);

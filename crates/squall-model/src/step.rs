@@ -16,6 +16,7 @@ use crate::runs::Runs;
 use crate::set::{CoreSet, NodeSet};
 use crate::time::Time;
 use crate::wire::fabric::ContentId;
+use crate::wire::node::EndReason;
 use crate::wire::peer::PeerMessage;
 
 /// What `srun` asks for within an allocation.
@@ -616,6 +617,8 @@ pub enum ToStep {
     End {
         /// Seconds between TERM and KILL.
         kill_wait_s: u64,
+        /// What is said of it.
+        why: EndReason,
     },
     /// From the step daemon at a place of the layout.
     Passed {

@@ -64,7 +64,7 @@ pub(crate) fn allocate(ask: Ask, signals: &SignalFd) -> Result<Granted, Stop> {
     let Answer::Submitted { job, note } = answer else { return Err(failed(tool, &unexpected())) };
     let waiting = Waiting { tool, job, several, quiet, client, step_asked, told: false };
     if let Some(note) = note {
-        waiting.say(&note);
+        waiting.say(&refusal::text(&note));
     }
     waiting.granted(signals)
 }

@@ -13,8 +13,7 @@ use crate::options::asked::Asked;
 /// Ranks on one node may be written as one name: `n1*4`.
 const MOST: usize = squall_model::limits::TASKS_MAX as usize;
 
-/// As Slurm: a hostfile overrides whatever else was said of the distribution, unless nodes are named; without any
-/// list ranks are laid out as ever.
+/// As Slurm: a hostfile overrides whatever else was said of the distribution, unless nodes are named.
 pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
     let file = vars.iter().find(|(name, path)| name == "SLURM_HOSTFILE" && !path.is_empty()).map(|(_, path)| path);
     let named = asked.spec.need.nodelist.clone();
@@ -29,8 +28,14 @@ pub(crate) fn obey(asked: &mut Asked, vars: &Vars) -> Result<(), Stop> {
             (text, origin)
         }
         _ => {
-            if matches!(asked.run.distribution, Distribution::Arbitrary(_)) {
+            let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
+            if arbitrary && !asked.on_line("distribution") {
+                // What the job has by its variable holds for its nodes, which are in the list's order.
                 asked.run.distribution = Distribution::Block;
+            } else if arbitrary {
+                return Err(Stop::bad(
+                    "With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option",
+                ));
             }
             return Ok(());
         }

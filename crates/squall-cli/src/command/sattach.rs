@@ -292,7 +292,9 @@ impl Watch {
     /// Tells which tasks' output may be missing, if any.
     fn tell_missing(&self) -> bool {
         let missing = missing_output(&self.links, &self.layout, 0);
-        missing.iter().for_each(|text| eprintln!("sattach: error: {text}"));
+        for text in &missing {
+            eprintln!("sattach: error: {text}");
+        }
         !missing.is_empty()
     }
 

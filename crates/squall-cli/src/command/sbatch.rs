@@ -49,8 +49,8 @@ fn submit(args: &[OsString]) -> Result<u8, Stop> {
         Err(specs) => Request::SubmitHet { specs, script, env, key, immediate_s: None },
     };
     let (mut client, answer) = Patience::new("sbatch").ask(&request).map_err(|e| failed(&e))?;
-    let Answer::Submitted { job, note } = answer else { return Err(failed(&unexpected())) };
-    tell(&asked, job, note.as_deref(), client.cluster().map_err(|e| failed(&e))?);
+    let Answer::Submitted { job, .. } = answer else { return Err(failed(&unexpected())) };
+    tell(&asked, job, client.cluster().map_err(|e| failed(&e))?);
     if asked.batch.wait { Ok(wait(client, job)) } else { Ok(0) }
 }
 
@@ -163,12 +163,9 @@ fn absolute(path: &Path, here: &Path) -> PathBuf {
 }
 
 /// What the user sees of an accepted job.
-fn tell(asked: &Asked, job: JobId, note: Option<&str>, cluster: &str) {
+fn tell(asked: &Asked, job: JobId, cluster: &str) {
     if asked.quiet {
         return;
-    }
-    if let Some(note) = note {
-        eprintln!("sbatch: {note}");
     }
     let named = asked.clusters.is_some();
     let text = match (asked.batch.parsable, named) {

@@ -100,6 +100,8 @@ pub(crate) struct Run {
     pub(crate) disable_status: bool,
     /// `--quit-on-interrupt`.
     pub(crate) quit_on_interrupt: bool,
+    /// `--slurmd-debug`.
+    pub(crate) slurmd_debug: u32,
 }
 
 /// What only salloc can be asked.

@@ -6,8 +6,11 @@ use crate::format::words::slurm_version;
 use crate::options::table::{GROUPS, options_of};
 use crate::options::{Arg, Effect, Opt, Tool};
 
-/// Columns before an option's description.
-const INDENT: usize = 32;
+/// Columns before an option's description, as in Slurm.
+const INDENT: usize = 30;
+
+/// Columns of a terminal.
+const COLUMNS: usize = 80;
 
 /// `--version`.
 pub(crate) fn version() -> String {
@@ -36,8 +39,9 @@ pub(crate) fn help(tool: Tool) -> String {
     }
     if tool == Tool::Sbatch {
         text.push_str(
-            "\nOptions are also read from #SBATCH lines at the top of the script and from the variables in brackets;\n\
-             the command line overrides variables, and variables override the script.\n",
+            "\nOptions are also read from #SBATCH lines at the top of the script and from the\n\
+             variables in brackets; the command line overrides variables, and variables\n\
+             override the script.\n",
         );
     }
     text
@@ -51,11 +55,30 @@ fn entry(text: &mut String, option: &Opt, tool: Tool) {
         Arg::Maybe(value) => format!("[={value}]"),
     };
     let head = format!("  {short}--{}{value}", option.long);
-    let gap = if head.len() < INDENT { " ".repeat(INDENT - head.len()) } else { format!("\n{}", " ".repeat(INDENT)) };
     let variables: Vec<&str> = option.env.iter().copied().filter(|name| tool.reads(name)).collect();
     let from = if variables.is_empty() { String::new() } else { format!(" [{}]", variables.join(", ")) };
     let moot = if matches!(option.effect, Effect::Hint(_)) { " (without effect)" } else { "" };
-    let _ = writeln!(text, "{head}{gap}{}{moot}{from}", option.doc);
+    let doc = format!("{}{moot}{from}", option.doc);
+    let mut line = if head.len() < INDENT {
+        format!("{head:INDENT$}")
+    } else {
+        let _ = writeln!(text, "{head}");
+        " ".repeat(INDENT)
+    };
+    let mut empty = true;
+    for word in doc.split(' ') {
+        if !empty && line.len() + 1 + word.len() > COLUMNS {
+            let _ = writeln!(text, "{line}");
+            line = " ".repeat(INDENT);
+            empty = true;
+        }
+        if !empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        empty = false;
+    }
+    let _ = writeln!(text, "{line}");
 }
 
 /// `--usage`.
@@ -64,11 +87,11 @@ pub(crate) fn usage(tool: Tool) -> String {
     for option in options_of(tool).filter(|o| !o.doc.is_empty()) {
         let word = match option.arg {
             Arg::None => format!("[--{}]", option.long),
-            Arg::Needed(value) => format!("[--{} {value}]", option.long),
+            Arg::Needed(value) => format!("[--{}={value}]", option.long),
             Arg::Maybe(value) => format!("[--{}[={value}]]", option.long),
         };
         match lines.last_mut() {
-            Some(line) if line.len() + word.len() < 100 => {
+            Some(line) if line.len() + word.len() < COLUMNS => {
                 line.push(' ');
                 line.push_str(&word);
             }

@@ -98,7 +98,9 @@ fn switchers_end(c: &Cluster) {
         let jobs = ["a", "b"].map(|name| counting(c, &format!("round.{round}.{name}"), &[]));
         c.until("each node has a switcher", || there() == 4);
         c.ok(&["scancel", &jobs[0], &jobs[1]]);
-        jobs.iter().for_each(|job| drop(c.end_of(job)));
+        for job in &jobs {
+            c.end_of(job);
+        }
         c.until("no node has a switcher", || there() == 0);
     }
 }

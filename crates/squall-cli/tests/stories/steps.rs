@@ -19,6 +19,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("kill_on_bad_exit", kill_on_bad_exit),
     ("tasks_are_bound_to_cpus", cpu_bind),
     ("a_program_is_broadcast_and_laid_down_under_slurms_name", broadcast),
+    ("d11_srun_does_as_slurms", as_slurm),
 ];
 
 fn four_nodes(c: &Cluster) {
@@ -248,4 +249,47 @@ fn broadcast(c: &Cluster) {
     let nodes: Vec<String> = there().iter().map(|name| name.rsplit('_').next().unwrap().to_owned()).collect();
     assert_eq!(there(), nodes.iter().map(|node| format!("slurm_bcast_{id}.1_{node}")).collect::<Vec<_>>());
     assert_eq!(nodes.len(), 2);
+}
+
+/// faults.md D11: what was seen on Slurm 22.05.8.
+fn as_slurm(c: &Cluster) {
+    let said = |args: &[&str]| {
+        let done = c.run(&[&["srun"], args].concat());
+        (done.status, done.out, done.err)
+    };
+    for (asked, shown) in [
+        ("*", "block"),
+        ("*:*", "block:cyclic"),
+        ("cyclic:*", "cyclic:cyclic"),
+        ("block:block:*", "block:block:block"),
+        ("*:*:fcyclic", "block:cyclic:fcyclic"),
+        ("*,NoPack", "block,nopack"),
+    ] {
+        assert_eq!(said(&["-m", asked, "printenv", "SLURM_DISTRIBUTION"]).1, format!("{shown}\n"), "{asked}");
+    }
+    let refused =
+        "srun: error: With Arbitrary distribution you need to specify a nodelist or hostfile with the -w option\n";
+    assert_eq!(said(&["-m", "arbitrary", "true"]), (1, String::new(), refused.into()));
+    let port = said(&["sh", "-c", "echo $SLURM_SRUN_COMM_PORT $SLURM_STEP_LAUNCHER_PORT"]).1;
+    assert!(port.split_whitespace().filter_map(|port| port.parse::<u16>().ok()).count() == 2, "{port}");
+    let (_, level, told) = said(&["--slurmd-debug=verbose", "printenv", "SLURMD_DEBUG"]);
+    assert!(level == "4\n" && told.contains(": debug levels are stderr='debug2', logfile='error'"), "{told}");
+    assert!(told.contains(": starting 1 tasks\n") && told.contains(") exited with exit code 0.\n"), "{told}");
+    assert_eq!(said(&["--slurmd-debug=9", "printenv", "SLURMD_DEBUG"]).1, "4\n");
+
+    let nodes = "srun -N1-2 printenv SLURM_NNODES; srun -N2-4 printenv SLURM_NNODES; srun -N5 true";
+    c.ok(&["sbatch", "-W", "-N4", "-o", "d11.nodes", "--wrap", &format!("{nodes}; true")]);
+    let expected = "2\n2\n4\n4\n4\n4\nsrun: error: Only allocated 4 nodes asked for 5\n";
+    assert_eq!(c.read("d11.nodes"), expected);
+
+    let unable = |why: &str| (1, String::new(), format!("srun: error: Unable to allocate resources: {why}\n"));
+    assert_eq!(said(&["-I", "-H", "true"]), unable("Job dependency problem"));
+    assert_eq!(said(&["-I", "-b", "now+1hour", "true"]), unable("Job dependency problem"));
+    c.ok(&["scontrol", "update", "partitionname=low", "state=DOWN"]);
+    assert_eq!(said(&["-I", "-p", "low", "true"]), unable("Partition in DOWN state"));
+    let waited = said(&["-I2", "-p", "low", "true"]).2;
+    assert!(waited.starts_with("srun: Partition in DOWN state\nsrun: job "), "{waited}");
+    c.ok(&["scontrol", "update", "partitionname=low", "state=UP"]);
+    let held = said(&["-I2", "-H", "true"]).2;
+    assert!(held.starts_with("srun: Job is in held state, pending scheduler release\nsrun: job "), "{held}");
 }

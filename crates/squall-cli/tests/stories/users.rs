@@ -139,7 +139,9 @@ const LEASE: &str = "use Fcntl; $SIG{IO} = 'IGNORE'; $| = 1; system('cp', '/bin/
     sysopen(F, $ARGV[0], O_RDWR) && fcntl(F, 1024, F_WRLCK) or die $!; print 'leased'; getc";
 
 fn nobody_else_is_held_up(c: &Cluster, stuck: &[String]) {
-    stuck.iter().for_each(|job| c.until_state(job, "RUNNING"));
+    for job in stuck {
+        c.until_state(job, "RUNNING");
+    }
     let done = as_user(c, DAEMON, &[], &["sbatch", "--wait", "-w", "n1", "-o", "beside.out", "--wrap", "echo beside"]);
     assert_eq!((done.status, c.read("beside.out").as_str()), (0, "beside\n"), "{done:?}");
     for job in stuck {

@@ -20,6 +20,7 @@ fn created(nodes: u32) -> Deed {
         step: StepNo(0),
         layout: Box::new(layout(nodes)),
         facts: Box::new(facts(5, nodes, &JobSpec::default())),
+        kill_wait_s: 30,
     })
 }
 
@@ -282,7 +283,12 @@ fn two_interrupts_end_a_step() {
     let rest: Vec<String> = error.lines().map_while(Result::ok).collect();
     assert_eq!(
         rest,
-        ["srun: sending Ctrl-C to StepId=5.0", "srun: forcing job termination", "srun: error: n1: task 0: Interrupt"]
+        [
+            "srun: sending Ctrl-C to StepId=5.0",
+            "srun: forcing job termination",
+            "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+            "srun: error: n1: task 0: Interrupt"
+        ]
     );
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }

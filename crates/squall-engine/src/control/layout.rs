@@ -216,7 +216,8 @@ impl Ask {
         let nodes_max = nodes_max.unwrap_or(all).min(all);
         let per_node = spec.ntasks_per_node;
         let Some(ntasks) = spec.ntasks else {
-            let nodes = if given.is_some() || !required.is_empty() { nodes_min } else { nodes_max };
+            // Of `-N1-4` as many as there are.
+            let nodes = if given.is_none() && !required.is_empty() { nodes_min } else { nodes_max };
             // As many as the CPUs of a node make, where only those of a task are said.
             let tasks_on = |at: &usize| match (per_node, spec.cpus_per_task) {
                 (None, Some(_)) => (rooms[*at].cores.len() as u32 / task_cpus(spec)).max(1),

@@ -258,10 +258,11 @@ fn tasks_of_a_step_on_the_second_node() {
     SLURM_STEP_NUM_TASKS=4
     SLURM_STEP_TASKS_PER_NODE=2(x2)
     SLURM_CPUS_PER_TASK=2
+    SLURM_DISTRIBUTION=cyclic
+    SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0=4(x3),2
     SLURM_LAUNCH_NODE_IPADDR=127.0.0.1
     SLURM_SRUN_COMM_HOST=127.0.0.1
     SLURM_UMASK=0027
-    SLURM_DISTRIBUTION=cyclic
     SLURM_EXPORT_ENV=NONE
     ");
     insta::assert_snapshot!(text(&task_env(&launch, 1, 3, Some(99))), @r"

@@ -472,9 +472,7 @@ impl Daemon {
             match self.srun.as_mut().map_or(Ok(None), Frames::take::<ToStep>) {
                 Ok(Some(ToStep::Input { rank, bytes })) => self.streams.input(rank, &bytes),
                 Ok(Some(ToStep::Signal(signal))) => self.feed([StepInput::Signal { signal, all: true }]),
-                Ok(Some(ToStep::End { kill_wait_s })) => {
-                    self.feed([StepInput::End { kill_wait_s, why: EndReason::None }]);
-                }
+                Ok(Some(ToStep::End { kill_wait_s, why })) => self.feed([StepInput::End { kill_wait_s, why }]),
                 Ok(Some(ToStep::Resize(rows, columns))) => self.streams.resize(rows, columns),
                 Ok(Some(ToStep::Passed { from, message })) => {
                     if let Some(wireup) = &mut self.wireup {

@@ -527,8 +527,8 @@ pub enum Answer {
     Submitted {
         /// The job's or array's id.
         job: JobId,
-        /// A notice for the user (a limit that keeps it pending, …).
-        note: Option<String>,
+        /// Why an allocation will wait, if that can be said at once: what `--immediate` would be refused for.
+        note: Option<Refusal>,
     },
     /// When it would start.
     WouldStart {
@@ -553,6 +553,8 @@ pub enum Answer {
         layout: Box<Layout>,
         /// Facts of the allocation.
         facts: Box<JobFacts>,
+        /// Seconds between TERM and KILL for a step that is ended.
+        kill_wait_s: u64,
     },
     /// The step has ended, durably.
     StepDone {
@@ -751,6 +753,10 @@ pub enum Refusal {
     KeyReused,
     /// `--immediate`: nothing was free in time.
     Busy,
+    /// `--immediate`: jobs of the partition do not start now.
+    PartitionDown(String),
+    /// `--immediate`: nodes that are named are down, drained or reserved.
+    NodeNotAvailable,
     /// The allocation has been ended or cancelled.
     Revoked,
     /// The request is not one that this controller understands.

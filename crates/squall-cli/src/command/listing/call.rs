@@ -21,6 +21,7 @@ use squall_model::wire::info::{AccountingRow, JobsPage};
 use crate::broadcast::{self, Sent};
 use crate::client::{Client, ClientError, unexpected};
 use crate::command::listing::arguments::{Arguments, Known, SHARED, parse};
+use crate::command::listing::help;
 use crate::contact::Patience;
 use crate::format::clock::{Clock, Style};
 use crate::format::words;
@@ -145,7 +146,7 @@ impl Call<'_> {
         &mut self,
         known: &'static [Known],
         args: &[String],
-        help: &str,
+        text: &str,
     ) -> Result<Option<Arguments>, Fail> {
         let arguments = match parse(&[known, SHARED], args) {
             Ok(arguments) => arguments,
@@ -155,8 +156,12 @@ impl Call<'_> {
                 return Err(Fail(1));
             }
         };
-        if arguments.has("help") || arguments.has("usage") {
-            self.print(help);
+        if arguments.has("help") {
+            self.print(&help::help(text, known));
+            return Ok(None);
+        }
+        if arguments.has("usage") {
+            self.print(&help::usage(text, known));
             return Ok(None);
         }
         if arguments.has("version") {

@@ -6,3 +6,4 @@ pub(crate) mod select;
 
 #[cfg(test)]
 pub(crate) mod fake;
+mod help;

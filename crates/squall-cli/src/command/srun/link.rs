@@ -1,12 +1,13 @@
 //! Where step daemons connect: a socket without a name in the file system, and one link for each node.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketType};
 use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use squall_model::codec::{self, PROTOCOL_VERSION};
@@ -23,8 +24,12 @@ const BACKLOG_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: UnixListener,
-    /// For step daemons of other machines, if there are any, and where they find it.
-    far: Option<(TcpListener, String)>,
+    /// For step daemons of other machines, if there are any.
+    far: Option<TcpListener>,
+    /// Where they would find it. On a single machine nobody listens at this port, which is reserved for its number:
+    /// programs read it in `SLURM_SRUN_COMM_PORT`.
+    address: String,
+    _reserved: Option<OwnedFd>,
     name: String,
     cookie: [u8; 16],
     /// Whom to believe besides root: this user, and who runs the controller.
@@ -37,8 +42,12 @@ impl Listener {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
-        let far = host.map(open_far).transpose()?;
-        Ok(Self { socket, far, name, cookie: random(), users: vec![0, rustix::process::getuid().as_raw()] })
+        let (far, reserved, address) = match host {
+            Some(host) => open_far(host).map(|(far, address)| (Some(far), None, address))?,
+            None => reserve_port().map(|(port, address)| (None, Some(port), address))?,
+        };
+        let users = vec![0, rustix::process::getuid().as_raw()];
+        Ok(Self { socket, far, address, _reserved: reserved, name, cookie: random(), users })
     }
 
     /// Believes that user, too: who runs the cluster.
@@ -48,16 +57,12 @@ impl Listener {
 
     /// Its address, for the step's program.
     pub(crate) fn address(&self) -> ClientAddress {
-        let name = self.name.clone();
-        match &self.far {
-            None => ClientAddress::Abstract(name),
-            Some((_, address)) => ClientAddress::Anywhere { name, address: address.clone() },
-        }
+        ClientAddress::Anywhere { name: self.name.clone(), address: self.address.clone() }
     }
 
     /// Where step daemons of other machines call.
     pub(crate) fn far(&self) -> Option<&TcpListener> {
-        self.far.as_ref().map(|(socket, _)| socket)
+        self.far.as_ref()
     }
 
     /// What a step daemon must show.
@@ -90,7 +95,7 @@ impl Listener {
     }
 
     fn accept_far(&self) -> Option<Pipe> {
-        let (socket, _) = self.far.as_ref()?;
+        let socket = self.far.as_ref()?;
         loop {
             let (stream, _) = socket.accept().ok()?;
             if let Ok(pipe) = Pipe::called(stream, self.cookie) {
@@ -98,6 +103,15 @@ impl Listener {
             }
         }
     }
+}
+
+/// A port of this machine that nobody else has as long as the descriptor is open.
+fn reserve_port() -> io::Result<(OwnedFd, String)> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    let address = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_err(io::Error::from)?;
+    Ok((socket, address.to_string()))
 }
 
 fn open_far(host: &str) -> io::Result<(TcpListener, String)> {
@@ -324,7 +338,7 @@ mod tests {
     use super::{Listener, Room};
 
     fn call(listener: &Listener, cookie: [u8; 16], after: &[u8]) -> (Vec<FromStep>, Option<u32>, bool) {
-        let ClientAddress::Abstract(name) = listener.address() else { panic!("no address") };
+        let ClientAddress::Anywhere { name, .. } = listener.address() else { panic!("no address") };
         let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let mut bytes = Vec::new();
         let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer };

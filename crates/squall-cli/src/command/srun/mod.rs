@@ -240,6 +240,7 @@ fn run_step(
     let manners = Manners {
         quiet: asked.quiet,
         verbose: asked.verbose > 0,
+        slurmd_debug: asked.run.slurmd_debug,
         kill_on_bad_exit: asked.run.kill_on_bad_exit,
         wait: Duration::from_secs(u64::from(asked.run.wait_s)),
         disable_status: asked.run.disable_status,

@@ -73,12 +73,12 @@ fn add_line(
         return Err(Some("Task range specification with asterisk must be last".into()));
     }
     let (ranks, rest) = line.trim_start().split_once([' ', '\t']).unwrap_or((line.trim(), ""));
+    if rest.trim().is_empty() {
+        return Err(None);
+    }
     let others = ranks == "*";
     let set = if others { RankSet::All } else { RankSet::Some(rank_set(ranks, taken, ntasks).map_err(Some)?) };
     let mut argv = words(rest, others);
-    if argv.is_empty() {
-        return Err(None);
-    }
     argv.extend(arguments.iter().map(|word| ByteBuf::from(literal(word))));
     programs.push((set, argv));
     Ok(())

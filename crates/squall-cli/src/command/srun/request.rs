@@ -38,7 +38,7 @@ pub(crate) fn base_name(command: &OsStr) -> String {
 
 /// Makes the request for a step. `inside`: in an allocation that was there before.
 pub(crate) fn step(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepRequest, Stop> {
-    let spec = spec(asked, command, vars, inside);
+    let spec = spec(asked, command, vars, inside)?;
     let pty = asked.run.pty;
     let text = |value: &Option<String>| if pty { Some("0".to_owned()) } else { value.clone() };
     let input = Route::of(text(&asked.spec.stdin).as_deref());
@@ -77,7 +77,12 @@ fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
     let of_job = |name: &str| matches!(name, "gpus" | "gpus-per-node") && !(inside && asked.on_line(name));
     let own = asked.other_pairs().into_iter().filter(|(name, _)| !of_job(name));
     let gres = need.gres.clone().filter(|_| inside && asked.on_line("gres")).map(|list| ("gres".to_owned(), list));
-    own.chain(counts).chain(gres).collect()
+    own.chain(counts).chain(gres).chain([("srun-debug".to_owned(), debug_level(asked).to_string())]).collect()
+}
+
+/// What srun tells, as Slurm counts it: 3 without an option, less with `--quiet`.
+fn debug_level(asked: &Asked) -> u8 {
+    if asked.quiet { 2 } else { asked.verbose.saturating_add(3) }
 }
 
 fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<Vec<(RankSet, Vec<ByteBuf>)>, Stop> {
@@ -94,7 +99,7 @@ fn commands(asked: &Asked, command: &[OsString], ntasks: Option<u32>) -> Result<
     Ok(vec![(RankSet::All, words(command))])
 }
 
-fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepSpec {
+fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> Result<StepSpec, Stop> {
     let need = &asked.spec.need;
     // What the job has is a default for its steps; only what this srun was told goes beyond.
     let own = |option: &str| !inside || asked.on_line(option);
@@ -127,9 +132,9 @@ fn spec(asked: &Asked, command: &[OsString], vars: &Vars, inside: bool) -> StepS
         submit_line: asked.spec.submit_line.clone(),
     };
     if inside {
-        fit_nodes(&mut spec, asked, vars);
+        fit_nodes(&mut spec, asked, vars)?;
     }
-    spec
+    Ok(spec)
 }
 
 fn step_name(command: &[OsString]) -> String {
@@ -146,10 +151,15 @@ fn number(vars: &Vars, variable: &str) -> Option<u32> {
 }
 
 /// Fewer tasks than nodes need fewer nodes, and Slurm says so.
-fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) {
+fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop> {
     let of_job = || number(vars, "SLURM_JOB_NUM_NODES").filter(|_| job_of_environment(asked));
+    if let (Some(nodes), Some(there)) = (spec.nodes_min, of_job())
+        && nodes > there
+    {
+        return Err(Stop::bad(format!("Only allocated {there} nodes asked for {nodes}")));
+    }
     let nodes = spec.nodes_min.or_else(of_job);
-    let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return };
+    let (Some(nodes), Some(ntasks)) = (nodes, spec.ntasks) else { return Ok(()) };
     if ntasks < nodes && spec.nodelist.is_none() {
         if !asked.quiet {
             eprintln!("srun: Warning: can't run {ntasks} processes on {nodes} nodes, setting nnodes to {ntasks}");
@@ -157,4 +167,5 @@ fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) {
         spec.nodes_min = Some(ntasks);
         spec.nodes_max = Some(ntasks);
     }
+    Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "clusters",
         'M',
-        Needed("NAMES"),
+        Needed("names"),
         Tools::ALL,
         &["SBATCH_CLUSTERS", "SALLOC_CLUSTERS", "SLURM_CLUSTERS"],
         "clusters to which the job may go",
@@ -34,7 +34,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "export",
         NO,
-        Needed("LIST"),
+        Needed("env_vars|NONE"),
         Tools::SBATCH.and(Tools::SRUN),
         &["SBATCH_EXPORT", "SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"],
         "variables to hand on: ALL, NONE, NIL or NAME[=VALUE],... (ALL, may be one of them)",
@@ -46,7 +46,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "export-file",
         NO,
-        Needed("FILE"),
+        Needed("file|fd"),
         Tools::SBATCH,
         &[],
         "file of NAME=VALUE entries, each ended by a NUL byte, to hand on",
@@ -82,7 +82,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "immediate",
         'I',
-        Maybe("SECONDS"),
+        Maybe("secs"),
         Tools::SRUN.and(Tools::SALLOC),
         &["SALLOC_IMMEDIATE", "SLURM_IMMEDIATE"],
         "give up if the resources are not free within so many seconds (at once without a number)",
@@ -98,7 +98,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "kill-command",
         'K',
-        Maybe("SIGNAL"),
+        Maybe("signal"),
         Tools::SALLOC,
         &["SALLOC_KILL_CMD"],
         "signal the command when the allocation ends before it (TERM without a name)",
@@ -143,7 +143,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "propagate",
         NO,
-        Maybe("LIMITS"),
+        Maybe("rlimits"),
         Tools::SBATCH.and(Tools::SRUN),
         &[],
         "resource limits to hand on: ALL, NONE or names such as STACK,NOFILE",
@@ -202,7 +202,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "wrap",
         NO,
-        Needed("COMMAND"),
+        Needed("command string"),
         Tools::SBATCH,
         &[],
         "run this shell command instead of a script",

@@ -21,7 +21,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "account",
         'A',
-        Needed("NAME"),
+        Needed("name"),
         Tools::ALL,
         &["SBATCH_ACCOUNT", "SALLOC_ACCOUNT", "SLURM_ACCOUNT"],
         "charge this account",
@@ -33,7 +33,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "acctg-freq",
         NO,
-        Needed("LIST"),
+        Needed("<datatype>=<interval>"),
         Tools::ALL,
         &["SBATCH_ACCTG_FREQ", "SALLOC_ACCTG_FREQ", "SLURM_ACCTG_FREQ"],
         "sampling intervals of accounting",
@@ -45,7 +45,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "array",
         'a',
-        Needed("INDICES"),
+        Needed("indexes"),
         Tools::SBATCH,
         &["SBATCH_ARRAY_INX"],
         "submit an array: 0-9, 1,3,5-7, 0-20:4, with %N for the most that run at once",
@@ -57,7 +57,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "begin",
         'b',
-        Needed("TIME"),
+        Needed("time"),
         Tools::ALL,
         &[],
         "do not start before this time: 16:00, now+1hour, tomorrow, 2027-01-20T12:34:00",
@@ -74,7 +74,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "chdir",
         'D',
-        Needed("DIR"),
+        Needed("path"),
         Tools::ALL,
         &["SLURM_REMOTE_CWD", "SLURM_WORKING_DIR"],
         "working directory of the job",
@@ -84,14 +84,14 @@ pub(crate) const OPTIONS: &[Opt] = &[
         },
     )
     .or(&["workdir"]),
-    opt("comment", NO, Needed("TEXT"), Tools::ALL, &[], "any comment", |asked, given| {
+    opt("comment", NO, Needed("name"), Tools::ALL, &[], "any comment", |asked, given| {
         asked.spec.comment = some(given)?;
         Ok(())
     }),
     opt(
         "deadline",
         NO,
-        Needed("TIME"),
+        Needed("time"),
         Tools::ALL,
         &[],
         "remove the job if it can't end by this time",
@@ -103,7 +103,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "delay-boot",
         NO,
-        Needed("MINUTES"),
+        Needed("mins"),
         Tools::ALL,
         &["SBATCH_DELAY_BOOT", "SALLOC_DELAY_BOOT", "SLURM_DELAY_BOOT"],
         "how long to wait before nodes are rebooted for the job",
@@ -116,7 +116,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "dependency",
         'd',
-        Needed("LIST"),
+        Needed("type:jobid[:time]"),
         Tools::ALL,
         &["SLURM_DEPENDENCY"],
         "start when other jobs allow: afterok:ID[:ID], afterany:ID, singleton; `,` all of them, `?` any",
@@ -128,7 +128,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "error",
         'e',
-        Needed("FILE"),
+        Needed("err"),
         FILES,
         &["SBATCH_ERROR", "SLURM_STDERRMODE", "SRUN_ERROR"],
         "file for standard error; %j job, %A array, %a index, %x name, %N node, %t task",
@@ -137,7 +137,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("gid", NO, Needed("GROUP"), Tools::ALL, &[], "run in this group (root only)", gid),
+    opt("gid", NO, Needed("group_id"), Tools::ALL, &[], "run in this group (root only)", gid),
     opt("hold", 'H', Flag, Tools::ALL, &[], "submit the job held", |asked, _| {
         asked.spec.hold = true;
         Ok(())
@@ -145,7 +145,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "input",
         'i',
-        Needed("FILE"),
+        Needed("in"),
         FILES,
         &["SBATCH_INPUT", "SLURM_STDINMODE", "SRUN_INPUT"],
         "file for standard input",
@@ -157,7 +157,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "job-name",
         'J',
-        Needed("NAME"),
+        Needed("jobname"),
         Tools::ALL,
         &["SBATCH_JOB_NAME", "SALLOC_JOB_NAME", "SLURM_JOB_NAME"],
         "name of the job",
@@ -181,20 +181,20 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "mail-type",
         NO,
-        Needed("EVENTS"),
+        Needed("type"),
         Tools::ALL,
         &[],
         "events of which to send mail: BEGIN,END,FAIL,ALL,...",
         mail_type,
     )
     .hint(NO_MAIL),
-    opt("mail-user", NO, Needed("USER"), Tools::ALL, &[], "who gets the mail", |asked, given| {
+    opt("mail-user", NO, Needed("user"), Tools::ALL, &[], "who gets the mail", |asked, given| {
         asked.spec.mail_user = some(given)?;
         Ok(())
     })
     .hint(NO_MAIL),
     opt("extra", NO, Needed("TEXT"), Tools::ALL, &[], "words about the job for other programs", keep),
-    opt("nice", NO, Maybe("VALUE"), Tools::ALL, &[], "lower the priority by so much (100 without a number)", nice),
+    opt("nice", NO, Maybe("value"), Tools::ALL, &[], "lower the priority by so much (100 without a number)", nice),
     opt(
         "no-kill",
         'k',
@@ -243,7 +243,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "output",
         'o',
-        Needed("FILE"),
+        Needed("out"),
         FILES,
         &["SBATCH_OUTPUT", "SLURM_STDOUTMODE", "SRUN_OUTPUT"],
         "file for standard output (and error); %j job, %A array, %a index, %x name, %N node, %t task",
@@ -255,7 +255,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "partition",
         'p',
-        Needed("NAMES"),
+        Needed("partition"),
         Tools::ALL,
         &["SBATCH_PARTITION", "SALLOC_PARTITION", "SLURM_PARTITION"],
         "partition, or several of which one will do",
@@ -264,7 +264,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("priority", NO, Needed("VALUE"), Tools::ALL, &[], "set the priority (operators)", |asked, given| {
+    opt("priority", NO, Needed("value"), Tools::ALL, &[], "set the priority (operators)", |asked, given| {
         asked.spec.priority = Some(match given.text() {
             "TOP" | "top" => u32::MAX - 2,
             text => match text.parse::<i64>() {
@@ -283,7 +283,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "profile",
         NO,
-        Needed("LIST"),
+        Needed("value"),
         Tools::ALL,
         &["SBATCH_PROFILE", "SALLOC_PROFILE", "SLURM_PROFILE"],
         "detailed profiles to take: none",
@@ -293,7 +293,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "qos",
         'q',
-        Needed("NAME"),
+        Needed("qos"),
         Tools::ALL,
         &["SBATCH_QOS", "SALLOC_QOS", "SLURM_QOS"],
         "quality of service",
@@ -309,7 +309,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "reservation",
         NO,
-        Needed("NAME"),
+        Needed("name"),
         Tools::ALL,
         &["SBATCH_RESERVATION", "SALLOC_RESERVATION", "SLURM_RESERVATION"],
         "use this reservation",
@@ -321,7 +321,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "signal",
         NO,
-        Needed("[R|B:]SIGNAL[@SECONDS]"),
+        Needed("[R:]num[@time]"),
         Tools::ALL,
         &["SBATCH_SIGNAL", "SALLOC_SIGNAL", "SLURM_SIGNAL"],
         "send a signal so many seconds before the time limit; B: to the batch script only",
@@ -336,7 +336,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "time",
         't',
-        Needed("LIMIT"),
+        Needed("minutes"),
         Tools::ALL,
         &["SBATCH_TIMELIMIT", "SALLOC_TIMELIMIT", "SLURM_TIMELIMIT"],
         "time limit, rounded up to whole minutes: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED",
@@ -348,7 +348,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "time-min",
         NO,
-        Needed("LIMIT"),
+        Needed("minutes"),
         Tools::ALL,
         &[],
         "the time limit may be lowered to this to start earlier",
@@ -357,11 +357,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("uid", NO, Needed("USER"), Tools::ALL, &[], "run as this user (root only)", uid),
+    opt("uid", NO, Needed("user_id"), Tools::ALL, &[], "run as this user (root only)", uid),
     opt(
         "wckey",
         NO,
-        Needed("KEY"),
+        Needed("wckey"),
         Tools::ALL,
         &["SBATCH_WCKEY", "SALLOC_WCKEY", "SLURM_WCKEY"],
         "workload key for accounting",

@@ -15,7 +15,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         &["SBATCH_BURST_BUFFER", "SALLOC_BURST_BUFFER", "SLURM_BURST_BUFFER"],
         BURST_BUFFER,
     ),
-    opt("bbf", NO, Needed("FILE"), Tools::ALL, &[], "", burst_buffer_file).refused(BURST_BUFFER),
+    opt("bbf", NO, Needed("<file_name>"), Tools::ALL, &[], "", burst_buffer_file).refused(BURST_BUFFER),
     refused(
         "cluster-constraint",
         NO,

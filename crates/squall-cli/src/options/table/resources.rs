@@ -17,7 +17,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "constraint",
         'C',
-        Needed("LIST"),
+        Needed("list"),
         Tools::ALL,
         &["SBATCH_CONSTRAINT", "SALLOC_CONSTRAINT", "SLURM_CONSTRAINT"],
         "features that the nodes must have",
@@ -33,7 +33,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "cpus-per-task",
         'c',
-        Needed("COUNT"),
+        Needed("ncpus"),
         Tools::ALL,
         &["SRUN_CPUS_PER_TASK"],
         "CPUs for each task",
@@ -42,7 +42,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("exclude", 'x', Needed("HOSTS"), Tools::ALL, &[], "nodes to avoid", |asked, given| {
+    opt("exclude", 'x', Needed("hosts..."), Tools::ALL, &[], "nodes to avoid", |asked, given| {
         asked.spec.need.exclude = host_list(given)?;
         Ok(())
     }),
@@ -59,7 +59,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "gres",
         NO,
-        Needed("LIST"),
+        Needed("list"),
         Tools::ALL,
         &["SBATCH_GRES", "SALLOC_GRES", "SLURM_GRES"],
         "generic resources of each node",
@@ -76,14 +76,14 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("licenses", 'L', Needed("LIST"), Tools::ALL, &[], "licenses", |asked, given| {
+    opt("licenses", 'L', Needed("names"), Tools::ALL, &[], "licenses", |asked, given| {
         asked.spec.need.licenses = some(given)?;
         Ok(())
     }),
     opt(
         "mem",
         NO,
-        Needed("SIZE"),
+        Needed("MB"),
         Tools::ALL,
         &["SBATCH_MEM_PER_NODE", "SALLOC_MEM_PER_NODE", "SLURM_MEM_PER_NODE"],
         "memory of each node, in MB or with K, M, G or T; 0: all of it",
@@ -96,7 +96,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "mem-per-cpu",
         NO,
-        Needed("SIZE"),
+        Needed("MB"),
         Tools::ALL,
         &["SBATCH_MEM_PER_CPU", "SALLOC_MEM_PER_CPU", "SLURM_MEM_PER_CPU"],
         "memory for each CPU",
@@ -109,7 +109,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "mem-per-gpu",
         NO,
-        Needed("SIZE"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_MEM_PER_GPU", "SALLOC_MEM_PER_GPU", "SLURM_MEM_PER_GPU"],
         "memory for each GPU",
@@ -118,11 +118,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
             keep(asked, given)
         },
     ),
-    opt("mincpus", NO, Needed("COUNT"), Tools::ALL, &[], "CPUs that each node has at least", |asked, given| {
+    opt("mincpus", NO, Needed("n"), Tools::ALL, &[], "CPUs that each node has at least", |asked, given| {
         asked.spec.need.cpus_min = Some(counted(given, true)?);
         Ok(())
     }),
-    opt("nodefile", 'F', Needed("FILE"), Tools::ALL, &[], "file with the names of the nodes", |asked, given| {
+    opt("nodefile", 'F', Needed("filename"), Tools::ALL, &[], "file with the names of the nodes", |asked, given| {
         let Ok(text) = std::fs::read_to_string(given.text()) else {
             return Err(Stop::Bad {
                 lines: vec![
@@ -139,7 +139,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "nodelist",
         'w',
-        Needed("HOSTS"),
+        Needed("hosts..."),
         Tools::ALL,
         &[],
         "nodes that must be among those allocated",
@@ -148,7 +148,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("nodes", 'N', Needed("MIN[-MAX]"), Tools::ALL, &["SLURM_JOB_NUM_NODES"], "how many nodes", |asked, given| {
+    opt("nodes", 'N', Needed("N"), Tools::ALL, &["SLURM_JOB_NUM_NODES"], "how many nodes", |asked, given| {
         let (min, max) = node_count(given.text())
             .map_err(|line| Stop::Bad { lines: vec![line, given.remedy("use 2 or 2-4")], exit: 255 })?;
         (asked.spec.need.nodes_min, asked.spec.need.nodes_max) = (Some(min), max);
@@ -157,7 +157,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "ntasks",
         'n',
-        Needed("COUNT"),
+        Needed("ntasks"),
         Tools::ALL,
         &["SLURM_NPROCS", "SLURM_NTASKS"],
         "how many tasks",
@@ -166,11 +166,11 @@ pub(crate) const OPTIONS: &[Opt] = &[
             Ok(())
         },
     ),
-    opt("ntasks-per-core", NO, Needed("COUNT"), Tools::ALL, &[], "at most so many tasks on each core", keep_count),
+    opt("ntasks-per-core", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each core", keep_count),
     opt(
         "ntasks-per-node",
         NO,
-        Needed("COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SLURM_NTASKS_PER_NODE"],
         "so many tasks on each node",
@@ -180,7 +180,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         },
     )
     .or(&["tasks-per-node"]),
-    opt("ntasks-per-socket", NO, Needed("COUNT"), Tools::ALL, &[], "at most so many tasks on each socket", keep_count),
+    opt("ntasks-per-socket", NO, Needed("n"), Tools::ALL, &[], "at most so many tasks on each socket", keep_count),
     opt(
         "overcommit",
         'O',
@@ -213,7 +213,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "tmp",
         NO,
-        Needed("SIZE"),
+        Needed("MB"),
         Tools::ALL,
         &[],
         "scratch space of each node, in MB or with K, M, G or T",
@@ -247,7 +247,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "core-spec",
         'S',
-        Needed("COUNT"),
+        Needed("cores"),
         Tools::ALL,
         &["SBATCH_CORE_SPEC", "SALLOC_CORE_SPEC", "SLURM_CORE_SPEC"],
         "cores of each node left to the system",
@@ -257,7 +257,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "cores-per-socket",
         NO,
-        Needed("COUNT"),
+        Needed("C"),
         Tools::ALL,
         &["SLURM_NCORES_PER_SOCKET"],
         "cores that each socket has at least",
@@ -266,7 +266,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "cpu-freq",
         NO,
-        Needed("RANGE"),
+        Needed("min[-max[:gov]]"),
         Tools::ALL,
         &["SBATCH_CPU_FREQ_REQ", "SALLOC_CPU_FREQ_REQ", "SLURM_CPU_FREQ_REQ"],
         "CPU frequency: low, medium, high, highm1, KHZ[-KHZ][:GOVERNOR]",
@@ -276,7 +276,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "cpus-per-gpu",
         NO,
-        Needed("COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_CPUS_PER_GPU", "SALLOC_CPUS_PER_GPU", "SLURM_CPUS_PER_GPU"],
         "CPUs for each GPU",
@@ -303,7 +303,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpu-bind",
         NO,
-        Needed("TYPE"),
+        Needed("..."),
         Tools::ALL,
         &["SBATCH_GPU_BIND", "SALLOC_GPU_BIND", "SLURM_GPU_BIND"],
         "which task gets which GPU: none, map_gpu:LIST, mask_gpu:LIST, per_task:GPUS, single:TASKS",
@@ -313,7 +313,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpu-freq",
         NO,
-        Needed("FREQ"),
+        Needed("..."),
         Tools::ALL,
         &["SBATCH_GPU_FREQ", "SALLOC_GPU_FREQ", "SLURM_GPU_FREQ"],
         "GPU frequency",
@@ -325,7 +325,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpus",
         'G',
-        Needed("[TYPE:]COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_GPUS", "SALLOC_GPUS", "SLURM_GPUS"],
         "GPUs of the whole job",
@@ -334,7 +334,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpus-per-node",
         NO,
-        Needed("[TYPE:]COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_GPUS_PER_NODE", "SALLOC_GPUS_PER_NODE", "SLURM_GPUS_PER_NODE"],
         "GPUs of each node",
@@ -343,7 +343,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpus-per-socket",
         NO,
-        Needed("[TYPE:]COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_GPUS_PER_SOCKET", "SALLOC_GPUS_PER_SOCKET", "SLURM_GPUS_PER_SOCKET"],
         "GPUs of each socket",
@@ -352,7 +352,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gpus-per-task",
         NO,
-        Needed("[TYPE:]COUNT"),
+        Needed("n"),
         Tools::ALL,
         &["SBATCH_GPUS_PER_TASK", "SALLOC_GPUS_PER_TASK", "SLURM_GPUS_PER_TASK"],
         "GPUs for each task",
@@ -361,7 +361,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "gres-flags",
         NO,
-        Needed("FLAGS"),
+        Needed("opts"),
         Tools::ALL,
         &["SBATCH_GRES_FLAGS", "SALLOC_GRES_FLAGS", "SLURM_GRES_FLAGS"],
         "how generic resources and cores go together",
@@ -457,7 +457,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "sockets-per-node",
         NO,
-        Needed("COUNT"),
+        Needed("S"),
         Tools::ALL,
         &["SLURM_NSOCKETS_PER_NODE"],
         "sockets that each node has at least",
@@ -475,7 +475,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "switches",
         NO,
-        Needed("COUNT[@TIME]"),
+        Needed("max-switches{@max-time-to-wait}"),
         Tools::ALL,
         &["SBATCH_REQ_SWITCH", "SALLOC_REQ_SWITCH", "SLURM_REQ_SWITCH"],
         "at most so many leaf switches, waiting so long for them",
@@ -484,7 +484,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "thread-spec",
         NO,
-        Needed("COUNT"),
+        Needed("threads"),
         Tools::ALL,
         &["SBATCH_THREAD_SPEC", "SALLOC_THREAD_SPEC", "SLURM_THREAD_SPEC"],
         "threads of each node left to the system",
@@ -494,7 +494,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
     opt(
         "threads-per-core",
         NO,
-        Needed("COUNT"),
+        Needed("T"),
         Tools::ALL,
         &["SBATCH_THREADS_PER_CORE", "SALLOC_THREADS_PER_CORE", "SLURM_THREADS_PER_CORE"],
         "hardware threads to use of each core",

@@ -23,18 +23,18 @@ fn cpu_bind(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 
 /// About tasks.
 pub(crate) const OPTIONS: &[Opt] = &[
-    opt("bcast", NO, Maybe("PATH"), Tools::SRUN, &["SLURM_BCAST"], "copy the program to the nodes first", keep),
+    opt("bcast", NO, Maybe("<dest_path>"), Tools::SRUN, &["SLURM_BCAST"], "copy the program to the nodes first", keep),
     opt(
         "bcast-exclude",
         NO,
-        Needed("PATHS"),
+        Needed("<paths>"),
         Tools::SRUN,
         &["SLURM_BCAST_EXCLUDE"],
         "libraries not to copy",
         bcast_exclude,
     )
     .partly("only NONE is taken: srun copies the program alone"),
-    opt("compress", NO, Maybe("TYPE"), Tools::SRUN, &["SLURM_COMPRESS"], "compress what is copied", compress)
+    opt("compress", NO, Maybe("library"), Tools::SRUN, &["SLURM_COMPRESS"], "compress what is copied", compress)
         .hint("the program is copied as it is"),
     opt(
         "cpu-bind",
@@ -62,24 +62,32 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "distribution",
         'm',
-        Needed("TYPE"),
+        Needed("type"),
         Tools::ALL,
         &["SBATCH_DISTRIBUTION", "SALLOC_DISTRIBUTION", "SLURM_DISTRIBUTION"],
         "how ranks go to nodes: block, cyclic, plane=SIZE (further parts: within nodes)",
         distribution,
     ),
-    opt("epilog", NO, Needed("PROGRAM"), Tools::SRUN, &["SLURM_EPILOG"], "program to run after the step", keep),
+    opt("epilog", NO, Needed("program"), Tools::SRUN, &["SLURM_EPILOG"], "program to run after the step", keep),
     opt("exact", NO, Flag, Tools::SRUN, &["SLURM_EXACT"], "only the CPUs that the tasks need", |asked, _| {
         asked.run.exact = true;
         Ok(())
     }),
-    opt("het-group", NO, Needed("LIST"), Tools::SRUN, &[], "components of a heterogeneous job in which to run", ignore)
-        .or(&["pack-group"]),
+    opt(
+        "het-group",
+        NO,
+        Needed("value"),
+        Tools::SRUN,
+        &[],
+        "components of a heterogeneous job in which to run",
+        ignore,
+    )
+    .or(&["pack-group"]),
     opt("interactive", NO, Flag, Tools::SRUN, &[], "", ignore).hint("salloc runs its command where it is called"),
     opt(
         "jobid",
         NO,
-        Needed("ID"),
+        Needed("id"),
         Tools::SRUN,
         &["SLURM_JOBID", "SLURM_JOB_ID"],
         "run in this allocation",
@@ -118,7 +126,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "mpi",
         NO,
-        Needed("TYPE"),
+        Needed("type"),
         Tools::SRUN,
         &["SLURM_MPI_TYPE"],
         "how MPI programs find each other: none, pmi2, pmix (always served, nothing needs to be said)",
@@ -169,7 +177,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
         "keep SLURM_NNODES and SLURM_NTASKS as they are",
         keep,
     ),
-    opt("prolog", NO, Needed("PROGRAM"), Tools::SRUN, &["SLURM_PROLOG"], "program to run before the step", keep),
+    opt("prolog", NO, Needed("program"), Tools::SRUN, &["SLURM_PROLOG"], "program to run before the step", keep),
     opt("pty", NO, Flag, Tools::SRUN, &[], "give task 0 a terminal", |asked, _| {
         asked.run.pty = true;
         Ok(())
@@ -178,18 +186,25 @@ pub(crate) const OPTIONS: &[Opt] = &[
         asked.run.quit_on_interrupt = true;
         Ok(())
     }),
-    opt("relative", 'r', Needed("N"), Tools::SRUN, &[], "begin at node N of the allocation", |asked, given| {
+    opt("relative", 'r', Needed("n"), Tools::SRUN, &[], "begin at node N of the allocation", |asked, given| {
         asked.run.relative = Some(counted(given, false)?);
         Ok(())
     }),
     opt("send-libs", NO, Maybe("yes|no"), Tools::SRUN, &["SLURM_SEND_LIBS"], "", send_libs)
         .partly("only no is taken: srun copies the program alone"),
-    opt("slurmd-debug", NO, Needed("LEVEL"), Tools::SRUN, &["SLURMD_DEBUG"], "", keep)
-        .hint("step daemons print no debug messages to srun"),
+    opt(
+        "slurmd-debug",
+        NO,
+        Needed("level"),
+        Tools::SRUN,
+        &["SLURMD_DEBUG"],
+        "what step daemons tell of the step: 0 to 4, or quiet, fatal, error, info, verbose",
+        slurmd_debug,
+    ),
     opt(
         "task-epilog",
         NO,
-        Needed("PROGRAM"),
+        Needed("program"),
         Tools::SRUN,
         &["SLURM_TASK_EPILOG"],
         "program to run after each task",
@@ -198,13 +213,13 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "task-prolog",
         NO,
-        Needed("PROGRAM"),
+        Needed("program"),
         Tools::SRUN,
         &["SLURM_TASK_PROLOG"],
         "program to run before each task",
         keep,
     ),
-    opt("threads", 'T', Needed("COUNT"), Tools::SRUN, &["SLURM_THREADS"], "", keep_count)
+    opt("threads", 'T', Needed("threads"), Tools::SRUN, &["SLURM_THREADS"], "", keep_count)
         .hint("srun needs no threads to launch tasks"),
     opt(
         "unbuffered",
@@ -221,7 +236,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     opt(
         "wait",
         'W',
-        Needed("SECONDS"),
+        Needed("sec"),
         Tools::SRUN,
         &["SLURM_WAIT"],
         "end the step so many seconds after its first task has ended; 0: never",
@@ -289,5 +304,39 @@ fn distribution(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
         "arbitrary" if rest_known => Distribution::Arbitrary(Arc::default()),
         _ => return Err(given.invalid(remedy)),
     };
-    keep(asked, given)
+    asked.others.insert(given.option.long, plain_distribution(&lower));
+    Ok(())
+}
+
+/// How much step daemons tell, 0 to 4. More is as much as there is.
+fn slurmd_debug(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    const MOST: u32 = 4;
+    const WORDS: [&str; 10] =
+        ["quiet", "fatal", "error", "info", "verbose", "debug", "debug2", "debug3", "debug4", "debug5"];
+    let word = WORDS.iter().position(|word| given.text().eq_ignore_ascii_case(word)).map(|at| at as u32);
+    let level = word.or_else(|| given.text().parse().ok());
+    let level = level.ok_or_else(|| given.invalid("use a level from 0 to 4, or quiet, fatal, error, info, verbose"))?;
+    if level > MOST && !asked.quiet {
+        eprintln!("srun: Using srun's max debug increment of {MOST}");
+    }
+    asked.run.slurmd_debug = level.min(MOST);
+    if level > 0 {
+        asked.others.insert(given.option.long, asked.run.slurmd_debug.to_string());
+    }
+    Ok(())
+}
+
+/// A distribution with every `*` written out: block over nodes, cyclic over sockets, and over cores as over sockets.
+fn plain_distribution(text: &str) -> String {
+    let (levels, pack) = text.split_at(text.find(',').unwrap_or(text.len()));
+    let mut plain: Vec<&str> = Vec::new();
+    for (at, level) in levels.split(':').enumerate() {
+        plain.push(match (level, at) {
+            ("*", 0) => "block",
+            ("*", 1) => "cyclic",
+            ("*", _) => plain.last().copied().unwrap_or("cyclic"),
+            (level, _) => level,
+        });
+    }
+    plain.join(":") + pack
 }

@@ -18,6 +18,7 @@ use super::queue::{self, Entered};
 use super::timers::Timer;
 use super::view::Sight;
 use super::{gang, nodes, notice, preempt, reserve, shutdown};
+use crate::control::request::allocate::too_late;
 use crate::control::request::await_job::outcome_of;
 use crate::control::request::requeue::is_by_itself;
 use crate::control::state::array::Array;
@@ -41,8 +42,9 @@ pub(super) fn fire(c: &mut Controller, now: Time, timer: Timer, out: &mut Out) {
         Timer::Immediate(id) => {
             let Some(job) = c.state.jobs.get(&id).filter(|job| job.is_pending()) else { return };
             let by = job.owner.uid;
+            let why = too_late(c, now, id);
             if let Some(owning) = c.waits.disown(id) {
-                out.answers.push((owning.caller, Answer::Refused(Refusal::Busy)));
+                out.answers.push((owning.caller, Answer::Refused(why)));
             }
             end_pending(c, now, Item { id, array: false }, EndState::Cancelled { by }, None, out);
         }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use squall_model::event::Event;
 use squall_model::id::{ClientKey, JobId};
-use squall_model::job::{EndState, ExitCode, JobSpec, Outcome};
+use squall_model::job::{EndState, ExitCode, JobSpec, Outcome, PendingReason};
 use squall_model::step::FirstStep;
-use squall_model::time::Span;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, Refusal};
+use squall_sched::Item;
 
 use super::rights::{Deed, can};
 use super::submit::{Contents, accept};
@@ -17,6 +18,9 @@ use crate::control::state::State;
 use crate::control::state::job::{Job, Phase};
 use crate::control::steps::{self, Waiting};
 use crate::control::{Controller, Out};
+
+/// `--immediate` for so many seconds wants an allocation at once.
+const AT_ONCE_S: u32 = 1;
 
 /// Asks for an allocation, and perhaps for a step in it. The answer is its id; another follows when it has started.
 pub(crate) fn allocate(
@@ -36,7 +40,36 @@ pub(crate) fn allocate(
     if let Some(first) = first {
         steps::ask_with_job(c, job, first);
     }
-    Ok(Some(Answer::Submitted { job, note: None }))
+    let note = c.queue.reason(&c.state, ask.now, Item { id: job, array: false });
+    let note = hindrance(c, job, &note).filter(|_| immediate_s.is_none_or(|seconds| seconds > AT_ONCE_S));
+    Ok(Some(Answer::Submitted { job, note }))
+}
+
+/// What keeps an allocation from starting soon, if its user should hear of it.
+fn hindrance(c: &Controller, id: JobId, reason: &PendingReason) -> Option<Refusal> {
+    match reason {
+        PendingReason::JobHeldUser | PendingReason::JobHeldAdmin => Some(Refusal::Held),
+        PendingReason::PartitionDown => {
+            let named = c.state.jobs.get(&id).and_then(|job| job.spec.partition.clone());
+            Some(Refusal::PartitionDown(named.unwrap_or_default()))
+        }
+        PendingReason::ReqNodeNotAvail => Some(Refusal::NodeNotAvailable),
+        _ => None,
+    }
+}
+
+/// Why an allocation is refused whose `--immediate` is over.
+pub(crate) fn too_late(c: &Controller, now: Time, id: JobId) -> Refusal {
+    let at_once = c.state.jobs.get(&id).is_some_and(|job| now < job.submit + Span::from_secs(AT_ONCE_S.into()));
+    let reason = c.queue.reason(&c.state, now, Item { id, array: false });
+    match (hindrance(c, id, &reason), reason) {
+        // After a wait only its end counts.
+        _ if !at_once => Refusal::Busy,
+        (Some(Refusal::Held), _) | (_, PendingReason::Dependency | PendingReason::BeginTime) => {
+            Refusal::DependencyProblem
+        }
+        (hindrance, _) => hindrance.unwrap_or(Refusal::Busy),
+    }
 }
 
 /// A new allocation is the caller's, who may want it at once or not at all.

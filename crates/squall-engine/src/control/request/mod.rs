@@ -6,7 +6,7 @@
 //! caller and will answer later with `out.answers.push((caller, answer))`. All rights are decided by [`can`].
 
 mod admit;
-mod allocate;
+pub(crate) mod allocate;
 pub(crate) mod await_job;
 mod broadcast;
 mod cancel;

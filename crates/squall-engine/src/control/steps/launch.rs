@@ -148,7 +148,8 @@ pub(crate) fn created(state: &State, key: StepKey) -> Option<Answer> {
     let step = step_of(state, key)?;
     let mut facts = facts(state, key.job)?;
     facts.key = key;
-    Some(Answer::StepCreated { step: key.step, layout: Box::new(step.layout.clone()), facts: Box::new(facts) })
+    let (layout, kill_wait_s) = (Box::new(step.layout.clone()), state.config.kill_wait_s);
+    Some(Answer::StepCreated { step: key.step, layout, facts: Box::new(facts), kill_wait_s })
 }
 
 fn step_of(state: &State, key: StepKey) -> Option<&Step> {

@@ -18,14 +18,14 @@ impl Session<'_> {
     pub(super) fn hear_controller(&mut self, now: Instant) -> Result<(), Stop> {
         let Some(client) = &mut self.client else { return Ok(()) };
         match client.receive() {
-            Ok(Answer::StepCreated { step, layout, facts, .. }) if self.created.is_none() => {
+            Ok(Answer::StepCreated { step, layout, facts, kill_wait_s }) if self.created.is_none() => {
                 if self.held_up {
                     self.say(&format!("Step created for job {}", self.job));
                 }
                 self.tell_created(&facts, step, &layout);
                 het::verify(self.prepared.among, &layout)?;
                 let (output, input) = self.prepared.open(&facts, step, &layout)?;
-                self.created = Some(Created { step, layout: *layout, output, input });
+                self.created = Some(Created { step, layout: *layout, kill_wait_s, output, input });
                 for (node, frame) in std::mem::take(&mut self.early) {
                     self.hear_step(node, frame, now);
                 }

@@ -21,7 +21,7 @@ impl Session<'_> {
         }
         if self.kill_at.is_some_and(|at| now >= at) {
             self.kill_at = None;
-            self.signal_tasks(libc::SIGKILL);
+            self.kill_tasks();
             self.cancel();
         }
         if self.wait_until.is_some_and(|at| now >= at) {
@@ -96,7 +96,9 @@ impl Session<'_> {
         let Some(created) = self.created.as_ref().filter(|_| !self.unread) else { return false };
         let first = self.prepared.among.unwrap_or_default().tasks_before;
         let missing = missing_output(&self.links, &created.layout, first);
-        missing.iter().for_each(|text| eprintln!("srun: error: {text}"));
+        for text in &missing {
+            eprintln!("srun: error: {text}");
+        }
         !missing.is_empty()
     }
 

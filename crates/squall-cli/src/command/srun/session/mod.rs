@@ -6,6 +6,7 @@ mod signals;
 mod tasks;
 mod verbose;
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,10 @@ use crate::options::Stop;
 const HELD_UP: Duration = Duration::from_secs(1);
 /// A second interrupt within this time ends the step.
 const TWICE: Duration = Duration::from_secs(1);
-/// Between the interrupt that ends the step and KILL.
-const GRACE: Duration = Duration::from_secs(1);
+/// Between the interrupt that ends the step and KILL: time to see the interrupt.
+const GRACE: Duration = Duration::from_millis(500);
+/// What srun waits longer than the step may take to end.
+const WAIT_S: u64 = 2;
 
 /// What the user chose about the session itself.
 #[derive(Debug, Default)]
@@ -42,6 +45,8 @@ pub(crate) struct Manners {
     pub(crate) quiet: bool,
     /// `--verbose`.
     pub(crate) verbose: bool,
+    /// `--slurmd-debug`: what is told of each step daemon.
+    pub(crate) slurmd_debug: u32,
     /// `--kill-on-bad-exit`.
     pub(crate) kill_on_bad_exit: bool,
     /// `--wait`; zero: for ever.
@@ -61,6 +66,7 @@ pub(crate) struct Manners {
 struct Created {
     step: StepNo,
     layout: Layout,
+    kill_wait_s: u64,
     output: Output,
     input: Input,
 }
@@ -102,6 +108,8 @@ pub(crate) struct Session<'a> {
     /// For step daemons of other machines than those that say it.
     passing: Vec<(u32, ToStep)>,
     running: IndexSet,
+    /// Processes of tasks, for `--slurmd-debug`.
+    pids: BTreeMap<u32, u32>,
     ended: IndexSet,
     failed: IndexSet,
     exits: Exits,
@@ -110,6 +118,8 @@ pub(crate) struct Session<'a> {
     kill_at: Option<Instant>,
     wait_until: Option<Instant>,
     forced: bool,
+    /// It was interrupted twice.
+    aborting: bool,
     /// Nodes of which a task has called MPI_Init, and those of which not all have called MPI_Finalize since.
     spoke: IndexSet,
     within: IndexSet,
@@ -154,6 +164,7 @@ impl<'a> Session<'a> {
             links: Vec::new(),
             passing: Vec::new(),
             running: IndexSet::new(),
+            pids: BTreeMap::new(),
             ended: IndexSet::new(),
             failed: IndexSet::new(),
             exits: Exits::new(first),
@@ -162,6 +173,7 @@ impl<'a> Session<'a> {
             kill_at: None,
             wait_until: None,
             forced: false,
+            aborting: false,
             spoke: IndexSet::new(),
             within: IndexSet::new(),
             lost_nodes: IndexSet::new(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 use squall_model::set::IndexSet;
 use squall_model::step::ToStep;
 
-use super::{GRACE, Session, TWICE};
+use super::{GRACE, Session, TWICE, WAIT_S};
 use crate::command::srun::terminal::size;
 use crate::options::Stop;
 
@@ -16,7 +16,7 @@ impl Session<'_> {
             return Err(Stop::Silent(1));
         }
         match signal {
-            libc::SIGINT => self.interrupt(now),
+            libc::SIGINT => return self.interrupt(now),
             libc::SIGHUP | libc::SIGQUIT | libc::SIGTERM => {
                 if signal == libc::SIGQUIT {
                     self.say("Quit");
@@ -38,12 +38,22 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(super) fn interrupt(&mut self, now: Instant) {
+    fn interrupt(&mut self, now: Instant) -> Result<(), Stop> {
         let again = self.interrupted.is_some_and(|last| now.duration_since(last) < TWICE);
+        if again && self.aborting {
+            // The third: the tasks are left to be ended.
+            self.kill_tasks();
+            self.cancel();
+            return Err(Stop::Silent(128 + libc::SIGINT as u8));
+        }
         if again || self.manners.quit_on_interrupt {
             self.say(&format!("sending Ctrl-C to {}", self.name()));
             self.signal_tasks(libc::SIGINT);
-            self.force("forcing job termination");
+            if !std::mem::replace(&mut self.aborting, true) && !self.forced {
+                self.force("forcing job termination");
+                let wait_s = self.created.as_ref().map_or(0, |created| created.kill_wait_s) + WAIT_S;
+                self.say(&format!("Job step aborted: Waiting up to {wait_s} seconds for job step to finish."));
+            }
             self.kill_at = Some(now + GRACE);
         } else if self.manners.disable_status {
             self.say(&format!("sending Ctrl-C to {}", self.name()));
@@ -53,6 +63,7 @@ impl Session<'_> {
             self.status();
         }
         self.interrupted = Some(now);
+        Ok(())
     }
 
     /// The step is ended by this srun: said once, and not an error of its tasks any more.

@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use squall_model::job::ExitCode;
 use squall_model::step::{FromStep, Layout, ToStep};
+use squall_model::wire::node::EndReason;
 
 use super::Session;
 use crate::command::srun::input::Chunk;
+use crate::command::srun::link::Link;
 
 /// Seconds between TERM and KILL for the tasks of a step that one of them has ended.
 const ABORT_WAIT_S: u64 = 2;
@@ -19,7 +21,7 @@ impl Session<'_> {
         }
         match frame {
             FromStep::Started(tasks) => {
-                self.tell_started(node, tasks.len());
+                self.tell_started(node, &tasks);
                 for (rank, _) in tasks {
                     self.running.insert(rank);
                 }
@@ -136,7 +138,7 @@ impl Session<'_> {
         }
         self.aborted = Some(code);
         for link in self.links.iter_mut().filter(|link| link.node() != node) {
-            link.send(&ToStep::End { kill_wait_s: ABORT_WAIT_S });
+            link.send(&ToStep::End { kill_wait_s: ABORT_WAIT_S, why: EndReason::None });
         }
     }
 
@@ -156,6 +158,15 @@ impl Session<'_> {
         let message = ToStep::Input { rank, bytes: bytes.into() };
         for link in self.links.iter_mut().filter(|link| node.is_none_or(|node| link.node() == Some(node as u32))) {
             link.send(&message);
+        }
+    }
+
+    /// Ends the step on all nodes at once; the first one says so.
+    pub(super) fn kill_tasks(&mut self) {
+        let first = self.links.iter().filter_map(Link::node).min();
+        for link in &mut self.links {
+            let why = if link.node() == first { EndReason::Cancelled } else { EndReason::None };
+            link.send(&ToStep::End { kill_wait_s: 0, why });
         }
     }
 

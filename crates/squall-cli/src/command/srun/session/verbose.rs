@@ -1,5 +1,6 @@
 //! What `srun --verbose` tells of a step, in the words by which tools find job and step.
 
+use jiff::Zoned;
 use squall_engine::environment::counts_text;
 use squall_model::id::StepNo;
 use squall_model::job::ExitCode;
@@ -7,6 +8,9 @@ use squall_model::set::IndexSet;
 use squall_model::step::{JobFacts, Layout};
 
 use super::Session;
+
+/// Slurm's names for what step daemons tell at each level of `--slurmd-debug`; empty: nothing.
+const DEBUG_LEVELS: [&str; 5] = ["", "", "verbose", "debug", "debug2"];
 
 impl Session<'_> {
     /// The allocation, and what is about to start on each node of the step.
@@ -23,14 +27,37 @@ impl Session<'_> {
     }
 
     /// Tasks of a node run.
-    pub(super) fn tell_started(&self, node: u32, tasks: usize) {
+    pub(super) fn tell_started(&mut self, node: u32, tasks: &[(u32, u32)]) {
+        let (name, count) = (self.node_name(node), tasks.len());
         if self.manners.verbose {
-            eprintln!("srun: Node {}, {tasks} tasks started", self.node_name(node));
+            eprintln!("srun: Node {name}, {count} tasks started");
         }
+        // What Slurm's step daemons say from their level `verbose` on.
+        let Some(level) = DEBUG_LEVELS.get(self.manners.slurmd_debug as usize).filter(|level| !level.is_empty()) else {
+            return;
+        };
+        eprintln!("slurmstepd-{name}: debug levels are stderr='{level}', logfile='error', syslog='quiet'");
+        eprintln!("slurmstepd-{name}: starting {count} tasks");
+        for (rank, pid) in tasks {
+            eprintln!("slurmstepd-{name}: task {rank} ({pid}) started {}", Zoned::now().strftime("%Y-%m-%dT%H:%M:%S"));
+            self.pids.insert(*rank, *pid);
+        }
+    }
+
+    fn tell_debug(&self, rank: u32, exit: ExitCode) {
+        let Some((created, pid)) = self.created.as_ref().zip(self.pids.get(&rank)) else { return };
+        let name = created.layout.node_of(rank).map_or("?".to_owned(), |node| self.node_name(node as u32));
+        let how = if exit.signal > 0 {
+            format!("was killed by signal {}.", exit.signal)
+        } else {
+            format!("exited with exit code {}.", exit.code)
+        };
+        eprintln!("slurmstepd-{name}: task {rank} ({pid}) {how}");
     }
 
     /// A task ended well; of others everybody is told.
     pub(super) fn tell_completed(&self, rank: u32, exit: ExitCode) {
+        self.tell_debug(rank, exit);
         let Some(created) = self.created.as_ref().filter(|_| self.manners.verbose && exit.is_ok()) else { return };
         let node = created.layout.node_of(rank).map_or("?".to_owned(), |node| self.node_name(node as u32));
         eprintln!("srun: {node}: task {rank}: Completed");
