@@ -99,6 +99,7 @@ pub fn detail(refusal: &Refusal) -> Option<String> {
             "CPUs" => "CPU count per node can not be satisfied".to_owned(),
             "tmp disk" => "Temporary disk specification can not be satisfied".to_owned(),
             "such nodes" => "too few nodes of the partition have what is asked for; scontrol show node".to_owned(),
+            "sockets" => "Socket, core and/or thread specification can not be satisfied".to_owned(),
             "nodes" => "Node count specification invalid".to_owned(),
             other => other.to_owned(),
         }),

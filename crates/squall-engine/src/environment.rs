@@ -292,6 +292,10 @@ pub fn step_env(launch: &StepLaunch) -> Env {
         let script = launch.program == Program::Batch;
         env.set(if script { "SLURM_JOB_GPUS" } else { "SLURM_STEP_GPUS" }, joined(gpus.iter()));
         visible(&mut env, gpus);
+    } else if matches!(launch.program, Program::Tasks(_)) && facts.gres.iter().any(|grant| grant.name == GPU) {
+        // What the step inherits from its job's script names the job's GPUs, of which it asked for none.
+        env.set("SLURM_GPUS_ON_NODE", 0);
+        visible(&mut env, &CoreSet::new());
     }
     match &launch.program {
         Program::Batch => {

@@ -1,6 +1,6 @@
 //! Generic resources such as GPUs: what nodes have, what jobs ask for, which of them a job or step holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -38,8 +38,8 @@ pub fn parse(text: &str) -> Option<Vec<Count>> {
 
 fn count(word: &str) -> Option<Count> {
     let word = word.split('(').next()?;
-    let (name, rest) = word.split_once([':', '=']).map_or((word, None), |(name, rest)| (name, Some(rest)));
-    let (model, count) = match rest.map(|rest| (rest, rest.rsplit_once([':', '=']))) {
+    let (name, rest) = word.split_once(':').map_or((word, None), |(name, rest)| (name, Some(rest)));
+    let (model, count) = match rest.map(|rest| (rest, rest.rsplit_once(':'))) {
         None => (None, 1),
         Some((_, Some((model, number)))) => (Some(model), number.parse().ok()?),
         Some((rest, None)) if rest.starts_with(|c: char| c.is_ascii_digit() || c == '-') => (None, rest.parse().ok()?),
@@ -75,12 +75,18 @@ impl Ask {
     pub fn of(need: &Need, others: &[(String, String)]) -> Result<Self, &'static str> {
         let mut ask = Self::default();
         if let Some(text) = &need.gres {
-            ask.per_node = parse(text).ok_or("gres")?;
+            ask.per_node = once(parse(text).ok_or("gres")?);
         }
         for (option, value) in others {
             match option.as_str() {
                 "gpus" => ask.per_job = gpus(value).ok_or("gpus")?,
-                "gpus-per-node" => ask.per_node.extend(gpus(value).ok_or("gpus-per-node")?),
+                "gpus-per-node" => {
+                    // --gres goes before it.
+                    let more = gpus(value).ok_or("gpus-per-node")?;
+                    if ask.per_node.iter().all(|known| known.name != "gpu") {
+                        ask.per_node.extend(more);
+                    }
+                }
                 "gpus-per-task" => ask.per_task = gpus(value).ok_or("gpus-per-task")?,
                 "cpus-per-gpu" => ask.cpus_per_gpu = value.parse().map_err(|_| "cpus-per-gpu")?,
                 "mem-per-gpu" => ask.mem_per_gpu_mb = parse_memory_mb(value).map_err(|_| "mem-per-gpu")?,
@@ -90,20 +96,25 @@ impl Ask {
         for list in [&mut ask.per_node, &mut ask.per_job, &mut ask.per_task] {
             list.retain(|asked| asked.count > 0);
         }
-        // The options say the same thing in several ways, and do not add up: `--gpus-per-task` says how many there are
-        // for each, and a total beside it or beside `--gpus-per-node` says of how many tasks or nodes.
+        // The options do not add up: `--gpus-per-task` says how many there are for each, and a total in addition to it or
+        // to a number for each node says of how many tasks or nodes. Where nodes and tasks have a number, tasks share
+        // what their node gives.
         if !ask.per_task.is_empty() {
             ask.per_job.clear();
         }
-        let (of_nodes, of_tasks) = (&ask.per_node, &ask.per_task);
+        let of_nodes = &ask.per_node;
         ask.per_job.retain(|total| of_nodes.iter().all(|each| each.name != total.name));
-        ask.per_node.retain(|each| of_tasks.iter().all(|own| own.name != each.name));
         Ok(ask)
     }
 
     /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         self.per_node.is_empty() && self.per_job.is_empty() && self.per_task.is_empty()
+    }
+
+    /// What tasks need on top of what their node gives anyway.
+    fn beside_nodes(&self) -> impl Iterator<Item = &Count> {
+        self.per_task.iter().filter(|own| self.per_node.iter().all(|each| each.name != own.name))
     }
 
     /// Every count that is asked for.
@@ -116,7 +127,7 @@ impl Ask {
         let share = |total: u32| total / nodes.max(1) + u32::from(place < total % nodes.max(1));
         let each = self.per_node.iter().cloned();
         let of_job = self.per_job.iter().map(|asked| Count { count: share(asked.count), ..asked.clone() });
-        let of_tasks = self.per_task.iter().map(|asked| Count { count: asked.count * tasks, ..asked.clone() });
+        let of_tasks = self.beside_nodes().map(|asked| Count { count: asked.count * tasks, ..asked.clone() });
         // Types first: what may be any takes what is left.
         let mut all: Vec<Count> = each.chain(of_job).chain(of_tasks).filter(|asked| asked.count > 0).collect();
         all.sort_by_key(|asked| asked.model.is_none());
@@ -126,8 +137,10 @@ impl Ask {
     /// How many of each name a job has over so many nodes and tasks: `gres/gpu=4` in lists of trackable resources.
     pub fn totals(&self, nodes: u32, tasks: u32) -> BTreeMap<String, u32> {
         let mut totals = BTreeMap::new();
-        let scaled = [(&self.per_node, nodes), (&self.per_job, 1), (&self.per_task, tasks)];
-        for (asked, times) in scaled.into_iter().flat_map(|(list, times)| list.iter().map(move |one| (one, times))) {
+        let of_nodes = self.per_node.iter().map(|asked| (asked, nodes));
+        let of_job = self.per_job.iter().map(|asked| (asked, 1));
+        let of_tasks = self.beside_nodes().map(|asked| (asked, tasks));
+        for (asked, times) in of_nodes.chain(of_job).chain(of_tasks) {
             *totals.entry(asked.name.clone()).or_default() += asked.count.saturating_mul(times);
         }
         totals
@@ -137,6 +150,18 @@ impl Ask {
     pub fn gpus(&self, nodes: u32, tasks: u32) -> u32 {
         if self.is_empty() { 0 } else { self.totals(nodes, tasks).get("gpu").copied().unwrap_or(0) }
     }
+}
+
+/// Each kind once: the last one counts.
+fn once(counts: Vec<Count>) -> Vec<Count> {
+    let mut all: Vec<Count> = Vec::new();
+    for asked in counts {
+        match all.iter_mut().find(|known| known.name == asked.name && known.model == asked.model) {
+            Some(known) => known.count = asked.count,
+            None => all.push(asked),
+        }
+    }
+    all
 }
 
 /// `4`, `a100:2`, `a100:2,v100:1`.
@@ -232,8 +257,22 @@ impl NodeGres {
     pub fn tasks(&self, per_node: &[Count], per_task: &[Count]) -> Option<u32> {
         let mut rest = self.clone();
         rest.take(per_node, &CoreSet::new())?;
-        let most = |asked: &Count| rest.free(asked, &CoreSet::new()).count() as u32 / asked.count.max(1);
+        let most = |asked: &Count| {
+            let shared = per_node.iter().filter(|each| each.name == asked.name).map(|each| each.count).sum::<u32>();
+            let devices = if shared > 0 { shared } else { rest.free(asked, &CoreSet::new()).count() as u32 };
+            devices / asked.count.max(1)
+        };
         Some(per_task.iter().map(most).min().unwrap_or(u32::MAX))
+    }
+
+    /// All devices.
+    pub fn whole(&self) -> Vec<Count> {
+        let count = |kind: &Kind| Count {
+            name: kind.name.clone(),
+            model: kind.model.clone(),
+            count: kind.indices.len() as u32,
+        };
+        self.kinds.iter().map(count).collect()
     }
 
     /// As if nothing were held.
@@ -253,6 +292,22 @@ impl NodeGres {
             let here: CoreSet = held.iter().filter(|&index| all.contains(index)).collect();
             format!("{}(IDX:{})", here.len(), index_text(&here))
         })
+    }
+
+    /// `gpu:a100:2(IDX:0-1)` for each type of the devices of a name that are held.
+    pub fn held_text(&self, name: &str, indices: &CoreSet) -> Vec<String> {
+        let models: BTreeSet<Option<&String>> =
+            self.kinds.iter().filter(|kind| kind.name == name).map(|kind| kind.model.as_ref()).collect();
+        let of_model = |model: Option<&String>| -> CoreSet {
+            let kinds = self.kinds.iter().filter(|kind| kind.name == name && kind.model.as_ref() == model);
+            kinds.flat_map(|kind| kind.indices.clone()).filter(|index| indices.contains(*index)).collect()
+        };
+        let held = models.into_iter().map(|model| (model, of_model(model))).filter(|(_, here)| !here.is_empty());
+        let word = |(model, here): (Option<&String>, CoreSet)| {
+            let model = model.map(|model| format!(":{model}")).unwrap_or_default();
+            format!("{name}{model}:{}(IDX:{})", here.len(), index_text(&here))
+        };
+        held.map(word).collect()
     }
 
     /// A word for each name and type, from its devices and what is held of that name: devices that are near different

@@ -520,6 +520,8 @@ pub enum PendingReason {
     Reservation,
     /// Its reservation is no more.
     ReservationDeleted,
+    /// More CPUs than the partition has.
+    PartitionConfig,
 }
 
 /// How a node stands to a job that waits: the first test that it fails.

@@ -10,6 +10,7 @@ pub mod gang;
 pub mod gres;
 pub mod hostlist;
 pub mod id;
+pub mod inside;
 pub mod job;
 pub mod journal;
 pub mod license;

@@ -140,13 +140,26 @@ pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: 
     let nodes = view.partition(at).nodes;
     let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };
     let such = Request { contiguous: false, wish: anywhere, ..request.clone() };
-    let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
-    let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
-    let cpus = if request.overcommit { 0 } else { u64::from(tasks) * u64::from(request.task_cpus) };
+    let inside = |id: NodeId| {
+        let hardware = view.node(id).hardware;
+        hardware.cpus == 0 || request.inside.most_tasks(hardware) > 0
+    };
+    if !request.inside.is_empty() && !nodes.iter().any(inside) {
+        return false;
+    }
     request.nodes_min as usize > nodes.len()
         || fits(view, scratch, &such, nodes, Condition::Ideal)
-        || hardware().any(|cpus| cpus == 0)
-        || cpus > hardware().sum()
+        || nodes.iter().any(|id| view.node(id).hardware.cpus == 0)
+        || more_cpus(view, request, nodes)
+}
+
+/// Whether a job asks for more CPUs than these nodes have, all of which are known.
+pub(crate) fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
+    let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
+    let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
+    let tasks = tasks.max(request.nodes_min);
+    let cpus = if request.overcommit { 0 } else { u64::from(tasks) * u64::from(request.task_cpus) };
+    hardware().all(|cpus| cpus > 0) && cpus > hardware().sum()
 }
 
 /// Whether a node may be one of the job's: not where it names as many as it wants.

@@ -23,6 +23,7 @@ pub use explain::{Explained, Misfit, explain, has_such};
 pub use gang::{Piece, turns};
 pub use gate::Gate;
 pub use nodes::{Nodes, UNLIMITED};
+pub use place::deal_evenly;
 pub use policy::{Blocked, Cleared, Discipline, Room, Rules, plan};
 pub use pool::Pool;
 pub use preempt::{Eviction, Victim};

@@ -13,6 +13,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
+use crate::explain::more_cpus;
 use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, choose, fits, free, place, share_out};
@@ -393,6 +394,7 @@ impl<V: View> Nodes<'_, V> {
         let request = &*own;
         Some(Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
             true => PendingReason::ReqNodeNotAvail,
+            false if more_cpus(view, request, nodes) => PendingReason::PartitionConfig,
             false if request.nodes_min > nodes.len() as u32 => PendingReason::PartitionNodeLimit,
             false if nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
             false => PendingReason::BadConstraints,

@@ -81,7 +81,9 @@ pub(crate) fn choose(
         return choose(view, scratch, &request, nodes, condition);
     }
     if !request.gres.per_job.is_empty() {
-        let most = request.gres.per_job.iter().map(|asked| asked.count).max().unwrap_or(1);
+        // Nodes that have no GPU may still take tasks.
+        let gpus = request.gres.per_job.iter().map(|asked| asked.count).max().unwrap_or(1);
+        let most = if request.tasks.is_some() { u32::MAX } else { gpus };
         let mut widths = request.nodes_min..=request.nodes_max.min(most.max(request.nodes_min)).min(nodes.len() as u32);
         return widths.find_map(|width| choose(view, scratch, &request.on_nodes(width), nodes, condition));
     }
@@ -265,8 +267,16 @@ pub(crate) fn capacity(
     if cpus == 0 || cpus < request.cpus_min || (request.exclusive && cpus < node.hardware.cpus) {
         return 0;
     }
-    let most = request.tasks_per_node.unwrap_or(u32::MAX);
-    let by_cpus = if request.overcommit { most } else { cpus / request.task_cpus };
+    let inside = if request.inside.is_empty() { u32::MAX } else { request.inside.most_tasks(node.hardware) };
+    if inside == 0 {
+        return 0;
+    }
+    let most = request.tasks_per_node.unwrap_or(u32::MAX).min(inside);
+    let by_cpus = match request.overcommit {
+        true if cpus >= request.task_cpus => most,
+        true => 0,
+        false => cpus / request.task_cpus,
+    };
     let by_memory = match request.memory {
         Memory::PerNodeMb(0) if memory_mb < node.hardware.memory_mb => 0,
         Memory::PerNodeMb(mb) if mb > memory_mb => 0,
@@ -420,21 +430,25 @@ pub(crate) fn share_out(
             None => node.cores,
         };
         let size = |of: &Hardware| (of.cpus, of.memory_mb);
+        let whole = if request.exclusive { view.gres(id).map(NodeGres::whole) } else { None };
         if let Some((cores, hardware, dealt, group)) = before
             && request.gres.is_empty()
+            && whole.is_none()
             && (cores, size(hardware), dealt) == (used, size(node.hardware), tasks)
         {
             given.alloc.groups[group].nodes.insert(id);
             continue;
         }
-        let wanted = request.gres.on_node(place as u32, chosen.len() as u32, tasks);
-        let gpus = gpus(&wanted);
+        let asked = request.gres.on_node(place as u32, chosen.len() as u32, tasks);
+        let gpus = gpus(&asked);
+        // A whole node is one with all that is in it.
+        let wanted = whole.unwrap_or(asked);
         let mut free = CoreSet::first(node.hardware.cpus as usize);
         free.subtract(used);
         let cpus = if request.exclusive {
             free.len() as u32
         } else {
-            let for_tasks = if request.overcommit { 1 } else { tasks.saturating_mul(request.task_cpus) };
+            let for_tasks = if request.overcommit { 1 } else { tasks }.saturating_mul(request.task_cpus);
             for_tasks.max(request.cpus_min).max(gpus.saturating_mul(request.gres.cpus_per_gpu)).max(1)
         };
         let memory_mb = match request.memory {
@@ -455,22 +469,40 @@ pub(crate) fn share_out(
     given
 }
 
-/// Tasks of each chosen node: one each in turn until all are dealt, none over what it can take.
+/// Tasks of each chosen node. Where each has its CPUs anyway they are dealt evenly; else each node in turn gets as many as
+/// it can take, but for one for each node behind it, as in Slurm. Example: `-N2 -n4` on nodes of 4 CPUs gives 3 and 1.
 fn deal(request: &Request, chosen: &[(NodeId, u32)]) -> Vec<u32> {
     let Some(total) = request.tasks else {
         let each = request.tasks_per_node.unwrap_or(1);
         return vec![each; chosen.len()];
     };
-    let mut tasks = vec![0_u32; chosen.len()];
+    let most = chosen.iter().map(|(_, most)| *most).collect::<Vec<u32>>();
+    let whole = request.exclusive || request.overcommit || request.cpus_min > request.task_cpus;
+    if whole || request.spread || (total as usize) < most.len() {
+        return deal_evenly(total, &most);
+    }
+    let mut left = total;
+    let behind = (0..most.len() as u32).rev();
+    let dealt = most.into_iter().zip(behind).map(|(most, behind)| {
+        let here = left.saturating_sub(behind).min(most);
+        left -= here;
+        here
+    });
+    dealt.collect()
+}
+
+/// Deals tasks to nodes, one each in turn until all are dealt, none over what a node can take.
+pub fn deal_evenly(total: u32, most: &[u32]) -> Vec<u32> {
+    let mut tasks = vec![0_u32; most.len()];
     let mut left = total;
     while left > 0 {
-        let open = chosen.iter().zip(&tasks).filter(|((_, most), has)| *has < most).count() as u32;
+        let room = most.iter().zip(&tasks).filter_map(|(most, has)| (most > has).then(|| most - has));
+        let (open, least) = room.fold((0, u32::MAX), |(open, least), room| (open + 1, least.min(room)));
         if open == 0 {
             break;
         }
-        let room = chosen.iter().zip(&tasks).filter_map(|((_, most), has)| (most > has).then_some(most - has));
-        let round = (left / open).clamp(1, room.min().unwrap_or(1).max(1));
-        for ((_, most), has) in chosen.iter().zip(&mut tasks) {
+        let round = (left / open).clamp(1, least);
+        for (most, has) in most.iter().zip(&mut tasks) {
             let more = round.min(left).min(most - *has);
             *has += more;
             left -= more;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use squall_model::gres::{self, Count};
 use squall_model::hostlist;
+use squall_model::inside::Inside;
 use squall_model::job::Need;
 use squall_model::license;
 use squall_model::resource::Memory;
@@ -40,7 +41,7 @@ pub struct Request {
     pub overcommit: bool,
     /// Neighbouring nodes.
     pub contiguous: bool,
-    /// As many nodes as possible, but no more than tasks.
+    /// As many nodes as possible, but no more than tasks: `--spread-job`, or a range of numbers of nodes.
     pub spread: bool,
     /// Nodes that must be part of it.
     pub required: NodeSet,
@@ -50,6 +51,8 @@ pub struct Request {
     pub constraint: Option<Constraint>,
     /// What nodes should have, with `constraint`: tried first.
     pub prefer: Option<Constraint>,
+    /// What it asks of sockets, cores and threads.
+    pub inside: Inside,
     /// Generic resources.
     pub gres: gres::Ask,
     /// The reservation that it is to run in.
@@ -98,11 +101,12 @@ impl Request {
             oversubscribe: need.oversubscribe,
             overcommit: need.overcommit,
             contiguous: need.contiguous,
-            spread: need.spread,
+            spread: need.spread || need.nodes_max.is_some_and(|most| most > nodes_min),
             required,
             excluded,
             constraint,
             prefer: None,
+            inside: Inside::default(),
             gres,
             reservation: None,
             licenses: need.licenses.as_deref().map_or(Some(BTreeMap::new()), license::parse)?,
@@ -136,7 +140,7 @@ impl Request {
     /// The least CPUs that it needs free on a node.
     pub(crate) fn node_cpus(&self) -> u32 {
         let tasks = if self.tasks.is_none() { self.tasks_per_node.unwrap_or(1) } else { 1 };
-        let for_tasks = if self.overcommit { 1 } else { tasks.saturating_mul(self.task_cpus) };
+        let for_tasks = if self.overcommit { 1 } else { tasks }.saturating_mul(self.task_cpus);
         for_tasks.max(self.cpus_min)
     }
 

@@ -287,8 +287,11 @@ fn one_node_if_it_fits_few_if_not() {
 
 #[test]
 fn nodes_asked_for_share_the_tasks() {
+    // As Slurm has it: the first nodes are filled, and each of the others has one task at least.
     let need = Need { nodes_min: Some(2), ntasks: Some(6), ..Need::default() };
-    assert_eq!(Cluster::new(&[8, 8]).queue(vec![need]).started(), [(1, vec![(0, 3), (1, 3)])]);
+    assert_eq!(Cluster::new(&[8, 8]).queue(vec![need.clone()]).started(), [(1, vec![(0, 5), (1, 1)])]);
+    let spread = Need { spread: true, ..need };
+    assert_eq!(Cluster::new(&[8, 8]).queue(vec![spread]).started(), [(1, vec![(0, 3), (1, 3)])]);
     let need = Need { nodes_min: Some(3), ..Need::default() };
     assert_eq!(Cluster::new(&[8, 8, 8]).queue(vec![need]).started(), [(1, vec![(0, 1), (1, 1), (2, 1)])]);
     let need = Need { nodes_min: Some(2), ntasks_per_node: Some(2), cpus_per_task: Some(2), ..Need::default() };
@@ -396,7 +399,7 @@ fn the_head_holds_up_its_partition_and_what_never_fits_does_not() {
     assert_eq!(plan.heads[0].item.id, JobId(2));
     let plan = Cluster::new(&[4, 4]).queue(vec![tasks(100), tasks(1)]).plan();
     assert_eq!(plan.starts[0].item.id, JobId(2));
-    assert_eq!(plan.skips[0].reason, PendingReason::BadConstraints);
+    assert_eq!(plan.skips[0].reason, PendingReason::PartitionConfig);
     let many = Need { nodes_min: Some(3), ..Need::default() };
     let plan = Cluster::new(&[4, 4]).queue(vec![many]).plan();
     assert_eq!(plan.skips[0].reason, PendingReason::PartitionNodeLimit);
@@ -641,4 +644,14 @@ proptest! {
         let seen = plan.starts.len() + plan.heads.len() + plan.skips.len();
         prop_assert!(seen == cluster.partitions[0].jobs.len() || plan.heads.len() == 1);
     }
+}
+
+// faults.md E: of a range of numbers of nodes a job gets as many as possible.
+#[test]
+fn e_a_range_of_nodes_gives_as_many_as_possible() {
+    let cluster = || Cluster::new(&[4, 4, 4, 4]);
+    let nodes = |need: Need| cluster().queue(vec![need]).started()[0].1.len();
+    let range = |min, max, ntasks| Need { nodes_min: Some(min), nodes_max: Some(max), ntasks, ..Need::default() };
+    assert_eq!((nodes(range(1, 3, None)), nodes(range(1, 4, Some(4))), nodes(range(1, 4, Some(2)))), (3, 4, 2));
+    assert_eq!(nodes(range(2, 8, None)), 4, "no more than there are");
 }

@@ -18,6 +18,7 @@ use crate::command::hostfile;
 use crate::contact::Patience;
 use crate::options::asked::{Asked, RunAs};
 use crate::options::collect::{self, Line};
+use crate::options::counts;
 use crate::options::{Stop, Tool};
 
 /// Tells the user why a command stopped, and makes the exit code.
@@ -46,8 +47,7 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
     }
     collect::verify(asked)?;
     hostfile::obey(asked, vars)?;
-    collect::count_gpu_tasks(asked);
-    collect::count_grid_tasks(asked);
+    counts::settle(asked, tool)?;
     for line in &asked.warnings {
         eprintln!("{}: error: {line}", tool.name());
     }

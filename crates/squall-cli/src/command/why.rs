@@ -193,6 +193,9 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::JobHeldAdmin => "an operator holds it",
         PendingReason::JobArrayTaskLimit => "as many tasks of its array run as may",
         PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
+        PendingReason::PartitionConfig => {
+            "more CPUs than the partition has: it never starts; ask for fewer tasks or CPUs"
+        }
         PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
         PendingReason::PartitionDown | PendingReason::PartitionInactive => "its partition starts no jobs now",
         PendingReason::ReqNodeNotAvail => "the nodes that would do are down, drained or reserved",

@@ -1,11 +1,13 @@
 //! A job as a row, and the texts about it that several commands print.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use squall_model::duration::{format_memory_mb, format_short, whole_minutes};
 use squall_model::gres;
+use squall_model::hostlist;
 use squall_model::job::{EndState, ExitCode, JobKind, JobSpec, JobState, Owner};
 use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
@@ -208,9 +210,30 @@ impl JobRow {
     /// `cpu=4,mem=8G,node=2,billing=4,gres/gpu=2`.
     pub(crate) fn tres(&self) -> String {
         let all = tres(self.info.num_cpus, &self.memory(self.info.memory_mb), self.info.num_nodes);
+        let mut held: BTreeMap<&str, usize> = BTreeMap::new();
+        for (kind, count) in self.granted() {
+            *held.entry(kind.split(':').next().unwrap_or(kind)).or_default() += count;
+        }
+        if !held.is_empty() {
+            return all
+                + &held.iter().map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat();
+        }
         let gres = gres::Ask::of_job(&self.spec).unwrap_or_default();
         let gres = gres.totals(self.info.num_nodes, self.info.num_tasks).into_iter();
         all + &gres.map(|(name, count)| format!(",gres/{name}={count}")).collect::<Vec<_>>().concat()
+    }
+
+    /// Generic resources that it holds or held over all nodes, by name and type: `gpu:a100`, 4.
+    pub(crate) fn granted(&self) -> BTreeMap<&str, usize> {
+        let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+        for (hosts, word) in &self.info.run().gres {
+            let counted = word.split('(').next().unwrap_or_default().rsplit_once(':');
+            if let Some((kind, count)) = counted {
+                let nodes = hostlist::expand(hosts).map_or(0, |names| names.len());
+                *all.entry(kind).or_default() += nodes * count.parse::<usize>().unwrap_or(0);
+            }
+        }
+        all
     }
 
     /// `gres/gpu:2`: generic resources of each node, as asked for; empty: none.

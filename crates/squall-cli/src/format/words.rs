@@ -149,6 +149,7 @@ pub(crate) fn pending_reason(reason: &PendingReason) -> &'static str {
         PendingReason::JobHeldAdmin => "JobHeldAdmin",
         PendingReason::JobArrayTaskLimit => "JobArrayTaskLimit",
         PendingReason::PartitionNodeLimit => "PartitionNodeLimit",
+        PendingReason::PartitionConfig => "PartitionConfig",
         PendingReason::PartitionTimeLimit => "PartitionTimeLimit",
         PendingReason::PartitionDown => "PartitionDown",
         PendingReason::PartitionInactive => "PartitionInactive",

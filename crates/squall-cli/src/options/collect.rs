@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 use squall_model::hostlist;
-use squall_sched::layout::Grid;
 
 use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
@@ -140,37 +139,6 @@ pub(crate) fn obey_variables(
         }
     }
     Ok(())
-}
-
-/// GPUs of the job and tasks for each of them, or GPUs for each task, say how many tasks there are; tasks, and how many
-/// share a GPU, say how many GPUs; GPUs of the job and of each node, how many nodes.
-pub(crate) fn count_gpu_tasks(asked: &mut Asked) {
-    let number = |option: &str| -> Option<u32> { asked.others.get(option)?.rsplit(':').next()?.parse().ok() };
-    let (gpus, per_gpu, per_task) = (number("gpus"), number("ntasks-per-gpu"), number("gpus-per-task"));
-    let per_node = number("gpus-per-node").filter(|each| *each > 0);
-    let need = &mut asked.spec.need;
-    if let (Some(all), Some(each), None, None) = (gpus, per_node, need.nodes_min, need.nodes_max)
-        && all.is_multiple_of(each)
-        && asked.run.job.is_none()
-    {
-        (need.nodes_min, need.nodes_max) = (Some(all / each), Some(all / each));
-    }
-    match (asked.spec.need.ntasks, gpus, per_gpu, per_task) {
-        (None, Some(gpus), Some(tasks), _) => asked.spec.need.ntasks = Some(gpus.saturating_mul(tasks)),
-        (None, Some(gpus), None, Some(each)) if each > 0 => asked.spec.need.ntasks = Some((gpus / each).max(1)),
-        (Some(ntasks), None, Some(tasks), None) if tasks > 0 && !asked.others.contains_key("gpus-per-node") => {
-            asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());
-        }
-        _ => {}
-    }
-}
-
-/// A grid says how many tasks there are, where nothing else does.
-pub(crate) fn count_grid_tasks(asked: &mut Asked) {
-    let grid = asked.others.get("grid").and_then(|text| Grid::parse(text, "").ok());
-    if let (None, Some(grid)) = (asked.spec.need.ntasks, grid) {
-        asked.spec.need.ntasks = u32::try_from(grid.tasks()).ok();
-    }
 }
 
 /// Options that say where tasks go within a node, as `--hint` does by itself.

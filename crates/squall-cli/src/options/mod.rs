@@ -2,6 +2,7 @@
 
 pub(crate) mod asked;
 pub(crate) mod collect;
+pub(crate) mod counts;
 pub(crate) mod getopt;
 pub(crate) mod help;
 pub(crate) mod table;

@@ -15,7 +15,7 @@ while read -r options; do
                 END { for (n = 0; n <= last; n++) printf "%s%d:%d", n ? " " : "", tasks[n], seen[n]; print "" }'
         else
             printf 'refused %s: ' $status
-            sed -n 's/^srun: error: //p' "$ANSWERS/$SLURM_JOB_NAME.err" | tail -1
+            sed -n 's/^srun: error: //p' "$ANSWERS/$SLURM_JOB_NAME.err" | sed 's/for job [0-9]*/for job JOB/' | tail -1
         fi
     } >"$ANSWERS/$SLURM_JOB_NAME.$number"
 done <"$STEPS/$SLURM_JOB_NAME"

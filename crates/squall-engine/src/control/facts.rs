@@ -105,7 +105,7 @@ pub(crate) fn default_limit_s(state: &State, partition: &str) -> Option<u64> {
     config.default_time_s.or(config.max_time_s)
 }
 
-/// Tasks on each node: one for each first, then filled up in order as far as CPUs reach. Where the job does not say
+/// Tasks on each node: one each in turn as far as CPUs reach, and one at least. Where the job does not say
 /// how many it has, as many as there are CPUs for, as in Slurm: `mpirun` goes by it.
 fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     let need = &job.spec.need;
@@ -118,15 +118,11 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
         let fit = if need.overcommit { total } else { cpus / per_task };
         need.ntasks_per_node.map_or(fit, |most| fit.min(most)).max(1)
     };
-    let mut tasks: Vec<u32> = cpus.iter().map(|_| 1).collect();
-    let mut left = total.saturating_sub(tasks.len() as u32);
-    for (tasks, &cpus) in tasks.iter_mut().zip(cpus.iter()) {
-        let more = left.min(most(cpus) - 1);
-        *tasks += more;
-        left -= more;
-    }
+    let most: Vec<u32> = cpus.iter().map(|&cpus| most(cpus)).collect();
+    let mut tasks = squall_sched::deal_evenly(total, &most);
+    tasks.iter_mut().for_each(|tasks| *tasks = (*tasks).max(1));
     if let Some(last) = tasks.last_mut() {
-        *last += left;
+        *last += total.saturating_sub(most.iter().sum());
     }
     tasks.into()
 }

@@ -66,6 +66,11 @@ pub(crate) fn place(rooms: &[Room], spec: &StepSpec, gres: Option<&gres::Ask>) -
         return place_ranks(rooms, spec, gres, &listed(rooms, spec, places).map_err(Unplaced::Never)?);
     }
     let Some(ever) = ask.spread(rooms, spec, true) else {
+        // A number of tasks for each node is given up before a number of tasks that has room, as in Slurm.
+        if spec.ntasks.is_some() && spec.ntasks_per_node.is_some() {
+            let spec = StepSpec { ntasks_per_node: None, ..spec.clone() };
+            return place(rooms, &spec, gres);
+        }
         return Err(Unplaced::Never(ask.lacking(rooms, spec)));
     };
     let shares = if spec.overlap { ever } else { ask.spread(rooms, spec, false).ok_or(Unplaced::Busy)? };
@@ -181,6 +186,7 @@ pub(crate) fn reserve(rooms: &mut [Room], spec: &StepSpec) {
 }
 
 /// What is asked, with all that the spec leaves open filled in.
+#[derive(Clone)]
 struct Ask {
     /// Rooms that must be used.
     required: Vec<usize>,
@@ -282,6 +288,11 @@ impl Ask {
     /// What the allocation has too little of.
     fn lacking(&self, rooms: &[Room], spec: &StepSpec) -> Refusal {
         let without_memory = StepSpec { memory: Memory::Unset, ..spec.clone() };
+        let without_gres = Self { gres: gres::Ask::default(), ..self.clone() };
+        if !self.gres.is_empty() && without_gres.spread(rooms, spec, true).is_some() {
+            let problem = "the job has not so many on its nodes".to_owned();
+            return Refusal::InvalidValue { option: "gres".into(), value: String::new(), problem };
+        }
         let fits = self.spread(rooms, &without_memory, true).is_some();
         Refusal::TooManyRequested(if fits { "memory" } else { "processors" }.into())
     }

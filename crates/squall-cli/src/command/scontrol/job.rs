@@ -151,6 +151,8 @@ fn identity(row: &JobRow, manner: Manner) -> Vec<String> {
         lines.insert(1, format!("HetJobIdSet={ids}"));
     }
     if manner.details {
+        let held: Vec<String> = row.granted().iter().map(|(kind, count)| format!("{kind}:{count}")).collect();
+        lines.push(format!("JOB_GRES={}", null(&held.join(","))));
         lines.push(format!("DerivedExitCode={}", words::exit_code(info.run().derived_exit)));
     }
     lines

@@ -289,7 +289,7 @@ pub(crate) const PLACEMENT: &[Opt] = &[
         Tools::ALL,
         &[],
         "sockets, cores per socket, threads per core at least",
-        keep,
+        extra_node_info,
     ),
     opt(
         "geometry",
@@ -621,6 +621,20 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
         Some(names) => Ok(Some(names.split_whitespace().collect::<Vec<_>>().join(","))),
         None => some(given),
     }
+}
+
+/// `S[:C[:T]]`, each a number or `*`.
+fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
+    for (part, place) in given.text().split(':').zip(["first", "second", "third", "fourth"]) {
+        if part != "*" && part.parse().ok().filter(|count: &u32| *count > 0).is_none() || place == "fourth" {
+            let line = format!("Invalid numeric value \"{part}\" for {place} arg of -B.");
+            return Err(Stop::Bad {
+                lines: vec![line, given.remedy("use SOCKETS[:CORES[:THREADS]], each a number or *")],
+                exit: 1,
+            });
+        }
+    }
+    keep(asked, given)
 }
 
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {

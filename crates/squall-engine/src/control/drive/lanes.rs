@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use squall_model::gres;
 use squall_model::id::JobId;
+use squall_model::inside::Inside;
 use squall_model::job::{JobSpec, Need};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::time::Span;
@@ -73,6 +74,9 @@ struct Key {
     gres: gres::Ask,
     wish: Wish,
     prefer: Option<String>,
+    inside: Inside,
+    /// `--use-min-nodes`: of a range of numbers of nodes the least.
+    few: bool,
     reservation: Option<String>,
 }
 
@@ -155,6 +159,8 @@ impl Key {
             gres: gres::Ask::of_job(spec).unwrap_or_default(),
             wish: Wish::of(&spec.others).unwrap_or_default(),
             prefer: prefer(&spec.others).map(str::to_owned),
+            inside: Inside::of(&spec.others),
+            few: spec.others.iter().any(|(option, _)| option == "use-min-nodes"),
             reservation: spec.reservation.clone(),
         }
     }
@@ -163,6 +169,10 @@ impl Key {
         request.wish_for(self.wish, &self.need, Some(&state.index.topology));
         request.prefer = self.prefer.as_deref().and_then(|text| preferred(self.need.constraint.as_deref(), text));
         request.reservation.clone_from(&self.reservation);
+        request.inside = self.inside;
+        if self.few {
+            request.spread = self.need.spread;
+        }
         Some(request)
     }
 }

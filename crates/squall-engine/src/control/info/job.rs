@@ -5,8 +5,8 @@ use std::sync::Arc;
 use squall_model::gres::{self, Grant};
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, JobSpec, JobState, Need, Outcome, Owner, PendingReason};
-use squall_model::resource::Memory;
-use squall_model::set::{CoreSet, IndexSet};
+use squall_model::resource::{Alloc, AllocGroup, Memory};
+use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_model::wire::info::{JobInfo, RunInfo, StepInfo};
 use squall_sched::Item;
@@ -232,15 +232,19 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
     info.num_cpus = run.alloc.cpus();
     info.num_tasks = job.spec.need.tasks_on(info.num_nodes);
     info.memory_mb = run.alloc.memory_mb();
-    let group = |group: &squall_model::resource::AllocGroup| {
-        (names(state, &group.nodes), core_list(&group.cores), group.memory_mb)
-    };
-    let of_grant = |grant: &Grant| {
-        let devices = format!("{}:{}(IDX:{})", grant.name, grant.indices.len(), gres::index_text(&grant.indices));
-        (names(state, &grant.nodes.intersection(&nodes)), devices)
-    };
-    let granted = state.grants.get(&info.id);
-    let here = |grant: &&Grant| !grant.nodes.is_disjoint(&nodes);
+    let granted = state.grants.get(&info.id).map_or(&[][..], |granted| &granted.job);
+    let parts = alike(&run.alloc, granted);
+    let (mut per_node, mut gres) = (Vec::new(), Vec::new());
+    for (nodes, group) in &parts {
+        let hosts = names(state, nodes);
+        let has = nodes.first().map(|first| (gres::on_node(granted, first), state.index.gres.get(&first)));
+        for (name, indices) in has.iter().flat_map(|(held, _)| held) {
+            let known = has.as_ref().and_then(|(_, known)| *known);
+            let words = known.map(|known| known.held_text(name, indices)).unwrap_or_default();
+            gres.extend(words.into_iter().map(|word| (hosts.clone(), word)));
+        }
+        per_node.push((hosts, core_list(&group.cores), group.memory_mb));
+    }
     RunInfo {
         outcome: None,
         derived_exit: run.derived_exit(),
@@ -248,10 +252,29 @@ fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo 
         idle: Span(0),
         nodes: names(state, &nodes),
         batch_host: run.batch_node().and_then(|id| state.node(id)).map(|node| node.name.clone()).unwrap_or_default(),
-        per_node: run.alloc.groups.iter().map(group).collect(),
-        gres: granted.iter().flat_map(|granted| &granted.job).filter(here).map(of_grant).collect(),
+        per_node,
+        gres,
         steps: Vec::new(),
     }
+}
+
+/// Nodes on which a job holds the same cores, memory and devices, in their order.
+fn alike<'a>(alloc: &'a Alloc, granted: &[Grant]) -> Vec<(NodeSet, &'a AllocGroup)> {
+    let mut parts: Vec<(NodeSet, &AllocGroup)> = Vec::new();
+    for group in &alloc.groups {
+        let mut of_group = vec![group.nodes.clone()];
+        for grant in granted {
+            let split = |nodes: NodeSet| {
+                let (with, mut without) = (nodes.intersection(&grant.nodes), nodes);
+                without.subtract(&with);
+                [with, without]
+            };
+            of_group = of_group.into_iter().flat_map(split).filter(|nodes| !nodes.is_empty()).collect();
+        }
+        parts.extend(of_group.into_iter().map(|nodes| (nodes, group)));
+    }
+    parts.sort_by_key(|(nodes, _)| nodes.first());
+    parts
 }
 
 /// `0-3,6`.
@@ -262,7 +285,7 @@ fn core_list(cores: &CoreSet) -> String {
 fn step_info(state: &State, no: StepNo, step: &Step, run: &Run) -> StepInfo {
     let nodes = step.alloc.nodes();
     let shares = step.alloc.groups.iter().flat_map(|group| group.nodes.iter().map(move |node| (node, group)));
-    let cpus = |(node, group): (_, &squall_model::resource::AllocGroup)| {
+    let cpus = |(node, group): (_, &AllocGroup)| {
         let own = group.cores.len();
         if own > 0 { own } else { run.alloc.on(node).map_or(0, |held| held.cores.len()) }
     };

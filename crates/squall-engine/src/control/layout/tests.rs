@@ -269,7 +269,7 @@ proptest! {
                 if spec.exact && !spec.overlap && !spec.overcommit {
                     prop_assert_eq!(held.cores.len() as u32, ranks.len() as u32 * placed.layout.cpus_per_task);
                 }
-                prop_assert!(spec.ntasks_per_node.is_none_or(|most| ranks.len() as u32 <= most));
+                prop_assert!(spec.ntasks.is_some() || spec.ntasks_per_node.is_none_or(|most| ranks.len() as u32 <= most));
             }
             take(&mut rooms, &placed);
         }

@@ -237,6 +237,12 @@ fn names(state: &State, spec: &JobSpec) -> Result<(), Refusal> {
             return Err(Refusal::InvalidNode(unknown));
         }
     }
+    if let (Some(list), Some(exclude)) = (&need.nodelist, &need.exclude)
+        && let Some(name) =
+            hostlist::expand(list).unwrap_or_default().into_iter().find(|name| hostlist::contains(exclude, name))
+    {
+        return Err(Refusal::InvalidNode(name));
+    }
     features(state, "constraint", need.constraint.as_deref())?;
     if let Some(text) = prefer(others) {
         features(state, PREFER, Some(text))?;
@@ -300,6 +306,10 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
     for asked in ask.counts() {
         let one = Count { count: 1, ..asked.clone() };
         let most = nodes.iter().map(|node| has(node, &one)).max().unwrap_or(0);
+        let name = Count { model: None, ..one.clone() };
+        if most == 0 && one.model.is_some() && nodes.iter().any(|node| has(node, &name) > 0) {
+            return Err(Refusal::NodeConfigNotAvailable(format!("no node of the partition has {}", asked.kind())));
+        }
         if most == 0 {
             let option = if spec.need.gres.is_some() { "gres" } else { option(asked) };
             return Err(invalid(option, &given(option), &format!("no node of the partition has {}", asked.kind())));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
+use squall_model::inside::Inside;
 use squall_model::job::{Blob, Digest, JobKind, JobSpec, Need};
 use squall_model::limits::HET_COMPONENTS_MAX;
 use squall_model::resource::Memory;
@@ -140,12 +141,14 @@ fn settle(c: &Controller, ask: &Ask<'_>, spec: &mut Arc<JobSpec>) -> Result<(), 
 /// comes back, would ever let it start.
 fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> {
     // Most jobs ask for nothing that only some nodes have.
-    let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks_per_node, .. } = spec.need;
-    let sizes = [cpus_min, cpus_per_task, ntasks_per_node].into_iter().flatten().any(|size| size > 1);
+    let Need { memory, tmp_disk_mb, cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min, .. } = spec.need;
+    let sizes =
+        [cpus_min, cpus_per_task, ntasks, ntasks_per_node, nodes_min].into_iter().flatten().any(|size| size > 1);
     let Need { nodelist, exclude, constraint, gres, .. } = &spec.need;
     let named = [nodelist, exclude, constraint, gres].into_iter().any(Option::is_some);
     let gpus = spec.others.iter().any(|(option, _)| option.starts_with("gpu"));
-    if !sizes && !named && !gpus && memory == Memory::Unset && tmp_disk_mb == 0 {
+    let inside = !Inside::of(&spec.others).is_empty();
+    if !sizes && !named && !gpus && !inside && memory == Memory::Unset && tmp_disk_mb == 0 {
         return Ok(());
     }
     let Some(request) = request_of(&c.state, spec) else { return Ok(()) };
@@ -155,7 +158,8 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
     if places.peek().is_none() || places.any(|at| has_such(&sight, &mut scratch, &request, at)) {
         return Ok(());
     }
-    Err(Refusal::NodeConfigNotAvailable("such nodes".to_owned()))
+    let lacking = if inside { "sockets" } else { "such nodes" };
+    Err(Refusal::NodeConfigNotAvailable(lacking.to_owned()))
 }
 
 /// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.

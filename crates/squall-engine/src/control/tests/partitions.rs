@@ -164,8 +164,8 @@ fn what_can_never_be_is_refused_and_what_only_is_too_much_waits() {
     let raised = JobSpec { priority: Some(9), ..batch() };
     assert_eq!(refused(&mut d, raised), Refusal::AccessDenied);
     let many = d.submit(need(Need { ntasks: Some(1000), ..Need::default() }));
-    assert_eq!((d.state_of(many), reason(&d, many)), (Some(JobState::Pending), PendingReason::BadConstraints));
-    let wide = d.submit(need(Need { nodes_min: Some(5), ..Need::default() }));
+    assert_eq!((d.state_of(many), reason(&d, many)), (Some(JobState::Pending), PendingReason::PartitionConfig));
+    let wide = d.submit(need(Need { nodes_min: Some(2), ..Need::default() }));
     assert_eq!(reason(&d, wide), PendingReason::PartitionNodeLimit);
 }
 
@@ -318,4 +318,23 @@ fn a_user_who_wants_to_go_before_others_is_told_that_it_is_not_for_users() {
     let mut d = cluster();
     let refusal = refused(&mut d, JobSpec { nice: -10, ..batch() });
     assert!(matches!(refusal, Refusal::InvalidValue { option, value, .. } if option == "nice" && value == "-10"));
+}
+
+// faults.md D2: what so many nodes can never hold is refused at once, with Slurm's words; what is more than the partition
+// has waits with Slurm's reason.
+#[test]
+fn d2_tasks_that_so_many_nodes_can_never_hold_are_refused() {
+    let mut d = Driver::new(4, 4);
+    let need = |nodes, ntasks| JobSpec {
+        need: Need { nodes_min: nodes, nodes_max: nodes, ntasks: Some(ntasks), ..Need::default() },
+        ..batch()
+    };
+    for (nodes, ntasks) in [(1, 5), (1, 8), (2, 9), (3, 13)] {
+        let refusal = refused(&mut d, need(Some(nodes), ntasks));
+        assert!(matches!(refusal, Refusal::NodeConfigNotAvailable(_)), "{nodes} {ntasks}: {refusal:?}");
+    }
+    let fits = d.submit(need(Some(2), 8));
+    assert_eq!(d.state_of(fits), Some(JobState::Running));
+    let many = d.submit(need(None, 17));
+    assert_eq!(reason(&d, many), PendingReason::PartitionConfig);
 }

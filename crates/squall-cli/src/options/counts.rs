@@ -1,0 +1,175 @@
+//! How many nodes, tasks and GPUs options ask for together: what follows from several of them, or contradicts itself.
+
+use squall_model::hostlist::{compress, expand};
+use squall_model::step::Distribution;
+use squall_sched::layout::Grid;
+
+use crate::options::asked::Asked;
+use crate::options::{Stop, Tool};
+
+/// What the options together say of nodes, tasks and GPUs of a job.
+pub(crate) fn settle(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
+    count_inside(asked);
+    if asked.run.job.is_none() {
+        count_gpus(asked)?;
+        count_nodes(asked, tool)?;
+    }
+    count_gpu_tasks(asked);
+    count_grid_tasks(asked);
+    Ok(())
+}
+
+/// The named nodes are all of the job's at least, and a node without a task is none of them.
+fn count_nodes(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
+    let need = &mut asked.spec.need;
+    let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
+    let mut names = Vec::new();
+    if let Some(list) = need.nodelist.as_deref().filter(|_| !arbitrary) {
+        for name in expand(list).unwrap_or_default() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    let named = names.len() as u32;
+    if let Some(min) = need.nodes_min {
+        let (least, most) = (min.max(named), need.nodes_max.unwrap_or(min));
+        if least > most {
+            return Err(Stop::bad(format!("invalid number of nodes (-N {least}-{most})")));
+        }
+        need.nodes_min = Some(least);
+    }
+    let least = need.nodes_min.unwrap_or(named);
+    if let Some(ntasks) = need.ntasks.filter(|ntasks| *ntasks < least && !arbitrary) {
+        if !asked.quiet {
+            let name = tool.name();
+            eprintln!("{name}: Warning: can't run {ntasks} processes on {least} nodes, setting nnodes to {ntasks}");
+        }
+        (need.nodes_min, need.nodes_max) = (Some(ntasks), Some(ntasks));
+        if ntasks < named {
+            need.nodelist = Some(compress(names.iter().take(ntasks as usize).map(String::as_str)));
+        }
+    }
+    Ok(())
+}
+
+/// `-B 2:4` says of how many sockets and cores, and a task for each of them where nothing else says how many there are.
+fn count_inside(asked: &mut Asked) {
+    let Some(text) = asked.others.remove("extra-node-info") else { return };
+    let parts: Vec<u32> = text.split(':').map(|part| part.parse().unwrap_or(0)).collect();
+    for (option, count) in ["sockets-per-node", "cores-per-socket", "threads-per-core"].into_iter().zip(&parts) {
+        if *count > 0 {
+            asked.others.insert(option, count.to_string());
+        }
+    }
+    let tasks = parts.iter().filter(|count| **count > 0).fold(1_u32, |tasks, count| tasks.saturating_mul(*count));
+    let need = &mut asked.spec.need;
+    if need.ntasks.is_none() && need.ntasks_per_node.is_none() && asked.run.job.is_none() {
+        need.ntasks = Some(tasks.saturating_mul(need.nodes_min.unwrap_or(1)));
+    }
+}
+
+/// The number in `4`, `a100:2`.
+fn number(asked: &Asked, option: &str) -> Option<u32> {
+    asked.others.get(option)?.rsplit(':').next()?.parse().ok()
+}
+
+/// GPUs of each node, by `--gres` or `--gpus-per-node`.
+fn gpus_of_node(asked: &Asked) -> Option<u32> {
+    let words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
+    let gpus = words.filter(|word| *word == "gpu" || word.starts_with("gpu:"));
+    let of_gres = gpus.last().map(|word| word.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or(1));
+    of_gres.or_else(|| number(asked, "gpus-per-node")).filter(|each| *each > 0)
+}
+
+/// The parts of a number of GPUs must make the whole, as Slurm has it: of nodes, and of tasks.
+fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
+    let positive = |option: &str| number(asked, option).filter(|count| *count > 0);
+    let (gpus, of_task, of_node) = (positive("gpus"), positive("gpus-per-task"), gpus_of_node(asked));
+    let tasks_per_gpu = positive("ntasks-per-gpu");
+    let need = &asked.spec.need;
+    if of_task.is_some() && tasks_per_gpu.is_some() {
+        return Err(Stop::bad(
+            "fatal: --gpus-per-task is mutually exclusive with --ntasks-per-gpu and SLURM_NTASKS_PER_GPU",
+        ));
+    }
+    let wrong = |problem: &str| {
+        let slurm = "Invalid generic resource (gres) specification".to_owned();
+        Err(Stop::Bad { lines: vec![problem.to_owned(), slurm], exit: 1 })
+    };
+    let (nodes, most) = (need.nodes_min.unwrap_or(1), need.nodes_max.or(need.nodes_min).unwrap_or(u32::MAX));
+    if asked.others.contains_key("cpus-per-gpu") && need.cpus_per_task.is_some() && asked.run.job.is_none() {
+        return wrong("--cpus-per-gpu and --cpus-per-task say the same in two ways: leave one of them out");
+    }
+    if let (Some(all), Some(each)) = (gpus, of_node)
+        && (!all.is_multiple_of(each) || !(nodes..=most).contains(&(all / each)))
+    {
+        return wrong(&format!(
+            "{all} GPUs are not {each} for each node: change --gpus, --nodes, or the number of a node"
+        ));
+    }
+    if gpus.is_some_and(|all| all < nodes) {
+        return wrong(&format!("fewer GPUs than nodes: --gpus has to be {nodes} at least"));
+    }
+    if let (Some(all), Some(each)) = (gpus, of_task)
+        && (!all.is_multiple_of(each) || need.ntasks.is_some_and(|tasks| tasks != all / each))
+    {
+        return wrong(&format!("{all} GPUs are not {each} for each task: change --gpus, --ntasks or --gpus-per-task"));
+    }
+    let counted = need.ntasks.is_some() || need.ntasks_per_node.is_some() || need.nodes_min.is_some();
+    if of_task.is_some() && gpus.is_none() && !counted && !asked.others.contains_key("grid") {
+        return wrong("--gpus-per-task needs a number of tasks: add --ntasks");
+    }
+    if tasks_per_gpu.is_some() && gpus.is_none() && of_node.is_none() && need.ntasks.is_none() {
+        return wrong("--ntasks-per-gpu needs a number of GPUs or of tasks: add --gpus or --ntasks");
+    }
+    if let (Some(all), Some(tasks), Some(each)) = (gpus, need.ntasks, tasks_per_gpu)
+        && all.saturating_mul(each) != tasks
+    {
+        return wrong(&format!("{all} GPUs with {each} tasks each are not {tasks} tasks: change --gpus or --ntasks"));
+    }
+    Ok(())
+}
+
+/// GPUs of the job and tasks for each of them, or GPUs for each task, say how many tasks there are; tasks, and how many
+/// share a GPU, say how many GPUs; GPUs of the job and of each node, how many nodes.
+fn count_gpu_tasks(asked: &mut Asked) {
+    let (gpus, per_gpu, per_task) =
+        (number(asked, "gpus"), number(asked, "ntasks-per-gpu"), number(asked, "gpus-per-task"));
+    let per_node = gpus_of_node(asked);
+    let per_task = per_task.filter(|each| *each > 0);
+    let inside = asked.run.job.is_some();
+    let need = &mut asked.spec.need;
+    if let (Some(all), Some(each), None, None) = (gpus, per_node, need.nodes_min, need.nodes_max)
+        && all.is_multiple_of(each)
+        && !inside
+    {
+        (need.nodes_min, need.nodes_max) = (Some(all / each), Some(all / each));
+    }
+    let nodes = need.nodes_min.unwrap_or(1);
+    // Where tasks of each node are counted these go before it.
+    let of_nodes =
+        per_node.filter(|_| !inside && need.ntasks_per_node.is_none()).map(|each| each.saturating_mul(nodes));
+    match (need.ntasks, gpus, per_gpu, per_task) {
+        (None, Some(gpus), Some(tasks), _) => need.ntasks = Some(gpus.saturating_mul(tasks)),
+        (None, Some(gpus), None, Some(each)) => need.ntasks = Some((gpus / each).max(1)),
+        (None, None, Some(tasks), None) => {
+            need.ntasks = of_nodes.map(|gpus| gpus.saturating_mul(tasks));
+        }
+        (None, None, None, Some(each)) if !inside && need.ntasks_per_node.is_none() => {
+            need.ntasks = Some(of_nodes.map_or(nodes, |gpus| (gpus / each).max(1)));
+        }
+        (Some(ntasks), None, Some(tasks), None) if tasks > 0 && per_node.is_none() => {
+            asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());
+        }
+        _ => {}
+    }
+}
+
+/// A grid says how many tasks there are, where nothing else does.
+fn count_grid_tasks(asked: &mut Asked) {
+    let grid = asked.others.get("grid").and_then(|text| Grid::parse(text, "").ok());
+    if let (None, Some(grid)) = (asked.spec.need.ntasks, grid) {
+        asked.spec.need.ntasks = u32::try_from(grid.tasks()).ok();
+    }
+}
