@@ -8,7 +8,7 @@ use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Memory;
 
 use super::asked::Asked;
-use super::{Arg, Source, Stop, Tool, collect, table};
+use super::{Arg, Source, Stop, Tool, collect, counts, table};
 
 mod effects;
 
@@ -318,7 +318,7 @@ fn tres_per_task_is_cpus_and_gpus_or_refused() {
 fn gpus_of_job_and_node_say_how_many_nodes() {
     let nodes = |line: &str| {
         let mut asked = sbatch(line);
-        collect::count_gpu_tasks(&mut asked);
+        drop(counts::settle(&mut asked, Tool::Sbatch));
         (asked.spec.need.nodes_min, asked.spec.need.nodes_max)
     };
     assert_eq!(nodes("--gpus=4 --gpus-per-node=2"), (Some(2), Some(2)));
