@@ -26,7 +26,7 @@ const ACTED_ON: &[(&str, &str)] = &[
     ("mem-per-gpu", "squall-model/src/gres.rs"),
     ("mpi", "squall-host/src/stepd/wireup/variables.rs"),
     ("network", "squall-sched/src/topology/pick.rs"),
-    ("ntasks-per-gpu", "squall-cli/src/options/collect.rs"),
+    ("ntasks-per-gpu", "squall-cli/src/options/counts.rs"),
     ("prefer", "squall-sched/src/request.rs"),
     ("preserve-env", "squall-engine/src/environment.rs"),
     ("prolog", "squall-cli/src/command/srun/scripts.rs"),
