@@ -496,7 +496,7 @@ pub fn deal_evenly(total: u32, most: &[u32]) -> Vec<u32> {
     let mut tasks = vec![0_u32; most.len()];
     let mut left = total;
     while left > 0 {
-        let room = most.iter().zip(&tasks).filter_map(|(most, has)| (most > has).then(|| most - has));
+        let room = most.iter().zip(&tasks).filter(|(most, has)| most > has).map(|(most, has)| most - has);
         let (open, least) = room.fold((0, u32::MAX), |(open, least), room| (open + 1, least.min(room)));
         if open == 0 {
             break;

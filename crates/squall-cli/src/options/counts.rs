@@ -76,9 +76,9 @@ fn number(asked: &Asked, option: &str) -> Option<u32> {
 
 /// GPUs of each node, by `--gres` or `--gpus-per-node`.
 fn gpus_of_node(asked: &Asked) -> Option<u32> {
-    let words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
-    let gpus = words.filter(|word| *word == "gpu" || word.starts_with("gpu:"));
-    let of_gres = gpus.last().map(|word| word.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or(1));
+    let mut words = asked.spec.need.gres.iter().flat_map(|list| list.split(','));
+    let last = words.rfind(|word| *word == "gpu" || word.starts_with("gpu:"));
+    let of_gres = last.map(|word| word.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or(1));
     of_gres.or_else(|| number(asked, "gpus-per-node")).filter(|each| *each > 0)
 }
 

@@ -23,7 +23,7 @@ fn rows(table: &str) -> Vec<Row> {
         if let Some(own) = line.strip_prefix("    squall: ") {
             let (answer, reason) = own.rsplit_once(" # ").unwrap();
             assert!(!reason.is_empty(), "{line}");
-            rows.last_mut().unwrap().answer = answer.trim().to_owned();
+            answer.trim().clone_into(&mut rows.last_mut().unwrap().answer);
         } else if let Some((options, answer)) = line.split_once(" =>") {
             rows.push(Row { options: options.to_owned(), answer: answer.trim().to_owned() });
         }
@@ -49,14 +49,14 @@ impl Cluster {
         fs::create_dir_all(folder.join("steps")).unwrap();
         fs::copy(Path::new(FOLDER).join("squall.toml"), folder.join("squall.toml")).unwrap();
         let cluster = Self { folder };
-        cluster.squall(&["links", &cluster.path("bin")]);
-        cluster.squall(&["up", "--state", &cluster.path("state"), "--config", &cluster.path("squall.toml")]);
+        Self::squall(&["links", &cluster.path("bin")]);
+        Self::squall(&["up", "--state", &cluster.path("state"), "--config", &cluster.path("squall.toml")]);
         cluster
     }
     fn path(&self, name: &str) -> String {
         self.folder.join(name).to_string_lossy().into_owned()
     }
-    fn squall(&self, args: &[&str]) {
+    fn squall(args: &[&str]) {
         let done = Command::new(env!("CARGO_BIN_EXE_squall")).args(args).output().unwrap();
         assert!(done.status.success(), "{args:?}: {done:?}");
     }

@@ -120,7 +120,9 @@ fn tasks_by_node(job: &Job, cpus: &Runs<u32>) -> Runs<u32> {
     };
     let most: Vec<u32> = cpus.iter().map(|&cpus| most(cpus)).collect();
     let mut tasks = squall_sched::deal_evenly(total, &most);
-    tasks.iter_mut().for_each(|tasks| *tasks = (*tasks).max(1));
+    for count in &mut *tasks {
+        *count = (*count).max(1);
+    }
     if let Some(last) = tasks.last_mut() {
         *last += total.saturating_sub(most.iter().sum());
     }

@@ -298,7 +298,7 @@ impl Keeper {
         let mut send = |rows, more| {
             let mut answer = Answer::Accounting { rows, more };
             answer.on_clock_ahead(ahead_us);
-            push(&reply, &answer)
+            push(&reply, &answer);
         };
         let done = match &self.book {
             Some(book) => course.go_on(book, &mut send),

@@ -26,7 +26,7 @@ use tokio::task::spawn_local;
 use crate::accounts::{self, Accounts};
 use crate::config_files::{Checked, ConfigFiles};
 use crate::durable;
-use crate::journal::{Journal, JournalError, Opened, Options, StateLock};
+use crate::journal::{Journal, JournalError, Opened, Options, ReplayReport, StateLock};
 use crate::logging::say;
 use crate::multicast::{Group, Mouth};
 use crate::pidfile::PidFile;
@@ -141,17 +141,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     for notice in oddities.iter().chain(&idle) {
         say(notice);
     }
-    say(&format!(
-        "controller {} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
-        settings.version,
-        config.cluster,
-        report.snapshot_bytes,
-        report.snapshot_time,
-        report.records,
-        report.events,
-        report.tail_time,
-        state.jobs.len() + state.arrays.len(),
-    ));
+    say_what_was_read(&settings.version, &config, &report, &state);
     let last = journal.next_seq() - 1;
     let accounts = Accounts::start(&place, journal.cluster(), last, journal.follower().accounted_handle())
         .map_err(ControllerError::io("start a thread for", place.accounts()))?;
@@ -188,6 +178,19 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         say("controller ends");
     }
     result
+}
+
+fn say_what_was_read(version: &str, config: &Config, report: &ReplayReport, state: &State) {
+    say(&format!(
+        "controller {version} of cluster `{}`: snapshot of {} bytes read in {:?}, {} records with {} events in {:?}; {} jobs known",
+        config.cluster,
+        report.snapshot_bytes,
+        report.snapshot_time,
+        report.records,
+        report.events,
+        report.tail_time,
+        state.jobs.len() + state.arrays.len(),
+    ));
 }
 
 /// Refuses a configuration under which jobs would be looked for in another cell.

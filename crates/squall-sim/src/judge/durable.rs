@@ -122,15 +122,7 @@ impl Judge {
                     self.heard[host] = now;
                 }
             }
-            Event::NodesSet { nodes, admin, .. } => {
-                for host in nodes.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
-                    if *admin == NodeAdmin::Down {
-                        self.down.insert(host);
-                    } else {
-                        self.down.remove(&host);
-                    }
-                }
-            }
+            Event::NodesSet { nodes, admin, .. } => self.nodes_set_event(nodes, *admin),
             Event::JobSubmitted { id, spec, owner, .. } => {
                 self.note_asked(*id, owner.uid, spec);
                 self.submitted_event(*id, spec, clients);
@@ -180,6 +172,16 @@ impl Judge {
                 self.touch(*id, false);
             }
             _ => {}
+        }
+    }
+
+    fn nodes_set_event(&mut self, nodes: &NodeSet, admin: NodeAdmin) {
+        for host in nodes.iter().filter_map(|node| self.host(node)).collect::<Vec<_>>() {
+            if admin == NodeAdmin::Down {
+                self.down.insert(host);
+            } else {
+                self.down.remove(&host);
+            }
         }
     }
 

@@ -59,7 +59,7 @@ fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery
         Some(text) if !["", "yes", "no"].contains(&text) => {
             return call.fail(&format!("Invalid --whole-hetjob value \"{text}\". Valid values: [yes|no]."));
         }
-        Some("no") => {}
+        None | Some("no") => {}
         Some(_) => {
             for job in &mut query.ids {
                 if let JobRef::Component(leader, _) = *job {
@@ -67,7 +67,6 @@ fn whole_het(call: &mut Call<'_>, given: &Arguments, query: &mut AccountingQuery
                 }
             }
         }
-        None => {}
     }
     Ok(())
 }

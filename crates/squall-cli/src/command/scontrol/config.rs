@@ -315,13 +315,16 @@ fn nodes(config: &Config) -> usize {
     config.nodes.iter().filter_map(|node| hostlist::expand(&node.name).ok()).map(|names| names.len()).sum()
 }
 
+fn memory(mb: u64) -> String {
+    match mb {
+        0 => "UNLIMITED".to_owned(),
+        mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
+    }
+}
+
 /// Keys and values, by name.
 fn values(config: &Config) -> Vec<(&'static str, String)> {
     let seconds = |s: u64| format!("{s} sec");
-    let memory = match config.def_mem_per_cpu_mb {
-        0 => "UNLIMITED".to_owned(),
-        mb => format_memory_mb(mb).trim_end_matches('M').to_owned(),
-    };
     let words = |text: &str| text.to_owned();
     let route = match config.route_plugin {
         RoutePolicy::FanOut => "route/default",
@@ -340,7 +343,7 @@ fn values(config: &Config) -> Vec<(&'static str, String)> {
         ("BatchStartTimeout", seconds(10)),
         ("ClusterName", config.cluster.clone()),
         ("CompleteWait", seconds(0)),
-        ("DefMemPerCPU", memory),
+        ("DefMemPerCPU", memory(config.def_mem_per_cpu_mb)),
         ("DependencyParameters", or(if config.kill_invalid_depend { "kill_invalid_depend" } else { "" }, "(null)")),
         ("DisableRootJobs", yes(false)),
         ("EnforcePartLimits", config.enforce_part_limits.into()),

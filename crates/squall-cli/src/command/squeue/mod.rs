@@ -305,7 +305,9 @@ fn list(
         rows = of_partitions(call, rows)?;
     }
     filter(&mut rows, plan);
-    rows.iter_mut().for_each(|row| row.noconvert = given.has("noconvert"));
+    for row in &mut rows {
+        row.noconvert = given.has("noconvert");
+    }
     if plan.start {
         expect(call, &mut rows);
     }

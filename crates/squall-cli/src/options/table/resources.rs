@@ -626,7 +626,7 @@ fn host_list(given: &Given<'_>) -> Result<Option<String>, Stop> {
 /// `S[:C[:T]]`, each a number or `*`.
 fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
     for (part, place) in given.text().split(':').zip(["first", "second", "third", "fourth"]) {
-        if part != "*" && part.parse().ok().filter(|count: &u32| *count > 0).is_none() || place == "fourth" {
+        if part != "*" && !part.parse().is_ok_and(|count: u32| count > 0) || place == "fourth" {
             let line = format!("Invalid numeric value \"{part}\" for {place} arg of -B.");
             return Err(Stop::Bad {
                 lines: vec![line, given.remedy("use SOCKETS[:CORES[:THREADS]], each a number or *")],

@@ -38,6 +38,7 @@ fn a1_what_cant_be_read_is_known_by_its_name() {
         world.start(key.job.0, 1);
         world.disk.unreadable.insert(key);
     }
+    world.run();
     world.disk.finish(ended, end(3));
     world.boot();
     let told = |world: &World, key| world.ended.get(&key).map(Vec::len);
