@@ -87,7 +87,7 @@ fn mpi(site: &Site) {
             continue;
         };
         assert!(made.success());
-        let said = site.ok(&["srun", "-N2", "-n4", &program]);
+        let said = site.ok(&["srun", "-N2", "--ntasks-per-node=2", &program]);
         let mut lines: Vec<&str> = said.lines().collect();
         lines.sort_unstable();
         let expected = |rank: u32| format!("{rank} of 4 on n{} shared 2 sum 6 from {}", rank / 2 + 1, (rank + 3) % 4);

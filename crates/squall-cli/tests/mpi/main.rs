@@ -102,7 +102,7 @@ impl Site {
         if !self.compile_pmix("pmix") {
             return;
         }
-        let (status, out, err) = self.srun(&["-N2", "-n4", "./pmix"], &[("SQUALL_WIREUP_STATS", "1")]);
+        let (status, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "./pmix"], &[("SQUALL_WIREUP_STATS", "1")]);
         assert_eq!(status, 0, "{out}\n{err}");
         let want = (0..4).map(|rank| format!("{rank}: card {} port here;there of 0", 100 + (rank + 1) % 4));
         assert_eq!(out.lines().map(str::to_owned).collect::<BTreeSet<_>>(), want.collect(), "{err}");
@@ -117,13 +117,13 @@ impl Site {
         if !self.compile_pmix("asks") {
             return;
         }
-        let (status, out, err) = self.srun(&["-N2", "-n4", "./asks"], &[]);
+        let (status, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "./asks"], &[]);
         let spawn = |rank| if rank == 0 { "NOT-SUPPORTED" } else { "SUCCESS" };
         let want = (0..4).map(|rank| format!("{rank} own 2 unknown NOT-FOUND spawn {}", spawn(rank)));
         assert_eq!((status, out.lines().map(str::to_owned).collect::<BTreeSet<_>>()), (0, want.collect()), "{err}");
         assert!(err.contains("task 0 asks for further processes (MPI_Comm_spawn)"), "{err}");
         assert!((0..4).all(|rank| err.contains(&format!("word of {rank}\n"))), "{err}");
-        let (status, out, err) = self.srun(&["-N2", "-n4", "./asks", "end"], &[]);
+        let (status, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "./asks", "end"], &[]);
         assert!(status == 137 && err.contains("task 3 had the step ended"), "status {status}: {out}\n{err}");
     }
 
@@ -150,7 +150,7 @@ impl Site {
 
     /// A rank that ends badly ends the step with that status and a word on why.
     fn ends(&self, way: &str, env: &[(&str, &str)], status: i32, why: &str) {
-        let (found, out, err) = self.srun(&["-N2", "-n4", "./ends", way, "3"], env);
+        let (found, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "./ends", way, "3"], env);
         assert!(found == status && err.contains(why), "{way}: status {found}\n{out}\n{err}");
     }
 
@@ -192,13 +192,13 @@ impl Site {
         let mut oshcc = Command::new("oshcc");
         oshcc.arg(format!("{SOURCES}/shmem.c")).arg("-o").arg(self.folder.join("shmem"));
         if oshcc.status().is_ok_and(|status| status.success()) {
-            let (status, out, err) = self.srun(&["-N2", "-n4", "./shmem"], &[]);
+            let (status, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "./shmem"], &[]);
             assert_eq!((status, out.lines().filter(|line| *line == "4: 6").count()), (0, 4), "{out}\n{err}");
         }
         let program = "from mpi4py import MPI; w = MPI.COMM_WORLD; print(w.size, w.allreduce(w.rank))";
         let there = Command::new("python3").args(["-c", "import mpi4py"]).stderr(Stdio::null()).status();
         if there.is_ok_and(|status| status.success()) {
-            let (status, out, err) = self.srun(&["-N2", "-n4", "python3", "-c", program], &[]);
+            let (status, out, err) = self.srun(&["-N2", "--ntasks-per-node=2", "python3", "-c", program], &[]);
             assert_eq!((status, out.lines().filter(|line| *line == "4 6").count()), (0, 4), "{out}\n{err}");
         }
     }
@@ -209,8 +209,8 @@ impl Site {
         let links = self.run(&["links", &self.path("bin")], &[]);
         assert_eq!(links.0, 0, "{}", links.2);
         let path = format!("{}:{}", self.path("bin"), std::env::var("PATH").unwrap_or_default());
-        let (status, _, err) =
-            self.run(&["sbatch", "--wait", "-N2", "-n4", "-o", "job.out", "job.sh"], &[("PATH", &path)]);
+        let (status, _, err) = self
+            .run(&["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "-o", "job.out", "job.sh"], &[("PATH", &path)]);
         let out = fs::read_to_string(self.folder.join("job.out")).unwrap_or_default();
         assert_eq!(status, 0, "{err}\n{out}");
         assert_eq!(out.lines().filter(|line| line.contains("of 2 on")).count(), 4, "{out}");

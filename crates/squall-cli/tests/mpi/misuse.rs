@@ -9,7 +9,9 @@ impl Site {
     /// A step of four tasks on two nodes, one of which never comes to the fence, once all tasks are there.
     pub(super) fn waits_in_a_fence(&self) -> std::process::Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-        command.args(["srun", "-wn[1-2]", "-N2", "-n4", "./ends", "late", "3"]).current_dir(&self.folder);
+        command
+            .args(["srun", "-wn[1-2]", "-N2", "--ntasks-per-node=2", "./ends", "late", "3"])
+            .current_dir(&self.folder);
         command.env("SQUALL_STATE", self.folder.join("state")).stdin(Stdio::null());
         let srun = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         self.wait_for("the tasks do not start", || self.processes("./ends").len() == 4);
@@ -106,7 +108,7 @@ impl Site {
         if let Some(launcher) = launcher {
             script = format!("{script}; {launcher} ./hello");
         }
-        let (status, out, err) = self.run(&["salloc", "-N2", "-n4", "sh", "-c", &script], &[]);
+        let (status, out, err) = self.run(&["salloc", "-N2", "--ntasks-per-node=2", "sh", "-c", &script], &[]);
         assert_eq!(status, 0, "{out}\n{err}");
         assert_eq!(out.lines().filter(|line| line.contains("of 2 on")).count(), 4, "{out}\n{err}");
         let launched = out.lines().filter(|line| line.contains("of 4 on")).count();

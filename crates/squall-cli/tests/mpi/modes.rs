@@ -58,7 +58,8 @@ impl Site {
         if !self.compile_pmix("event") {
             return;
         }
-        let (status, out, err) = self.srun(&["-wn[1-2]", "-N2", "-n4", "./event"], &[("SQUALL_WIREUP_STATS", "1")]);
+        let (status, out, err) =
+            self.srun(&["-wn[1-2]", "-N2", "--ntasks-per-node=2", "./event"], &[("SQUALL_WIREUP_STATS", "1")]);
         let heard: BTreeSet<&str> = out.lines().collect();
         assert_eq!((status, heard), (0, ["0 heard 3042", "1 heard 3042", "2 heard 3042"].into()), "{out}\n{err}");
         assert_eq!(counted(&err, "events"), 1, "{err}");

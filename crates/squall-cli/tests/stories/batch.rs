@@ -67,7 +67,7 @@ fn counts(c: &Cluster) {
         (&["-N2"][..], "none 1(x2) none none"),
         (&["-N2", "--exclusive"], "none 4(x2) none none"),
         (&["-N1", "--exclusive", "-c3"], "none 1 none 3"),
-        (&["-N2", "-n5"], "5 3,2 none none"),
+        (&["-N2", "-n5"], "5 4,1 none none"),
         (&["-N2", "--ntasks-per-node=2"], "4 2(x2) 2 none"),
     ] {
         assert_eq!(c.ok(&[&["salloc", "-Q"], options, &["sh", "-c", tell]].concat()), expected, "{options:?}");

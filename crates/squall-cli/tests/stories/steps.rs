@@ -26,7 +26,7 @@ fn four_nodes(c: &Cluster) {
     let out = c.ok(&[
         "srun",
         "-N4",
-        "-n8",
+        "--ntasks-per-node=2",
         "-l",
         "sh",
         "-c",

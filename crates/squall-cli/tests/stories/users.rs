@@ -186,7 +186,7 @@ fn own_cluster(c: &Cluster) {
     if !root() {
         return;
     }
-    // No HOME, no XDG variables, no SQUALL_STATE but for `up`: a bare environment, as some clients make it.
+    // No HOME and no XDG variables: a bare environment, as some clients make it. `--state` makes it nobody's default.
     let folder = std::path::PathBuf::from(c.path("own"));
     std::fs::create_dir_all(folder.join("bin")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_squall"), folder.join("bin/squall")).unwrap();
@@ -255,6 +255,7 @@ fn bare(folder: &std::path::Path, user: (&str, u32, u32), groups: &[u32], args: 
         .args(&args[1..])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
+        .env("SQUALL_STATE", folder.join("state"))
         .current_dir(folder)
         .output()
         .map(|output| Done::of(&output))

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use squall_model::time::Time;
 
+use crate::logging::say;
 use crate::place::Place;
 use crate::sys::clock;
 
@@ -65,8 +66,19 @@ impl Clock {
         Some(by)
     }
 
-    /// Remembers it for the next life.
-    pub(super) fn save(&self) -> io::Result<()> {
+    /// Writes it down for the next life. A full disk keeps no controller from its work: then the failure is logged, and the next life goes by its journal.
+    pub(super) fn remember(&self) {
+        if let Err(e) = self.save() {
+            say(&format!("cannot write {}: {e}; after a restart times may be off", self.path.display()));
+        }
+    }
+
+    /// Writes nothing if the file says so already.
+    fn save(&self) -> io::Result<()> {
+        let known = fs::read_to_string(&self.path).ok().and_then(|text| parse(&text));
+        if known.is_some_and(|known| known == (self.boot_id.clone(), self.offset_us, self.ahead_us)) {
+            return Ok(());
+        }
         let fresh = self.path.with_extension("new");
         let mut file = File::create(&fresh)?;
         writeln!(file, "{} {} {}", self.boot_id, self.offset_us, self.ahead_us)?;

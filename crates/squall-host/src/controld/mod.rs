@@ -154,7 +154,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
         .map_err(ControllerError::io("open the port for other machines of", place.config()))?;
     let mouth = mouth(&place, &config, &door)?;
     let clock = Clock::start(&place, report.last);
-    clock.save().map_err(ControllerError::io("write", place.clock()))?;
+    clock.remember();
     let mut machine = Controller::new(state);
     if settings.accept_loss {
         machine.accept_loss();

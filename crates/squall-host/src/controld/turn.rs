@@ -310,9 +310,7 @@ impl Daemon {
         say(&format!(
             "the wall clock was set by {seconds} s: what was asked for by it follows, nothing that runs does"
         ));
-        if let Err(e) = self.clock.save() {
-            say(&format!("it can't be remembered how far the wall clock is ahead: {e}"));
-        }
+        self.clock.remember();
         self.step(turn, Input::ClockSet { by_us });
     }
 
