@@ -130,7 +130,7 @@ impl Site {
     /// Every rank is who it is, where it is, with those of its node, and hears the others.
     fn greets(&self, nodes: u32, each: u32, more: &[&str]) {
         let size = nodes * each;
-        let shape = [format!("-wn[1-{nodes}]"), format!("-N{nodes}"), format!("-n{size}")];
+        let shape = [format!("-wn[1-{nodes}]"), format!("-N{nodes}"), format!("--ntasks-per-node={each}")];
         let args: Vec<&str> = shape.iter().map(String::as_str).chain(more.iter().copied()).chain(["./hello"]).collect();
         let (status, out, err) = self.srun(&args, &[]);
         assert_eq!(

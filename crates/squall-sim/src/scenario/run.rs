@@ -166,13 +166,15 @@ impl Teller {
             "min_job_age" => config.min_job_age_s = value,
             "rows" => {
                 let rows = OverSubscribe::Force(u32::try_from(value).unwrap_or(u32::MAX));
-                config.partitions = vec![PartitionConfig { oversubscribe: rows, ..PartitionConfig::default() }];
+                config.partitions =
+                    vec![PartitionConfig { default: true, oversubscribe: rows, ..PartitionConfig::default() }];
                 config.coscheduling = Some(Coscheduling::Gang);
             }
             "leases" => {
                 let lease_jobs = u32::try_from(value).unwrap_or(u32::MAX);
                 let default_time_s = Some(3600);
-                config.partitions = vec![PartitionConfig { lease_jobs, default_time_s, ..PartitionConfig::default() }];
+                config.partitions =
+                    vec![PartitionConfig { default: true, lease_jobs, default_time_s, ..PartitionConfig::default() }];
             }
             "slice_ms" => config.scheduler_time_slice = TimeSlice(Span::from_millis(value)),
             "preempt_cancel" => {
