@@ -34,6 +34,12 @@ const fn place(id: JobId) -> (u32, usize) {
     (id.0 / SLOTS, (id.0 % SLOTS) as usize)
 }
 
+/// Which slots of a page are these ids'.
+fn slots_of(ids: &Range<JobId>, page: u32) -> Range<usize> {
+    let slot = |id: JobId| id.0.saturating_sub(page * SLOTS).min(SLOTS) as usize;
+    slot(ids.start)..slot(ids.end).max(slot(ids.start))
+}
+
 impl<V> ById<V> {
     /// How many there are.
     pub const fn len(&self) -> usize {
@@ -124,18 +130,20 @@ impl<V> ById<V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Those with an id of these.
+    /// Those with an id of these. Looks at no other slot.
     pub fn range(&self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &V)> {
-        let pages = self.pages_of(&ids);
-        let slots = self.pages.range(pages).flatten().flat_map(|page| page.slots.iter().flatten());
-        slots.filter(move |(id, _)| ids.contains(id)).map(|(id, value)| (id, value))
+        let (pages, first) = (self.pages_of(&ids), self.first);
+        let pages = self.pages.range(pages.clone()).zip(pages);
+        let slots = pages.filter_map(move |(page, at)| page.as_ref()?.slots.get(slots_of(&ids, first + at as u32)));
+        slots.flatten().flatten().map(|(id, value)| (id, value))
     }
 
     /// The same, to be changed.
     pub fn range_mut(&mut self, ids: Range<JobId>) -> impl Iterator<Item = (&JobId, &mut V)> {
-        let pages = self.pages_of(&ids);
-        let slots = self.pages.range_mut(pages).flatten().flat_map(|page| page.slots.iter_mut().flatten());
-        slots.filter(move |(id, _)| ids.contains(id)).map(|(id, value)| (&*id, value))
+        let (pages, first) = (self.pages_of(&ids), self.first);
+        let pages = self.pages.range_mut(pages.clone()).zip(pages);
+        let slots = pages.filter_map(move |(page, at)| page.as_mut()?.slots.get_mut(slots_of(&ids, first + at as u32)));
+        slots.flatten().flatten().map(|(id, value)| (&*id, value))
     }
 
     /// Which pages these ids stand on.
