@@ -54,15 +54,19 @@ pub struct StepEnd {
 
 /// The note of a script that ended because it was told to.
 const TOLD_TO: &str = "ended when it was told to";
+const SIGKILL: u8 = 9;
+const SIGTERM: u8 = 15;
 
 impl StepEnd {
     /// Notes that a script ended because it was told to. Another note stays: it tells of an end of its own.
     pub fn note_told(&mut self) {
         self.note.get_or_insert_with(|| TOLD_TO.to_owned());
     }
-    /// Whether a script came to its end by itself, as far as anybody knows.
+    /// Whether a script came to its end by itself, although it was to be ended, as far as anybody knows. One that TERM or
+    /// KILL ended was told to, also where the daemons that knew it have died meanwhile.
     pub fn is_own(&self) -> bool {
-        !self.lost && self.note.as_deref() != Some(TOLD_TO)
+        let by_signal = !self.oom && [SIGTERM, SIGKILL].contains(&self.exit.signal);
+        !self.lost && !by_signal && self.note.as_deref() != Some(TOLD_TO)
     }
     /// Whether the other node's share went the same way, so that [`StepEnd::merge`] tells all there is to tell of both.
     pub fn merges_with(&self, other: &Self) -> bool {

@@ -129,6 +129,9 @@ impl Judge {
             }
             Event::PolicyChanged { changes, .. } => self.note_policy(changes),
             Event::JobStarted { id, attempt, alloc, .. } => {
+                if let Some(file) = self.files.get_mut(id) {
+                    file.limit_from = decided;
+                }
                 self.check_limits(*id, alloc);
                 self.wire(*id, &alloc.nodes(), clients);
                 self.started_event(decided, *id, attempt.0, alloc, clients);
@@ -301,10 +304,10 @@ impl Judge {
     /// Whether what a job is ended for is so.
     fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome) {
         let Some(file) = self.files.get(&id).filter(|file| !file.was_suspended) else { return };
-        let lived = now.since(file.process_started).secs();
+        let lived = now.since(file.limit_from).secs();
         let limit_s = self.limits.get(&file.order).copied();
         let early = limit_s.is_some_and(|limit_s| lived + LIMIT_EARLY_S < limit_s) && !file.touched;
-        let early = early && outcome.state == EndState::Timeout && file.process_started > self.trouble_until;
+        let early = early && outcome.state == EndState::Timeout && file.limit_from > self.trouble_until;
         let by_us = [TERM, KILL].contains(&outcome.exit.signal) && outcome.state == EndState::Failed;
         let goes_back = file.phase == Phase::Ending && file.requeue;
         if early {
@@ -465,6 +468,7 @@ impl JobFile {
             first_process: None,
             last_process_end: None,
             process_started: Time::default(),
+            limit_from: Time::default(),
             truth: None,
             unseen: false,
             touched: false,

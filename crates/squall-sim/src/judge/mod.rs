@@ -66,6 +66,8 @@ pub(crate) struct JobFile {
     pub(crate) first_process: Option<Time>,
     pub(crate) last_process_end: Option<Time>,
     pub(crate) process_started: Time,
+    /// When its last attempt was started: its time limit counts from then on.
+    limit_from: Time,
     /// How the last attempt's script or first step ended, by its process.
     pub(crate) truth: Option<ExitCode>,
     /// Nobody can know how it ended.
