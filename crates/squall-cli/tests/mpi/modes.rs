@@ -26,7 +26,8 @@ impl Site {
         for (variable, value, counter) in WAYS {
             for (shape, bytes, ring) in FENCES {
                 let env = [(variable, value), ("SLURM_PMIX_FENCE", shape), ("SQUALL_WIREUP_STATS", "1")];
-                let (status, out, err) = self.srun(&["-wn[1-5]", "-N5", "-n10", "./fence", "7", bytes], &env);
+                let (status, out, err) =
+                    self.srun(&["-wn[1-5]", "-N5", "--ntasks-per-node=2", "./fence", "7", bytes], &env);
                 let case = format!("{counter} {shape} {bytes}: {out}\n{err}");
                 assert_eq!(status, 0, "{case}");
                 late_holds_all(&out, 10, &case);

@@ -1,13 +1,12 @@
 //! Where step daemons connect: a socket without a name in the file system, and one link for each node.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketType};
 use squall_engine::step::Delivery;
 use squall_host::pipe::{Pipe, ROOM_BYTES as READ_BYTES};
 use squall_model::codec::{self, PROTOCOL_VERSION};
@@ -26,10 +25,8 @@ pub(crate) struct Listener {
     socket: UnixListener,
     /// For step daemons of other machines, if there are any.
     far: Option<TcpListener>,
-    /// Where they would find it. On a single machine nobody listens at this port, which is reserved for its number:
-    /// programs read it in `SLURM_SRUN_COMM_PORT`.
-    address: String,
-    _reserved: Option<OwnedFd>,
+    /// Where they find it.
+    address: Option<String>,
     name: String,
     cookie: [u8; 16],
     /// Whom to believe besides root: this user, and who runs the controller.
@@ -42,12 +39,9 @@ impl Listener {
         let name = format!("squall-srun-{:032x}", u128::from_le_bytes(random()));
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
         socket.set_nonblocking(true)?;
-        let (far, reserved, address) = match host {
-            Some(host) => open_far(host).map(|(far, address)| (Some(far), None, address))?,
-            None => reserve_port().map(|(port, address)| (None, Some(port), address))?,
-        };
+        let (far, address) = host.map(open_far).transpose()?.unzip();
         let users = vec![0, rustix::process::getuid().as_raw()];
-        Ok(Self { socket, far, address, _reserved: reserved, name, cookie: random(), users })
+        Ok(Self { socket, far, address, name, cookie: random(), users })
     }
 
     /// Believes that user, too: who runs the cluster.
@@ -57,7 +51,12 @@ impl Listener {
 
     /// Its address, for the step's program.
     pub(crate) fn address(&self) -> ClientAddress {
-        ClientAddress::Anywhere { name: self.name.clone(), address: self.address.clone() }
+        let name = self.name.clone();
+        match self.address.clone() {
+            // On a single machine a step has no port, and its daemons no reason to look for each other by TCP.
+            None => ClientAddress::Abstract(name),
+            Some(address) => ClientAddress::Anywhere { name, address },
+        }
     }
 
     /// Where step daemons of other machines call.
@@ -103,15 +102,6 @@ impl Listener {
             }
         }
     }
-}
-
-/// A port of this machine that nobody else has as long as the descriptor is open.
-fn reserve_port() -> io::Result<(OwnedFd, String)> {
-    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-    let address = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket)?).map_err(io::Error::from)?;
-    Ok((socket, address.to_string()))
 }
 
 fn open_far(host: &str) -> io::Result<(TcpListener, String)> {
@@ -338,7 +328,7 @@ mod tests {
     use super::{Listener, Room};
 
     fn call(listener: &Listener, cookie: [u8; 16], after: &[u8]) -> (Vec<FromStep>, Option<u32>, bool) {
-        let ClientAddress::Anywhere { name, .. } = listener.address() else { panic!("no address") };
+        let ClientAddress::Abstract(name) = listener.address() else { panic!("no address") };
         let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         let mut bytes = Vec::new();
         let hello = Hello { protocol: PROTOCOL_VERSION, cluster: String::new(), role: Role::Step, proof: Proof::Peer };
