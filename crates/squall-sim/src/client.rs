@@ -197,6 +197,7 @@ impl World {
         let owning = order.kind != JobKind::Batch;
         if let Some(limit_s) = order.limit_s {
             self.judge.limits.insert(tag, limit_s);
+            self.judge.first_limits.insert(tag, limit_s);
         }
         let array_limit = order.array.as_ref().and_then(|a| a.limit);
         self.clients.placed.push(Placed {

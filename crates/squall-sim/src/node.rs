@@ -248,6 +248,7 @@ impl World {
         host.spool = Spool { session: host.spool.session, full: host.spool.full, ..Spool::default() };
         host.witness = Default::default();
         self.say(Who::Node(node as u32), "has forgotten", 0, 0);
+        self.judge.power_lost(node);
     }
 
     /// What the spool does not know is swept.

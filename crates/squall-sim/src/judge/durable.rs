@@ -142,7 +142,7 @@ impl Judge {
                 nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }
             Event::JobEnding { id, outcome, requeue } => {
-                self.check_reason(now, *id, outcome);
+                self.check_reason(now, *id, outcome, clients);
                 self.ending_event(decided, *id, outcome, requeue.is_some());
             }
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
@@ -302,12 +302,15 @@ impl Judge {
     }
 
     /// Whether what a job is ended for is so.
-    fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome) {
+    fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome, clients: &Clients) {
         let Some(file) = self.files.get(&id).filter(|file| !file.was_suspended) else { return };
         let lived = now.since(file.limit_from).secs();
-        let limit_s = self.limits.get(&file.order).copied();
+        let limit_s = self.first_limits.get(&file.order).copied();
         let early = limit_s.is_some_and(|limit_s| lived + LIMIT_EARLY_S < limit_s) && !file.touched;
-        let early = early && outcome.state == EndState::Timeout && file.limit_from > self.trouble_until;
+        let early = early
+            && self.het_of(id).is_none()
+            && outcome.state == EndState::Timeout
+            && file.limit_from > self.trouble_until;
         let by_us = [TERM, KILL].contains(&outcome.exit.signal) && outcome.state == EndState::Failed;
         let goes_back = file.phase == Phase::Ending && file.requeue;
         if early {
@@ -390,7 +393,7 @@ impl Judge {
         }
     }
 
-    /// A node has lost its power: what it had to say of its jobs is gone.
+    /// A node has lost its power, or its spool what it knew: what it had to say of its jobs is gone.
     pub(crate) fn power_lost(&mut self, host: usize) {
         let hosts = &self.hosts;
         let on_it = |file: &JobFile| file.left.iter().any(|node| hosts.get(&node) == Some(&host));

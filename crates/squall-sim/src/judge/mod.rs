@@ -134,6 +134,8 @@ pub(crate) struct Judge {
     kill_wait_s: u64,
     /// Time limits of orders, seconds.
     pub(crate) limits: BTreeMap<usize, u64>,
+    /// The same as they were submitted: a wish to raise one may have been refused.
+    pub(crate) first_limits: BTreeMap<usize, u64>,
     memory_mb: u64,
     census: [u64; Phase::ALL.len()],
     pub(crate) trouble_until: Time,
@@ -185,6 +187,7 @@ impl Judge {
             node_lost_s: (setup.config.node_lost_action == NodeLostAction::Requeue).then_some(setup.config.node_lost_s),
             kill_wait_s: setup.config.kill_wait_s,
             limits: BTreeMap::new(),
+            first_limits: BTreeMap::new(),
             memory_mb: setup.memory_mb,
             census: [0; Phase::ALL.len()],
             trouble_until: Time::default(),

@@ -18,7 +18,7 @@ use squall_sched::topology::Wish;
 
 use super::queue::{self, Pending};
 use super::work;
-use crate::control::state::job::{Ending, Hold, Phase};
+use crate::control::state::job::{Ending, Hold, Job, Phase};
 use crate::control::state::node::Partition;
 use crate::control::state::{LineId, State};
 use crate::control::{Controller, Out, facts};
@@ -161,7 +161,10 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
         let found = c.state.jobs.get(id).and_then(|job| Some((job, job.run()?.batch_node()?)));
         found.is_some_and(|(job, node)| {
             let avoided = avoid.is_some_and(|avoid| avoid.contains(node));
-            asks_the_same(&job.spec, pending.spec) && c.queue.reachable.contains(node) && !avoided
+            asks_the_same(&job.spec, pending.spec)
+                && has_room(job, pending.spec)
+                && c.queue.reachable.contains(node)
+                && !avoided
         })
     };
     let Some(behind) = here.map(|(_, _, id)| *id).find(fits) else { return false };
@@ -174,6 +177,13 @@ fn grant_one(c: &mut Controller, now: Time, at: usize, out: &mut Out) -> bool {
     // Nothing has come free: who asks for the same has no room either. Who asks for something else is looked at.
     c.queue.kick = kick || !c.queue.next_is_alike(&c.state, at, id);
     !c.queue.kick
+}
+
+/// Whether a running job has what this one asks for: it may have given back nodes since it asked for the same.
+fn has_room(job: &Job, spec: &JobSpec) -> bool {
+    let need = &spec.need;
+    let cpus = job.run().map_or(0, |run| run.alloc.cpus());
+    need.nodes_min.unwrap_or(1) <= 1 && need.tasks_on(1).saturating_mul(need.task_cpus()) <= cpus
 }
 
 /// Whether two jobs can take each other's place.
