@@ -142,7 +142,7 @@ impl Judge {
                 nodes.iter().for_each(|node| self.step_ended_event(now, key, node, end));
             }
             Event::JobEnding { id, outcome, requeue } => {
-                self.check_reason(now, *id, outcome, clients);
+                self.check_reason(now, *id, outcome);
                 self.ending_event(decided, *id, outcome, requeue.is_some());
             }
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
@@ -302,7 +302,7 @@ impl Judge {
     }
 
     /// Whether what a job is ended for is so.
-    fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome, clients: &Clients) {
+    fn check_reason(&mut self, now: Time, id: JobId, outcome: &Outcome) {
         let Some(file) = self.files.get(&id).filter(|file| !file.was_suspended) else { return };
         let lived = now.since(file.limit_from).secs();
         let limit_s = self.first_limits.get(&file.order).copied();
