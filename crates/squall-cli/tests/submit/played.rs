@@ -136,7 +136,7 @@ pub(crate) struct Stepd(UnixStream);
 impl Stepd {
     /// Calls the srun of a program, for that node.
     pub(crate) fn call(program: &TaskProgram, node_index: u32) -> Self {
-        let ClientAddress::Anywhere { name, .. } = &program.client else { panic!("srun listens nowhere") };
+        let ClientAddress::Abstract(name) = &program.client else { panic!("srun listens nowhere") };
         let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
         put(&mut stream, &hello(Role::Step));
         put(&mut stream, &FromStep::Hello { cookie: program.cookie, node_index });
