@@ -324,7 +324,8 @@ fn a3_who_ended_a_script_is_told_with_its_end() {
         }
         story.script_exit(exit, heard).is_own()
     };
-    assert!(own(code(0), false, false) && own(signal(15), false, false));
+    assert!(own(code(0), false, false) && own(signal(11), false, false));
+    assert!(!own(signal(15), false, false), "who has died since may have told it");
     assert!(own(code(0), true, false), "it was faster, or ignores TERM");
     assert!(own(code(1), true, false));
     assert!(!own(code(0), true, true), "its handler may have ended it");

@@ -185,10 +185,11 @@ proptest! {
         ops in proptest::collection::vec(ops(), 1..120),
     ) {
         let mut world = World::new(partitions, kept);
+        // It is of the last pass, which may be some events ago.
+        let mut moved = false;
         for op in ops {
             world.happen(&op);
             check(&world.rehearsal.c, world.now);
-            let mut moved = false;
             while world.rehearsal.c.queue.kick {
                 let next = pass(&world.rehearsal.c, world.now, false);
                 moved = !(next.reserved.is_empty() || next.starts.is_empty());
