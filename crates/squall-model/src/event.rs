@@ -1,5 +1,5 @@
-//! Everything that can happen: the journal holds nothing else. Append-only: variants and fields are
-//! added at the end, never changed, so that an old journal reads for ever.
+//! Everything that can happen: the journal holds nothing else. Append-only: variants are added at the end and never
+//! changed, so that an old journal reads for ever. A field can't be added: events are positional (docs/formats.md).
 
 use std::sync::Arc;
 
