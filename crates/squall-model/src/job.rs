@@ -203,6 +203,10 @@ impl JobSpec {
     pub fn begins_after_submission(&self) -> bool {
         self.others.iter().any(|(option, _)| option == "begin")
     }
+    /// `--exclusive=user`: no job of another user runs on its nodes.
+    pub fn keeps_others_off(&self) -> bool {
+        !self.need.exclusive && self.others.iter().any(|(option, value)| option == "exclusive" && value == "user")
+    }
     /// When it has to have started at the latest to end by its deadline, given the time limit that it has of its own,
     /// seconds: so long before as it runs at least, which is `--time-min`, or else the limit. Without either it ends at
     /// the deadline, however short that makes it. None: it has no deadline.
@@ -555,6 +559,8 @@ pub enum NodeTest {
     BusyMemory,
     /// Jobs hold its generic resources.
     BusyGres,
+    /// Other users' jobs run on it, and one of the two jobs is `--exclusive=user`.
+    OtherUsers,
 }
 
 /// How the nodes of a job that waits have to stand together.

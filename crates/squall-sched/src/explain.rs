@@ -62,6 +62,7 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
         }
     };
     told.nodes_min = request.nodes_min;
+    let others = scratch.nodes_of_others(job);
     let barred = match view.bars(job, at, now) {
         Bars::Open => NodeSet::new(),
         Bars::Barred(nodes) => nodes,
@@ -78,14 +79,19 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
             () if !listed(&request, id) => NodeTest::Unlisted,
             () if request.excluded.contains(id) => NodeTest::Excluded,
             () if barred.contains(id) => NodeTest::Reserved,
-            () => first_failed(view, scratch, &request, id),
+            () => match first_failed(view, scratch, &request, id) {
+                NodeTest::Free if others.contains(id) => NodeTest::OtherUsers,
+                test => test,
+            },
         };
         told.nodes.entry(test).or_default().insert(id);
     }
     let mut open = request.clone().into_owned();
     open.excluded.union_with(&barred);
     told.empty = fits(view, scratch, &open, partition.nodes, Condition::Empty);
-    told.room = fits(view, scratch, &open, partition.nodes, Condition::Now);
+    let mut now = open.clone();
+    now.excluded.union_with(&others);
+    told.room = fits(view, scratch, &now, partition.nodes, Condition::Now);
     let unknown = partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
     told.ideal = told.empty || unknown || fits(view, scratch, &request, partition.nodes, Condition::Ideal);
     told.misfit = misfit(view, scratch, &open, partition.nodes, (told.room, told.empty));

@@ -31,7 +31,7 @@ pub use request::{PREFER, Request, prefer, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan,
+    Bars, Candidate, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan,
     Queues, Reserved, Row, Single, Skip, Start, View,
 };
 

@@ -54,6 +54,7 @@ impl<'a, V: View> Nodes<'a, V> {
     pub fn new(view: &'a V, scratch: &'a mut Scratch, now: Time, window: Span) -> Self {
         scratch.reset(view, now);
         scratch.closed.iter_mut().for_each(|closed| closed.until = closed.until.max(now + SOON));
+        scratch.claims.iter_mut().for_each(|claim| claim.until = claim.until.max(now + SOON));
         Self { view, scratch, now, horizon: now + window, rooms: Rooms::default(), could: None }
     }
 
@@ -95,6 +96,7 @@ impl<V: View> Room for Nodes<'_, V> {
         self.scratch.window = (self.now, self.now);
         let request = unbarred(self.view, &partition, job, (at, self.now))
             .map_err(|_| Span(end.since(self.now).0.saturating_sub(1)))?;
+        let request = apart(self.scratch, job, request);
         self.could = if rows > 1 {
             let ranked = (self.view.rank(at), rows);
             place_in_rows(self.view, self.scratch, &request, partition.nodes, ranked).map(|_| Vec::new())
@@ -135,7 +137,7 @@ impl<V: View> Room for Nodes<'_, V> {
         let span = span(&partition, job);
         let found = self.earliest(job, (at, &partition), &request, span);
         if let Some((time, given)) = &found {
-            self.keep(&request, given, (*time, span));
+            self.keep((job, &request), given, (*time, span));
         }
         self.scratch.forget_gains();
         found
@@ -155,6 +157,7 @@ impl<V: View> Room for Nodes<'_, V> {
         // may be taken.
         let from = self.now + Span(1);
         self.scratch.window = (from, from + Span(1));
+        let request = apart(self.scratch, job, request);
         let mut way = self.way(at, &request, victims)?;
         // Who is only to stop does so when the others have gone.
         let asked = way.asked.len();
@@ -169,6 +172,7 @@ impl<V: View> Room for Nodes<'_, V> {
             self.scratch.keep(id, (from, until), (group.cores.len() as u32, group.memory_mb), free);
         }
         self.scratch.note((from, until), alloc.nodes(), &way.given.gres);
+        self.scratch.claim(job, alloc.nodes(), (from, until));
         if self.view.shares() {
             self.occupy(self.view.rank(at), &way);
         }
@@ -213,19 +217,20 @@ impl<V: View> Nodes<'_, V> {
         let free = self.view.topology().is_none() && self.scratch.begins().all(|begin| begin >= end);
         let known = could.as_ref().filter(|_| free && rows == 1);
         self.scratch.window = (self.now, end);
+        let own = apart(self.scratch, job, request.clone());
         let elsewhere = job.avoid.and_then(|avoid| {
-            let mut request = request.clone().into_owned();
+            let mut request = own.clone().into_owned();
             request.excluded.union_with(avoid);
             place(self.view, self.scratch, &request, partition.nodes, Condition::Now)
         });
         let rank = self.view.rank(at);
         let covers = over.is_some();
         let placed = match over {
-            Some(victims) => self.way(at, &request, victims).map(|way| way.given),
-            None if rows > 1 => place_in_rows(self.view, self.scratch, &request, partition.nodes, (rank, rows)),
+            Some(victims) => self.way(at, &own, victims).map(|way| way.given),
+            None if rows > 1 => place_in_rows(self.view, self.scratch, &own, partition.nodes, (rank, rows)),
             None => elsewhere.or_else(|| match known {
-                Some(chosen) => Some(share_out(self.view, self.scratch, &request, chosen, Condition::Now)),
-                None => place(self.view, self.scratch, &request, partition.nodes, Condition::Now),
+                Some(chosen) => Some(share_out(self.view, self.scratch, &own, chosen, Condition::Now)),
+                None => place(self.view, self.scratch, &own, partition.nodes, Condition::Now),
             }),
         };
         let Some(mut given) = placed else {
@@ -238,6 +243,7 @@ impl<V: View> Nodes<'_, V> {
         }
         self.rooms.take(self.view, &gates, share);
         self.book(&given, end);
+        self.scratch.claim(job, given.alloc.nodes(), (Time(0), end.max(self.now + SOON)));
         if self.view.shares() {
             self.scratch.placed.push((Row { rank, slot: given.slot }, given.alloc.clone()));
         }
@@ -310,6 +316,7 @@ impl<V: View> Nodes<'_, V> {
                     scratch.window = (time, time + span);
                     scratch.times += 1;
                     if let Ok(request) = unbarred(view, partition, job, (at, time))
+                        && let request = apart(scratch, job, request)
                         && let Some(given) = place(view, scratch, &request, partition.nodes, Condition::Then)
                     {
                         return Some((time, given));
@@ -330,7 +337,12 @@ impl<V: View> Nodes<'_, V> {
     }
 
     /// Keeps what a job is to have from a time on.
-    fn keep(&mut self, request: &Request, given: &Given, (time, span): (Time, Span)) {
+    fn keep(
+        &mut self,
+        (job, request): (&Candidate<'_>, &Request),
+        given: &Given,
+        (time, span): (Time, Span),
+    ) {
         // What is free at that time; what happens later is no business of who starts before.
         self.scratch.window = (time, time + Span(1));
         for group in &given.alloc.groups {
@@ -341,6 +353,7 @@ impl<V: View> Nodes<'_, V> {
             }
         }
         self.scratch.note((time, time + span), given.alloc.nodes(), &given.gres);
+        self.scratch.claim(job, given.alloc.nodes(), (time, time + span));
         for (name, count) in &request.licenses {
             let turns = [(time, -i64::from(*count)), (time + span, i64::from(*count))];
             self.scratch.license_turns.extend(turns.map(|(time, more)| (time, name.clone(), more)));
@@ -468,6 +481,15 @@ fn unbarred<'a>(
         Bars::Waits(reason) => return Err(reason),
     }
     Ok(request)
+}
+
+/// A job's request without the nodes that it can't have in the window because of other users' jobs.
+fn apart<'a>(scratch: &Scratch, job: &Candidate<'_>, mut request: Cow<'a, Request>) -> Cow<'a, Request> {
+    let others = scratch.nodes_of_others(job);
+    if !others.is_empty() {
+        request.to_mut().excluded.union_with(&others);
+    }
+    request
 }
 
 /// The request of a job that respects the partition's limits, or why it does not.

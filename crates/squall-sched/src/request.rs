@@ -35,6 +35,8 @@ pub struct Request {
     pub tmp_disk_mb: u64,
     /// Whole nodes.
     pub exclusive: bool,
+    /// No job of another user on its nodes.
+    pub own_nodes: bool,
     /// It may share its cores.
     pub oversubscribe: bool,
     /// More tasks than CPUs.
@@ -98,6 +100,7 @@ impl Request {
             memory,
             tmp_disk_mb: need.tmp_disk_mb,
             exclusive: need.exclusive,
+            own_nodes: false,
             oversubscribe: need.oversubscribe,
             overcommit: need.overcommit,
             contiguous: need.contiguous,

@@ -13,7 +13,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 
 use crate::topology::Memory;
-use crate::view::{Closed, Given, Row, View};
+use crate::view::{Candidate, Claim, Closed, Given, Row, View};
 pub(crate) use taken::{List, Taken};
 
 /// What a plan has done to the cluster so far.
@@ -64,6 +64,8 @@ pub struct Scratch {
     pub(crate) network: Memory,
     /// Nodes of jobs with links of their own, those that this plan starts or keeps room for included.
     pub(crate) closed: Vec<Closed>,
+    /// Nodes of jobs, those that this plan starts or keeps room for included, where users may have to be kept apart.
+    pub(crate) claims: Vec<Claim>,
     /// Licenses that what this plan has placed takes.
     pub(crate) licenses: BTreeMap<String, u32>,
     /// When how many more of a license are free, or fewer, by what this plan has placed or keeps.
@@ -85,6 +87,7 @@ pub(crate) struct Mark {
     gres: BTreeMap<NodeId, NodeGres>,
     kept_gres: usize,
     closed: usize,
+    claims: usize,
     licenses: BTreeMap<String, u32>,
     license_turns: usize,
 }
@@ -139,6 +142,8 @@ impl Scratch {
         self.open.clone_from(view.open());
         self.closed.clear();
         self.closed.extend_from_slice(view.closed());
+        self.claims.clear();
+        self.claims.extend_from_slice(view.claims());
         self.withheld = NodeSet::new();
         self.window = (now, now);
         while let Some(node) = self.held.pop() {
@@ -169,6 +174,7 @@ impl Scratch {
             gres: self.gres.clone(),
             kept_gres: self.kept_gres.len(),
             closed: self.closed.len(),
+            claims: self.claims.len(),
             licenses: self.licenses.clone(),
             license_turns: self.license_turns.len(),
         }
@@ -185,6 +191,7 @@ impl Scratch {
         self.begun.truncate(mark.begun);
         self.kept_gres.truncate(mark.kept_gres);
         self.closed.truncate(mark.closed);
+        self.claims.truncate(mark.claims);
         self.license_turns.truncate(mark.license_turns);
     }
 
@@ -196,6 +203,26 @@ impl Scratch {
             .iter()
             .filter(move |closed| (closed.from < end || closed.from == Time(0)) && closed.until > start);
         met.map(|closed| &closed.nodes)
+    }
+
+    /// Notes who has nodes, and for how long.
+    pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
+        if let Some(user) = job.user {
+            self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
+        }
+    }
+    /// Nodes that a job can't have in the window because of other users' jobs: these want the nodes to themselves, or it
+    /// does.
+    pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
+        let (start, end) = self.window;
+        let mut nodes = NodeSet::new();
+        let Some(user) = job.user else { return nodes };
+        for claim in self.claims.iter().filter(|claim| claim.user != user && (claim.alone || job.need.own_nodes)) {
+            if (claim.from < end || claim.from == Time(0)) && claim.until > start {
+                nodes.union_with(&claim.nodes);
+            }
+        }
+        nodes
     }
 
     /// For one row of the matrix: what is kept from all and what no two rows share, and no cores taken yet.

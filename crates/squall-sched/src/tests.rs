@@ -211,6 +211,7 @@ impl Queues for Cluster {
             avoid: None,
             alone: false,
             others: &[],
+            user: None,
         }))
     }
 }

@@ -86,6 +86,10 @@ pub trait View: Queues<Need = Request> {
     fn closed(&self) -> &[Closed] {
         &[]
     }
+    /// Nodes of running jobs, if some job wants none of other users beside it.
+    fn claims(&self) -> &[Claim] {
+        &[]
+    }
     /// Which nodes reservations keep from a job that would start at that time in a partition.
     fn bars(&self, _job: &Candidate<'_>, _partition: usize, _time: Time) -> Bars {
         Bars::Open
@@ -178,6 +182,21 @@ pub struct Closed {
     pub until: Time,
 }
 
+/// Nodes that a job has for some time, noted where users may have to be kept apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The job's user.
+    pub user: u32,
+    /// No job of another user runs on these nodes meanwhile.
+    pub alone: bool,
+    /// The job's nodes.
+    pub nodes: NodeSet,
+    /// From when on.
+    pub from: Time,
+    /// Until when, as far as is known.
+    pub until: Time,
+}
+
 /// What reservations leave to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bars {
@@ -257,6 +276,8 @@ pub struct Candidate<'a, N = Request> {
     pub alone: bool,
     /// What starts with it or not at all: the other components.
     pub others: &'a [Component<N>],
+    /// The user, where users may have to be kept apart.
+    pub user: Option<u32>,
 }
 
 /// A component of a heterogeneous job that is not its first.
@@ -274,6 +295,8 @@ pub struct Component<N = Request> {
     pub wish: Wish,
     /// Nodes on which its launch failed: used only if nothing else will do.
     pub avoid: Option<NodeSet>,
+    /// The user, where users may have to be kept apart.
+    pub user: Option<u32>,
 }
 
 impl<N> Component<N> {
@@ -290,6 +313,7 @@ impl<N> Component<N> {
             avoid: self.avoid.as_ref(),
             alone: true,
             others: &[],
+            user: self.user,
         }
     }
 }

@@ -84,6 +84,7 @@ impl<'a> Iterator for Line<'a> {
                 avoid: None,
                 alone: false,
                 others: &[],
+                user: None,
             });
         }
     }

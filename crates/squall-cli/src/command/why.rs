@@ -269,6 +269,7 @@ fn test_text(test: NodeTest) -> &'static str {
         NodeTest::BusyCpus => "CPUs held by jobs",
         NodeTest::BusyMemory => "memory held by jobs",
         NodeTest::BusyGres => "GPUs or other resources held by jobs",
+        NodeTest::OtherUsers => "other users' jobs on it (--exclusive=user)",
     }
 }
 

@@ -256,9 +256,10 @@ impl JobRow {
         self.info.run().outcome.as_ref().map_or(ExitCode::OK, |o| o.exit)
     }
 
-    /// `OK`, `NO` (whole nodes), `YES` (shared).
+    /// `OK`, `NO` (whole nodes), `USER` (no other user's jobs), `YES` (shared).
     pub(crate) fn over_subscribe(&self) -> &'static str {
         match (self.spec.need.exclusive, self.spec.need.oversubscribe) {
+            _ if self.spec.keeps_others_off() => "USER",
             (true, _) => "NO",
             (false, true) => "YES",
             (false, false) => "OK",

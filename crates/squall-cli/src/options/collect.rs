@@ -1,9 +1,7 @@
 //! Gathers options from script, variables and command line, in the order in which they override each other.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use squall_model::hostlist;
 
 use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
@@ -187,18 +185,6 @@ fn forget(asked: &mut Asked, long: &str) {
     }
 }
 
-/// A list of nodes is a part of the job: it names no more than may be allocated.
-fn named_nodes(asked: &Asked) -> Result<(), Stop> {
-    let need = &asked.spec.need;
-    let most = need.nodes_max.or(need.nodes_min);
-    let (Some(most), Some(list)) = (most, need.nodelist.as_deref()) else { return Ok(()) };
-    let named = hostlist::expand(list).map_or(0, |names| names.into_iter().collect::<BTreeSet<_>>().len());
-    if named > most as usize {
-        return Err(Stop::bad(format!("invalid number of nodes (-N {named}-{most})")));
-    }
-    Ok(())
-}
-
 /// `--batch`: where `--constraint` says what all nodes have, the first has that, too.
 fn batch_host(asked: &Asked) -> Result<(), Stop> {
     let Some(wanted) = asked.others.get("batch") else { return Ok(()) };
@@ -224,7 +210,6 @@ pub(crate) fn verify(asked: &Asked) -> Result<(), Stop> {
         let (min, max) = (need.nodes_min.unwrap_or(0), need.nodes_max.unwrap_or(0));
         return Err(Stop::bad(format!("invalid number of nodes (-N {min}-{max})")));
     }
-    named_nodes(asked)?;
     batch_host(asked)?;
     if asked.quiet && asked.verbose > 0 {
         return Err(Stop::bad("don't specify both --verbose (-v) and --quiet (-Q)"));

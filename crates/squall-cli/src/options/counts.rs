@@ -10,35 +10,40 @@ use crate::options::{Stop, Tool};
 /// What the options together say of nodes, tasks and GPUs of a job.
 pub(crate) fn settle(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
     count_inside(asked);
+    let named = named_nodes(asked)?;
     if asked.run.job.is_none() {
         count_gpus(asked)?;
-        count_nodes(asked, tool)?;
+        count_nodes(asked, tool, &named);
     }
     count_gpu_tasks(asked);
     count_grid_tasks(asked);
     Ok(())
 }
 
-/// The named nodes are all of the job's at least, and a node without a task is none of them.
-fn count_nodes(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
+/// The nodes that `--nodelist` names: all of them are the job's, so it must be allowed as many.
+fn named_nodes(asked: &mut Asked) -> Result<Vec<String>, Stop> {
     let need = &mut asked.spec.need;
-    let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
     let mut names = Vec::new();
-    if let Some(list) = need.nodelist.as_deref().filter(|_| !arbitrary) {
-        for name in expand(list).unwrap_or_default() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
+    for name in need.nodelist.as_deref().and_then(|list| expand(list).ok()).unwrap_or_default() {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    let named = names.len() as u32;
     if let Some(min) = need.nodes_min {
-        let (least, most) = (min.max(named), need.nodes_max.unwrap_or(min));
+        let (least, most) = (min.max(names.len() as u32), need.nodes_max.unwrap_or(min));
         if least > most {
             return Err(Stop::bad(format!("invalid number of nodes (-N {least}-{most})")));
         }
         need.nodes_min = Some(least);
     }
+    Ok(names)
+}
+
+/// A node without a task is none of the job's.
+fn count_nodes(asked: &mut Asked, tool: Tool, names: &[String]) {
+    let need = &mut asked.spec.need;
+    let named = names.len() as u32;
+    let arbitrary = matches!(asked.run.distribution, Distribution::Arbitrary(_));
     let least = need.nodes_min.unwrap_or(named);
     if let Some(ntasks) = need.ntasks.filter(|ntasks| *ntasks < least && !arbitrary) {
         if !asked.quiet {
@@ -50,7 +55,6 @@ fn count_nodes(asked: &mut Asked, tool: Tool) -> Result<(), Stop> {
             need.nodelist = Some(compress(names.iter().take(ntasks as usize).map(String::as_str)));
         }
     }
-    Ok(())
 }
 
 /// `-B 2:4` says of how many sockets and cores, and a task for each of them where nothing else says how many there are.

@@ -518,6 +518,9 @@ pub struct PartitionConfig {
     /// How many jobs may hold the same core.
     #[serde(alias = "OverSubscribe")]
     pub oversubscribe: OverSubscribe,
+    /// Whether all its jobs are `--exclusive=user`: no job of another user runs on their nodes.
+    #[serde(alias = "ExclusiveUser", deserialize_with = "words::yes")]
+    pub exclusive_user: bool,
     /// How many jobs a node may have in hand behind each that runs, to start them by itself one after the other; 0: none.
     /// For partitions of short jobs: what is leased waits there whatever comes free elsewhere.
     pub lease_jobs: u32,
@@ -546,6 +549,7 @@ impl Default for PartitionConfig {
             allow_qos: Vec::new(),
             deny_qos: Vec::new(),
             oversubscribe: OverSubscribe::No,
+            exclusive_user: false,
             lease_jobs: 0,
         }
     }

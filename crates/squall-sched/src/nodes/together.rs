@@ -4,7 +4,7 @@ use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
 use super::walk::{Ends, Turn};
-use super::{Lacks, Nodes, PATIENCE, SOON, span, unbarred};
+use super::{Lacks, Nodes, PATIENCE, SOON, apart, span, unbarred};
 use crate::place::{Condition, capacity, place};
 use crate::policy::Blocked;
 use crate::view::{Candidate, Given, Start, View};
@@ -63,9 +63,10 @@ impl<V: View> Nodes<'_, V> {
             return Err(Blocked::Busy(Span(0)));
         }
         self.scratch.window = (time, time + span);
+        let request = apart(self.scratch, job, request);
         let given =
             place(self.view, self.scratch, &request, partition.nodes, Condition::Then).ok_or(Blocked::Busy(Span(0)))?;
-        self.keep(&request, &given, (time, span));
+        self.keep((job, &request), &given, (time, span));
         Ok(given)
     }
 

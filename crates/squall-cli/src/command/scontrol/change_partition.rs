@@ -19,7 +19,6 @@ const FIXED: &[(&str, &str)] = &[
     ("AllocNodes", "ALL"),
     ("Alternate", ""),
     ("DisableRootJobs", "NO"),
-    ("ExclusiveUser", "NO"),
     ("Hidden", "NO"),
     ("LLN", "NO"),
     ("MaxCPUsPerNode", "UNLIMITED"),
@@ -176,6 +175,8 @@ fn set_other(config: &mut PartitionConfig, word: &Change<'_>) -> Option<bool> {
         return Some(nodes(&config.nodes, word).map(|nodes| config.nodes = nodes).is_some());
     } else if is("Default", 7) {
         return Some(yes(value).map(|yes| config.default = yes).is_some());
+    } else if is("ExclusiveUser", 2) {
+        return Some(yes(value).map(|yes| config.exclusive_user = yes).is_some());
     } else if is("OverSubscribe", 5) || is("Shared", 2) {
         return Some(OverSubscribe::try_from(value.to_owned()).map(|over| config.oversubscribe = over).is_ok());
     } else if is("PreemptMode", 3) {

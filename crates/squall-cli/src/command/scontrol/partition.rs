@@ -68,7 +68,8 @@ fn lines(partition: &PartitionInfo, memory_mb: u64) -> Vec<String> {
         format!("AllowGroups={groups} {} {}", accounts(config), levels(config)),
         format!("AllocNodes=ALL Default={} QoS={qos}", if config.default { "YES" } else { "NO" }),
         format!(
-            "DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser=NO GraceTime={} Hidden=NO",
+            "DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser={} GraceTime={} Hidden=NO",
+            if config.exclusive_user { "YES" } else { "NO" },
             config.grace_time_s.0
         ),
         format!(

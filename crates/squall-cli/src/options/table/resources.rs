@@ -638,12 +638,14 @@ fn extra_node_info(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
 }
 
 fn exclusive(asked: &mut Asked, given: &Given<'_>) -> Result<(), Stop> {
-    match given.text() {
-        "" | "exclusive" | "1" | "yes" => asked.spec.need.exclusive = true,
-        "user" => {
-            // Alone among users: whole nodes are more than enough.
+    match given.text().to_ascii_lowercase().as_str() {
+        "" | "exclusive" | "1" | "yes" => {
             asked.spec.need.exclusive = true;
-            keep(asked, given)?;
+            asked.others.remove("exclusive");
+        }
+        "user" => {
+            asked.spec.need.exclusive = false;
+            asked.others.insert("exclusive", "user".to_owned());
         }
         "mcs" => return Err(given.not_done("there is no multi-category security: use --exclusive or --exclusive=user")),
         _ => return Err(given.invalid("use it without a value, or user")),

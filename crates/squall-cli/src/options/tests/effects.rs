@@ -13,9 +13,12 @@ const TOOLS: [Tool; 3] = [Tool::Sbatch, Tool::Srun, Tool::Salloc];
 const ACTED_ON: &[(&str, &str)] = &[
     ("bcast", "squall-cli/src/command/srun/mod.rs"),
     ("batch", "squall-cli/src/options/collect.rs"),
+    ("cores-per-socket", "squall-model/src/inside.rs"),
     ("cpus-per-gpu", "squall-model/src/gres.rs"),
     ("epilog", "squall-cli/src/command/srun/scripts.rs"),
+    ("exclusive", "squall-model/src/job.rs"),
     ("extra", "squall-cli/src/command/scontrol/job.rs"),
+    ("extra-node-info", "squall-cli/src/options/counts.rs"),
     ("geometry", "squall-sched/src/topology/pick.rs"),
     ("gpu-bind", "squall-engine/src/environment.rs"),
     ("gpus", "squall-model/src/gres.rs"),
@@ -23,18 +26,24 @@ const ACTED_ON: &[(&str, &str)] = &[
     ("gpus-per-socket", "squall-engine/src/control/request/admit.rs"),
     ("gpus-per-task", "squall-model/src/gres.rs"),
     ("grid", "squall-sched/src/topology/pick.rs"),
+    ("hint", "squall-model/src/inside.rs"),
     ("mem-per-gpu", "squall-model/src/gres.rs"),
     ("mpi", "squall-host/src/stepd/wireup/variables.rs"),
     ("network", "squall-sched/src/topology/pick.rs"),
+    ("ntasks-per-core", "squall-model/src/inside.rs"),
     ("ntasks-per-gpu", "squall-cli/src/options/counts.rs"),
+    ("ntasks-per-socket", "squall-model/src/inside.rs"),
     ("prefer", "squall-sched/src/request.rs"),
     ("preserve-env", "squall-engine/src/environment.rs"),
     ("prolog", "squall-cli/src/command/srun/scripts.rs"),
     ("segment", "squall-engine/src/control/drive/network.rs"),
+    ("sockets-per-node", "squall-model/src/inside.rs"),
     ("stencil", "squall-sched/src/topology/pick.rs"),
     ("switches", "squall-sched/src/topology/pick.rs"),
     ("task-epilog", "squall-model/src/step.rs"),
     ("task-prolog", "squall-model/src/step.rs"),
+    ("threads-per-core", "squall-model/src/inside.rs"),
+    ("use-min-nodes", "squall-engine/src/control/drive/lanes.rs"),
 ];
 
 /// Options that ask for what is done anyway, and why.
@@ -46,19 +55,7 @@ const DONE_ANYWAY: &[(&str, &str)] = &[
     ("oom-kill-step", "0: a task that runs out of memory ends alone"),
     ("profile", "none: no profiles are recorded"),
     ("send-libs", "no: no libraries are copied"),
-    ("use-min-nodes", "a job gets the smaller number of nodes of a range"),
     ("wait-all-nodes", "every node is ready before a script runs"),
-];
-
-/// Options about cores within nodes.
-const WITHIN_NODES: &[&str] = &[
-    "cores-per-socket",
-    "extra-node-info",
-    "hint",
-    "ntasks-per-core",
-    "ntasks-per-socket",
-    "sockets-per-node",
-    "threads-per-core",
 ];
 
 /// Options that commands read before they obey the others.
@@ -139,9 +136,7 @@ fn every_option_has_a_declared_effect() {
     let acted: BTreeMap<&str, &str> = ACTED_ON.iter().copied().collect();
     for option in options() {
         let long = option.long;
-        let listed = DONE_ANYWAY.iter().any(|(name, _)| *name == long)
-            || READ_BEFORE.contains(&long)
-            || WITHIN_NODES.contains(&long);
+        let listed = DONE_ANYWAY.iter().any(|(name, _)| *name == long) || READ_BEFORE.contains(&long);
         let traces = traces(option);
         match option.effect {
             Effect::Refused(why) => assert!(traces.is_empty() && !why.is_empty(), "--{long} is not refused"),

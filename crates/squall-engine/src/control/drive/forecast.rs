@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use squall_model::config::SchedulerType;
-use squall_model::job::JobSpec;
+use squall_model::job::{JobSpec, Owner};
 use squall_model::limits::UNLIMITED_S;
 use squall_model::resource::Alloc;
 use squall_model::time::{Span, Time};
@@ -31,23 +31,24 @@ const RULES: Rules = Rules { discipline: Discipline::Conservative, depth: JOBS_M
 
 /// When and where those that wait start.
 pub(crate) fn starts(c: &mut Controller, now: Time) -> Vec<Reserved> {
-    c.queue.look_at_network(&c.state, now);
+    c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
     promised(&sight, &mut room)
 }
 
 /// When, in which partition and where a job would start if it were submitted now, behind all others. None: never.
-pub(crate) fn trial(c: &mut Controller, now: Time, spec: &JobSpec) -> Option<(Time, usize, Alloc)> {
+pub(crate) fn trial(c: &mut Controller, now: Time, owner: &Owner, spec: &JobSpec) -> Option<(Time, usize, Alloc)> {
     let need = request_of(&c.state, spec)?;
-    c.queue.look_at_network(&c.state, now);
+    c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let mut room = Nodes::new(&sight, &mut c.scratch, now, Span(u64::MAX));
     promised(&sight, &mut room);
     let item = Item { id: c.state.next_id(), array: false };
     let patience = network::patience_s(&c.state, spec).map(|seconds| now + Span::from_secs(seconds));
     let wish = Wish { patience, ..need.wish };
-    let job = Candidate { time_limit_s: spec.limit_s(), wish, ..single(item, &need) };
+    let user = c.queue.user(owner);
+    let job = Candidate { time_limit_s: spec.limit_s(), wish, user, ..single(item, &need) };
     let mut best: Option<(Time, usize, Alloc)> = None;
     for at in partitions_of(&c.state, spec) {
         let sooner_than = best.as_ref().map(|best| best.0);
@@ -96,6 +97,7 @@ pub(crate) fn candidate<'a>(
         avoid: if pending.item.array { None } else { queue.avoid.get(&pending.item.id) },
         alone: pending.het.is_some(),
         others: if pending.het.is_some() { queue.others(pending.item.id) } else { &[] },
+        user: queue.user(pending.owner),
         ..single(pending.item, need)
     }
 }
@@ -222,5 +224,6 @@ fn single(item: Item, need: &Request) -> Candidate<'_> {
         avoid: None,
         alone: false,
         others: &[],
+        user: None,
     }
 }

@@ -53,6 +53,7 @@ impl Queue {
             time_limit_s: other.standing.time_limit_s.or(other.spec.limit_s()),
             wish: self.wish(state, other),
             avoid: self.avoid.get(&other.item.id).cloned(),
+            user: self.user(other.owner),
         })
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct Want {
     pub(crate) kind: KindId,
     /// With its other components, which nobody else has; None: all that it asks for is said.
     pub(crate) het: Option<JobId>,
+    /// The user, where users may have to be kept apart.
+    pub(crate) user: Option<u32>,
 }
 
 /// All that is asked for at present, each read once.
@@ -78,6 +80,8 @@ struct Key {
     /// `--use-min-nodes`: of a range of numbers of nodes the least.
     few: bool,
     reservation: Option<String>,
+    /// `--exclusive=user`.
+    own_nodes: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +166,7 @@ impl Key {
             inside: Inside::of(&spec.others),
             few: spec.others.iter().any(|(option, _)| option == "use-min-nodes"),
             reservation: spec.reservation.clone(),
+            own_nodes: spec.keeps_others_off(),
         }
     }
     fn read(&self, state: &State) -> Option<Request> {
@@ -170,6 +175,7 @@ impl Key {
         request.prefer = self.prefer.as_deref().and_then(|text| preferred(self.need.constraint.as_deref(), text));
         request.reservation.clone_from(&self.reservation);
         request.inside = self.inside;
+        request.own_nodes = self.own_nodes;
         if self.few {
             request.spread = self.need.spread;
         }
@@ -398,6 +404,7 @@ impl<'a> Iterator for Ordered<'a> {
                 avoid: if place.item.array { None } else { queue.avoid.get(&place.item.id) },
                 alone: shape.want.het.is_some(),
                 others: shape.want.het.map_or(&[], |leader| queue.others(leader)),
+                user: shape.want.user,
             });
         }
     }

@@ -140,7 +140,7 @@ fn may_lend(state: &State, partition: &Partition) -> bool {
 
 /// Puts those in line for whom there is no room.
 pub(super) fn grant(c: &mut Controller, now: Time, out: &mut Out) {
-    if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() {
+    if c.leases.room.is_empty() || c.disk_full || c.leaving.is_some() || c.queue.keeps_apart {
         return;
     }
     for at in 0..c.state.partitions.len() {

@@ -18,6 +18,7 @@ pub(crate) mod reserve;
 pub(crate) mod shutdown;
 pub(crate) mod starved;
 pub(crate) mod timers;
+pub(crate) mod users;
 pub(crate) mod view;
 pub(crate) mod wall;
 pub(crate) mod work;

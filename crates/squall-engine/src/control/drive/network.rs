@@ -32,9 +32,10 @@ pub(crate) fn addresses(state: &State, nodes: &NodeSet) -> Addresses {
 }
 
 impl Queue {
-    /// Before a pass: what running jobs have for themselves, if the network is such that it matters.
-    pub(crate) fn look_at_network(&mut self, state: &State, now: Time) {
+    /// Before a pass: what running jobs have for themselves, if the network or a user is such that it matters.
+    pub(crate) fn look_around(&mut self, state: &State, now: Time) {
         self.now = now;
+        self.look_at_users(state);
         self.closed.clear();
         if !matches!(state.index.topology.kind, Kind::Torus(_)) {
             return;

@@ -13,7 +13,7 @@ use squall_model::policy::{Limit, Whose};
 use squall_model::reservation::Flag;
 use squall_model::set::{IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
-use squall_sched::{Closed, Component, Gate, Group, Item, Skip, UNLIMITED};
+use squall_sched::{Claim, Closed, Component, Gate, Group, Item, Skip, UNLIMITED};
 
 use super::depend::{self, Dependent, Verdict};
 use super::lanes::{KindId, Kinds, Line, Place, Shape, Want};
@@ -21,6 +21,7 @@ use super::names::Names;
 use super::reckon::{self, Reckoning, Standee};
 use super::starved::Starved;
 use super::timers::{Timer, Timers};
+use super::users;
 use crate::control::state::array::Array;
 use crate::control::state::job::{Hold, Job, Queue as Standing, Run};
 use crate::control::state::{LineId, State};
@@ -73,6 +74,10 @@ pub(crate) struct Queue {
     pub(crate) now: Time,
     /// Nodes of running jobs that have links of their own.
     pub(crate) closed: Vec<Closed>,
+    /// Some job is `--exclusive=user`, or was since the queue was put together.
+    pub(super) keeps_apart: bool,
+    /// Who has which nodes, if so.
+    pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
     /// Nodes where jobs may start now, if only beside others on the same cores.
@@ -159,11 +164,12 @@ fn pending_job<'a>(state: &State, id: JobId, job: &'a Job) -> Pending<'a> {
 
 impl<'a> Pending<'a> {
     /// What it asks for, and for how long. None: nobody in a queue asks for that.
-    fn shape(&self, kinds: &Kinds) -> Option<Shape> {
-        Some(self.shaped(kinds.find(self.spec)?))
+    fn shape(&self, queue: &Queue) -> Option<Shape> {
+        Some(self.shaped(queue, queue.kinds.find(self.spec)?))
     }
-    fn shaped(&self, kind: KindId) -> Shape {
-        Shape { want: Want { kind, het: self.het.map(|het| het.leader) }, limit_s: self.limit_s() }
+    fn shaped(&self, queue: &Queue, kind: KindId) -> Shape {
+        let want = Want { kind, het: self.het.map(|het| het.leader), user: queue.user(self.owner) };
+        Shape { want, limit_s: self.limit_s() }
     }
     /// How long it may run, seconds: None: as long as the partition lets it by default; `UNLIMITED_S`: without limit.
     pub(crate) fn limit_s(&self) -> Option<u64> {
@@ -285,6 +291,7 @@ impl Queue {
         self.dirty.clear();
         self.names = Names::default();
         self.kinds = Kinds::default();
+        self.keeps_apart = users::keeps_apart(state);
         self.hets.clear();
         self.kick = true;
         self.ends.clear();
@@ -315,7 +322,7 @@ impl Queue {
         if kind.is_none() {
             self.parked.insert(pending.item, PendingReason::BadConstraints);
         }
-        kind.map(|kind| pending.shaped(kind))
+        kind.map(|kind| pending.shaped(self, kind))
     }
 
     /// Notes when a job's time limit ends it, if it holds resources.
@@ -378,6 +385,13 @@ impl Queue {
     /// Looks at a pending item and puts it where it belongs.
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
+        if !self.keeps_apart && pending.spec.keeps_others_off() {
+            // From now on it matters whose a job is.
+            let dirty = std::mem::take(&mut self.dirty);
+            self.rebuild(state, timers, now);
+            self.dirty.extend(dirty);
+            return Entered::Settled;
+        }
         self.unpark(state, &pending);
         let (starts, entered) = self.judge(state, timers, now, &pending);
         self.put(state, &pending, starts);
@@ -453,7 +467,7 @@ impl Queue {
     /// Out of the queues of its partitions.
     fn take_out(&mut self, state: &State, pending: &Pending<'_>) {
         self.hets.remove(&pending.item.id);
-        let Some(shape) = pending.shape(&self.kinds) else { return };
+        let Some(shape) = pending.shape(self) else { return };
         let several = state.config.scheduler_parameters.kept() > 1;
         for at in partitions_of(state, pending.spec) {
             let place = self.place(state, pending, at);
@@ -530,7 +544,7 @@ impl Queue {
     /// Takes a job that can't start in a partition out of its queue.
     pub(crate) fn park(&mut self, state: &State, skip: Skip) {
         let Some(pending) = pending(state, skip.item) else { return };
-        let (shape, place) = (pending.shape(&self.kinds), self.place(state, &pending, skip.partition));
+        let (shape, place) = (pending.shape(self), self.place(state, &pending, skip.partition));
         if let Some((line, shape)) = self.ready.get_mut(skip.partition).zip(shape) {
             line.remove(&mut self.kinds, shape, place);
         }
@@ -694,7 +708,7 @@ impl Queue {
             return if inactive { PendingReason::PartitionInactive } else { PendingReason::PartitionDown };
         }
         let mut reason = self.parked.get(&pending.item).cloned().unwrap_or_default();
-        let Some(shape) = pending.shape(&self.kinds) else { return reason };
+        let Some(shape) = pending.shape(self) else { return reason };
         for at in indices {
             let place = self.place(state, pending, at);
             let (Some(line), Some(head)) = (self.ready.get(at), self.heads.get(at)) else { continue };

@@ -11,7 +11,7 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row, Victim, View,
+    Bars, Candidate, Claim, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row, Victim, View,
 };
 
 use super::lanes::Ordered;
@@ -111,6 +111,9 @@ impl View for Sight<'_> {
     }
     fn closed(&self) -> &[Closed] {
         &self.queue.closed
+    }
+    fn claims(&self) -> &[Claim] {
+        &self.queue.claims
     }
     fn bars(&self, job: &Candidate<'_>, partition: usize, time: Time) -> Bars {
         let state = self.state;

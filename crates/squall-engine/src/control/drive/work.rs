@@ -171,7 +171,7 @@ pub(crate) fn rules(config: &Config) -> Rules {
 
 /// One scheduling pass.
 pub(super) fn schedule(c: &mut Controller, now: Time, out: &mut Out) {
-    c.queue.look_at_network(&c.state, now);
+    c.queue.look_around(&c.state, now);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     let config = &c.state.config;
     let mut room = Nodes::new(&sight, &mut c.scratch, now, config.scheduler_parameters.window());

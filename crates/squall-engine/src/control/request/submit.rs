@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use squall_model::config::PartitionConfig;
 use squall_model::event::Event;
 use squall_model::gang::OverSubscribe;
 use squall_model::id::{ClientKey, JobId};
@@ -19,7 +20,6 @@ use crate::control::drive::lanes::request_of;
 use crate::control::drive::queue::partitions_of;
 use crate::control::drive::view::Sight;
 use crate::control::state::State;
-use crate::control::state::node::Partition;
 use crate::control::state::users::note_content;
 use crate::control::{Controller, Out};
 
@@ -163,17 +163,21 @@ fn such_nodes(c: &Controller, now: Time, spec: &JobSpec) -> Result<(), Refusal> 
 }
 
 /// `OverSubscribe=EXCLUSIVE` of a partition: its jobs have whole nodes, whether they ask for that or not.
+/// `ExclusiveUser=YES`: other users' jobs are kept off their nodes.
 fn whole_nodes(state: &State, spec: &mut Arc<JobSpec>) {
     if spec.need.exclusive {
         return;
     }
-    let is = |partition: &Partition| partition.config.oversubscribe == OverSubscribe::Exclusive;
-    let whole = match &spec.partition {
-        Some(names) => names.split(',').filter_map(|name| state.partition(name)).any(is),
-        None => state.default_partition().is_some_and(is),
-    };
+    let all = |config: &PartitionConfig| config.oversubscribe == OverSubscribe::Exclusive;
+    let (whole, user) = state.partitions_of(spec).fold((false, false), |(whole, user), partition| {
+        (whole || all(&partition.config), user || partition.config.exclusive_user)
+    });
     if whole {
         Arc::make_mut(spec).need.exclusive = true;
+    } else if user && !spec.keeps_others_off() {
+        let others = &mut Arc::make_mut(spec).others;
+        others.push(("exclusive".to_owned(), "user".to_owned()));
+        others.sort();
     }
 }
 
@@ -226,7 +230,7 @@ pub(crate) fn test(c: &mut Controller, ask: &Ask<'_>, mut spec: Arc<JobSpec>) ->
     whole_nodes(&c.state, &mut spec);
     let spec = &*spec;
     admit::admit(&c.state, ask.now, ask.who, spec)?;
-    let best = forecast::trial(c, ask.now, spec);
+    let best = forecast::trial(c, ask.now, &ask.who.owner, spec);
     let (time, at, alloc) = best.ok_or_else(|| Refusal::NodeConfigNotAvailable("nodes".to_owned()))?;
     let names = alloc.nodes();
     let names = names.iter().filter_map(|id| c.state.node(id)).map(|node| node.name.as_str());

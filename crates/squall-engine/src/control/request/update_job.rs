@@ -332,6 +332,7 @@ fn changed(old: &JobSpec, update: &JobUpdate) -> JobSpec {
     set_some(&mut need.ntasks_per_node, update.ntasks_per_node.as_ref());
     if let Some((shares, whole)) = update.oversubscribe {
         (need.oversubscribe, need.exclusive) = (shares, whole);
+        spec.others.retain(|(option, _)| option != "exclusive");
     }
     spec
 }

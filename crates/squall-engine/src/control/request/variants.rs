@@ -58,7 +58,10 @@ impl Edits {
         self.with(WhyChange::WithoutNodelist, |spec| spec.need.nodelist = None);
         self.with(WhyChange::WithoutExclude, |spec| spec.need.exclude = None);
         self.with(WhyChange::WithoutConstraint, |spec| spec.need.constraint = None);
-        self.with(WhyChange::WithoutExclusive, |spec| spec.need.exclusive = false);
+        self.with(WhyChange::WithoutExclusive, |spec| {
+            spec.need.exclusive = false;
+            spec.others.retain(|(option, _)| option != "exclusive");
+        });
         self.with(WhyChange::WithoutContiguous, |spec| spec.need.contiguous = false);
         self.with(WhyChange::WithoutLicenses, |spec| spec.need.licenses = None);
         self.with(WhyChange::WithoutReservation, |spec| spec.reservation = None);

@@ -65,7 +65,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     };
     told.licenses =
         wanted.into_iter().map(|(name, count)| (free(&name), name, count)).map(|(f, n, w)| (n, w, f)).collect();
-    c.queue.look_at_network(&c.state, now);
+    c.queue.look_around(&c.state, now);
     let mut scratch = std::mem::take(&mut c.scratch);
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     for at in partitions_of(&c.state, pending.spec) {

@@ -27,4 +27,5 @@ mod resize;
 mod steps;
 mod top;
 mod torus;
+mod users;
 mod why;

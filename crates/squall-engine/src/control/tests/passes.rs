@@ -81,10 +81,12 @@ struct World {
     rehearsal: Rehearsal,
     now: Time,
     last: u32,
+    /// Some jobs are `--exclusive=user`.
+    apart: bool,
 }
 
 impl World {
-    fn new(partitions: usize, kept: usize) -> Self {
+    fn new(partitions: usize, kept: usize, apart: bool) -> Self {
         let now = Time::from_secs(1_800_000_000);
         let mut config = Config::default();
         config.scheduler_parameters.bf_job_part_count_reserve = kept;
@@ -98,7 +100,7 @@ impl World {
         };
         config.partitions = all.into_iter().take(partitions).map(partition).collect();
         config.complete();
-        let mut world = Self { rehearsal: Rehearsal::new(), now, last: 0 };
+        let mut world = Self { rehearsal: Rehearsal::new(), now, last: 0, apart };
         world.happens(Event::Configured { config: Arc::new(config) });
         for at in 0..NODES {
             let hardware = Hardware { cpus: CPUS, memory_mb: 4000, ..Hardware::default() };
@@ -112,10 +114,27 @@ impl World {
         self.rehearsal.happens(self.now, event);
     }
 
-    fn submit(&mut self, spec: JobSpec, ids: u32) {
+    /// What runs is as it is noted for a pass.
+    fn look_around(&mut self) {
+        let c = &mut self.rehearsal.c;
+        c.queue.look_around(&c.state, self.now);
+    }
+
+    /// No job runs beside another user's where one of the two is `--exclusive=user`.
+    fn users_are_apart(&self) {
+        let state = self.rehearsal.state();
+        for node in &state.nodes {
+            let jobs = || node.jobs.iter().map(|id| &state.jobs[id]);
+            let alone = jobs().find(|job| job.spec.keeps_others_off());
+            let mixed = alone.is_some_and(|alone| jobs().any(|job| job.owner.uid != alone.owner.uid));
+            assert!(!mixed, "{}: {:?}", node.name, node.jobs);
+        }
+    }
+
+    fn submit(&mut self, uid: u32, spec: JobSpec, ids: u32) {
         let id = JobId(self.last + 1);
         self.last += ids;
-        let (key, owner) = (ClientKey(id.0.into()), Arc::new(Owner::default()));
+        let (key, owner) = (ClientKey(id.0.into()), Arc::new(Owner { uid, ..Owner::default() }));
         self.happens(Event::JobSubmitted { id, key, owner, spec: Arc::new(spec) });
     }
 
@@ -146,11 +165,16 @@ impl World {
                 let priority = (other / 16 == 0).then(|| u32::from(tasks));
                 let time_limit_s = (limit % 16 > 0).then(|| 60 * u64::from(limit % 16));
                 let need = Need { memory, ..need };
-                self.submit(JobSpec { need, partition: Some(partition), time_limit_s, priority, ..batch() }, 1);
+                let user = u32::from(limit / 16) % 3;
+                let alone = self.apart && nodes % 3 > 1 && tasks % 4 == 0;
+                let others = if alone { vec![("exclusive".to_owned(), "user".to_owned())] } else { Vec::new() };
+                let partition = Some(partition);
+                self.submit(user, JobSpec { need, partition, time_limit_s, priority, others, ..batch() }, 1);
             }
             Op::Array { last, limit } => {
                 let last = u32::from(last) % 6;
-                self.submit(array(last, (limit % 3 > 0).then_some(u32::from(limit % 3))), last + 1);
+                let spec = array(last, (limit % 3 > 0).then_some(u32::from(limit % 3)));
+                self.submit(u32::from(limit / 16) % 3, spec, last + 1);
             }
             Op::End { which } => {
                 let Some(id) = self.some(true, which) else { return };
@@ -182,18 +206,24 @@ proptest! {
     fn who_is_left_out_of_a_pass_would_not_have_started(
         partitions in 1..4_usize,
         kept in 0..4_usize,
+        // faults.md E, `--exclusive=user`
+        apart in any::<bool>(),
         ops in proptest::collection::vec(ops(), 1..120),
     ) {
-        let mut world = World::new(partitions, kept);
+let mut world = World::new(partitions, kept, apart);
         // It is of the last pass, which may be some events ago.
         let mut moved = false;
         for op in ops {
             world.happen(&op);
+            world.look_around();
+            world.users_are_apart();
             check(&world.rehearsal.c, world.now);
             while world.rehearsal.c.queue.kick {
                 let next = pass(&world.rehearsal.c, world.now, false);
                 moved = !(next.reserved.is_empty() || next.starts.is_empty());
                 world.rehearsal.pass(world.now);
+                world.look_around();
+                world.users_are_apart();
                 check(&world.rehearsal.c, world.now);
             }
             // Who starts beside those that have room kept may change where that is, which the next pass finds.

@@ -1,0 +1,50 @@
+//! `--exclusive=user`: jobs that run beside no other user's on a node.
+//!
+//! As long as nobody asks for that, it does not matter whose a job is, and nothing here costs anything. From the first
+//! such job on the queue tells users apart, until it is put together again without one.
+
+use std::collections::BTreeMap;
+
+use squall_model::id::{JobId, NodeId};
+use squall_model::job::Owner;
+use squall_model::set::NodeSet;
+use squall_model::time::Time;
+use squall_sched::Claim;
+
+use super::queue::Queue;
+use crate::control::state::State;
+
+/// Whether a job that has not ended keeps other users off its nodes.
+pub(super) fn keeps_apart(state: &State) -> bool {
+    let jobs = state.jobs.iter().filter(|(_, job)| !job.is_ended()).map(|(_, job)| &job.spec);
+    let arrays = state.arrays.values().filter(|array| !array.tally.untouched.is_empty()).map(|array| &array.spec);
+    jobs.chain(arrays).any(|spec| spec.keeps_others_off())
+}
+
+impl Queue {
+    /// Whose a job is, where that matters.
+    pub(super) fn user(&self, owner: &Owner) -> Option<u32> {
+        self.keeps_apart.then_some(owner.uid)
+    }
+
+    /// Notes who has which nodes.
+    pub(super) fn look_at_users(&mut self, state: &State) {
+        self.claims.clear();
+        if !self.keeps_apart {
+            return;
+        }
+        let mut held: BTreeMap<JobId, NodeSet> = BTreeMap::new();
+        for (at, node) in state.nodes.iter().enumerate() {
+            for job in &node.jobs {
+                held.entry(*job).or_default().insert(NodeId(at as u32));
+            }
+        }
+        let claims = held.into_iter().filter_map(|(id, nodes)| {
+            let job = state.jobs.get(&id)?;
+            let until = self.end_of.get(&id).copied().unwrap_or(Time(u64::MAX));
+            let (user, alone) = (job.owner.uid, job.spec.keeps_others_off());
+            Some(Claim { user, alone, nodes, from: Time(0), until })
+        });
+        self.claims = claims.collect();
+    }
+}

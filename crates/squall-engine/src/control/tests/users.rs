@@ -1,0 +1,86 @@
+//! `--exclusive=user`: jobs that run beside no other user's on a node (faults.md E).
+
+use std::sync::Arc;
+
+use squall_model::id::JobId;
+use squall_model::job::{JobSpec, JobState, Need, NodeTest};
+use squall_model::wire::client::{Answer, Request};
+
+use super::driver::{ADA, Driver, batch};
+
+const BOB: u32 = 1001;
+
+fn submit(d: &mut Driver, uid: u32, spec: JobSpec) -> JobId {
+    let (script, key) = (b"#!/bin/sh\n".to_vec().into(), d.key());
+    let request = Request::Submit { spec: Arc::new(spec), script, env: Vec::new().into(), key };
+    let answers = d.ask(1, uid, request);
+    let [Answer::Submitted { job, .. }] = answers[..] else { panic!("{answers:?}") };
+    job
+}
+
+fn tasks(ntasks: u32) -> JobSpec {
+    JobSpec { need: Need { ntasks: Some(ntasks), ..Need::default() }, time_limit_s: Some(600), ..batch() }
+}
+
+fn own_nodes(spec: JobSpec) -> JobSpec {
+    JobSpec { others: vec![("exclusive".into(), "user".into())], ..spec }
+}
+
+/// CPUs and first node of a job that runs.
+fn has(d: &Driver, id: JobId) -> Option<(u32, u32)> {
+    let run = d.c.state().jobs.get(&id)?.run()?;
+    Some((run.alloc.cpus(), run.alloc.nodes().first()?.0))
+}
+
+#[test]
+fn e_exclusive_user_has_as_many_cpus_as_it_asks_for_and_no_other_users_beside_it() {
+    let mut d = Driver::new(2, 4);
+    let alone = submit(&mut d, ADA, own_nodes(tasks(1)));
+    assert_eq!(has(&d, alone), Some((1, 0)));
+    let (own, other) = (submit(&mut d, ADA, tasks(1)), submit(&mut d, BOB, tasks(1)));
+    assert_eq!((has(&d, own), has(&d, other)), (Some((1, 0)), Some((1, 1))));
+    // Two users have a node each: who wants one without the other has the own one.
+    let more = submit(&mut d, BOB, own_nodes(tasks(2)));
+    assert_eq!(has(&d, more), Some((2, 1)));
+    let wide = submit(&mut d, BOB, tasks(2));
+    assert_eq!(d.state_of(wide), Some(JobState::Pending), "one CPU of the own node, two of another's");
+    d.finish(alone, 0);
+    assert_eq!(has(&d, wide), Some((2, 0)), "the other's jobs that do not mind stay");
+}
+
+#[test]
+fn e_exclusive_user_waits_for_others_to_end_and_is_kept_room_for() {
+    let mut d = Driver::new(1, 4);
+    let other = submit(&mut d, BOB, tasks(1));
+    let alone = submit(&mut d, ADA, own_nodes(tasks(1)));
+    let longer = submit(&mut d, BOB, JobSpec { time_limit_s: Some(1200), ..tasks(1) });
+    let shorter = submit(&mut d, BOB, JobSpec { time_limit_s: Some(300), ..tasks(1) });
+    let states = [alone, longer, shorter].map(|id| d.state_of(id));
+    let (waits, runs) = (Some(JobState::Pending), Some(JobState::Running));
+    assert_eq!(states, [waits, waits, runs], "the node is kept for it from the other's end on");
+    let answers = d.ask(2, ADA, Request::Why { job: alone });
+    let [Answer::Why(why)] = &answers[..] else { panic!("{answers:?}") };
+    let tests: Vec<_> = why.partitions[0].tests.iter().map(|test| (test.0, test.2)).collect();
+    assert_eq!(tests, [(NodeTest::OtherUsers, 1)]);
+    d.finish(shorter, 0);
+    assert_eq!(d.state_of(alone), waits);
+    d.finish(other, 0);
+    assert_eq!([alone, longer].map(|id| d.state_of(id)), [runs, waits]);
+    d.restart();
+    d.register("n1", &[d.attempt(alone)]);
+    assert_eq!(d.state_of(longer), waits, "a controller that comes back knows it");
+    d.finish(alone, 0);
+    assert_eq!(d.state_of(longer), runs);
+}
+
+#[test]
+fn e_exclusive_user_array_runs_side_by_side() {
+    let mut d = Driver::new(2, 4);
+    let mut spec = own_nodes(super::driver::array(7, None));
+    spec.time_limit_s = Some(60);
+    submit(&mut d, ADA, spec);
+    let running = d.c.state().jobs.iter().filter(|(_, job)| job.is_running()).count();
+    assert_eq!(running, 8);
+    let other = submit(&mut d, BOB, tasks(1));
+    assert_eq!(d.state_of(other), Some(JobState::Pending));
+}
