@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use squall_model::job::{Checksum, Digest};
 use squall_model::limits::CHUNK_WINDOW_BYTES;
+use squall_model::plain::plain;
 use squall_model::wire::broadcast::{Broadcast, BroadcastTo, PlaceAt};
 use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::Bytes;
@@ -165,10 +166,7 @@ pub(crate) fn problem(failed: &(Vec<String>, i32)) -> String {
     let node = nodes.first().map_or("", String::as_str);
     let why = match *error {
         0 => "Communication connection failure".to_owned(),
-        error => {
-            let text = io::Error::from_raw_os_error(error).to_string();
-            text.split(" (os error").next().unwrap_or_default().to_owned()
-        }
+        error => plain(&io::Error::from_raw_os_error(error).to_string()),
     };
     let others = if nodes.len() > 1 { format!(" (and {} more nodes)", nodes.len() - 1) } else { String::new() };
     format!("REQUEST_FILE_BCAST({node}): {why}{others}")

@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use squall_client as client;
 use squall_client::refusal;
+use squall_model::plain::plain;
 
 /// A command: what it is called, what it is for, what runs it (arguments without the command's name).
 struct Command {
@@ -146,11 +147,11 @@ fn help() {
 /// Writes to stdout; a closed pipe is nobody's error.
 pub(crate) fn print(text: &str) {
     use std::io::Write;
-    drop(std::io::stdout().write_all(text.as_bytes()));
+    drop(std::io::stdout().write_all(plain(text).as_bytes()));
 }
 
 /// Writes to stderr at once; a closed pipe is nobody's error.
 pub(crate) fn complain(text: &str) {
     use std::io::Write;
-    drop(std::io::stderr().write_all(text.as_bytes()));
+    drop(std::io::stderr().write_all(plain(text).as_bytes()));
 }

@@ -15,6 +15,7 @@ pub mod job;
 pub mod journal;
 pub mod license;
 pub mod limits;
+pub mod plain;
 pub mod policy;
 pub mod report;
 pub mod reservation;

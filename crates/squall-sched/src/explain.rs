@@ -28,6 +28,8 @@ pub struct Explained {
     pub empty: bool,
     /// It would start if moreover all nodes were up and none was reserved, or nobody knows what they have.
     pub ideal: bool,
+    /// Why it could not start even then.
+    pub never: Option<PendingReason>,
     /// What keeps it from every node alike.
     pub reasons: Vec<PendingReason>,
     /// How many nodes it needs at least.
@@ -57,11 +59,12 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     let request = match fitting(&partition, job) {
         Ok(request) => request,
         Err(reason) => {
+            told.never = Some(reason.clone());
             told.reasons.push(reason);
             return told;
         }
     };
-    told.nodes_min = request.nodes_min;
+    told.nodes_min = nodes_needed(view, scratch, &request, partition.nodes);
     let others = scratch.nodes_of_others(job);
     let barred = match view.bars(job, at, now) {
         Bars::Open => NodeSet::new(),
@@ -94,8 +97,24 @@ pub fn explain(view: &impl View, scratch: &mut Scratch, job: &Candidate<'_>, at:
     told.room = fits(view, scratch, &now, partition.nodes, Condition::Now);
     let unknown = partition.nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
     told.ideal = told.empty || unknown || fits(view, scratch, &request, partition.nodes, Condition::Ideal);
+    told.never = (!told.ideal).then(|| hopeless(view, &request, partition.nodes));
     told.misfit = misfit(view, scratch, &open, partition.nodes, (told.room, told.empty));
     told
+}
+
+/// How many nodes a job needs at least, if these are idle and up.
+fn nodes_needed(view: &impl View, scratch: &Scratch, request: &Request, nodes: &NodeSet) -> u32 {
+    let each = nodes.iter().map(|id| capacity(view, scratch, request, id, Condition::Ideal)).max().unwrap_or(0);
+    request.nodes_min.max(request.tasks.map_or(0, |tasks| if each > 0 { tasks.div_ceil(each) } else { 0 }))
+}
+
+/// Why a job can't start on these nodes though all were idle and up.
+pub(crate) fn hopeless(view: &impl View, request: &Request, nodes: &NodeSet) -> PendingReason {
+    match () {
+        () if more_cpus(view, request, nodes) => PendingReason::PartitionConfig,
+        () if request.nodes_min as usize > nodes.len() => PendingReason::PartitionNodeLimit,
+        () => PendingReason::BadConstraints,
+    }
 }
 
 /// Whether it is only that nodes do not stand together as they have to: if they stood anywhere, they would do.
@@ -160,7 +179,7 @@ pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: 
 }
 
 /// Whether a job asks for more CPUs than these nodes have, all of which are known.
-pub(crate) fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
+fn more_cpus(view: &impl View, request: &Request, nodes: &NodeSet) -> bool {
     let hardware = || nodes.iter().map(|id| u64::from(view.node(id).hardware.cpus));
     let tasks = request.tasks.unwrap_or(request.nodes_min.saturating_mul(request.tasks_per_node.unwrap_or(1)));
     let tasks = tasks.max(request.nodes_min);

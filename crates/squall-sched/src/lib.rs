@@ -31,8 +31,8 @@ pub use request::{PREFER, Request, prefer, preferred};
 pub use scratch::Scratch;
 pub use timeline::Timeline;
 pub use view::{
-    Bars, Candidate, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView, Plan,
-    Queues, Reserved, Row, Single, Skip, Start, View,
+    Bars, Candidate, Claim, Closed, Component, End, Given, Group, Head, Item, Lanes, Names, NodeView, PartitionView,
+    Plan, Queues, Reserved, Row, Single, Skip, Start, View,
 };
 
 #[cfg(test)]

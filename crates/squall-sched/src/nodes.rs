@@ -13,7 +13,7 @@ use squall_model::id::{JobId, NodeId};
 use squall_model::job::PendingReason;
 use squall_model::time::{Span, Time};
 
-use crate::explain::more_cpus;
+use crate::explain::hopeless;
 use crate::gang::{place_in_rows, row_books};
 use crate::gate::{Rooms, Share};
 use crate::place::{Condition, choose, fits, free, place, share_out};
@@ -337,12 +337,7 @@ impl<V: View> Nodes<'_, V> {
     }
 
     /// Keeps what a job is to have from a time on.
-    fn keep(
-        &mut self,
-        (job, request): (&Candidate<'_>, &Request),
-        given: &Given,
-        (time, span): (Time, Span),
-    ) {
+    fn keep(&mut self, (job, request): (&Candidate<'_>, &Request), given: &Given, (time, span): (Time, Span)) {
         // What is free at that time; what happens later is no business of who starts before.
         self.scratch.window = (time, time + Span(1));
         for group in &given.alloc.groups {
@@ -405,12 +400,12 @@ impl<V: View> Nodes<'_, V> {
             return Some(Blocked::Never(PendingReason::ReqNodeNotAvail));
         }
         let request = &*own;
-        Some(Blocked::Never(match fits(view, self.scratch, request, nodes, Condition::Ideal) {
-            true => PendingReason::ReqNodeNotAvail,
-            false if more_cpus(view, request, nodes) => PendingReason::PartitionConfig,
-            false if request.nodes_min > nodes.len() as u32 => PendingReason::PartitionNodeLimit,
-            false if nodes.iter().any(|id| view.node(id).hardware.cpus == 0) => PendingReason::ReqNodeNotAvail,
-            false => PendingReason::BadConstraints,
+        let unknown = nodes.iter().any(|id| view.node(id).hardware.cpus == 0);
+        let comes_back = fits(view, self.scratch, request, nodes, Condition::Ideal);
+        Some(Blocked::Never(match hopeless(view, request, nodes) {
+            _ if comes_back => PendingReason::ReqNodeNotAvail,
+            PendingReason::BadConstraints if unknown => PendingReason::ReqNodeNotAvail,
+            reason => reason,
         }))
     }
 

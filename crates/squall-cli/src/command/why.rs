@@ -72,7 +72,11 @@ fn text(told: &Why, clock: &Clock) -> String {
     }
     let reasons: Vec<&str> = told.reasons.iter().map(words::pending_reason).collect();
     let first = reasons.first().copied().unwrap_or("nothing: it starts soon");
-    let _ = writeln!(text, "Job {} waits. What counts: {first}.", told.job);
+    let never = !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal);
+    let _ = match never {
+        true => writeln!(text, "Job {} can never start as it is: {first}.", told.job),
+        false => writeln!(text, "Job {} waits. What counts: {first}.", told.job),
+    };
     for reason in &told.reasons {
         let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
     }
@@ -103,7 +107,7 @@ fn text(told: &Why, clock: &Clock) -> String {
         let _ = writeln!(text, "Expected to start: {time} in {partition} on {nodes}{prism}");
     }
     if !told.changes.is_empty() {
-        let _ = writeln!(text, "It would start sooner with any of:");
+        let _ = writeln!(text, "It would start {} with any of:", if never { "only" } else { "sooner" });
         told.changes.iter().for_each(|(change, time)| {
             let _ = writeln!(text, "  {:<32} {}", change_text(change), when(*time, clock));
         });
@@ -143,7 +147,7 @@ fn partition_text(partition: &WhyPartition) -> String {
             (true, ..) => "there is room for it now",
             (false, true, _) => "it fits when running jobs have ended",
             (false, false, true) => "it fits when nodes that are down or reserved are back",
-            (false, false, false) => "there is no room, whatever jobs end",
+            (false, false, false) => "it does not fit, though all were idle and up",
         }
     );
     for (test, nodes, count) in &partition.tests {
@@ -193,9 +197,7 @@ fn meaning(reason: &PendingReason) -> Cow<'static, str> {
         PendingReason::JobHeldAdmin => "an operator holds it",
         PendingReason::JobArrayTaskLimit => "as many tasks of its array run as may",
         PendingReason::PartitionNodeLimit => "more nodes than the partition allows or has",
-        PendingReason::PartitionConfig => {
-            "more CPUs than the partition has: it never starts; ask for fewer tasks or CPUs"
-        }
+        PendingReason::PartitionConfig => "more CPUs than the partition has: ask for fewer tasks or CPUs",
         PendingReason::PartitionTimeLimit => "longer than the partition allows: scontrol update TimeLimit=",
         PendingReason::PartitionDown | PendingReason::PartitionInactive => "its partition starts no jobs now",
         PendingReason::ReqNodeNotAvail => "the nodes that would do are down, drained or reserved",
@@ -441,6 +443,11 @@ mod tests {
             assert!(seen.contains(part), "{part:?} in {seen}");
         }
         assert_eq!(json(&told)["reason"], "Licenses");
+        let mut never = told.clone();
+        never.partitions[0] = WhyPartition { ideal: false, empty: false, ..never.partitions[0].clone() };
+        let seen = text(&never, &clock);
+        assert!(seen.starts_with("Job 12 can never start as it is: Licenses.\n"), "faults.md D12: {seen}");
+        assert!(seen.contains("It would start only with any of:"), "{seen}");
         let runs = Why { job: name(3), state: JobState::Running, ..Why::default() };
         assert_eq!(text(&runs, &clock), "Job 3 does not wait: it is RUNNING.\n");
     }

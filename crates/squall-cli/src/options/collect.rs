@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-
 use crate::options::asked::Asked;
 use crate::options::getopt::{Found, Getopt};
 use crate::options::{Arg, Given, Source, Stop, Tool, table};

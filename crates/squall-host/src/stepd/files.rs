@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use squall_model::plain::plain;
+
 /// Where a step runs whose working directory is missing.
 const FALLBACK_DIR: &str = "/tmp";
 
@@ -58,8 +60,7 @@ fn is_plain(meta: &fs::Metadata) -> bool {
 
 /// An error in words, without the number that Rust adds.
 pub(super) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    plain(&error.to_string())
 }
 
 /// The directory to run in, and what to tell the user if it is not the one asked for.

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::place::Place;
 use squall_host::sys::users;
+use squall_model::plain::plain;
 use squall_model::time::Time;
 use squall_model::wire::broadcast::Broadcast;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
@@ -103,12 +104,12 @@ impl Call<'_> {
 
     /// Says something on standard error, as it is.
     pub(crate) fn say(&mut self, text: &str) {
-        drop(writeln!(self.err, "{text}"));
+        drop(writeln!(self.err, "{}", plain(text)));
     }
 
     /// `NAME: error: TEXT` on standard error.
     pub(crate) fn complain(&mut self, text: &str) {
-        drop(writeln!(self.err, "{}: error: {text}", self.name));
+        drop(writeln!(self.err, "{}: error: {}", self.name, plain(text)));
     }
 
     /// Complains and gives up.

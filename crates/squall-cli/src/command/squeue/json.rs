@@ -106,7 +106,11 @@ fn resources(row: &JobRow) -> Value {
         "cpus": number(Some(u64::from(info.num_cpus))),
         "cpus_per_task": number(need.cpus_per_task.map(u64::from)),
         "excluded_nodes": need.exclude.as_deref().unwrap_or_default(),
-        "exclusive": if need.exclusive { json!(["true"]) } else { json!([]) },
+        "exclusive": match row.over_subscribe() {
+            "NO" => json!(["true"]),
+            "USER" => json!(["user"]),
+            _ => json!([]),
+        },
         "features": need.constraint.as_deref().unwrap_or_default(),
         "job_resources": if row.started() { held(row) } else { Value::Null },
         "licenses": need.licenses.as_deref().unwrap_or_default(),

@@ -150,7 +150,15 @@ fn number(vars: &Vars, variable: &str) -> Option<u32> {
     vars.iter().find(|(name, _)| name == variable)?.1.to_str()?.parse().ok()
 }
 
-/// Fewer tasks than nodes need fewer nodes, and Slurm says so.
+/// What Slurm says of tasks for each node that are fewer than the tasks of a step.
+fn not_so_many(each: u32, ntasks: u32, nodes: u32) -> String {
+    format!(
+        "can't honor --ntasks-per-node set to {each} which doesn't match the requested tasks {ntasks} with the maximum \
+         number of requested nodes {nodes}. Ignoring --ntasks-per-node."
+    )
+}
+
+/// Fewer tasks than nodes need fewer nodes, and tasks that do not fit go before their number on each node: Slurm says so.
 fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop> {
     let of_job = || number(vars, "SLURM_JOB_NUM_NODES").filter(|_| job_of_environment(asked));
     if let (Some(nodes), Some(there)) = (spec.nodes_min, of_job())
@@ -166,6 +174,13 @@ fn fit_nodes(spec: &mut StepSpec, asked: &Asked, vars: &Vars) -> Result<(), Stop
         }
         spec.nodes_min = Some(ntasks);
         spec.nodes_max = Some(ntasks);
+    }
+    let most = spec.nodes_max.or_else(of_job).unwrap_or(nodes);
+    if let Some(each) = spec.ntasks_per_node.filter(|each| *each > 0 && ntasks > each.saturating_mul(most)) {
+        if !asked.quiet {
+            eprintln!("srun: warning: {}", not_so_many(each, ntasks, most));
+        }
+        spec.ntasks_per_node = None;
     }
     Ok(())
 }

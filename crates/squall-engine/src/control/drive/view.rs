@@ -11,7 +11,8 @@ use squall_model::set::{CoreSet, NodeSet};
 use squall_model::time::Time;
 use squall_sched::topology::Topology;
 use squall_sched::{
-    Bars, Candidate, Claim, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row, Victim, View,
+    Bars, Candidate, Claim, Closed, End, Gate, Item, Lanes, Names, NodeView, PartitionView, Queues, Request, Row,
+    Victim, View,
 };
 
 use super::lanes::Ordered;

@@ -317,7 +317,9 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
         let all: u32 = nodes.iter().map(|node| has(node, &one)).sum();
         let enough = if ask.per_job.contains(asked) { all } else { most };
         if asked.count > enough {
-            return Err(Refusal::NodeConfigNotAvailable(format!("{}: there are {enough}", asked.kind())));
+            let has = if ask.per_job.contains(asked) { "the nodes have together" } else { "any node has" };
+            let (kind, count) = (asked.kind(), asked.count);
+            return Err(Refusal::NodeConfigNotAvailable(format!("{kind}:{count} is more than {has}, which is {enough}")));
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use squall_sched::topology::{Kind, Wish};
 
 use crate::control::drive::forecast::Variant;
 use crate::control::drive::lanes::request_of;
-use crate::control::drive::queue::Pending;
+use crate::control::drive::queue::{Pending, partitions_of};
 use crate::control::state::State;
 
 /// Time limits that are tried, seconds.
@@ -26,6 +26,7 @@ pub(super) fn variants(state: &State, pending: &Pending<'_>) -> Vec<(Option<WhyC
     let mut all = Edits { own: own.clone(), all: vec![(None, own)] };
     all.leave_out();
     all.leave_network(state);
+    all.no_more_than_there_is(state);
     for share in SHARES {
         all.less(share);
     }
@@ -100,6 +101,27 @@ impl Edits {
                 }
             }
             Kind::Flat | Kind::Block { .. } | Kind::Ring(_) => {}
+        }
+    }
+
+    /// All nodes and CPUs of its widest partition, where it asks for more.
+    fn no_more_than_there_is(&mut self, state: &State) {
+        let need = &self.own.spec.need;
+        let (wanted, cpus_each) = (need.ntasks, need.task_cpus());
+        let (mut nodes, mut tasks) = (0, 0);
+        for at in partitions_of(state, &self.own.spec) {
+            let partition = &state.partitions[at];
+            let cpus = partition.nodes.iter().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus);
+            tasks = tasks.max(cpus.map(|cpus| cpus / cpus_each).sum());
+            nodes = nodes.max(partition.nodes.len() as u32);
+        }
+        if tasks > 0 && wanted.is_some_and(|wanted| wanted > tasks) {
+            self.with(WhyChange::Tasks(tasks), |spec| spec.need.ntasks = Some(tasks));
+        }
+        if nodes > 0 && self.own.spec.need.nodes_min.is_some_and(|wanted| wanted > nodes) {
+            self.with(WhyChange::Nodes(nodes), |spec| {
+                (spec.need.nodes_min, spec.need.nodes_max) = (Some(nodes), None);
+            });
         }
     }
 

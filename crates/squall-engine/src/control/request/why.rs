@@ -67,13 +67,15 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         wanted.into_iter().map(|(name, count)| (free(&name), name, count)).map(|(f, n, w)| (n, w, f)).collect();
     c.queue.look_around(&c.state, now);
     let mut scratch = std::mem::take(&mut c.scratch);
+    let mut never = Vec::new();
     let sight = Sight { state: &c.state, queue: &c.queue, now };
     for at in partitions_of(&c.state, pending.spec) {
         let explained = look(&sight, &mut scratch, &pending, at);
         told.reasons.extend(explained.reasons.iter().cloned());
         if !explained.room && explained.reasons.is_empty() {
-            told.reasons.push(if explained.empty { PendingReason::Resources } else { no_place(&explained) });
+            told.reasons.push(no_place(&explained));
         }
+        never.push(explained.never.clone());
         ahead(&sight, &pending, at, &mut told);
         told.partitions.push(partition(&c.state, pending.spec, at, &explained));
         told.reservations.extend(reservations(&c.state, pending.spec, &explained));
@@ -85,9 +87,15 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
         outlook(&sight, &mut scratch, &pending, &mut told);
     }
     c.scratch = scratch;
-    // The one that counts first, each once.
-    let binding = c.queue.reason(&c.state, now, pending.item);
-    let all = std::mem::take(&mut told.reasons);
+    // The one that counts first, each once. What nothing that ends would let start waits for nobody.
+    let never: Option<Vec<PendingReason>> = never.into_iter().collect();
+    let never = never.and_then(|reasons| reasons.into_iter().next());
+    let mut all = std::mem::take(&mut told.reasons);
+    if never.is_some() {
+        all.retain(|reason| !matches!(reason, PendingReason::Priority | PendingReason::Resources));
+        (told.ahead_total, told.ahead) = (0, Vec::new());
+    }
+    let binding = never.unwrap_or_else(|| c.queue.reason(&c.state, now, pending.item));
     for reason in std::iter::once(binding).chain(all).filter(|reason| *reason != PendingReason::None) {
         if !told.reasons.contains(&reason) {
             told.reasons.push(reason);
@@ -144,9 +152,13 @@ fn of_the_job(c: &Controller, pending: &Pending<'_>, now: Time) -> Vec<PendingRe
     reasons
 }
 
-/// Why there is no place, whatever jobs end.
+/// Why there is no place now.
 fn no_place(explained: &Explained) -> PendingReason {
-    if explained.ideal { PendingReason::ReqNodeNotAvail } else { PendingReason::BadConstraints }
+    match &explained.never {
+        _ if explained.empty => PendingReason::Resources,
+        Some(never) => never.clone(),
+        None => PendingReason::ReqNodeNotAvail,
+    }
 }
 
 /// What the policy would find in a partition.
@@ -161,6 +173,8 @@ fn look(sight: &Sight<'_>, scratch: &mut Scratch, pending: &Pending<'_>, at: usi
 fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) -> WhyPartition {
     let partition = &state.partitions[at];
     let test = |(test, nodes): (&NodeTest, &NodeSet)| (*test, names(state, nodes), nodes.len() as u32);
+    // Where it never fits it does not matter what is busy now.
+    let matters = |(test, _): &(&NodeTest, &NodeSet)| explained.never.is_none() || !passes(**test);
     WhyPartition {
         name: partition.config.name.clone(),
         nodes: partition.nodes.len() as u32,
@@ -168,9 +182,15 @@ fn partition(state: &State, spec: &JobSpec, at: usize, explained: &Explained) ->
         room: explained.room,
         empty: explained.empty,
         ideal: explained.ideal,
-        tests: explained.nodes.iter().map(test).collect(),
+        tests: explained.nodes.iter().filter(matters).map(test).collect(),
         misfit: explained.misfit.as_ref().map(|misfit| named(spec, misfit)),
     }
+}
+
+/// Whether a node has what a job asks for, used or not.
+fn passes(test: NodeTest) -> bool {
+    use NodeTest as T;
+    matches!(test, T::Free | T::Silent | T::BusyCpus | T::BusyMemory | T::BusyGres | T::OtherUsers | T::Unusable)
 }
 
 /// What nodes lack that stand apart, with the options that ask for it.

@@ -320,3 +320,25 @@ fn behind_very_many_it_is_told_what_would_start_now() {
     let short = d.submit(for_s(1000, wide(1, &[])));
     assert_eq!(d.state_of(short), Some(JobState::Running), "it is so");
 }
+
+// faults.md C, D12: that it never starts comes first, and nothing contradicts it.
+#[test]
+fn d12_what_can_never_start_is_said_first() {
+    let mut d = Driver::new(4, 4);
+    let tasks = |n| JobSpec { need: Need { ntasks: Some(n), ..Need::default() }, time_limit_s: Some(600), ..batch() };
+    d.submit(tasks(16));
+    let waits = d.submit(tasks(16));
+    let many = d.submit(tasks(20));
+    let nodes = d.submit(JobSpec { need: Need { nodes_min: Some(9), ..Need::default() }, ..tasks(1) });
+    assert_eq!(d.state_of(waits), Some(JobState::Pending));
+    for (id, reason, needed, change) in [
+        (many, PendingReason::PartitionConfig, 5, WhyChange::Tasks(16)),
+        (nodes, PendingReason::PartitionNodeLimit, 9, WhyChange::Nodes(4)),
+    ] {
+        let told = why(&mut d, id);
+        let here = &told.partitions[0];
+        assert_eq!((&told.reasons, told.ahead_total), (&vec![reason], 0));
+        assert_eq!((here.ideal, here.nodes_min, &here.tests), (false, needed, &vec![]), "{told:?}");
+        assert_eq!(told.changes.first().map(|change| &change.0), Some(&change));
+    }
+}
