@@ -116,6 +116,7 @@ impl Cells {
                 return Err(Refusal::NodeConfigNotAvailable(format!("{list}: these nodes are in different cells")));
             }
         }
+        specs.iter().try_for_each(|spec| self.holds(spec))?;
         let among = |fits: &dyn Fn(&Cell, &JobSpec) -> Option<usize>| -> Vec<(u32, usize)> {
             let size = |cell: &Cell| specs.iter().map(|spec| fits(cell, spec)).min().flatten();
             self.0.iter().filter_map(|cell| Some((cell.number, size(cell)?.max(1)))).collect()
@@ -126,6 +127,18 @@ impl Cells {
             among(&|cell, _| Some(cell.nodes.len())),
         ];
         Ok(all.into_iter().find(|cells| !cells.is_empty()).unwrap_or_default())
+    }
+
+    /// Refuses a job that wants more nodes than any cell has for it: it runs in one.
+    fn holds(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let (wanted, most) = (spec.need.nodes_min.unwrap_or(1), self.0.iter().filter_map(|cell| cell.room(spec)).max());
+        match most {
+            Some(most) if self.0.len() > 1 && wanted as usize > most.max(1) => {
+                let what = format!("--nodes={wanted}: a job runs in one cell, and the largest has {most} nodes for it");
+                Err(Refusal::NodeConfigNotAvailable(what))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The cell of the arrays whose tasks its own are matched with.

@@ -155,6 +155,21 @@ fn a_submission_goes_where_what_it_names_is() {
     assert!(matches!(cell_for(apart, 1), Err(Refusal::NodeConfigNotAvailable(_))));
 }
 
+// faults.md C (trial-newcomer.md, cells): a job wider than a cell waited for ever.
+#[test]
+fn c_a_job_wider_than_any_cell_is_refused() {
+    let wide = |nodes, partition: Option<&str>| {
+        let need = squall_model::job::Need { nodes_min: Some(nodes), ..Default::default() };
+        cell_for(JobSpec { need, partition: partition.map(str::to_owned), ..JobSpec::default() }, 1)
+    };
+    assert_eq!((wide(6, None), wide(6, Some("wide"))), (Ok(1), Ok(1)));
+    for partition in [None, Some("wide")] {
+        assert!(
+            matches!(wide(7, partition), Err(Refusal::NodeConfigNotAvailable(what)) if what.contains("has 6 nodes"))
+        );
+    }
+}
+
 #[test]
 fn nodes_of_other_cells_need_not_be_excluded() {
     let mut spec = JobSpec::default();

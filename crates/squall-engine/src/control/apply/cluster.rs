@@ -29,9 +29,12 @@ impl State {
         }
     }
 
-    /// Every node that the configuration names gets an id at once, in the configuration's order.
+    /// Every node that the configuration names gets an id at once, in the configuration's order. One that it no longer
+    /// names is of no partition: what runs there goes on to its end.
     pub(super) fn configured(&mut self, time: Time, config: &Arc<Config>) {
         self.settle_ledger(time);
+        let mut left = self.left_nodes();
+        left.union_with(&self.named_by(&self.config));
         self.config = Arc::clone(config);
         for entry in &config.nodes {
             self.name_nodes(&entry.name);
@@ -39,7 +42,8 @@ impl State {
         for partition in config.partitions.iter().filter(|p| !is_all(p)) {
             self.name_nodes(&partition.nodes);
         }
-        self.partitions = config.partitions.iter().map(|p| self.partition_from(p)).collect();
+        left.subtract(&self.named_by(config));
+        self.partitions = config.partitions.iter().map(|p| self.partition_from(p, &left)).collect();
         let entries = entries_by_name(config);
         for node in &mut self.nodes {
             node.hardware = effective(&node.reported, entries.get(&node.name).copied());
@@ -112,9 +116,10 @@ impl State {
     pub(super) fn partition_changed(&mut self, time: Time, name: &str, config: Option<&PartitionConfig>) {
         self.settle_ledger(time);
         let at = self.partitions.iter().position(|p| p.config.name == name);
+        let left = self.left_nodes();
         match (at, config) {
-            (Some(at), Some(config)) => self.partitions[at] = self.partition_from(config),
-            (None, Some(config)) => self.partitions.push(self.partition_from(config)),
+            (Some(at), Some(config)) => self.partitions[at] = self.partition_from(config, &left),
+            (None, Some(config)) => self.partitions.push(self.partition_from(config, &left)),
             (Some(at), None) => drop(self.partitions.remove(at)),
             (None, None) => {}
         }
@@ -138,9 +143,31 @@ impl State {
         self.index.names.insert(name.to_owned(), id);
     }
 
-    fn partition_from(&self, config: &PartitionConfig) -> Partition {
+    fn all_nodes(&self) -> NodeSet {
+        (0..self.nodes.len() as u32).map(NodeId).collect()
+    }
+
+    /// The nodes that a configuration lists.
+    fn named_by(&self, config: &Config) -> NodeSet {
+        let names = config.nodes.iter().flat_map(|entry| hostlist::expand(&entry.name).unwrap_or_default());
+        names.filter_map(|name| self.node_id(&name)).collect()
+    }
+
+    /// The nodes that left the configuration: a partition of all nodes is without them.
+    fn left_nodes(&self) -> NodeSet {
+        let Some(whole) = self.partitions.iter().find(|partition| is_all(&partition.config)) else {
+            return NodeSet::new();
+        };
+        let mut left = self.all_nodes();
+        left.subtract(&whole.nodes);
+        left
+    }
+
+    fn partition_from(&self, config: &PartitionConfig, left: &NodeSet) -> Partition {
         let nodes = if is_all(config) {
-            (0..self.nodes.len() as u32).map(NodeId).collect()
+            let mut nodes = self.all_nodes();
+            nodes.subtract(left);
+            nodes
         } else {
             let names = hostlist::expand(&config.nodes).unwrap_or_default();
             names.iter().filter_map(|name| self.node_id(name)).collect()

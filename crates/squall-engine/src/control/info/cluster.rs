@@ -1,7 +1,8 @@
 //! Nodes and partitions as `sinfo` and `scontrol` show them.
 
+use squall_model::config::Config;
 use squall_model::gres::NodeGres;
-use squall_model::hostlist::compress;
+use squall_model::hostlist::{self, compress};
 use squall_model::id::{JobId, NodeId};
 use squall_model::reservation::Flag;
 use squall_model::set::NodeSet;
@@ -11,14 +12,15 @@ use squall_model::wire::info::{LicenseInfo, NodeInfo, PartitionInfo, Reservation
 use crate::control::Controller;
 use crate::control::state::State;
 use crate::control::state::job::Phase;
-use crate::control::state::node::Partition;
+use crate::control::state::node::{Node, Partition};
 
 /// User id 0: what the controller itself noted.
 const BY_CONTROLLER: u32 = 0;
 
 /// Every node, by id.
 pub(crate) fn nodes(c: &Controller, now: Time) -> Vec<NodeInfo> {
-    (0..c.state.nodes.len() as u32).filter_map(|id| node(c, NodeId(id), now)).collect()
+    let all = (0..c.state.nodes.len() as u32).map(NodeId).filter(|id| !has_left(&c.state, *id));
+    all.filter_map(|id| node(c, id, now)).collect()
 }
 
 fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
@@ -92,6 +94,16 @@ pub(crate) fn licenses(state: &State) -> Vec<LicenseInfo> {
     let used = |name: &str| state.index.licenses.get(name).copied().unwrap_or_default();
     let all = state.license_totals().into_iter();
     all.map(|(name, total)| LicenseInfo { used: used(&name), name, total, reserved: 0 }).collect()
+}
+
+/// Whether a node left the configuration, and nothing of it is here.
+fn has_left(state: &State, id: NodeId) -> bool {
+    let here = |node: &Node| node.up || !node.jobs.is_empty() || is_listed(&state.config, &node.name);
+    state.node(id).is_none_or(|node| !here(node)) && !state.partitions.iter().any(|one| one.nodes.contains(id))
+}
+
+fn is_listed(config: &Config, name: &str) -> bool {
+    config.nodes.iter().any(|entry| hostlist::contains(&entry.name, name))
 }
 
 /// Names of nodes, compressed.

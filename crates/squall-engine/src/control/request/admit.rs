@@ -319,7 +319,9 @@ fn devices(state: &State, partitions: &[&Partition], spec: &JobSpec) -> Result<(
         if asked.count > enough {
             let has = if ask.per_job.contains(asked) { "the nodes have together" } else { "any node has" };
             let (kind, count) = (asked.kind(), asked.count);
-            return Err(Refusal::NodeConfigNotAvailable(format!("{kind}:{count} is more than {has}, which is {enough}")));
+            return Err(Refusal::NodeConfigNotAvailable(format!(
+                "{kind}:{count} is more than {has}, which is {enough}"
+            )));
         }
     }
     Ok(())

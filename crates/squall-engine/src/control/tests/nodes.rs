@@ -1,14 +1,15 @@
 //! Nodes that restart, reboot, fall silent and come back: no attempt twice, nothing lost, nothing double-booked.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use squall_model::config::{Aggregation, Config, NodeLostAction};
+use squall_model::config::{Aggregation, Config, NodeConfig, NodeLostAction};
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{NodeId, StepKey, StepNo};
 use squall_model::job::{EndState, JobSpec, JobState, Need};
 use squall_model::report::Report;
 use squall_model::set::NodeSet;
-use squall_model::wire::client::Request;
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
 
@@ -386,4 +387,41 @@ fn a4_an_unstarted_script_is_sent_again() {
     assert_eq!(d.launched(), [(attempt, "n1".to_owned())]);
     d.register("n1", &[]);
     assert_eq!(d.launched(), [(attempt, "n1".to_owned())], "no heartbeat since");
+}
+
+// faults.md C, beside D6: a node that left the configuration stayed in its partitions for ever.
+#[test]
+fn d6_a_node_that_left_the_configuration_leaves_its_partitions() {
+    let config = |nodes: &str| {
+        let mut config = Config::default();
+        config.nodes.push(NodeConfig { name: nodes.into(), ..NodeConfig::default() });
+        config.complete();
+        config
+    };
+    let configured = |d: &mut Driver, nodes: &str| {
+        d.config = config(nodes);
+        d.commit(Event::Configured { config: Arc::new(config(nodes)) });
+    };
+    let mut d = Driver::empty(config("n[1-3]"));
+    (1..=4).for_each(|n| d.add_node(&format!("n{n}"), 1));
+    let shown = |d: &mut Driver| match &d.ask(3, 0, Request::Nodes)[..] {
+        [Answer::Nodes(nodes)] => nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(","),
+        other => panic!("{other:?}"),
+    };
+    let there = |d: &Driver| d.c.state.partitions[0].nodes.iter().map(|id| id.0 + 1).collect::<Vec<_>>();
+    let jobs = [(); 4].map(|()| d.submit(batch()));
+    configured(&mut d, "n[1-2]");
+    assert_eq!(there(&d), [1, 2, 4], "n4 was never listed: it joined");
+    assert_eq!((d.state_of(jobs[2]), shown(&mut d).as_str()), (Some(JobState::Running), "n1,n2,n3,n4"));
+    d.finish(jobs[2], 0);
+    let next = d.submit(batch());
+    assert_eq!(d.state_of(next), Some(JobState::Pending), "nothing more starts on n3");
+    d.lose("n3");
+    d.pass(600);
+    assert_eq!(shown(&mut d), "n1,n2,n4");
+    d.restart();
+    configured(&mut d, "n[1-2]");
+    assert_eq!(there(&d), [1, 2, 4], "it stays away");
+    configured(&mut d, "n[1-3]");
+    assert_eq!((there(&d), shown(&mut d).as_str()), (vec![1, 2, 3, 4], "n1,n2,n3,n4"));
 }
