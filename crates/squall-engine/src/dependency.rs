@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use squall_model::id::JobId;
 use squall_model::job::{Dependency, DependencyKind, DependencyTerm};
 
 /// `afterok:12:13_4,after:15+10`, as `--dependency` takes it: terms of one kind are joined.
@@ -29,10 +30,11 @@ pub(crate) fn dependency_text(dependency: &Dependency) -> String {
 }
 
 /// `afterok:12(unfulfilled),singleton(failed)`: what `squeue` and `scontrol show job` print of the terms that
-/// still count. `failed`: terms that can never come true.
+/// still count; a whole array is `ID_*`. `failed`: terms that can never come true.
 pub(crate) fn dependency_status<'a>(
     dependency: &Dependency,
     terms: impl IntoIterator<Item = (&'a DependencyTerm, bool)>,
+    is_array: impl Fn(JobId) -> bool,
 ) -> String {
     let mut text = String::new();
     for (term, failed) in terms {
@@ -43,6 +45,9 @@ pub(crate) fn dependency_status<'a>(
         if term.job.is_some() {
             text.push(':');
             push_job(&mut text, term);
+            if term.job.is_some_and(|job| job.index.is_none() && job.delay_min == 0 && is_array(job.id)) {
+                text.push_str("_*");
+            }
         }
         text.push_str(if failed { "(failed)" } else { "(unfulfilled)" });
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_model::gres::{self, Grant};
+use squall_model::gres::{self, Grant, NodeGres};
 use squall_model::id::{Attempt, JobId, StepNo};
 use squall_model::job::{ArrayTask, JobSpec, JobState, Need, Outcome, Owner, PendingReason};
 use squall_model::resource::{Alloc, AllocGroup, Memory};
@@ -121,7 +121,7 @@ fn waiting_row<'a>(
         qos: spec.qos.as_deref().unwrap_or(&state.config.default_qos),
     };
     let size = size(&spec.need, state.config.def_mem_per_cpu_mb);
-    let nodes = if pending { likely_nodes(state, partition, &spec.need, &size) } else { size.nodes };
+    let nodes = if pending { likely_nodes(state, partition, spec, &size) } else { size.nodes };
     let dependency = if pending { open_dependency(c, waits, now) } else { String::new() };
     let first_partition = partition.split(',').next().unwrap_or_default();
     let reason = if pending { waiting::reason(c, waits, now) } else { PendingReason::None };
@@ -174,7 +174,8 @@ fn limit_s(state: &State, queue: &Queue, spec: &JobSpec, partition: &str) -> Opt
 
 fn open_dependency(c: &Controller, waits: &Waits<'_>, now: Time) -> String {
     let Some(dependency) = &waits.spec.dependency else { return String::new() };
-    dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()))
+    let is_array = |id| c.state.arrays.contains_key(&id);
+    dependency_status(dependency, c.queue.open_terms(&c.state, now, waits.item()), is_array)
 }
 
 /// What a job will take at least.
@@ -208,18 +209,28 @@ pub(crate) fn size(need: &Need, default_mb_per_cpu: u64) -> Size {
     Size { nodes, tasks, cpus, memory_mb }
 }
 
-/// On how many nodes the tasks of a job have room, by the CPUs of its partition's first node. For lists: it looks at no
-/// other node.
-fn likely_nodes(state: &State, partition: &str, need: &Need, size: &Size) -> u32 {
-    if need.overcommit || need.ntasks_per_node.is_some() || size.tasks <= size.nodes {
+/// On how many nodes the tasks and GPUs of a job have room, by what its partition's first node has; of a range of numbers
+/// of nodes as many as it may have. For lists: it looks at no other node.
+fn likely_nodes(state: &State, partition: &str, spec: &JobSpec, size: &Size) -> u32 {
+    let need = &spec.need;
+    let first = partition.split(',').next().unwrap_or_default();
+    if let Some(most) = need.nodes_max.filter(|most| *most > size.nodes) {
+        let there = state.partition(first).map_or(most, |partition| partition.nodes.len() as u32);
+        return most.min(need.ntasks.unwrap_or(most)).min(there).max(size.nodes);
+    }
+    let gpus = spec.others.iter().find(|(option, _)| option == "gpus").and_then(|(_, text)| text.rsplit(':').next());
+    let gpus = gpus.and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    if gpus == 0 && (need.overcommit || need.ntasks_per_node.is_some() || size.tasks <= size.nodes) {
         return size.nodes;
     }
-    let first = partition.split(',').next().unwrap_or_default();
-    let nodes = state.partition(first).into_iter().flat_map(|partition| partition.nodes.iter());
-    let cpus = nodes.filter_map(|id| state.node(id)).map(|node| node.hardware.cpus).find(|cpus| *cpus > 0);
+    let nodes = || state.partition(first).into_iter().flat_map(|partition| partition.nodes.iter());
+    let has = nodes().next().filter(|_| gpus > 0).and_then(|id| state.index.gres.get(&id)).map(NodeGres::whole);
+    let has: u32 = has.iter().flatten().filter(|count| count.name == "gpu").map(|count| count.count).sum();
+    let least = if has > 0 { size.nodes.max(gpus.div_ceil(has)) } else { size.nodes };
+    let cpus = nodes().filter_map(|id| state.node(id)).map(|node| node.hardware.cpus).find(|cpus| *cpus > 0);
     let each = cpus.unwrap_or(u32::MAX) / need.task_cpus();
     let wanted = size.tasks.div_ceil(each.max(1));
-    wanted.min(need.nodes_max.unwrap_or(u32::MAX)).max(size.nodes)
+    wanted.min(need.nodes_max.unwrap_or(u32::MAX)).max(least)
 }
 
 fn show_run(state: &State, info: &mut JobInfo, run: &Run, job: &Job) -> RunInfo {

@@ -56,7 +56,8 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     told.reasons = of_the_job(c, &pending, now);
     told.begin = pending.not_before().filter(|time| *time > now);
     if let Some(dependency) = &pending.spec.dependency {
-        told.dependency = dependency_status(dependency, c.queue.open_terms(&c.state, now, pending.item));
+        let open = c.queue.open_terms(&c.state, now, pending.item);
+        told.dependency = dependency_status(dependency, open, |id| c.state.arrays.contains_key(&id));
     }
     let wanted = pending.spec.need.licenses.as_deref().and_then(license::parse).unwrap_or_default();
     let free = |name: &str| {

@@ -1,5 +1,8 @@
 //! What lists show.
 
+use std::sync::Arc;
+
+use squall_model::config::{Config, NodeConfig};
 use squall_model::event::Event;
 use squall_model::id::JobId;
 use squall_model::job::{
@@ -236,4 +239,40 @@ fn e_the_last_waiting_task_of_an_array_is_shown_as_a_job() {
     assert_eq!(shown(&world), (array, None, Some(IndexSet::range(0, 1))));
     world.start(JobId(array.0 + 1), 1, 1);
     assert_eq!(shown(&world), (array, Some(1), None));
+}
+
+// faults.md E: `squeue -o %D` of jobs that wait.
+#[test]
+fn e_nodes_of_a_pending_job_are_those_that_it_will_have() {
+    let mut world = World::new();
+    let mut config = Config::default();
+    config.nodes.push(NodeConfig { name: "n[1-4]".into(), gres: "gpu:4".into(), ..NodeConfig::default() });
+    config.complete();
+    world.commit(Event::Configured { config: Arc::new(config) });
+    let mut nodes = |need: Need, gpus: &str| {
+        let others = if gpus.is_empty() { Vec::new() } else { vec![("gpus".to_owned(), gpus.to_owned())] };
+        let id = world.submit(ADA, JobSpec { need, others, hold: true, ..JobSpec::default() });
+        list(&mut world, these(&[id]), false)[0].num_nodes
+    };
+    let tasks = |ntasks| Need { ntasks: Some(ntasks), ..Need::default() };
+    let range = |least, most| Need { nodes_min: Some(least), nodes_max: Some(most), ..Need::default() };
+    assert_eq!([1, 5, 16].map(|n| nodes(tasks(n), "")), [1, 2, 4]);
+    assert_eq!([(2, 3), (1, 9), (2, 2)].map(|(least, most)| nodes(range(least, most), "")), [3, 4, 2]);
+    assert_eq!(nodes(Need { ntasks: Some(2), ..range(1, 4) }, ""), 2, "no node without a task");
+    assert_eq!(["1", "4", "6", "a100:9"].map(|gpus| nodes(Need::default(), gpus)), [1, 1, 2, 3]);
+}
+
+// faults.md E, D12: what waits for a whole array says so.
+#[test]
+fn e_a_dependency_on_an_array_is_shown_as_all_of_it() {
+    let mut world = World::new();
+    let array = world.array(ADA, 3);
+    let whole = DependencyJob { id: array, index: None, delay_min: 0 };
+    let shown = [whole, DependencyJob { index: Some(1), ..whole }].map(|job| {
+        let terms = vec![DependencyTerm { when: AfterOk, job: Some(job) }];
+        let dependency = Some(Dependency { terms, any: false });
+        let id = world.submit(ADA, JobSpec { dependency, ..JobSpec::default() });
+        list(&mut world, these(&[id]), false)[0].dependency.clone()
+    });
+    assert_eq!(shown, [format!("afterok:{array}_*(unfulfilled)"), format!("afterok:{array}_1(unfulfilled)")]);
 }
