@@ -326,6 +326,32 @@ fn gpus_of_job_and_node_say_how_many_nodes() {
     assert_eq!((nodes("--gpus=3 --gpus-per-node=2"), nodes("--gpus=3")), ((None, None), (None, None)));
 }
 
+// faults.md E, section 3 of the newcomer's table: a list of nodes is a part of the job.
+#[test]
+fn e_more_nodes_are_named_than_there_may_be() {
+    for (line, said) in [("-w n1,n2 -N1", "-N 2-1"), ("-w n[1-3] -N1-2", "-N 3-2"), ("-w n1,n2,n1 -N1", "-N 2-1")] {
+        for tool in [Tool::Sbatch, Tool::Srun, Tool::Salloc] {
+            let mut asked = read(tool, line).expect(line);
+            let stop = counts::settle(&mut asked, tool).expect_err(line);
+            assert!(stop.complaint(tool).contains(&format!("invalid number of nodes ({said})")), "{tool:?} {line}");
+        }
+    }
+    assert!(counts::settle(&mut sbatch("-w n1,n1 -N1"), Tool::Sbatch).is_ok());
+}
+
+// faults.md E: `--exclusive=user` is no whole node; the last of several counts.
+#[test]
+fn e_exclusive_user_is_no_whole_node() {
+    let asked = |line: &str| {
+        let asked = sbatch(line);
+        (asked.spec.need.exclusive, asked.others.get("exclusive").cloned())
+    };
+    let user = (false, Some("user".to_owned()));
+    assert_eq!((asked("--exclusive=user"), asked("--exclusive=USER")), (user.clone(), user.clone()));
+    assert_eq!((asked("--exclusive"), asked("--exclusive=exclusive")), ((true, None), (true, None)));
+    assert_eq!((asked("--exclusive --exclusive=user"), asked("--exclusive=user --exclusive")), (user, (true, None)));
+}
+
 #[test]
 fn tres_bind_is_gpu_bind_and_what_has_no_counterpart_is_refused() {
     let bind = |line: &str| sbatch(line).others.get("gpu-bind").cloned();

@@ -256,8 +256,6 @@ fn d3_d4_d7_what_would_change_what_runs_is_refused_by_name() {
         ("--delay-boot=foo", "Invalid --delay-boot specification", 255),
         ("--mail-type=foo", "Invalid --mail-type specification", 255),
         ("--core-spec=foo", "Invalid numeric value \"foo\" for --core-spec.", 1),
-        ("-w n1,n2 -N1", "invalid number of nodes (-N 2-1)", 1),
-        ("-w n[1-3] -N1-2", "invalid number of nodes (-N 3-2)", 1),
     ] {
         for tool in TOOLS {
             let heard = complaint(tool, line);
