@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::fs::Mode;
-use rustix::process::{Resource, getrlimit, umask};
+use rustix::process::{Resource, getpriority_process, getrlimit, umask};
 use squall_engine::environment::{OTHERS, is_output};
 use squall_host::place::STATE_VARIABLE;
 use squall_host::spool::TASK_MARK;
@@ -182,6 +182,16 @@ pub(crate) fn rlimits(list: Option<&str>) -> Result<Vec<(u32, u64)>, Stop> {
     }
     let chosen = LIMITS.iter().filter(|(name, ..)| all || names.iter().any(|n| n == name));
     Ok(chosen.map(|(_, number, resource)| (*number, getrlimit(*resource).current.unwrap_or(u64::MAX))).collect())
+}
+
+/// What a job inherits of this process, as `-vv` shows it.
+pub(crate) fn propagated(rlimits: &[(u32, u64)], umask: u32) -> Vec<String> {
+    let name = |number| LIMITS.iter().find(|(_, known, _)| *known == number).map_or("?", |(name, ..)| name);
+    let mut lines: Vec<String> =
+        rlimits.iter().map(|(number, value)| format!("RLIMIT_{}={value}", name(*number))).collect();
+    let nice = getpriority_process(None).unwrap_or_default();
+    lines.extend([format!("SLURM_PRIO_PROCESS={nice}"), format!("UMASK={umask:04o}")]);
+    lines
 }
 
 /// The mask for new files. Not for programs with several threads: it is changed for a moment.

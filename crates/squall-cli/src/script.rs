@@ -1,5 +1,8 @@
-//! Batch scripts: reading them, refusing what is none, and their `#SBATCH` lines.
+//! Batch scripts: reading them, refusing what is none, and the options in their comments.
 
+pub(crate) mod translate;
+
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,9 @@ use crate::options::Stop;
 
 /// What marks an option line.
 const MARK: &str = "#SBATCH";
+
+/// What marked it long ago.
+const OLD_MARK: &str = "#SLURM";
 
 /// A batch script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,15 +89,44 @@ impl Script {
         Err(Stop::Bad { lines: lines.iter().map(|line| (*line).to_owned()).collect(), exit: 1 })
     }
 
+    /// Whether an option line bears the mark of long ago.
+    pub(crate) fn has_old_marks(&self) -> bool {
+        self.lines().take_while(|(_, line)| !is_command(line)).any(|(_, line)| line.starts_with(OLD_MARK))
+    }
+
+    /// Its lines with their numbers, from 1.
+    fn lines(&self) -> impl Iterator<Item = (u32, Cow<'_, str>)> {
+        let numbered = |(at, line)| (at as u32 + 1, String::from_utf8_lossy(line));
+        self.body.split(|b| *b == b'\n').enumerate().map(numbered)
+    }
+
+    /// The words of a line, which end the command where they are none.
+    fn words_of(&self, number: u32, rest: &str) -> Result<Vec<String>, Stop> {
+        words(rest).map_err(|what| Stop::bad(format!("fatal: {}: line {number}: {what}", self.name())))
+    }
+
+    /// The words of all lines with that mark, until `commands` lines were seen that are no comments. None: no line has it.
+    fn words_after(&self, mark: &str, commands: usize) -> Result<Option<Vec<String>>, Stop> {
+        let (mut found, mut seen) = (None, 0);
+        for (number, line) in self.lines() {
+            if let Some(rest) = line.strip_prefix(mark) {
+                found.get_or_insert_with(Vec::new).extend(self.words_of(number, rest)?);
+            } else if !line.starts_with('#') {
+                seen += 1;
+            }
+            if seen > commands {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     /// Its `#SBATCH` lines up to the first command.
     pub(crate) fn directives(&self) -> Result<Vec<Directive>, Stop> {
         let (mut found, mut component) = (Vec::new(), 0);
-        for (at, line) in self.body.split(|b| *b == b'\n').enumerate() {
-            let line = String::from_utf8_lossy(line);
-            let number = at as u32 + 1;
-            if let Some(rest) = line.strip_prefix(MARK) {
-                let problem = |what: String| Stop::bad(format!("{}: line {number}: {what}", self.name()));
-                let words = words(rest).map_err(problem)?;
+        for (number, line) in self.lines() {
+            if let Some(rest) = line.strip_prefix(MARK).or_else(|| line.strip_prefix(OLD_MARK)) {
+                let words = self.words_of(number, rest)?;
                 if words.first().is_some_and(|w| w.eq_ignore_ascii_case("hetjob") || w.eq_ignore_ascii_case("packjob"))
                 {
                     component += 1;
@@ -99,12 +134,17 @@ impl Script {
                 } else if !words.is_empty() {
                     found.push(Directive { line: number, words, component });
                 }
-            } else if !matches!(line.trim_start().chars().next(), None | Some('#')) {
+            } else if is_command(&line) {
                 break;
             }
         }
         Ok(found)
     }
+}
+
+/// Whether a line is more than a comment.
+fn is_command(line: &str) -> bool {
+    !matches!(line.trim_start().chars().next(), None | Some('#'))
 }
 
 /// Where a script of that name is: as it stands if it has a slash, else in `dir`, else in PATH.
@@ -143,22 +183,30 @@ pub(crate) fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
+    // Where the text begins that errors show: behind the word before.
+    let mut shown = 0;
+    let mut chars = line.char_indices();
+    while let Some((at, c)) = chars.next() {
         match (c, quote) {
-            ('\\', _) => word.get_or_insert_default().extend(chars.next()),
+            ('\\', _) => word.get_or_insert_default().extend(chars.next().map(|(_, c)| c)),
             (c, Some(q)) if c == q => quote = None,
             ('"' | '\'', None) => {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
             ('#', None) => break,
-            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (':', None) if word.is_none() => return Err(format!("Unexpected `:` in [{}]", &line[shown..])),
+            (c, None) if c.is_whitespace() => {
+                if let Some(word) = word.take() {
+                    words.push(word);
+                    shown = at;
+                }
+            }
             (c, _) => word.get_or_insert_default().push(c),
         }
     }
     if let Some(q) = quote {
-        return Err(format!("Unmatched `{q}` in [{}]", line.trim()));
+        return Err(format!("Unmatched `{q}` in [{}]", &line[shown..]));
     }
     words.extend(word);
     Ok(words)
@@ -236,7 +284,7 @@ mod tests {
         };
         assert_eq!(
             complaint("#!/bin/sh\n#SBATCH --comment \"x\n"),
-            "sbatch: error: job.sh: line 2: Unmatched `\"` in [--comment \"x]\n"
+            "sbatch: fatal: job.sh: line 2: Unmatched `\"` in [ \"x]\n"
         );
     }
 

@@ -176,7 +176,79 @@ fn owner(uid: u32, gid: u32) -> Owner {
 
 #[cfg(test)]
 mod tests {
-    use super::Users;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use squall_model::codec::HEADER_BYTES;
+    use squall_model::limits::FRAME_BYTES_MAX;
+    use tokio::io::AsyncWriteExt;
+
+    use super::{USER_READING_MAX, USER_REQUESTS_MAX, USER_UNREAD_MAX, Users};
+    use crate::link::{self, Outgoing};
+
+    fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    /// faults.md H3
+    #[test]
+    fn h3_frames_half_read_take_a_users_share_of_memory_and_no_more() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let users = Users::new(2048);
+            let (ann, bob) = (users.enter(1001).unwrap(), users.enter(1002).unwrap());
+            let mut head = vec![0; HEADER_BYTES];
+            head[..4].copy_from_slice(&(FRAME_BYTES_MAX as u32).to_le_bytes());
+            let share = USER_READING_MAX / FRAME_BYTES_MAX;
+            let mut connections = Vec::new();
+            for _ in 0..share + 2 {
+                let (mut far, near) = tokio::io::duplex(1024);
+                far.write_all(&head).await.unwrap();
+                connections.push((far, near));
+            }
+            let mut reads: Vec<_> =
+                connections.iter_mut().map(|(_, near)| Box::pin(link::read_of::<u64>(near, ann.account()))).collect();
+            for read in &mut reads {
+                assert!(ready(read).is_none(), "only the head has come");
+            }
+            assert!(ready(ann.account().claim(1)).is_none(), "{share} connections have all that there is");
+            assert!(ready(bob.account().claim(FRAME_BYTES_MAX)).is_some(), "and none of what others have");
+            drop(reads);
+            assert!(ready(ann.account().claim(USER_READING_MAX)).is_some(), "who gives up gives back");
+        });
+    }
+
+    /// faults.md H3
+    #[test]
+    fn h3_requests_that_wait_for_a_decision_are_counted() {
+        let users = Users::new(2048);
+        let (ann, bob) = (users.enter(1001).unwrap(), users.enter(1002).unwrap());
+        let mut claims: Vec<_> = (0..USER_REQUESTS_MAX).map(|_| ready(ann.account().claim(1)).unwrap()).collect();
+        assert!(ready(ann.account().claim(1)).is_none() && ready(bob.account().claim(1)).is_some());
+        claims.pop();
+        assert!(ready(ann.account().claim(1)).is_some());
+    }
+
+    /// faults.md H3
+    #[test]
+    fn h3_answers_that_a_user_does_not_take_cut_off_that_user_alone() {
+        let users = Users::new(2048);
+        let (ann, bob) = (users.enter(1001).unwrap(), users.enter(1002).unwrap());
+        // With what a frame adds.
+        let answer = serde_bytes::ByteBuf::from(vec![0; (4 << 20) - 64]);
+        let most = USER_UNREAD_MAX >> 22;
+        let takes = |queue: &Outgoing| queue.push(&answer).is_ok() && !queue.is_closed();
+        // Over as many connections as they like.
+        let queues: Vec<Outgoing> = (0..=most).map(|_| Outgoing::of(ann.account())).collect();
+        assert_eq!(queues.iter().filter(|queue| takes(queue)).count(), most);
+        assert!(takes(&Outgoing::of(bob.account())));
+        drop((ann, queues));
+        let again = users.enter(1001).unwrap();
+        assert!(again.account().owe(1), "what is given up is not owed");
+    }
 
     /// faults.md M8
     #[test]

@@ -19,7 +19,7 @@ use crate::options::collect::{self, Line};
 use crate::options::getopt::Found;
 use crate::options::{Source, Stop, Tool};
 use crate::refusal;
-use crate::script::Script;
+use crate::script::{Script, translate};
 
 const SBATCH: Tool = Tool::Sbatch;
 
@@ -62,23 +62,28 @@ fn failed(error: &ClientError) -> Stop {
 fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> {
     let mut lines = collect::lines(SBATCH, args)?;
     let script = script(&lines)?;
-    let said = directives(&script)?;
+    if script.has_old_marks() {
+        eprintln!(
+            "sbatch: error: Change from #SLURM to #SBATCH in your script and verify the options are valid in sbatch"
+        );
+    }
+    let shown = lines.iter().map(|line| line.count("verbose")).sum::<usize>() > 2;
+    let said = directives(&script, shown)?;
     let operands = lines.last().map_or(&[][..], |line| line.operands);
     lines.resize_with(lines.len().max(said.len()), || Line { options: Vec::new(), operands: &[] });
+    let ignored = vars.iter().any(|(name, _)| name == "SBATCH_IGNORE_PBS")
+        || lines.iter().any(|line| line.count("ignore-pbs") > 0);
     let (mut all, mut of_script) = (Vec::new(), Vec::new());
-    for (at, mut said) in said.into_iter().chain(std::iter::repeat_with(Vec::new)).take(lines.len()).enumerate() {
+    for (at, said) in said.into_iter().chain(std::iter::repeat_with(Vec::new)).take(lines.len()).enumerate() {
         if let Some(before) = at.checked_sub(1) {
             let carried = collect::carried(&lines[before].options);
             lines[at].options.splice(0..0, carried);
         }
         let mut asked = Asked::new(SBATCH);
         of_script = collect::carried(&of_script);
-        for option in &of_script {
-            collect::obey(&mut asked, SBATCH, option, &Source::Script(0))?;
-        }
-        for (option, line, place) in said.drain(..) {
-            collect::obey(&mut asked, SBATCH, &option, &Source::Script(line)).map_err(|stop| stop.at(&place))?;
-            of_script.push(option);
+        obey_script(&mut asked, said, &mut of_script)?;
+        if !(ignored || asked.batch.ignore_pbs) {
+            show_words(&translate::obey(&mut asked, &script)?, shown);
         }
         submission::obey(&mut asked, SBATCH, &lines[at], vars)?;
         all.push(asked);
@@ -92,13 +97,33 @@ fn gather(args: &[OsString], vars: &Vars) -> Result<(Vec<Asked>, Script), Stop> 
     Ok((all, script))
 }
 
+/// The options of a component in the script, after those that the component before hands on.
+fn obey_script(asked: &mut Asked, said: Vec<Said>, of_script: &mut Vec<Found>) -> Result<(), Stop> {
+    for option in of_script.iter() {
+        collect::obey(asked, SBATCH, option, &Source::Script(0))?;
+    }
+    for (option, line, place) in said {
+        collect::obey(asked, SBATCH, &option, &Source::Script(line)).map_err(|stop| stop.at(&place))?;
+        of_script.push(option);
+    }
+    Ok(())
+}
+
+/// `-vvv`: the words of options that the script has.
+fn show_words(words: &[String], shown: bool) {
+    for word in words.iter().filter(|_| shown) {
+        eprintln!("sbatch: debug2: Found in script, argument \"{word}\"");
+    }
+}
+
 /// An option of a script, its line, and how that is called.
 type Said = (Found, u32, String);
 
 /// The options of a script, by component.
-fn directives(script: &Script) -> Result<Vec<Vec<Said>>, Stop> {
+fn directives(script: &Script, shown: bool) -> Result<Vec<Vec<Said>>, Stop> {
     let mut all: Vec<Vec<Said>> = vec![Vec::new()];
     for directive in script.directives()? {
+        show_words(&directive.words, shown);
         let words: Vec<OsString> = directive.words.iter().map(OsString::from).collect();
         let place = format!("{}: line {}: #SBATCH {}", script.name(), directive.line, directive.words.join(" "));
         let found = collect::line(SBATCH, &words).map_err(|stop| stop.at(&place))?;
@@ -146,6 +171,7 @@ fn environment(asked: &mut Asked, vars: &Vars) -> Result<Vec<u8>, Stop> {
 /// What the options leave open.
 fn complete(asked: &mut Asked, script: &Script, wrapped: bool, args: &[OsString]) -> Result<(), Stop> {
     let here = submission::place(asked, SBATCH, args)?;
+    asked.spec.umask = asked.batch.umask.unwrap_or(asked.spec.umask);
     let path = script.path.as_ref().map(|path| absolute(path, &here));
     if asked.spec.name.is_empty() {
         let base = path.as_ref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());

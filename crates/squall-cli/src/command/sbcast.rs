@@ -1,21 +1,25 @@
-//! sbcast: a file to all nodes of a job.
+//! sbcast: a file to the nodes of a job, of a component of one, or of a step.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_bytes::ByteBuf;
+use squall_model::hostlist;
 use squall_model::id::JobId;
+use squall_model::job::JobState;
+use squall_model::time::Time;
 use squall_model::wire::broadcast::{BroadcastTo, PlaceAt};
 use squall_model::wire::client::{JobRef, JobSelection, Refusal};
 
 use crate::broadcast::{self, Sent};
 use crate::client::ClientError;
-use crate::command::listing::arguments::{Known, Value};
+use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::listing::select::job_ref;
+use crate::command::listing::select::{Target, target};
+use crate::refusal;
 
 const OPTIONS: &[Known] = &[
     ("compress", 'C', Value::Maybe),
@@ -32,20 +36,96 @@ const OPTIONS: &[Known] = &[
 
 const HELP: &str = "\
 Usage: sbcast [OPTIONS] SOURCE DEST
-  -f, --force      replace destination file as required
-  -j, --jobid=#    specify the job; otherwise that of $SLURM_JOB_ID
-  -p, --preserve   preserve the modification time
-  -V, --version    print version information and exit
-  --compress, --fanout, --size, --timeout are accepted: files travel as they can.
+  -C, --compress[=lib]  lz4 or none: taken, but files travel as they are
+  --exclude=<path_list> libraries not to send: none are sent
+  -f, --force           replace destination file as required
+  -F, --fanout=num      taken: the way of a file is found by its size and the number of nodes
+  -j, --jobid=#[+#][.#] the job, with the offset of a component and the step; otherwise that of $SLURM_JOB_ID
+  -p, --preserve        preserve modes and times of source file
+  --send-libs[=yes|no]  yes is refused: send each library with sbcast
+  -s, --size=num        taken: the block size is found by the size of the file
+  -t, --timeout=secs    give up after so many seconds
+  -v, --verbose         provide detailed event logging
+  -V, --version         print version information and exit
 ";
+
+/// Slurm's block size where none is asked for.
+const BLOCK_BYTES: u64 = 8 << 20;
+
+/// How a command ends whose job, step or file is not to be had.
+const NOT_THERE: u8 = 255;
 
 /// Runs sbcast.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sbcast", args, sbcast)
 }
 
+/// What options and variables ask for.
+struct Asked {
+    force: bool,
+    preserve: bool,
+    time_ms: Option<u64>,
+    verbose: usize,
+    source: String,
+    dest: PathBuf,
+}
+
 fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
+    let asked = asked(call, &given)?;
+    let job = given.last("jobid").map(str::to_owned).or_else(|| call.variable("SLURM_JOB_ID"));
+    let Some(job) = job else {
+        return call.fail("Need a job id to run this command.  Run from within a Slurm job or use the --jobid option.");
+    };
+    let (file, meta) = open(call, &asked)?;
+    let place = PlaceAt {
+        path: ByteBuf::from(asked.dest.into_os_string().into_encoded_bytes()),
+        mode: meta.permissions().mode() & 0o777,
+        modified: asked.preserve.then(|| (meta.mtime(), meta.mtime_nsec() as u32)),
+        replace: asked.force,
+        per_step: false,
+    };
+    let to = receivers(call, &job, asked.verbose)?;
+    let wanted = broadcast::wanted(to, true, Some(place), asked.time_ms);
+    match call.controller.broadcast(&file, wanted) {
+        Ok(Sent { failed: None, nodes, lacking, size, .. }) => {
+            if asked.verbose > 1 {
+                call.say(&format!("sbcast: debug:  {size} bytes, lacking on {lacking} of {nodes} nodes"));
+            }
+            Ok(())
+        }
+        Ok(Sent { failed: Some((nodes, error)), .. }) => {
+            for node in nodes {
+                call.complain(&broadcast::problem(&(vec![node], error)));
+            }
+            Err(Fail(u8::try_from(error).ok().filter(|code| *code != 0).unwrap_or(1)))
+        }
+        Err(ClientError::Unreadable(e)) => call.fail(&format!("Can't read `{}`: {e}", asked.source)),
+        Err(e) => lookup_error(call, &job, &error_text(&e)),
+    }
+}
+
+/// A step that is not there is called as Slurm calls it.
+fn error_text(error: &ClientError) -> String {
+    match error {
+        ClientError::Refused(Refusal::InvalidStepId) => "Invalid job id specified".to_owned(),
+        ClientError::Refused(Refusal::NotRunning) => ENDED.to_owned(),
+        other => refusal::error_text(other),
+    }
+}
+
+const ENDED: &str = "Job/step already completing or completed";
+
+fn lookup_error<T>(call: &mut Call<'_>, job: &str, why: &str) -> Result<T, Fail> {
+    call.complain(&format!("Slurm job {job} lookup error: {why}"));
+    Err(Fail(NOT_THERE))
+}
+
+/// Options before variables, and what `-v` says of them.
+fn asked(call: &mut Call<'_>, given: &Arguments) -> Result<Asked, Fail> {
+    let value = |call: &Call<'_>, long: &str, variable: &str| {
+        given.last(long).map(str::to_owned).or_else(|| call.variable(variable))
+    };
     let [source, dest] = given.operands.as_slice() else {
         call.say(&format!(
             "Need two file names, have {} names\nTry \"sbcast --help\" for more information",
@@ -53,83 +133,227 @@ fn sbcast(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         ));
         return Err(Fail(1));
     };
-    let job = given.last("jobid").map(str::to_owned).or_else(|| call.variable("SLURM_JOB_ID"));
-    let Some(job) = job else {
-        return call.fail("Need a job id to run this command.  Run from within a Slurm job or use the --jobid option.");
+    let compress = value(call, "compress", "SBCAST_COMPRESS").unwrap_or_default();
+    let lz4 = given.has("compress") && compress.is_empty() || compress.eq_ignore_ascii_case("lz4");
+    if !(lz4 || matches!(compress.to_ascii_lowercase().as_str(), "" | "none")) {
+        call.complain(&format!("Compression type '{compress}' unknown, disabling compression support."));
+    }
+    libraries(call, given)?;
+    let mut number = |long: &str, variable: &str| match value(call, long, variable) {
+        None => Ok(0),
+        Some(text) => match text.parse::<u64>() {
+            Ok(number) => Ok(number),
+            Err(_) => call.fail(&format!("Invalid {long} specification: {text}: use a whole number")),
+        },
     };
-    let time_ms = match given.last("timeout").map(str::parse::<u64>) {
-        None => None,
-        Some(Ok(seconds)) => Some(seconds.saturating_mul(1000)).filter(|ms| *ms > 0),
-        Some(Err(_)) => return call.fail("Invalid timeout specification"),
+    let (fanout, seconds) = (number("fanout", "SBCAST_FANOUT")?, number("timeout", "SBCAST_TIMEOUT")?);
+    let block = value(call, "size", "SBCAST_SIZE").map_or(BLOCK_BYTES, |text| {
+        bytes(&text).unwrap_or_else(|| {
+            call.say("size specification is invalid, ignored");
+            0
+        })
+    });
+    if dest.ends_with('/') {
+        return call.fail("Target filename cannot be a directory.");
+    }
+    let asked = Asked {
+        force: given.has("force") || call.variable("SBCAST_FORCE").is_some(),
+        preserve: given.has("preserve") || call.variable("SBCAST_PRESERVE").is_some(),
+        time_ms: Some(seconds.saturating_mul(1000)).filter(|ms| *ms > 0),
+        verbose: given.options.iter().filter(|option| option.name == "verbose").count(),
+        source: source.clone(),
+        dest: std::path::absolute(dest).unwrap_or_else(|_| dest.into()),
     };
-    let file = match File::open(source) {
-        Ok(file) => file,
-        Err(e) => return call.fail(&format!("Can't open `{source}`: {e}")),
+    if asked.verbose > 0 {
+        let exclude = value(call, "exclude", "SBCAST_EXCLUDE").unwrap_or_else(|| "(null)".to_owned());
+        let rule = "-".repeat(29);
+        let shown = [
+            rule.clone(),
+            format!("block_size = {block}"),
+            format!("compress   = {}", u8::from(lz4)),
+            format!("exclude    = {exclude}"),
+            format!("force      = {}", asked.force),
+            format!("fanout     = {fanout}"),
+            format!("preserve   = {}", asked.preserve),
+            "send_libs  = false".to_owned(),
+            format!("timeout    = {}", seconds.saturating_mul(1000)),
+            format!("verbose    = {}", asked.verbose),
+            format!("source     = {source}"),
+            format!("dest       = {}", asked.dest.display()),
+            rule,
+        ];
+        tell(call, &shown);
+    }
+    Ok(asked)
+}
+
+fn tell(call: &mut Call<'_>, lines: &[String]) {
+    for line in lines {
+        call.say(&format!("sbcast: {line}"));
+    }
+}
+
+/// `--send-libs`: no libraries are sent, so nobody may believe that they are.
+fn libraries(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
+    let (option, value) = match given.options.iter().rev().find(|option| option.name == "send-libs") {
+        Some(option) => ("--send-libs", option.value.clone().unwrap_or_else(|| "yes".to_owned())),
+        None => ("SBCAST_SEND_LIBS", call.variable("SBCAST_SEND_LIBS").unwrap_or_else(|| "no".to_owned())),
     };
-    let meta = match file.metadata() {
-        Ok(meta) if meta.is_file() => meta,
-        Ok(_) => return call.fail(&format!("`{source}` is not a regular file")),
-        Err(e) => return call.fail(&format!("Can't stat `{source}`: {e}")),
-    };
-    let id = id_of(call, &job)?;
-    let place = PlaceAt {
-        path: ByteBuf::from(place(source, dest).into_os_string().into_encoded_bytes()),
-        mode: meta.permissions().mode() & 0o777,
-        modified: given.has("preserve").then(|| (meta.mtime(), meta.mtime_nsec() as u32)),
-        replace: given.has("force"),
-        per_step: false,
-    };
-    let wanted = broadcast::wanted(BroadcastTo::Job(id), true, Some(place), time_ms);
-    match call.controller.broadcast(&file, wanted) {
-        Ok(Sent { failed: None, nodes, lacking, size, .. }) => {
-            if given.has("verbose") {
-                call.say(&format!("sbcast: {size} bytes, lacking on {lacking} of {nodes} nodes"));
-            }
+    match value.to_ascii_lowercase().as_str() {
+        "no" | "n" => Ok(()),
+        "yes" | "y" => {
+            call.fail(&format!("{option}: libraries are not sent: send each with sbcast, and set LD_LIBRARY_PATH"))
+        }
+        _ => {
+            call.complain(&format!("Ignoring unrecognized {option} value '{value}'"));
             Ok(())
         }
-        Ok(Sent { failed: Some(failed), .. }) => call.fail(&broadcast::problem(&failed)),
-        Err(ClientError::Unreadable(e)) => call.fail(&format!("Can't read `{source}`: {e}")),
-        Err(ClientError::Refused(Refusal::NotRunning)) => call.fail(&format!("Slurm job {job} is not running")),
-        Err(e) => call.failed(&format!("sbcast: error: Slurm jobid {job} lookup error"), &e),
     }
 }
 
-/// A destination that ends with a slash is a folder; a relative one counts from where the user is.
-fn place(source: &str, dest: &str) -> PathBuf {
-    let name = Path::new(source).file_name().unwrap_or_default();
-    let dest = std::path::absolute(dest).unwrap_or_else(|_| dest.into());
-    if dest.as_os_str().as_encoded_bytes().ends_with(b"/") { dest.join(name) } else { dest }
+/// `512`, `64k`, `8M`.
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-fn id_of(call: &mut Call<'_>, job: &str) -> Result<JobId, Fail> {
-    let Some(id) = job_ref(job) else { return call.fail(&format!("Invalid job id {job}")) };
-    if let JobRef::Job(id) = id {
-        return Ok(id);
+/// The file to send.
+fn open(call: &mut Call<'_>, asked: &Asked) -> Result<(File, Metadata), Fail> {
+    let source = &asked.source;
+    let opened = match File::open(source).and_then(|file| file.metadata().map(|meta| (file, meta))) {
+        Ok((file, meta)) if meta.is_file() => Ok((file, meta)),
+        Ok(_) => Err(format!("Can't mmap file `{source}`, No such device.")),
+        Err(e) => {
+            Err(format!("Can't open `{source}`: {}", e.to_string().split(" (os error").next().unwrap_or_default()))
+        }
+    };
+    let (file, meta) = match opened {
+        Ok(opened) => opened,
+        Err(why) => {
+            call.complain(&why);
+            return Err(Fail(NOT_THERE));
+        }
+    };
+    if asked.verbose > 0 {
+        let clock = call.clock(call.now);
+        let time = |seconds: i64| {
+            let at = Time(u64::try_from(seconds).unwrap_or_default() * 1_000_000);
+            clock.local(at).strftime("%a %b %d %H:%M:%S %Y").to_string()
+        };
+        let shown = [
+            format!("modes    = {:o}", meta.mode()),
+            format!("uid      = {}", meta.uid()),
+            format!("gid      = {}", meta.gid()),
+            format!("atime    = {}", time(meta.atime())),
+            format!("mtime    = {}", time(meta.mtime())),
+            format!("ctime    = {}", time(meta.ctime())),
+            format!("size     = {}", meta.size()),
+        ];
+        tell(call, &shown);
     }
-    let selection = JobSelection { ids: vec![id], ..JobSelection::default() };
-    match call.controller.jobs(selection, false, false) {
-        Ok(page) => match page.jobs.first() {
-            Some(info) => Ok(info.id),
-            None => call.fail(&format!("Slurm jobid {job} lookup error: Invalid job id specified")),
-        },
-        Err(e) => call.failed("sbcast: error", &e),
+    if meta.size() == 0 {
+        call.complain(&format!("Warning: file `{source}` is empty."));
     }
+    Ok((file, meta))
+}
+
+/// The jobs of whose nodes a name speaks: `JOB[+OFFSET][.STEP]`. Without an offset a heterogeneous job is all of its
+/// components.
+fn receivers(call: &mut Call<'_>, job: &str, verbose: usize) -> Result<BroadcastTo, Fail> {
+    const UNKNOWN: &str = "Invalid job id specified";
+    let Some(Target { job: named, step, .. }) = target(job) else { return lookup_error(call, job, UNKNOWN) };
+    // A job that has no components is its own first one.
+    let (named, id, whole) = match named {
+        JobRef::Job(id) if verbose == 0 && step.is_some() => return Ok(BroadcastTo::Job { jobs: vec![id], step }),
+        JobRef::Job(id) => (JobRef::Job(id), Some(id), true),
+        JobRef::Component(id, 0) => (JobRef::Job(id), Some(id), false),
+        other => (other, None, false),
+    };
+    let selection = JobSelection { ids: vec![named], ..JobSelection::default() };
+    let page = match call.controller.jobs(selection, true, step.is_some()) {
+        Ok(page) => page,
+        Err(e) => return lookup_error(call, job, &refusal::error_text(&e)),
+    };
+    // Of an array that is named as a whole the task that has its id is meant.
+    let meant = |of: JobId, het: bool| id.is_none_or(|id| of == id || whole && het);
+    let jobs: Vec<_> = page.jobs.iter().filter(|info| meant(info.id, info.het.is_some())).collect();
+    match jobs.first().map(|info| info.state) {
+        None => return lookup_error(call, job, UNKNOWN),
+        Some(JobState::Pending) => return lookup_error(call, job, "Job is pending execution"),
+        Some(JobState::Completing(_) | JobState::Ended(_)) => return lookup_error(call, job, ENDED),
+        Some(_) => {}
+    }
+    if verbose > 0 {
+        let runs = jobs.iter().filter_map(|info| info.run.as_deref());
+        let lists = runs.map(|run| match step {
+            Some(step) => run.steps.iter().find(|one| one.step == step).map_or("", |one| one.nodes.as_str()),
+            None => run.nodes.as_str(),
+        });
+        let names: Vec<String> = lists.flat_map(|list| hostlist::expand(list).unwrap_or_default()).collect();
+        if names.is_empty() {
+            return lookup_error(call, job, UNKNOWN);
+        }
+        let shown = [format!("jobid      = {job}"), format!("node_list  = {}", hostlist::compress(names))];
+        tell(call, &shown);
+    }
+    Ok(BroadcastTo::Job { jobs: jobs.iter().map(|info| info.id).collect(), step })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::{place, sbcast};
+    use super::{bytes, sbcast};
     use crate::command::listing::fake::run;
 
     #[test]
     fn what_fails_and_how() {
-        assert!(run("sbcast", sbcast, &["a"]).err.starts_with("Need two file names, have 1 names\n"));
-        assert!(run("sbcast", sbcast, &["/dev/null", "b"]).err.contains("Need a job id"));
-        assert!(run("sbcast", sbcast, &["-j1", "/nonexistent", "b"]).err.contains("Can't open `/nonexistent`"));
-        assert!(run("sbcast", sbcast, &["-j1", "/", "b"]).err.contains("is not a regular file"));
-        assert_eq!(place("/a/b", "/tmp/"), Path::new("/tmp/b"));
-        assert_eq!(place("/a/b", "c"), std::env::current_dir().unwrap().join("c"));
+        let seen = |args: &[&str]| {
+            let seen = run("sbcast", sbcast, args);
+            (seen.code, seen.err)
+        };
+        let error = |code, text: &str| (code, format!("sbcast: error: {text}\n"));
+        assert!(seen(&["a"]).1.starts_with("Need two file names, have 1 names\n"));
+        assert!(seen(&["/dev/null", "b"]).1.contains("Need a job id"));
+        assert_eq!(
+            seen(&["-j1", "/nonexistent", "b"]),
+            error(255, "Can't open `/nonexistent`: No such file or directory")
+        );
+        assert_eq!(seen(&["-j1", "/", "b"]), error(255, "Can't mmap file `/`, No such device."));
+        assert_eq!(seen(&["-j1", "a", "b/"]), error(1, "Target filename cannot be a directory."));
+    }
+
+    /// faults.md D12.
+    #[test]
+    fn d12_options_of_sbcast_are_done_or_refused() {
+        assert_eq!(
+            ["512", "4k", "8M", "x", "-1", ""].map(bytes),
+            [Some(512), Some(4096), Some(8 << 20), None, None, None]
+        );
+        let first = |args: &[&str]| {
+            let seen = run("sbcast", sbcast, args);
+            (seen.code, seen.err.lines().next().unwrap_or_default().to_owned())
+        };
+        let error = |code, text: &str| (code, format!("sbcast: error: {text}"));
+        let exe = "/proc/self/exe";
+        for option in ["--send-libs", "--send-libs=yes"] {
+            let refused = "--send-libs: libraries are not sent: send each with sbcast, and set LD_LIBRARY_PATH";
+            assert_eq!(first(&["-j1", option, exe, "b"]), error(1, refused));
+        }
+        let unknown = "Ignoring unrecognized --send-libs value 'x'";
+        assert_eq!(first(&["-j77", "--send-libs=x", exe, "b"]), error(255, unknown));
+        let unknown = "Compression type 'foo' unknown, disabling compression support.";
+        assert_eq!(first(&["-j77", "--compress=foo", exe, "b"]), error(255, unknown));
+        assert_eq!(first(&["-j77", "-s", "foo", exe, "b"]), (255, "size specification is invalid, ignored".into()));
+        for taken in ["-C", "--compress=lz4", "--compress=none", "-F4", "-s1k", "-t5", "-p", "--exclude=/lib"] {
+            assert_eq!(
+                first(&["-j77", taken, exe, "b"]),
+                error(255, "Slurm job 77 lookup error: Invalid job id specified")
+            );
+        }
+        assert_eq!(first(&["-jx", exe, "b"]), error(255, "Slurm job x lookup error: Invalid job id specified"));
+        assert_eq!(first(&["-j77", "-Fx", exe, "b"]), error(1, "Invalid fanout specification: x: use a whole number"));
     }
 }

@@ -11,7 +11,7 @@ use squall_model::wire::info::AccountingRow;
 use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::listing::select::{Target, id_of, lines, names};
+use crate::command::listing::select::{Target, id_of, lines, names, parts, target};
 use crate::command::sacct::fields::FIELDS;
 use crate::command::sacct::row::{Row, Units};
 use crate::format::sheet::{Sheet, Style};
@@ -82,7 +82,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return call.fail("You didn't give me any jobs to stat.");
     }
     let mut rows = Vec::new();
-    for target in call.targets(&jobs.join(","))? {
+    for target in targets(call, &jobs.join(","))? {
         let mut steps = running(call, &target, given.has("allsteps"))?;
         for row in &mut steps {
             measure(call, row)?;
@@ -106,6 +106,19 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let text = sheet.lines(!given.has("noheader"), &style, &rows);
     call.print(&text);
     Ok(())
+}
+
+/// What is none ends the command in Slurm's words.
+fn targets(call: &mut Call<'_>, list: &str) -> Result<Vec<Target>, Fail> {
+    let mut all = Vec::new();
+    for part in parts(list) {
+        let Some(target) = target(part) else {
+            call.say(&format!("sstat: fatal: Bad job/step specified: {part}"));
+            return Err(Fail(1));
+        };
+        all.push(target);
+    }
+    Ok(all)
 }
 
 fn known() -> impl Iterator<Item = &'static str> {
@@ -133,11 +146,12 @@ fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<Accoun
         Err(e) => return call.failed(WHAT, &e),
     };
     rows.retain(|row| row.end.is_none() && row.step.is_some() && (target.step.is_none() || row.step == target.step));
+    // The script first, then steps by number.
+    rows.sort_by_key(|row| (row.step != Some(StepNo::BATCH), row.step));
     if all || target.step.is_some() {
         return Ok(rows);
     }
     rows.retain(|row| row.step != Some(StepNo::BATCH));
-    rows.sort_by_key(|row| row.step);
     rows.truncate(1);
     Ok(rows)
 }
@@ -191,8 +205,9 @@ mod tests {
         }
     }
 
+    /// faults.md D12.
     #[test]
-    fn running_steps() {
+    fn d12_running_steps_in_order() {
         let mut fake = fake();
         fake.rows = [None, Some(StepNo::BATCH), Some(StepNo(1)), Some(StepNo(0))]
             .into_iter()
@@ -205,7 +220,7 @@ mod tests {
         let mut seen = |args: &[&str]| run_with(&mut fake, "sstat", sstat, args, &[]);
         assert_eq!(seen(&["-nP", "-o", "jobid,maxrss", "-j", "40"]).out, "40.0|2M\n");
         assert_eq!(seen(&["40.batch", "-n", "-p", "--format=JobID"]).out, "40.batch|\n");
-        assert_eq!(seen(&["-a", "-nP", "-o", "JobID", "40"]).out, "40.batch\n40.1\n40.0\n");
+        assert_eq!(seen(&["-a", "-nP", "-o", "JobID", "40"]).out, "40.batch\n40.0\n40.1\n");
         for (job, said) in [
             ("41", "couldn't get steps for job 41"),
             ("10", "No steps running for job 10"),
@@ -220,6 +235,7 @@ mod tests {
     #[test]
     fn what_fails_and_how() {
         assert_eq!(run("sstat", sstat, &[]).err, "sstat: error: You didn't give me any jobs to stat.\n");
+        assert_eq!(run("sstat", sstat, &["-j", "x"]).err, "sstat: fatal: Bad job/step specified: x\n");
         assert_eq!(run("sstat", sstat, &["-o", "state", "40"]).code, 1, "not a field of running steps");
     }
 }

@@ -18,8 +18,7 @@ use crate::command::hostfile;
 use crate::contact::Patience;
 use crate::options::asked::{Asked, RunAs};
 use crate::options::collect::{self, Line};
-use crate::options::counts;
-use crate::options::{Stop, Tool};
+use crate::options::{Stop, Tool, counts, shown};
 
 /// Tells the user why a command stopped, and makes the exit code.
 pub(crate) fn ended(tool: Tool, result: Result<u8, Stop>) -> ExitCode {
@@ -52,7 +51,8 @@ pub(crate) fn obey(asked: &mut Asked, tool: Tool, line: &Line<'_>, vars: &Vars) 
         eprintln!("{}: error: {line}", tool.name());
     }
     if asked.verbose > 0 {
-        for line in asked.defined().into_iter().chain(asked.without_effect(tool)) {
+        let noted = asked.notes.iter().cloned();
+        for line in noted.chain(shown::defined(asked, tool)).chain(asked.without_effect(tool)) {
             eprintln!("{}: {line}", tool.name());
         }
     }
@@ -83,6 +83,11 @@ pub(crate) fn place(asked: &mut Asked, tool: Tool, args: &[OsString]) -> Result<
     };
     asked.spec.umask = capture::file_mask();
     asked.spec.rlimits = capture::rlimits(asked.propagate.as_deref())?;
+    if asked.verbose > 1 && tool != Tool::Salloc {
+        for line in capture::propagated(&asked.spec.rlimits, asked.spec.umask) {
+            eprintln!("{}: debug:  propagating {line}", tool.name());
+        }
+    }
     asked.spec.submit_host = capture::host();
     asked.spec.submit_line = capture::submit_line(tool, args);
     Ok(here)

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use squall_model::duration::format_limit;
 use squall_model::job::JobSpec;
 use squall_model::step::Distribution;
 
@@ -23,6 +22,8 @@ pub(crate) struct Asked {
     pub(crate) run_as: RunAs,
     /// What is said on standard error in any case, each after `NAME: error: `.
     pub(crate) warnings: Vec<String>,
+    /// What is said with `--verbose`, each after `NAME: `.
+    pub(crate) notes: Vec<String>,
     /// `--quiet`.
     pub(crate) quiet: bool,
     /// `--verbose`, how often.
@@ -65,6 +66,10 @@ pub(crate) struct Batch {
     pub(crate) wait: bool,
     /// `--export-file`.
     pub(crate) export_file: Option<String>,
+    /// `--ignore-pbs`.
+    pub(crate) ignore_pbs: bool,
+    /// The mask of the job's files, where it is not that of sbatch itself.
+    pub(crate) umask: Option<u32>,
 }
 
 /// What only srun can be asked.
@@ -130,25 +135,6 @@ impl Asked {
     /// Whether the option was given on the command line.
     pub(crate) fn on_line(&self, long: &str) -> bool {
         self.sources.get(long) == Some(&Source::Line)
-    }
-
-    /// What `--verbose` shows of the options, in Slurm's frame: a line for each.
-    pub(crate) fn defined(&self) -> Vec<String> {
-        let rule = ["-"; 20].concat();
-        let shown = |(long, value): (&&str, &Option<String>)| {
-            let value = match (*long, value) {
-                ("verbose", _) => self.verbose.to_string(),
-                ("time", _) => format_limit(self.spec.limit_s().flatten()),
-                (_, Some(value)) => value.clone(),
-                (_, None) => "set".to_owned(),
-            };
-            format!("{long:<20}: {value}")
-        };
-        let mut lines = vec!["defined options".to_owned(), format!("{rule} {rule}")];
-        lines.extend(self.given.iter().map(shown));
-        lines.push(format!("{rule} {rule}"));
-        lines.push("end of defined options".to_owned());
-        lines
     }
 
     /// What `--verbose` says of the options on which nothing acts: a line for each.

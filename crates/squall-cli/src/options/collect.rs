@@ -91,6 +91,7 @@ const CARRIED: &[&str] = &[
     "time-min",
     "umask",
     "unbuffered",
+    "verbose",
     "wait",
     "wckey",
 ];
@@ -99,6 +100,11 @@ impl Line<'_> {
     /// The last value of an option.
     pub(crate) fn value(&self, long: &str) -> Option<&str> {
         self.options.iter().rev().find(|(option, _)| option.long == long).and_then(|(_, value)| value.as_deref())
+    }
+
+    /// How often an option was given.
+    pub(crate) fn count(&self, long: &str) -> usize {
+        self.options.iter().filter(|(option, _)| option.long == long).count()
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod collect;
 pub(crate) mod counts;
 pub(crate) mod getopt;
 pub(crate) mod help;
+pub(crate) mod shown;
 pub(crate) mod table;
 pub(crate) mod values;
 
@@ -236,7 +237,7 @@ pub(crate) enum Stop {
     Usage(String),
     /// Something is wrong with what was asked.
     Bad {
-        /// Each after `NAME: error: `.
+        /// Each after `NAME: error: `; those that begin with `fatal: ` or `plain: ` are shown as that.
         lines: Vec<String>,
         /// The exit code.
         exit: u8,
@@ -276,9 +277,10 @@ impl Stop {
                 format!("{}Try \"{name} --help\" for more information\n", lines.concat())
             }
             Self::Bad { lines, .. } => {
-                let whole = |line: &String| match line.strip_prefix("fatal: ") {
-                    Some(fatal) => format!("{name}: fatal: {fatal}\n"),
-                    None => format!("{name}: error: {line}\n"),
+                let whole = |line: &String| match line.split_once(": ") {
+                    Some(("fatal", fatal)) => format!("{name}: fatal: {fatal}\n"),
+                    Some(("plain", plain)) => format!("{name}: {plain}\n"),
+                    _ => format!("{name}: error: {line}\n"),
                 };
                 lines.iter().map(whole).collect::<Vec<_>>().concat()
             }

@@ -10,6 +10,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("salloc_and_srun_get_several_components", allocations),
     ("tasks_of_all_components_are_counted_through", one_world),
     ("what_heterogeneous_jobs_can_not_be_is_said", refused),
+    ("d12_sbcast_goes_to_components", broadcast),
 ];
 
 const SCRIPT: &str = "#!/bin/sh
@@ -98,4 +99,15 @@ fn refused(c: &Cluster) {
     let done = c.run(&["sbatch", "-N1", ":", "-c", "100000", "--wrap", "true"]);
     assert!(done.status == 1 && done.err.contains("node configuration is not available"), "{done:?}");
     assert_eq!(c.ok(&["squeue", "-h"]), "");
+}
+
+/// faults.md D12.
+fn broadcast(c: &Cluster) {
+    c.write("file", "content\n");
+    let inner = "J=$SLURM_JOB_ID
+        for of in $J $J+0 $J+1 $((J + 1)) $J+2; do sbcast -v -f -j $of file $PWD/brought; echo $?; done";
+    let done = c.run(&["salloc", "-Q", "-w", "n1", ":", "-w", "n[2-3]", "sh", "-c", inner]);
+    assert_eq!(done.out, "0\n0\n0\n0\n255\n", "{}", done.err);
+    let lists: Vec<&str> = done.err.lines().filter_map(|line| line.strip_prefix("sbcast: node_list  = ")).collect();
+    assert_eq!(lists, ["n[1-3]", "n1", "n[2-3]", "n[2-3]"], "{}", done.err);
 }

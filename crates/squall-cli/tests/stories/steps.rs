@@ -20,6 +20,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("tasks_are_bound_to_cpus", cpu_bind),
     ("a_program_is_broadcast_and_laid_down_under_slurms_name", broadcast),
     ("d11_srun_does_as_slurms", as_slurm),
+    ("d12_sbcast_goes_to_the_nodes_of_a_step", broadcast_to_a_step),
 ];
 
 fn four_nodes(c: &Cluster) {
@@ -290,4 +291,23 @@ fn as_slurm(c: &Cluster) {
     c.ok(&["scontrol", "update", "partitionname=low", "state=UP"]);
     let held = said(&["-I2", "-H", "true"]).2;
     assert!(held.starts_with("srun: Job is in held state, pending scheduler release\nsrun: job "), "{held}");
+}
+
+/// faults.md D12.
+fn broadcast_to_a_step(c: &Cluster) {
+    c.write("file", "content\n");
+    let inner = "srun -N2 -n2 sh -c 'echo > begun; while [ ! -e done ]; do sleep 0.05; done' &
+        while [ ! -e begun ]; do sleep 0.05; done
+        for of in .0 +0.0 '' .7; do sbcast -vv -f -j $SLURM_JOB_ID$of file $PWD/brought; echo $?; rm -f brought; done
+        echo > done; wait";
+    let done = c.run(&["salloc", "-Q", "-N3", "sh", "-c", inner]);
+    assert_eq!(done.out, "0\n0\n0\n255\n", "{}", done.err);
+    let shown = |what: &str| done.err.lines().filter(|line| line.contains(what)).map(str::to_owned).collect::<Vec<_>>();
+    let nodes = ["n[1-2]", "n[1-2]", "n[1-3]"].map(|nodes| format!("sbcast: node_list  = {nodes}"));
+    assert_eq!(shown("node_list"), nodes);
+    let brought: Vec<String> =
+        shown("lacking").iter().map(|line| line.split(" of ").last().unwrap().to_owned()).collect();
+    assert_eq!(brought, ["2 nodes", "2 nodes", "3 nodes"]);
+    assert!(done.err.contains("lookup error: Invalid job id specified"), "{}", done.err);
+    assert!(done.err.contains("sbcast: block_size = 8388608\nsbcast: compress   = 0\n"), "{}", done.err);
 }

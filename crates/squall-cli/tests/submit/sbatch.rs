@@ -174,3 +174,133 @@ fn without_a_cluster_it_says_so() {
         Some("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)")
     );
 }
+
+/// What sbatch asks for with a script, and what it says.
+fn asked(script: &str, args: &[&str]) -> (JobSpec, String) {
+    let cluster = accepting();
+    fs::write(cluster.dir().join("job.sh"), script).unwrap();
+    let (code, _, said) = cluster.run("sbatch", &[args, &["job.sh"]].concat());
+    assert_eq!(code, 0, "{script}: {said}");
+    (submitted(&cluster).0, said)
+}
+
+/// faults.md D12.
+#[test]
+fn d12_pbs_lines_are_options() {
+    let script = "#!/bin/bash\n#SBATCH -J other -n1\n#PBS -N mypbs -l nodes=2:ppn=2,walltime=00:10:00,mem=100mb\n\
+                  #PBS -q debug -o out -e err -A acct # a comment\n#PBS -j oe -k oe -r y -S /bin/bash -V -z -v A=b,C=d\n\
+                  #PBS -v E -m abe -M me@x -p 5 -W umask=027\ndate\n#PBS -h\n#PBS -t 1-3\n";
+    let spec = asked(script, &[]).0;
+    assert_eq!((spec.name.as_str(), spec.partition.as_deref()), ("mypbs", Some("debug")));
+    assert_eq!((spec.need.nodes_min, spec.need.ntasks), (Some(2), Some(4)));
+    assert_eq!((spec.need.memory, spec.time_limit_s), (Memory::PerNodeMb(100), Some(600)));
+    assert_eq!((spec.stdout.as_deref(), spec.stderr.as_deref()), (Some("out"), Some("err")));
+    assert_eq!((spec.account.as_deref(), spec.mail_user.as_deref()), (Some("acct"), Some("me@x")));
+    assert_eq!((spec.mail_type.as_deref(), spec.nice, spec.umask), (Some("BEGIN,END,FAIL"), 5, 0o027));
+    assert!(spec.hold && spec.array.is_some(), "options after the first command count, too");
+    assert!(spec.others.contains(&("export".to_owned(), "A=b,C=d,E".to_owned())), "{:?}", spec.others);
+
+    let (spec, said) = asked("#!/bin/sh\n#PBS -l select=2:ncpus=4:mpiprocs=2 -W foo=bar --job_name=x\n", &["-v"]);
+    assert_eq!((spec.name.as_str(), spec.need.nodes_min, spec.need.ntasks_per_node), ("x", Some(2), Some(2)));
+    assert_eq!(spec.need.cpus_per_task, Some(2));
+    assert!(said.starts_with("sbatch: Ignored PBS attributes: foo=bar\n"), "{said}");
+    let spec = asked("#!/bin/sh\n#PBS -l nodes=n1+n2:ppn=2,naccelerators=1\n", &["-n3"]).0;
+    assert_eq!((spec.need.nodelist.as_deref(), spec.need.ntasks), (Some("n[1-2]"), Some(3)), "the command line wins");
+
+    for (script, args) in
+        [("#!/bin/sh\n#SBATCH --ignore-pbs\n#PBS -N a\n", &[][..]), ("#!/bin/sh\n#PBS -N a\n", &["--ignore-pbs"])]
+    {
+        assert_eq!(asked(script, args).0.name, "job.sh");
+    }
+    let far = format!("#!/bin/sh\n{}#PBS -N a\n", "true\n".repeat(101));
+    assert_eq!(asked(&far, &[]).0.name, "job.sh");
+}
+
+/// faults.md D12.
+#[test]
+fn d12_bsub_lines_are_options_and_go_before_pbs_lines() {
+    let script = "#!/bin/sh\n#BSUB -J foo -n 2,4 -W 10 -q debug -M 100 -m \"n1 n2\" -x -o out -cwd /tmp\n#PBS -N bar\n";
+    let spec = asked(script, &[]).0;
+    assert_eq!((spec.name.as_str(), spec.need.ntasks, spec.time_limit_s), ("foo", Some(4), Some(600)));
+    assert_eq!((spec.need.nodelist.as_deref(), spec.work_dir.as_str()), (Some("n1,n2"), "/tmp"));
+    assert_eq!((spec.partition.as_deref(), spec.stdout.as_deref()), (Some("debug"), Some("out")));
+}
+
+/// faults.md D12.
+#[test]
+fn d12_lines_of_other_schedulers_are_refused_in_slurms_words() {
+    let cluster = accepting();
+    let unknown = "Unrecognized command line parameter ?";
+    for (line, code, first) in [
+        ("#PBS -x", 1, format!("sbatch: invalid option -- 'x'\nsbatch: error: {unknown}\n")),
+        ("#PBS --foo", 1, format!("sbatch: unrecognized option '--foo'\nsbatch: error: {unknown}\n")),
+        ("#PBS -N", 1, format!("sbatch: option requires an argument -- 'N'\nsbatch: error: {unknown}\n")),
+        ("#PBS -N a b -A c", 1, "sbatch: error: Invalid argument: b\n".into()),
+        ("#PBS -l walltime=x", 255, "sbatch: error: Invalid --time specification\n".into()),
+        ("#PBS -l naccelerators=0", 1, "sbatch: error: Invalid numeric value \"0\" for naccelerators.\n".into()),
+        ("#BSUB -n 2,", 1, "sbatch: error: #BSUB -n format not correct given: '2,'\n".into()),
+        ("#PBS -N \"a", 1, "sbatch: fatal: job.sh: line 2: Unmatched `\"` in [ \"a]\n".into()),
+        ("#SBATCH -N1 : -n1", 1, "sbatch: fatal: job.sh: line 2: Unexpected `:` in [ : -n1]\n".into()),
+        (
+            "#SLURM -x",
+            255,
+            "sbatch: error: Change from #SLURM to #SBATCH in your script and verify the options are valid in sbatch\n"
+                .into(),
+        ),
+    ] {
+        fs::write(cluster.dir().join("job.sh"), format!("#!/bin/sh\n{line}\n")).unwrap();
+        let (got, _, error) = cluster.run("sbatch", &["job.sh"]);
+        let error = error.replace(&format!("{}/", cluster.dir().display()), "");
+        assert!(got == code && error.starts_with(&first), "{line}: {got} {error}");
+    }
+    assert!(cluster.heard.lock().unwrap().is_empty());
+}
+
+/// faults.md D12: the lines are Slurm 22.05.8's.
+#[test]
+fn d12_verbose_shows_options_as_slurm_does() {
+    let shown = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let said = asked("#!/bin/sh\ntrue\n", &[&["-v"][..], &words].concat()).1;
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains("  : ")).collect();
+        lines.into_iter().find(|line| !line.contains("verbose")).map(|line| line["sbatch: ".len()..].to_owned())
+    };
+    for (line, right) in [
+        ("--begin=2030-01-01T00:00", "begin               : 2030-01-01T00:00:00"),
+        ("--delay-boot=5", "delay-boot          : 00:05:00"),
+        ("--error=/x", "error               : /x"),
+        ("--exclusive", "exclusive           : exclusive"),
+        ("--exclusive=user", "exclusive           : user"),
+        ("--get-user-env", "get-user-env        : 0"),
+        ("--gres=gpu:1", "gres                : gres:gpu:1"),
+        ("--hold", "hold                : set"),
+        ("--mail-type=ALL", "mail-type           : INVALID_DEPEND,BEGIN,END,FAIL,REQUEUE,STAGE_OUT"),
+        ("--mem=1500M", "mem                 : 1500"),
+        ("--mem=2048", "mem                 : 2G"),
+        ("--mem-per-cpu=100M", "mem-per-cpu         : 100"),
+        ("--nice", "nice                : 100"),
+        ("--no-requeue", "no-requeue          : no-requeue"),
+        ("-N1-3", "nodes               : 1-3"),
+        ("--open-mode=append", "open-mode           : a"),
+        ("--oversubscribe", "oversubscribe       : oversubscribe"),
+        ("--profile=none", "profile             : None"),
+        ("--propagate", "propagate           : ALL"),
+        ("--signal=USR1@60", "signal              : USR1"),
+        ("--signal=B:sigusr1@30", "signal              : B:USR1@30"),
+        ("--switches=1@5", "switches            : 1@00:05:00"),
+        ("--time=1-0", "time                : 1-00:00:00"),
+        ("--time-min=3", "time-min            : 00:03:00"),
+        ("--tmp=1G", "tmp                 : 1G"),
+        ("--cpu-freq=low", "cpu-freq            : Low"),
+    ] {
+        assert_eq!(shown(line).as_deref(), Some(right), "{line}");
+    }
+    let said = asked("#!/bin/sh\n#SBATCH -N 2\n#PBS -N a\n", &["-vvv"]).1;
+    let words =
+        ["-N", "2", "-N", "a"].map(|word| format!("sbatch: debug2: Found in script, argument \"{word}\"\n")).concat();
+    assert!(said.starts_with(&format!("{words}sbatch: defined options\nsbatch: ----")), "{said}");
+    assert!(
+        said.contains("\nsbatch: debug:  propagating RLIMIT_CORE=") && said.contains(" propagating UMASK=0"),
+        "{said}"
+    );
+}

@@ -186,7 +186,7 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         }
         Request::Broadcast(wanted) => {
             let cell = match &wanted.to {
-                BroadcastTo::Job(job) => cells.of(*job),
+                BroadcastTo::Job { jobs, .. } => cells.of(*jobs.first().ok_or(Refusal::InvalidJobId)?),
                 BroadcastTo::Nodes(nodes) => one_of(cells, nodes, "a file for nodes")?,
             };
             Route::one(How::Bringing, cell, Request::Broadcast(wanted))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use squall_model::wire::join::{VOUCHED, Vouched};
 use squall_model::wire::{Hello, Proof, Role};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -80,17 +80,74 @@ async fn serve(stream: UnixStream, reach: &Reach, users: &Users) -> io::Result<(
     let bytes = postcard::to_stdvec(&vouched).map_err(io::Error::other)?;
     let (mut from, mut to) = reach.call_controller().await?;
     link::write(&mut to, &Hello { proof: Proof::Scheme(VOUCHED.to_owned(), bytes), ..hello }).await?;
+    pass_on((&mut reader, &mut writer), (&mut from, &mut to), FIRST_REQUEST_TIME).await
+}
+
+/// Passes on what a command and the controller say, until either ends it or the command has asked nothing for so long.
+async fn pass_on(
+    (reader, writer): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+    (from, to): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+    first_within: Duration,
+) -> io::Result<()> {
     let asking = async {
         let mut first = [0];
-        let asked = timeout(FIRST_REQUEST_TIME, reader.read_exact(&mut first)).await;
+        let asked = timeout(first_within, reader.read_exact(&mut first)).await;
         asked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         to.write_all(&first).await?;
-        copy(&mut reader, &mut to).await
+        copy(reader, to).await
     };
     // Whichever side ends it ends it.
     tokio::select! {
         done = asking => done,
-        done = copy(&mut from, &mut writer) => done,
+        done = copy(from, writer) => done,
     }
     .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
+
+    use super::{COMMANDS_MAX, COMMANDS_OF_USER_MAX, pass_on};
+    use crate::auth::Users;
+
+    /// faults.md M1
+    #[test]
+    fn m1_a_users_idle_commands_leave_seats_for_others() {
+        let users = Users::within(COMMANDS_OF_USER_MAX, 1 << 20);
+        let seated = (0..1030).map_while(|_| users.enter(1001)).collect::<Vec<_>>();
+        assert_eq!(seated.len(), COMMANDS_OF_USER_MAX);
+        assert!(COMMANDS_MAX >= 2 * COMMANDS_OF_USER_MAX && users.enter(1002).is_some());
+    }
+
+    /// faults.md M1
+    #[test]
+    fn m1_a_command_that_asks_nothing_is_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (command, near) = duplex(64);
+            let (controller, far) = duplex(64);
+            let ((mut reader, mut writer), (mut from, mut to)) = (split(near), split(far));
+            let idle = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20)).await;
+            assert_eq!(idle.map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
+            // One that has asked may wait for its answer as long as that takes.
+            let (mut command, mut controller) = (command, controller);
+            command.write_all(b"ask").await.unwrap();
+            let passed = pass_on((&mut reader, &mut writer), (&mut from, &mut to), Duration::from_millis(20));
+            let talk = async {
+                let mut heard = [0; 3];
+                controller.read_exact(&mut heard).await.unwrap();
+                controller.write_all(b"told").await.unwrap();
+                let mut told = [0; 4];
+                command.read_exact(&mut told).await.unwrap();
+                drop(command);
+                (heard, told)
+            };
+            let (ended, said) = tokio::join!(passed, talk);
+            assert_eq!((ended.is_ok(), said), (true, (*b"ask", *b"told")));
+        });
+    }
 }

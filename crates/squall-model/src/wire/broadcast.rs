@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::id::JobId;
+use crate::id::{JobId, StepNo};
 use crate::job::Digest;
 
 /// A file for nodes.
@@ -29,8 +29,13 @@ pub struct Broadcast {
 /// Whom a file is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BroadcastTo {
-    /// The nodes of the caller's running job.
-    Job(JobId),
+    /// The nodes of the caller's running job, or of the components of one.
+    Job {
+        /// Which; one at least.
+        jobs: Vec<JobId>,
+        /// Only those of this step.
+        step: Option<StepNo>,
+    },
     /// These nodes, a host list; empty: all that are connected. For operators.
     Nodes(String),
 }

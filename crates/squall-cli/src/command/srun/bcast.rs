@@ -31,7 +31,7 @@ pub(super) fn bring(to: &str, job: JobId, program: &mut TaskProgram) -> Result<(
     let path = path.map(|path| ByteBuf::from(path.into_os_string().into_vec()));
     let per_step = to.ends_with('/');
     let place = path.clone().map(|path| PlaceAt { path, mode, modified: None, replace: true, per_step });
-    let wanted = broadcast::wanted(BroadcastTo::Job(job), true, place, None);
+    let wanted = broadcast::wanted(BroadcastTo::Job { jobs: vec![job], step: None }, true, place, None);
     let what = format!("Unable to broadcast {}", source.display());
     let stop = |e| Stop::Bad { lines: refusal::lines(&what, &e), exit: 1 };
     let mut client = Patience::new("srun").connect().map_err(stop)?;

@@ -239,7 +239,8 @@ fn run_step(
     };
     let manners = Manners {
         quiet: asked.quiet,
-        verbose: asked.verbose > 0,
+        verbose: asked.verbose,
+        cpu_bind: asked.run.cpu_bind.clone().unwrap_or_else(|| "(null type)".to_owned()),
         slurmd_debug: asked.run.slurmd_debug,
         kill_on_bad_exit: asked.run.kill_on_bad_exit,
         wait: Duration::from_secs(u64::from(asked.run.wait_s)),

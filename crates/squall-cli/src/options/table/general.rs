@@ -1,7 +1,7 @@
 //! Options about the command itself.
 
 use crate::options::Arg::{Maybe, Needed, None as Flag};
-use crate::options::table::{counted, ignore, limited, some};
+use crate::options::table::{counted, limited, some};
 use crate::options::{NO, Opt, Stop, Tool, Tools, help, opt};
 
 /// About the command itself.
@@ -78,7 +78,18 @@ pub(crate) const OPTIONS: &[Opt] = &[
     )
     .partly("salloc refuses it, for its command runs in its own environment"),
     opt("help", 'h', Flag, Tools::ALL, &[], "show this text", |_, given| Err(Stop::Show(help::help(given.tool)))),
-    opt("ignore-pbs", NO, Flag, Tools::SBATCH, &["SBATCH_IGNORE_PBS"], "ignore #PBS lines (they always are)", ignore),
+    opt(
+        "ignore-pbs",
+        NO,
+        Flag,
+        Tools::SBATCH,
+        &["SBATCH_IGNORE_PBS"],
+        "do not read #PBS and #BSUB lines of the script",
+        |asked, _| {
+            asked.batch.ignore_pbs = true;
+            Ok(())
+        },
+    ),
     opt(
         "immediate",
         'I',

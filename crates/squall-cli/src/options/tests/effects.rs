@@ -50,7 +50,6 @@ const ACTED_ON: &[(&str, &str)] = &[
 const DONE_ANYWAY: &[(&str, &str)] = &[
     ("bcast-exclude", "NONE: no libraries are copied"),
     ("gres-flags", "disable-binding: devices near the job's cores are only preferred"),
-    ("ignore-pbs", "#PBS lines are not read"),
     ("mem-bind", "none, local: Linux gives memory near a task's CPUs"),
     ("oom-kill-step", "0: a task that runs out of memory ends alone"),
     ("profile", "none: no profiles are recorded"),

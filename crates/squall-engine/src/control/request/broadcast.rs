@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use squall_model::limits::CONTENT_BYTES_MAX;
+use squall_model::id::{JobId, StepNo};
+use squall_model::limits::{CONTENT_BYTES_MAX, HET_COMPONENTS_MAX};
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
 use squall_model::wire::broadcast::{Broadcast as Wanted, BroadcastTo};
@@ -23,10 +24,11 @@ pub(crate) fn broadcast(c: &mut Controller, ask: &Ask<'_>, wanted: Wanted) -> Re
     let content = ContentId { owner: ask.who.owner.uid, digest: wanted.digest };
     let mut one = Broadcast::new(content, wanted.size, wanted.shared, to);
     one.place = wanted.place.map(|mut place| {
-        if let BroadcastTo::Job(id) = wanted.to
+        if let BroadcastTo::Job { jobs, .. } = &wanted.to
+            && let [id, ..] = jobs.as_slice()
             && place.per_step
         {
-            let step = c.state.jobs.get(&id).and_then(|job| job.run()).map_or(0, |run| run.next_step);
+            let step = c.state.jobs.get(id).and_then(|job| job.run()).map_or(0, |run| run.next_step);
             place.path.extend(format!("slurm_bcast_{id}.{step}").bytes());
         }
         (place, Arc::clone(&ask.who.owner))
@@ -42,12 +44,28 @@ fn whom(c: &Controller, ask: &Ask<'_>, to: &BroadcastTo) -> Result<NodeSet, Refu
         BroadcastTo::Nodes(_) if !can(ask.who, Deed::Operate) => Err(Refusal::AccessDenied),
         BroadcastTo::Nodes(list) if list.is_empty() => Ok(c.links.connected().clone()),
         BroadcastTo::Nodes(list) => query_nodes::named(c, list),
-        BroadcastTo::Job(id) => {
-            let job = c.state.jobs.get(id).ok_or(Refusal::InvalidJobId)?;
-            if !can(ask.who, Deed::Enter(&job.owner)) {
-                return Err(Refusal::AccessDenied);
-            }
-            job.run().map(|run| run.alloc.nodes()).ok_or(Refusal::NotRunning)
+        BroadcastTo::Job { jobs, .. } if jobs.is_empty() || jobs.len() > HET_COMPONENTS_MAX => {
+            Err(Refusal::InvalidJobId)
         }
+        BroadcastTo::Job { jobs, step } => {
+            let mut all = NodeSet::new();
+            for id in jobs {
+                all.union_with(&of_job(c, ask, *id, *step)?);
+            }
+            Ok(all)
+        }
+    }
+}
+
+/// The nodes of a running job or of its step, for those who may enter it.
+fn of_job(c: &Controller, ask: &Ask<'_>, id: JobId, step: Option<StepNo>) -> Result<NodeSet, Refusal> {
+    let job = c.state.jobs.get(&id).ok_or(Refusal::InvalidJobId)?;
+    if !can(ask.who, Deed::Enter(&job.owner)) {
+        return Err(Refusal::AccessDenied);
+    }
+    let run = job.run().ok_or(Refusal::NotRunning)?;
+    match step {
+        None => Ok(run.alloc.nodes()),
+        Some(step) => run.steps.get(&step).map(|step| step.alloc.nodes()).ok_or(Refusal::InvalidStepId),
     }
 }

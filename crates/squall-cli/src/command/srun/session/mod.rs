@@ -43,8 +43,10 @@ const WAIT_S: u64 = 2;
 pub(crate) struct Manners {
     /// `--quiet`.
     pub(crate) quiet: bool,
-    /// `--verbose`.
-    pub(crate) verbose: bool,
+    /// `--verbose`, how often.
+    pub(crate) verbose: u8,
+    /// `--cpu-bind`, as `--verbose` shows it.
+    pub(crate) cpu_bind: String,
     /// `--slurmd-debug`: what is told of each step daemon.
     pub(crate) slurmd_debug: u32,
     /// `--kill-on-bad-exit`.

@@ -63,7 +63,7 @@ impl Session<'_> {
     }
 
     pub(super) fn task_ended(&mut self, rank: u32, exit: ExitCode, oom: bool, now: Instant) {
-        self.tell_completed(rank, exit);
+        self.tell_ended(rank, exit);
         let first_bad = self.failed.is_empty() && !exit.is_ok();
         self.running.remove(rank);
         if exit.is_ok() { &mut self.ended } else { &mut self.failed }.insert(rank);

@@ -1,7 +1,6 @@
 //! What `srun --verbose` tells of a step, in the words by which tools find job and step.
 
 use jiff::Zoned;
-use squall_engine::environment::counts_text;
 use squall_model::id::StepNo;
 use squall_model::job::ExitCode;
 use squall_model::set::IndexSet;
@@ -15,22 +14,26 @@ const DEBUG_LEVELS: [&str; 5] = ["", "", "verbose", "debug", "debug2"];
 impl Session<'_> {
     /// The allocation, and what is about to start on each node of the step.
     pub(super) fn tell_created(&self, facts: &JobFacts, step: StepNo, layout: &Layout) {
-        if !self.manners.verbose {
+        if self.manners.verbose == 0 {
             return;
         }
-        let (job, count, cpus) = (self.job, facts.nodes.len(), counts_text(&facts.cpus));
+        let (job, count) = (self.job, facts.nodes.len());
+        let times = |(cpus, times): (&u32, u32)| format!("{cpus}(x{times})");
+        let cpus = facts.cpus.runs().map(times).collect::<Vec<_>>().join(",");
         eprintln!("srun: jobid {job}: nodes({count}):`{}', cpu counts: {cpus}", facts.nodes.as_str());
+        eprintln!("srun: launch/slurm: launch_p_step_launch: CpuBindType={}", self.manners.cpu_bind);
         for (at, node) in layout.nodes.names().iter().enumerate() {
             let ranks: IndexSet = layout.ranks_on(at).into_iter().collect();
-            eprintln!("srun: launching StepId={job}.{step} on host {node}, {} tasks: {ranks}", ranks.len());
+            let shown = if ranks.len() == 1 { ranks.to_string() } else { format!("[{ranks}]") };
+            eprintln!("srun: launching StepId={job}.{step} on host {node}, {} tasks: {shown}", ranks.len());
         }
     }
 
     /// Tasks of a node run.
     pub(super) fn tell_started(&mut self, node: u32, tasks: &[(u32, u32)]) {
         let (name, count) = (self.node_name(node), tasks.len());
-        if self.manners.verbose {
-            eprintln!("srun: Node {name}, {count} tasks started");
+        if self.manners.verbose > 0 {
+            eprintln!("srun: launch/slurm: _task_start: Node {name}, {count} tasks started");
         }
         // What Slurm's step daemons say from their level `verbose` on.
         let Some(level) = DEBUG_LEVELS.get(self.manners.slurmd_debug as usize).filter(|level| !level.is_empty()) else {
@@ -55,12 +58,20 @@ impl Session<'_> {
         eprintln!("slurmstepd-{name}: task {rank} ({pid}) {how}");
     }
 
-    /// A task ended well; of others everybody is told.
-    pub(super) fn tell_completed(&self, rank: u32, exit: ExitCode) {
+    /// A task ended; of those that ended badly everybody is told how.
+    pub(super) fn tell_ended(&self, rank: u32, exit: ExitCode) {
         self.tell_debug(rank, exit);
-        let Some(created) = self.created.as_ref().filter(|_| self.manners.verbose && exit.is_ok()) else { return };
-        let node = created.layout.node_of(rank).map_or("?".to_owned(), |node| self.node_name(node as u32));
-        eprintln!("srun: {node}: task {rank}: Completed");
+        let Some(created) = self.created.as_ref().filter(|_| self.manners.verbose > 0) else { return };
+        let status = u32::from(exit.code) << 8 | u32::from(exit.signal);
+        let (step, task) = (self.name(), "srun: launch/slurm: _task_finish:");
+        eprintln!("{task} Received task exit notification for 1 task of {step} (status=0x{status:04x}).");
+        if exit.is_ok() {
+            let node = created.layout.node_of(rank).map_or("?".to_owned(), |node| self.node_name(node as u32));
+            eprintln!("{task} {node}: task {rank}: Completed");
+        }
+        if self.manners.verbose > 1 {
+            eprintln!("srun: debug:  task {rank} done");
+        }
     }
 
     fn node_name(&self, node: u32) -> String {
