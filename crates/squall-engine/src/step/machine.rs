@@ -270,8 +270,11 @@ impl StepMachine {
         }
         match self.phase {
             Phase::Running => {
-                out.push(StepAct::Signal { signal: TERM, all: true });
-                out.push(StepAct::Signal { signal: CONT, all: true });
+                // Whoever has no time is not told first: of both signals TERM would be the one that counts.
+                if kill_wait_s > 0 {
+                    out.push(StepAct::Signal { signal: TERM, all: true });
+                    out.push(StepAct::Signal { signal: CONT, all: true });
+                }
                 self.phase = Phase::Ending { kill_at };
             }
             Phase::Ending { kill_at: before } => self.phase = Phase::Ending { kill_at: kill_at.min(before) },

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use squall_model::id::StepKey;
 use squall_model::job::ExitCode;
 
+use super::tree::{descendants, signal_all, stat_field};
 use crate::processes::Stat;
 use crate::spool::{Spool, file, note_exit, parse_key};
 use crate::sys::pmix;
@@ -28,6 +29,29 @@ impl Keeper {
     /// A step daemon was born.
     pub(super) fn add(&mut self, pid: u32, folder: PathBuf) {
         self.daemons.insert(pid, folder);
+    }
+
+    /// Whether processes may have been left by step daemons that died.
+    pub(super) fn watches(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Kills what dead step daemons have left when all of their steps are over. A task can rid itself of parent and
+    /// environment and kill its own daemon; where there is no v2 cgroup nobody else finds it. To be called until
+    /// [`Self::watches`] is false.
+    pub(super) fn kill_left(&mut self) {
+        if self.left.iter().any(|folder| folder.exists()) {
+            return;
+        }
+        let me = std::process::id();
+        let mine = |pid: &u32| stat_field(*pid, 4) == Some(u64::from(me)) && !self.daemons.contains_key(pid);
+        // Children that have not been reaped: their ids are nobody else's.
+        let strays: Vec<u32> = descendants(me).into_iter().filter(mine).collect();
+        signal_all(&strays, libc::SIGKILL);
+        // What these leave comes here, too.
+        if strays.is_empty() {
+            self.left.clear();
+        }
     }
 
     /// Reaps all children that have ended. Whether any is left.
@@ -53,7 +77,10 @@ impl Keeper {
                 self.pmix_wanted = true;
             } else if child.exit != ExitCode::default() {
                 self.left.retain(|folder| folder.exists());
-                self.left.insert(folder);
+                // A foster's holds the folders of steps.
+                let steps = folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+                let steps: Vec<PathBuf> = steps.filter(|_| key_of(&folder).is_none()).collect();
+                self.left.extend(if key_of(&folder).is_none() { steps } else { vec![folder] });
             }
         } else if let Some((result, place)) = self.task(child.pid) {
             // Nobody hears of it but by this note; if it can't be written the task's end is lost, and the step counts so.

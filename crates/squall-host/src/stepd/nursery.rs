@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use squall_model::codec;
 
@@ -39,6 +39,9 @@ pub(crate) const LIBRARIES_VARIABLE: &str = "LD_LIBRARY_PATH";
 
 /// How long a copy may take to be made before the nursery counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether steps of daemons that died are over.
+const WATCH: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// A step daemon to be made.
 #[derive(Debug, Serialize, Deserialize)]
@@ -137,7 +140,7 @@ pub fn serve() -> i32 {
     let mut keeper = Keeper::default();
     let mut warm = false;
     loop {
-        if wait(link.as_ref(), &signals) {
+        if wait(link.as_ref(), &signals, keeper.watches()) {
             match link.as_mut().map(|link| obey(link, &mut keeper)) {
                 Some(Ok(None)) => {}
                 Some(Ok(Some(order))) => {
@@ -148,6 +151,9 @@ pub fn serve() -> i32 {
             }
         }
         while signals.take().is_some() {}
+        if keeper.watches() {
+            keeper.kill_left();
+        }
         if !keeper.reap() && link.is_none() {
             return 0;
         }
@@ -184,12 +190,13 @@ fn obey(link: &mut UnixStream, keeper: &mut Keeper) -> io::Result<Option<Order>>
     Ok(None)
 }
 
-/// Waits for an order or for a child's end. Whether the link has something to say, and be it that it has ended.
-fn wait(link: Option<&UnixStream>, signals: &SignalFd) -> bool {
+/// Waits for an order or for a child's end, if it `watches` not longer than [`WATCH`]. Whether the link has something to say,
+/// and be it that it has ended.
+fn wait(link: Option<&UnixStream>, signals: &SignalFd, watches: bool) -> bool {
     let fds: [Option<BorrowedFd<'_>>; 2] = [Some(signals.as_fd()), link.map(AsFd::as_fd)];
     let mut fds: Vec<PollFd<'_>> =
         fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    poll(&mut fds, None).is_ok() && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
+    poll(&mut fds, Some(&WATCH).filter(|_| watches)).is_ok() && fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
 }
 
 /// In a copy: becomes what an executed step daemon would have been.

@@ -54,6 +54,7 @@ impl<'a> Names<'a> {
             'a' => number(index),
             'b' => number(index % 10),
             'j' => number(self.job.0),
+            'J' if self.step == StepNo::BATCH => number(self.job.0),
             'J' => Some(format!("{:0width$}.{}", self.job.0, self.step)),
             'n' => number(self.node_index),
             's' if self.step == StepNo::BATCH => Some(self.step.to_string()),
@@ -130,7 +131,8 @@ mod tests {
         let task = Names { array: Some(ArrayTask { array: JobId(100), index: 28 }), ..names() };
         assert_eq!(expand("%A_%a_%b_%j", &task), "100_28_8_128");
         let batch = Names { step: StepNo::BATCH, ..names() };
-        assert_eq!(expand("%J %s", &batch), "128.batch batch");
+        // faults.md D11: a script's output has no number of a step.
+        assert_eq!(expand("%J %s", &batch), "128 batch");
         assert_eq!(expand("o-%a", &batch), "o-4294967294");
     }
 

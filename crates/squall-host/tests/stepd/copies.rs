@@ -20,13 +20,14 @@ use squall_model::wire::stepd::FromStepd;
 use super::testing::launch;
 use super::{Step, Test, code};
 
-pub(crate) const TESTS: [Test; 2] = [
+pub(crate) const TESTS: [Test; 3] = [
     ("copies::copies_outlive_the_node_daemon", copies_outlive_the_node_daemon),
     ("copies::an_exit_status_outlives_both_daemons", an_exit_status_outlives_both_daemons),
+    ("copies::m6_no_process_outlives_its_job_by_killing_its_daemon", no_process_outlives_its_job),
 ];
 
 /// Says that it runs, and ends when it is told to.
-const SCRIPT: &str = "#!/bin/sh\n: > up\nwhile [ ! -e go ]; do sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
+const SCRIPT: &str = "#!/bin/sh\n: > up\nwhile [ ! -e go ]; do if [ -e escape ]; then mv escape begun; (sh begun &); fi; sleep 0.01; done\nps -o sid= -p $PPID > sid\nexit 6\n";
 
 /// A place for jobs, the folder of a step in a node's spool, its key, and a nursery.
 fn begin(name: &str) -> (PathBuf, PathBuf, StepKey, Nursery) {
@@ -92,5 +93,27 @@ fn an_exit_status_outlives_both_daemons() {
     assert!(matches!(reap_pid(parent), Ok(Waited::Reaped(r)) if r.exit == code(0)), "it waits for the task too");
     let exits = spool.exits(key);
     assert!(matches!(&exits[..], [(0, exit, usage)] if *exit == code(6) && usage.max_rss_kb > 0), "{exits:?}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// faults.md M6: the process has left its parents, its session and its environment, and no v2 cgroup knows it.
+fn no_process_outlives_its_job() {
+    let (dir, folder, _, mut nursery) = begin("escape");
+    let pid = nursery.birth(&folder, &[], None).unwrap();
+    wait_until(|| dir.join("up").exists());
+    let escape = "cd / && exec env -i setsid sh -c 'sleep 1000 & echo $! > ESCAPED.new; mv ESCAPED.new ESCAPED; wait'";
+    let escaped = dir.join("escaped");
+    let escape = escape.replace("ESCAPED", escaped.to_str().unwrap());
+    fs::write(dir.join("escape.new"), escape).unwrap();
+    fs::rename(dir.join("escape.new"), dir.join("escape")).unwrap();
+    wait_until(|| escaped.exists());
+    let sleeper: u32 = fs::read_to_string(&escaped).unwrap().trim().parse().unwrap();
+    kill(pid, 9).unwrap();
+    wait_until(|| Stat::of(pid).is_none());
+    let_go(&dir);
+    assert!(Stat::of(sleeper).is_some(), "as long as the step is not over it is its own business");
+    fs::remove_dir_all(&folder).unwrap();
+    wait_until(|| Stat::of(sleeper).is_none_or(|stat| stat.state == b'Z'));
+    drop(nursery);
     fs::remove_dir_all(&dir).unwrap();
 }

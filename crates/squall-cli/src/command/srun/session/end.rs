@@ -29,6 +29,9 @@ impl Session<'_> {
             self.say(&format!("First task exited {}s ago", self.manners.wait.as_secs()));
             self.status();
             self.force(&format!("Terminating {}", self.name()));
+            // Those that are left have had their time.
+            self.tell_aborted();
+            self.kill_tasks();
             self.cancel();
         }
         Ok(())

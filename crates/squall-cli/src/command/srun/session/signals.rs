@@ -51,8 +51,7 @@ impl Session<'_> {
             self.signal_tasks(libc::SIGINT);
             if !std::mem::replace(&mut self.aborting, true) && !self.forced {
                 self.force("forcing job termination");
-                let wait_s = self.created.as_ref().map_or(0, |created| created.kill_wait_s) + WAIT_S;
-                self.say(&format!("Job step aborted: Waiting up to {wait_s} seconds for job step to finish."));
+                self.tell_aborted();
             }
             self.kill_at = Some(now + GRACE);
         } else if self.manners.disable_status {
@@ -64,6 +63,12 @@ impl Session<'_> {
         }
         self.interrupted = Some(now);
         Ok(())
+    }
+
+    /// How long srun waits for the step that it ends.
+    pub(super) fn tell_aborted(&self) {
+        let wait_s = self.created.as_ref().map_or(0, |created| created.kill_wait_s) + WAIT_S;
+        self.say(&format!("Job step aborted: Waiting up to {wait_s} seconds for job step to finish."));
     }
 
     /// The step is ended by this srun: said once, and not an error of its tasks any more.
