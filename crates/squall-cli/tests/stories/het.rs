@@ -11,6 +11,7 @@ pub(crate) const STORIES: &[Story] = &[
     ("tasks_of_all_components_are_counted_through", one_world),
     ("what_heterogeneous_jobs_can_not_be_is_said", refused),
     ("d12_sbcast_goes_to_components", broadcast),
+    ("d12_het_group_steps_have_options_for_each_group", options_for_each),
 ];
 
 const SCRIPT: &str = "#!/bin/sh
@@ -110,4 +111,19 @@ fn broadcast(c: &Cluster) {
     assert_eq!(done.out, "0\n0\n0\n0\n255\n", "{}", done.err);
     let lists: Vec<&str> = done.err.lines().filter_map(|line| line.strip_prefix("sbcast: node_list  = ")).collect();
     assert_eq!(lists, ["n[1-3]", "n1", "n[2-3]", "n[2-3]"], "{}", done.err);
+}
+
+/// faults.md D12.
+fn options_for_each(c: &Cluster) {
+    let inner = "srun -l -n1 sh -c 'echo A $SLURM_NTASKS' : -n2 sh -c 'echo B $SLURM_NTASKS' | sort
+        srun -l --het-group=1 -n2 sh -c 'echo X' : --het-group=0 sh -c 'echo Y' | sort
+        srun -l --het-group=0-1 sh -c 'echo Z' | sort
+        srun --het-group=0 sh -c 'exit 3' : --het-group=1 sh -c 'exit 4'; echo $?
+        srun --het-group=0 true : --het-group=0 true; echo $?
+        srun true : true : true; echo $?; srun --het-group=x true; echo $?
+        squeue -h -o %i -j $SLURM_JOB_ID+1 | sed s/$SLURM_JOB_ID//";
+    let done = c.run(&["salloc", "-Q", "-N1", "-n1", ":", "-N2", "-n2", "sh", "-c", inner]);
+    let said = "0: A 3\n1: B 3\n2: B 3\n0: Y\n1: X\n2: X\n0: Z\n1: Z\n2: Z\n4\n1\n1\n1\n+1\n";
+    assert_eq!(done.out, said, "{}", done.err);
+    assert!(done.err.contains("Duplicate het groups in single srun not supported"), "{}", done.err);
 }

@@ -181,15 +181,19 @@ fn assign<'a>(parts: &'a [Part], facts: &'a JobFacts) -> Result<Vec<(&'a Part, &
             let Some(component) = components.iter().find(|component| number(component) == group) else {
                 let most = components.iter().map(number).max().unwrap_or(0);
                 return Err(Stop::bad(format!(
-                    "fatal: Attempt to run a job step with het group value of {group}, but the job allocation has maximum value of {most}"
+                    "Attempt to run a job step with het group value of {group}, but the job allocation has maximum value of {most}"
                 )));
             };
             if steps.iter().any(|(_, other): &(_, &JobFacts)| number(other) == group) {
-                return Err(Stop::bad(format!("fatal: het group {group} is named by two programs of one step")));
+                return Err(Stop::bad(format!(
+                    "fatal: Duplicate het groups in single srun not supported: group {group} is named by two programs"
+                )));
             }
             steps.push((part, component));
         }
     }
+    // Ranks go by components, whichever program is named first.
+    steps.sort_by_key(|(_, component)| number(component));
     Ok(steps)
 }
 
