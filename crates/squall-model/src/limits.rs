@@ -4,6 +4,8 @@
 pub(crate) const VOUCHED_UID_MIN: u32 = 1000;
 /// Largest frame on any link, bytes; a longer one ends its connection.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// Ranges of jobs of which accounting notes that rows may be missing; more are joined.
+pub const LOST_RANGES_MAX: usize = 64;
 /// Largest batch script, bytes (Slurm's `max_script_size` default is 4 MiB).
 pub const SCRIPT_BYTES_MAX: usize = 4 << 20;
 /// The time limit, seconds, of a job that asked for none (`--time=UNLIMITED`); an absent limit is the partition's default.

@@ -15,6 +15,9 @@ use crate::cluster::{Cluster, Moments, Victim, read_all};
 /// How often the node daemon is killed at launches unless SQUALL_CRASH_LAUNCHES says otherwise.
 const LAUNCHES: u32 = 24;
 
+/// How often a job is cancelled at its launch unless SQUALL_CRASH_CANCELS says otherwise.
+const CANCELS: u32 = 30;
+
 /// Kills come so long after sbatch, microseconds.
 const AFTER_US: u32 = 4000;
 
@@ -207,6 +210,31 @@ fn a11_a_script_that_has_not_begun_when_it_is_cancelled_never_does() {
         assert_eq!(marks_of(&cluster, "frozen"), "", "{}", cluster.logs());
         let said = cluster.squall(&["sacct", "-nXP", "-j", &id.to_string(), "-o", "State"]);
         assert!(said.stdout.starts_with(b"CANCELLED"), "{}", String::from_utf8_lossy(&said.stdout));
+    }
+}
+
+/// faults.md A11: after `scancel` has answered no script begins, whenever after the submission it was called.
+#[test]
+fn a11_no_script_begins_after_scancel_has_answered() {
+    for (name, config) in [("cancelled", ""), ("cancelled-own", "own_step_daemons = true\n")] {
+        let cluster = Cluster::with_config(name, config);
+        let mut moments = Moments::seeded();
+        cluster.up();
+        let cancels = std::env::var("SQUALL_CRASH_CANCELS").ok().and_then(|n| n.parse().ok()).unwrap_or(CANCELS);
+        let begun: Vec<bool> = (0..cancels)
+            .map(|number| {
+                let tag = format!("cancel-{number}");
+                let id = submit(&cluster, &tag, "sleep 60", &[]).to_string();
+                std::thread::sleep(moments.below_us(AFTER_US));
+                assert!(cluster.squall(&["scancel", &id]).status.success());
+                started(&cluster, &tag) > 0
+            })
+            .collect();
+        cluster.wait_until_idle();
+        for (number, begun) in begun.into_iter().enumerate() {
+            let tag = format!("cancel-{number}");
+            assert_eq!(started(&cluster, &tag) > 0, begun, "{tag} began after its scancel\n{}", cluster.logs());
+        }
     }
 }
 

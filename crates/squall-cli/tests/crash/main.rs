@@ -8,6 +8,7 @@
 
 mod audit;
 mod cluster;
+mod damage;
 mod faults;
 mod launch;
 mod load;

@@ -103,7 +103,7 @@ impl Courier {
                 }
                 self.bring(news, errands);
             }
-            Answer::Accounting { rows, more } => {
+            Answer::Accounting { rows, more, .. } => {
                 let Some((_, come)) = self.lookups.get_mut(&cell) else { return };
                 come.extend(rows);
                 if !more {

@@ -107,9 +107,10 @@ pub(super) fn followed(page: Answer) -> (Answer, Answer) {
             let last = JobsPage { now: page.now, ..JobsPage::default() };
             (Answer::Jobs(page), Answer::Jobs(Box::new(last)))
         }
-        Answer::Accounting { rows, .. } => {
-            (Answer::Accounting { rows, more: true }, Answer::Accounting { rows: Vec::new(), more: false })
-        }
+        Answer::Accounting { rows, lost, .. } => (
+            Answer::Accounting { rows, more: true, lost: Vec::new() },
+            Answer::Accounting { rows: Vec::new(), more: false, lost },
+        ),
         other => (other, Answer::Done),
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, named_params, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, named_params, params};
 use squall_model::config::Config;
 use squall_model::event::{Event, JobChange, Record};
 use squall_model::gang::Shift;
@@ -20,8 +20,10 @@ use squall_model::time::Time;
 
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
+use super::rescue::Lost;
 use crate::journal::free_bytes;
 use crate::logging::say;
+use crate::sys::pages;
 
 /// Version of the tables.
 const TABLES: i64 = 1;
@@ -129,7 +131,11 @@ impl Book {
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
         // Submit lines and comments are nobody else's business.
         drop(std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path));
-        let db = Connection::open(path)?;
+        Self::on(pages::open(path, OpenFlags::default())?, path)
+    }
+
+    /// The database of this connection.
+    pub(super) fn on(db: Connection, path: &Path) -> rusqlite::Result<Self> {
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
@@ -158,7 +164,8 @@ impl Book {
         Ok(book)
     }
 
-    fn load(&mut self) -> Done {
+    /// Reads what it keeps in memory.
+    pub(super) fn load(&mut self) -> Done {
         let cluster: Option<Packed<u128>> = self.meta("cluster")?;
         self.cluster = cluster.map_or(0, |c| c.0);
         self.position = self.meta::<i64>("position")?.unwrap_or(0) as u64;
@@ -199,6 +206,18 @@ impl Book {
         self.cluster = cluster;
         Ok(())
     }
+    /// Knows the nodes and the configuration that another one knows.
+    pub(super) fn assume(&mut self, other: &Self) {
+        self.nodes.clone_from(&other.nodes);
+        self.config = Arc::clone(&other.config);
+    }
+    /// Jobs of which rows may be missing.
+    pub(super) fn lost(&self) -> rusqlite::Result<Vec<Lost>> {
+        Ok(self.meta::<Packed<Vec<Lost>>>("lost")?.map(|lost| lost.0).unwrap_or_default())
+    }
+    pub(super) fn set_lost(&self, lost: &Vec<Lost>) -> Done {
+        self.set_meta("lost", Packed(lost))
+    }
     /// Goes on after this record without what is before it.
     pub(super) fn skip_to(&mut self, seq: u64) -> Done {
         self.set_meta("position", seq as i64)?;
@@ -206,7 +225,7 @@ impl Book {
         Ok(())
     }
     /// Makes everything stored durable.
-    pub(super) fn checkpoint(&mut self) -> Done {
+    pub(super) fn checkpoint(&self) -> Done {
         self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
 

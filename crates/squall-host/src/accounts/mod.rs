@@ -1,20 +1,22 @@
 //! Accounting: a follower of the journal that keeps a row for each attempt, step and array in SQLite.
 //!
 //! Rows come from events only, and the number of the last record stands in the same transaction as its rows:
-//! after any crash the follower goes on where it was. It can lag (a full disk), never stop the controller; a
-//! missing or damaged database is built anew as far back as the journal reaches.
+//! after any crash the follower goes on where it was. It can lag (a full disk), never stop the controller.
+//! A missing database is built as far back as the journal reaches, a damaged one of its own rows and of what the journal
+//! tells (`rescue`).
 
 mod book;
 mod draft;
 mod encode;
 mod query;
+mod rescue;
 mod retire;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,10 +26,12 @@ use std::time::{Duration, Instant};
 use squall_model::event::Record;
 use squall_model::wire::client::{AccountingQuery, Answer, Refusal};
 
+use crate::durable;
 use crate::journal::{self, Accounted};
 use crate::link::Outgoing;
 use crate::logging::say;
 use crate::place::Place;
+use crate::sys::pages;
 use book::Book;
 use query::Course;
 
@@ -243,12 +247,23 @@ impl Keeper {
                 }
                 self.trouble = true;
                 if is_damage(&error) {
-                    self.book = None;
-                    set_aside(&self.place.accounts());
                     self.behind_up_to = self.behind_up_to.max(self.last_waiting());
+                    self.renew(&error);
                 }
             }
         }
+    }
+
+    /// Goes on with a new database in the place of a damaged one. What that has not seen, it reads from the journal.
+    fn renew(&mut self, error: &rusqlite::Error) {
+        if let Some(book) = self.book.take() {
+            self.behind_up_to = self.behind_up_to.max(book.position());
+        }
+        match replace(&self.place, self.cluster, self.behind_up_to, error) {
+            Ok(book) => self.book = Some(book),
+            Err(error) => say(&format!("accounting can't be built again now: {error}")),
+        }
+        self.dirty = true;
     }
 
     fn last_waiting(&self) -> u64 {
@@ -258,7 +273,7 @@ impl Keeper {
     fn try_store(&mut self) -> rusqlite::Result<()> {
         let book = match &mut self.book {
             Some(book) => book,
-            none => none.insert(open(&self.place.accounts(), self.cluster)?),
+            none => none.insert(open(&self.place, self.cluster, self.behind_up_to)?),
         };
         if book.position() < self.behind_up_to {
             if book.position() == 0 && self.behind_up_to > 1 {
@@ -295,8 +310,8 @@ impl Keeper {
         self.open.retain(|(_, _, reply)| !reply.is_closed());
         let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };
         let Some((mut course, ahead_us, reply)) = self.open.remove(next) else { return };
-        let mut send = |rows, more| {
-            let mut answer = Answer::Accounting { rows, more };
+        let mut send = |rows, more, lost| {
+            let mut answer = Answer::Accounting { rows, more, lost };
             answer.on_clock_ahead(ahead_us);
             push(&reply, &answer);
         };
@@ -307,6 +322,11 @@ impl Keeper {
         match done {
             Ok(true) => {}
             Ok(false) => self.open.push_back((course, ahead_us, reply)),
+            Err(error) if is_damage(&error) && course.may_go_on_anew() => {
+                self.renew(&error);
+                self.store();
+                self.open.push_front((course, ahead_us, reply));
+            }
             Err(error) => fail(&reply, &error),
         }
     }
@@ -323,24 +343,73 @@ fn fail(reply: &Outgoing, error: &rusqlite::Error) {
     push(reply, &Answer::Refused(Refusal::NotSupported(format!("accounting is not available now ({error})"))));
 }
 
-/// Opens the database for this journal; one that can't be used is set aside and begun anew.
-fn open(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
-    let opened = Book::open(path);
-    let unfit = match &opened {
-        Ok(book) => book.cluster() != 0 && book.cluster() != cluster,
-        Err(error) => is_damage(error),
-    };
-    let mut book = if unfit {
-        drop(opened);
-        set_aside(path);
-        Book::open(path)?
-    } else {
-        opened?
-    };
+/// Opens the database for this journal. One that follows another is kept aside; the pages of one that does are compared
+/// with their checksums.
+fn open(place: &Place, cluster: u128, last: u64) -> rusqlite::Result<Book> {
+    let path = place.accounts();
+    match checked(&path, cluster) {
+        Err(error) if is_damage(&error) => replace(place, cluster, last, &error),
+        opened => opened,
+    }
+}
+
+fn checked(path: &Path, cluster: u128) -> rusqlite::Result<Book> {
+    let mut book = Book::open(path)?;
+    if book.cluster() != 0 && book.cluster() != cluster {
+        drop(book);
+        say(&format!("{} follows another journal and is kept as {}", path.display(), aside(path).display()));
+        set_aside(path).map_err(unreadable)?;
+        book = Book::open(path)?;
+    }
     if book.cluster() == 0 {
         book.begin(cluster)?;
     }
-    Ok(book)
+    book.checkpoint()?;
+    if pages::has_sums(path) == Some(false) {
+        return with_sums(path, book);
+    }
+    let damaged = pages::damaged(path).map_err(unreadable)?;
+    match damaged.first() {
+        None => Ok(book),
+        Some(page) => Err(damage(format!("{} of its pages are not what was written, first {page}", damaged.len()))),
+    }
+}
+
+/// Copies a database of before there were checksums. Without room for that, it is used as it is.
+fn with_sums(path: &Path, book: Book) -> rusqlite::Result<Book> {
+    let cluster = book.cluster();
+    drop(book);
+    match rescue::rebuild(path, cluster, None) {
+        Ok((new, rescued)) => {
+            std::fs::rename(&new, path).and_then(|()| durable::sync_folder(path)).map_err(unreadable)?;
+            say(&format!("the pages of {} have checksums now; {} rows were copied", path.display(), rescued.rows));
+        }
+        Err(error) if is_damage(&error) => return Err(error),
+        Err(error) => say(&format!("the pages of {} can't get checksums now: {error}", path.display())),
+    }
+    Book::open(path)
+}
+
+/// Puts a new database in the place of a damaged one, which is kept, and says what is lost.
+fn replace(place: &Place, cluster: u128, last: u64, error: &rusqlite::Error) -> rusqlite::Result<Book> {
+    let path = place.accounts();
+    say(&format!("{} is damaged ({error}); it is kept as {}", path.display(), aside(&path).display()));
+    let (new, rescued) = rescue::rebuild(&path, cluster, Some((&place.journal(), last)))?;
+    set_aside(&path).and_then(|()| std::fs::rename(&new, &path)).map_err(unreadable)?;
+    durable::sync_folder(&path).map_err(unreadable)?;
+    say(&format!("{} of its rows can be read; {} more are built from the journal", rescued.rows, rescued.from_journal));
+    for lost in &rescued.lost {
+        say(&format!("rows of jobs {} to {} may be missing in accounting", lost.first, lost.last));
+    }
+    Book::open(&path)
+}
+
+fn unreadable(error: std::io::Error) -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure(error.into())
+}
+
+fn damage(what: String) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(what))
 }
 
 fn is_damage(error: &rusqlite::Error) -> bool {
@@ -349,19 +418,22 @@ fn is_damage(error: &rusqlite::Error) -> bool {
         || matches!(error, rusqlite::Error::FromSqlConversionFailure(..) | rusqlite::Error::InvalidColumnType(..))
 }
 
-fn set_aside(path: &Path) {
-    let aside = path.with_extension("db.damaged");
-    say(&format!(
-        "{} can't be used and is kept as {}; accounting is built anew from the journal",
-        path.display(),
-        aside.display()
-    ));
-    for suffix in ["-wal", "-shm"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        drop(std::fs::remove_file(name));
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("db.damaged")
+}
+
+/// Keeps a database under another name, with what of it is in its log.
+fn set_aside(path: &Path) -> std::io::Result<()> {
+    let aside = aside(path);
+    rescue::remove(&aside);
+    for suffix in ["", "-wal"] {
+        match std::fs::rename(rescue::with_suffix(path, suffix), rescue::with_suffix(&aside, suffix)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
-    drop(std::fs::rename(path, aside));
+    rescue::remove(path);
+    Ok(())
 }
 
 /// Reads from the journal's files what the database has not seen.

@@ -15,6 +15,7 @@ use squall_model::wire::info::AccountingRow;
 
 use super::book::Book;
 use super::encode::{Packed, state_of};
+use super::rescue::Lost;
 use super::retire::GENERATION;
 
 /// Rows of one page.
@@ -43,6 +44,9 @@ const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, s
     num_tasks, usage, submit_line FROM steps WHERE job = ?1 AND attempt = ?2
     ORDER BY step < 4294967294, step";
 
+/// Takes rows, whether more follow, and of which jobs rows may be missing.
+type Send<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
+
 /// How far the answer to a question is.
 #[derive(Debug)]
 pub(super) struct Course {
@@ -53,22 +57,40 @@ pub(super) struct Course {
     after: (i64, i64),
     /// Arrays up to this id are done with.
     arrays_after: i64,
+    /// The database was damaged while this was answered, and was built again.
+    anew: bool,
 }
 
 impl Course {
     pub(super) fn new(book: &Book, query: Box<AccountingQuery>) -> Self {
         let list = |list: &String| hostlist::expand_within(list, book.nodes()).unwrap_or_default();
         let nodes = query.nodes.as_ref().map(|text| list(text).into_iter().collect());
-        Self { query, nodes, after: (-1, 0), arrays_after: i64::MIN }
+        Self { query, nodes, after: (-1, 0), arrays_after: i64::MIN, anew: false }
+    }
+
+    /// Whether it may go on where it is in a database that was built again: once, for where a disk fails it would not end.
+    pub(super) fn may_go_on_anew(&mut self) -> bool {
+        !std::mem::replace(&mut self.anew, true)
+    }
+
+    /// Jobs of which rows may be missing, and that may fit the question.
+    fn lost(&self, book: &Book) -> Vec<(JobId, JobId)> {
+        let query = &self.query;
+        let named = |lost: &Lost, id: &JobRef| match id {
+            JobRef::Job(id) | JobRef::Component(id, _) | JobRef::Tasks(id, _) => (lost.first..=lost.last).contains(id),
+        };
+        let mut lost = book.lost().unwrap_or_default();
+        lost.retain(|lost| {
+            (query.ids.is_empty() || query.ids.iter().any(|id| named(lost, id)))
+                && query.start.is_none_or(|start| lost.until >= start)
+                && query.end.is_none_or(|end| lost.since <= end)
+        });
+        lost.into_iter().map(|lost| (lost.first, lost.last)).collect()
     }
 
     /// Hands the next rows that fit the question to `send`, page by page. True: no row is left, and the last page has said
     /// that no other follows.
-    pub(super) fn go_on(
-        &mut self,
-        book: &Book,
-        send: &mut dyn FnMut(Vec<AccountingRow>, bool),
-    ) -> rusqlite::Result<bool> {
+    pub(super) fn go_on(&mut self, book: &Book, send: &mut Send<'_>) -> rusqlite::Result<bool> {
         let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };
         let jobs = reader.jobs()?;
@@ -89,7 +111,7 @@ impl Course {
         }
         let done = up_to == i64::MAX;
         if done || !page.rows.is_empty() {
-            (page.send)(page.rows, !done);
+            (page.send)(page.rows, !done, if done { self.lost(book) } else { Vec::new() });
         }
         (self.after, self.arrays_after) = (after, up_to);
         Ok(done)
@@ -97,18 +119,18 @@ impl Course {
 }
 
 /// The page in the making; full ones are sent.
-struct Page<'a> {
+struct Page<'a, 'b> {
     rows: Vec<AccountingRow>,
     bytes: usize,
-    send: &'a mut dyn FnMut(Vec<AccountingRow>, bool),
+    send: &'a mut Send<'b>,
 }
 
-impl Page<'_> {
+impl Page<'_, '_> {
     fn push(&mut self, row: AccountingRow) {
         let bytes = row_bytes(&row);
         let full = self.rows.len() >= PAGE_ROWS || self.bytes + bytes > PAGE_BYTES;
         if full && !self.rows.is_empty() {
-            (self.send)(std::mem::take(&mut self.rows), true);
+            (self.send)(std::mem::take(&mut self.rows), true, Vec::new());
             self.bytes = 0;
         }
         self.bytes += bytes;
@@ -169,7 +191,7 @@ impl<'a> Reader<'a> {
         let mut rows = statement.query(values)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(self.job(row)?);
+            found.extend(sensible(self.job(row))?);
         }
         Ok(found)
     }
@@ -242,9 +264,9 @@ impl<'a> Reader<'a> {
         let mut rows = statement.query(params![end, self.course.arrays_after, CHUNK, self.query.duplicates])?;
         let (mut found, mut seen, mut last) = (VecDeque::new(), 0, i64::MAX);
         while let Some(r) = rows.next()? {
-            let waiting = self.array(r)?;
             seen += 1;
-            last = waiting.sort;
+            last = r.get(0)?;
+            let Some(waiting) = sensible(self.array(r))? else { continue };
             found.extend(self.array_ends(&waiting)?);
             if waiting.row.pending_tasks.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
                 found.push_back(waiting);
@@ -311,7 +333,7 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    fn add_job(&self, job: Draft, page: &mut Page<'_>) -> rusqlite::Result<()> {
+    fn add_job(&self, job: Draft, page: &mut Page<'_, '_>) -> rusqlite::Result<()> {
         let mut job = job;
         if job.left > 0
             && let JobState::Ended(how) = job.row.state
@@ -338,7 +360,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn add(&self, draft: Draft, page: &mut Page<'_>) {
+    fn add(&self, draft: Draft, page: &mut Page<'_, '_>) {
         if self.query.step.is_none() && self.fits(&draft) {
             page.push(draft.row);
         }
@@ -349,28 +371,7 @@ impl<'a> Reader<'a> {
         let mut rows = statement.query(params![job.id.0, attempt])?;
         let mut found = Vec::new();
         while let Some(r) = rows.next()? {
-            found.push(AccountingRow {
-                step: Some(StepNo(r.get(0)?)),
-                name: r.get(1)?,
-                state: state(r, 2, 3)?,
-                exit: ExitCode { code: r.get(4)?, signal: r.get(5)? },
-                derived_exit: ExitCode::OK,
-                reason: r.get(6)?,
-                submit: time(r, 7)?.unwrap_or_default(),
-                eligible: time(r, 7)?.unwrap_or_default(),
-                start: time(r, 7)?,
-                end: time(r, 8)?,
-                suspended_s: 0,
-                time_limit_s: None,
-                nodes: r.get(9)?,
-                num_nodes: r.get(10)?,
-                num_cpus: r.get(11)?,
-                req_cpus: r.get(11)?,
-                num_tasks: r.get(12)?,
-                usage: r.get::<_, Packed<Usage>>(13)?.0,
-                submit_line: r.get(14)?,
-                ..job.clone()
-            });
+            found.extend(sensible(step(job, r))?);
         }
         Ok(found)
     }
@@ -419,6 +420,39 @@ impl<'a> Reader<'a> {
     fn owner(&mut self, id: i64) -> rusqlite::Result<Arc<Owner>> {
         shared(&self.book.db, &mut self.owners, "SELECT body FROM owners WHERE id = ?1", id)
     }
+}
+
+/// What a row says; None: it makes no sense. Others do, and are shown.
+fn sensible<T>(row: rusqlite::Result<T>) -> rusqlite::Result<Option<T>> {
+    match row {
+        Err(error) if error.sqlite_error_code().is_none() => Ok(None),
+        row => row.map(Some),
+    }
+}
+
+fn step(job: &AccountingRow, r: &Row<'_>) -> rusqlite::Result<AccountingRow> {
+    Ok(AccountingRow {
+        step: Some(StepNo(r.get(0)?)),
+        name: r.get(1)?,
+        state: state(r, 2, 3)?,
+        exit: ExitCode { code: r.get(4)?, signal: r.get(5)? },
+        derived_exit: ExitCode::OK,
+        reason: r.get(6)?,
+        submit: time(r, 7)?.unwrap_or_default(),
+        eligible: time(r, 7)?.unwrap_or_default(),
+        start: time(r, 7)?,
+        end: time(r, 8)?,
+        suspended_s: 0,
+        time_limit_s: None,
+        nodes: r.get(9)?,
+        num_nodes: r.get(10)?,
+        num_cpus: r.get(11)?,
+        req_cpus: r.get(11)?,
+        num_tasks: r.get(12)?,
+        usage: r.get::<_, Packed<Usage>>(13)?.0,
+        submit_line: r.get(14)?,
+        ..job.clone()
+    })
 }
 
 /// A value that many rows share, read once.

@@ -13,6 +13,8 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, StateFilter};
 use squall_model::wire::info::AccountingRow;
 
+mod damage;
+
 use super::book::Book;
 use super::query::Course;
 use crate::journal::tests::Folder;
@@ -87,7 +89,7 @@ impl Bed {
         let book = Book::open(&self.dir.path().join("accounts.db")).unwrap();
         let mut all = Vec::new();
         let mut course = Course::new(&book, Box::new(query.clone()));
-        while !course.go_on(&book, &mut |rows, _| all.extend(rows)).unwrap() {}
+        while !course.go_on(&book, &mut |rows, _, _| all.extend(rows)).unwrap() {}
         all
     }
 }
@@ -358,11 +360,11 @@ fn a9_pages_are_cut_by_their_bytes() {
     let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
     let mut course = Course::new(&book, Box::default());
     let (mut rows, mut lasts) = (0, Vec::new());
-    let mut send = |page: Vec<AccountingRow>, more: bool| {
+    let mut send = |page: Vec<AccountingRow>, more: bool, lost| {
         rows += page.len();
         lasts.push(more);
         let mut frame = Vec::new();
-        squall_model::codec::encode(&Answer::Accounting { rows: page, more }, &mut frame).unwrap();
+        squall_model::codec::encode(&Answer::Accounting { rows: page, more, lost }, &mut frame).unwrap();
     };
     while !course.go_on(&book, &mut send).unwrap() {}
     assert_eq!(rows, 400 + 2 * 3);

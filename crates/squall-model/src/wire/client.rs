@@ -612,6 +612,8 @@ pub enum Answer {
         rows: Vec<AccountingRow>,
         /// Another page follows.
         more: bool,
+        /// On the last page: of jobs in these ranges, both ends included, rows may be missing.
+        lost: Vec<(JobId, JobId)>,
     },
     /// A batch script.
     Script(ByteBuf),

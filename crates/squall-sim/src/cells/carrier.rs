@@ -106,7 +106,7 @@ pub(super) fn accounting(disk: &[Record], query: &AccountingQuery) -> Answer {
         JobRef::Job(id) | JobRef::Tasks(id, _) | JobRef::Component(id, _) => *id,
     });
     let rows = ids.filter_map(|id| row(disk, id)).collect();
-    Answer::Accounting { rows, more: false }
+    Answer::Accounting { rows, more: false, lost: Vec::new() }
 }
 
 fn row(disk: &[Record], job: JobId) -> Option<AccountingRow> {

@@ -127,7 +127,7 @@ fn script_end_us(client: &mut Client, job: JobId) -> Result<f64, String> {
     client.send(&Request::Accounting(Box::new(query))).map_err(|e| e.to_string())?;
     let mut end = None;
     loop {
-        let Answer::Accounting { rows, more } = client.receive().map_err(|e| e.to_string())? else {
+        let Answer::Accounting { rows, more, .. } = client.receive().map_err(|e| e.to_string())? else {
             return Err(unexpected().to_string());
         };
         end = end.or(rows.iter().filter(|row| row.step.is_some()).find_map(|row| row.end));

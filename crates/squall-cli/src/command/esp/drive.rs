@@ -217,7 +217,7 @@ fn accounting(client: &mut Client, ids: &[JobId]) -> Result<BTreeMap<JobId, Acco
     let mut all = BTreeMap::new();
     loop {
         match client.receive().map_err(|e| e.to_string())? {
-            Answer::Accounting { rows, more } => {
+            Answer::Accounting { rows, more, .. } => {
                 all.extend(rows.into_iter().map(|row| (row.id, row)));
                 if !more {
                     return Ok(all);

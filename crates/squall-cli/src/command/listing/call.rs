@@ -303,9 +303,10 @@ impl Controller for Live {
             client.send(&request)?;
             let mut all = Vec::new();
             loop {
-                let Answer::Accounting { rows, more } = client.receive()? else { return Err(unexpected()) };
+                let Answer::Accounting { rows, more, lost } = client.receive()? else { return Err(unexpected()) };
                 all.extend(rows);
                 if !more {
+                    warn_of_lost(&lost);
                     return Ok(all);
                 }
             }
@@ -315,6 +316,20 @@ impl Controller for Live {
     fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
         self.again(|client| broadcast::broadcast(client, file, wanted.clone()))
     }
+}
+
+/// Says that rows may be missing.
+fn warn_of_lost(lost: &[(JobId, JobId)]) {
+    if lost.is_empty() {
+        return;
+    }
+    let ranges = lost.iter().map(|(first, last)| match (first == last, last.0) {
+        (true, _) => format!("{first}"),
+        (false, u32::MAX) => format!("{first} and above"),
+        _ => format!("{first}-{last}"),
+    });
+    let ranges = ranges.collect::<Vec<_>>().join(", ");
+    eprintln!("warning: accounting was damaged: rows of jobs {ranges} may be missing; see the controller's log");
 }
 
 /// The machine's users, by its name service.

@@ -102,7 +102,8 @@ impl Two {
         assert_eq!(errands.drops, []);
         for (cell, request) in errands.sends {
             if let Request::Accounting(_) = request {
-                let answer = Box::new(Answer::Accounting { rows: self.accounts.clone(), more: false });
+                let answer =
+                    Box::new(Answer::Accounting { rows: self.accounts.clone(), more: false, lost: Vec::new() });
                 self.tell(News::Told { cell, answer });
                 continue;
             }

@@ -1,0 +1,220 @@
+//! SQLite files whose pages bear a checksum: computed when a page is written, compared when it is read.
+//!
+//! SQLite leaves some bytes at the end of each page to such a layer (its own `cksumvfs` uses them alike). The layer is
+//! SQLite's default one with three functions of its main files replaced. A page that is not what was written is answered
+//! as `SQLITE_CORRUPT`. Files that were made without checksums are read as they are.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io::Read;
+use std::path::Path;
+use std::ptr;
+use std::sync::OnceLock;
+
+use rusqlite::{Connection, OpenFlags, ffi};
+
+/// Size of a page, bytes: SQLite's default.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Bytes at the end of a page that hold its checksum.
+const SUM_BYTES: usize = 4;
+/// Where the file's header says how many bytes of a page are reserved.
+const RESERVED_AT: usize = 20;
+/// Where the header names the application, and what it says there: a second sign, in case the first is damaged.
+const APPLICATION_AT: usize = 68;
+const APPLICATION: u32 = 0x5371_4c31;
+/// Bytes of the file's header.
+const HEADER_BYTES: usize = 100;
+
+const NAME: &CStr = c"squall";
+
+/// SQLite's own functions for main files, and the same with ours in their places.
+struct Methods {
+    own: ffi::sqlite3_io_methods,
+    checked: ffi::sqlite3_io_methods,
+}
+
+static METHODS: OnceLock<Methods> = OnceLock::new();
+static REGISTERED: OnceLock<c_int> = OnceLock::new();
+
+/// Opens a database. A new one gets pages with checksums.
+pub(crate) fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let registered = *REGISTERED.get_or_init(register);
+    if registered != ffi::SQLITE_OK {
+        return Err(rusqlite::Error::SqliteFailure(ffi::Error::new(registered), None));
+    }
+    let db = Connection::open_with_flags_and_vfs(path, flags, NAME)?;
+    let mut reserved = SUM_BYTES as c_int;
+    // SAFETY: the connection is open, "main" names its file, and this operation reads and writes one int.
+    unsafe {
+        let reserved = ptr::from_mut(&mut reserved).cast::<c_void>();
+        ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), ffi::SQLITE_FCNTL_RESERVE_BYTES, reserved);
+    }
+    if db.pragma_query_value(None, "page_count", |r| r.get::<_, i64>(0))? == 0 {
+        db.pragma_update(None, "page_size", PAGE_BYTES as i64)?;
+        db.pragma_update(None, "application_id", APPLICATION)?;
+    }
+    Ok(db)
+}
+
+/// Whether the pages of this file have checksums. None: it can't be read, or there is nothing in it.
+pub(crate) fn has_sums(path: &Path) -> Option<bool> {
+    let mut head = [0; HEADER_BYTES];
+    std::fs::File::open(path).ok()?.read_exact(&mut head).ok()?;
+    Some(is_checked(&head))
+}
+
+/// The pages of a file with checksums that are not what was written, counted from 1. The file must be at rest.
+pub(crate) fn damaged(path: &Path) -> std::io::Result<Vec<u32>> {
+    const PAGES_AT_ONCE: usize = 256;
+    let mut file = std::fs::File::open(path)?;
+    let mut buffer = vec![0; PAGES_AT_ONCE * PAGE_BYTES];
+    let (mut found, mut number) = (Vec::new(), 0);
+    loop {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match file.read(&mut buffer[filled..])? {
+                0 => break,
+                more => filled += more,
+            }
+        }
+        for page in buffer[..filled].chunks_exact(PAGE_BYTES) {
+            number += 1;
+            if !is_intact(number, page) {
+                found.push(number);
+            }
+        }
+        if filled < buffer.len() {
+            return Ok(found);
+        }
+    }
+}
+
+fn is_checked(head: &[u8; HEADER_BYTES]) -> bool {
+    usize::from(head[RESERVED_AT]) == SUM_BYTES || head[APPLICATION_AT..APPLICATION_AT + 4] == APPLICATION.to_be_bytes()
+}
+
+/// The checksum of a page: also of its number, for a page in another's place is wrong.
+fn sum(number: u32, page: &[u8]) -> [u8; SUM_BYTES] {
+    let seed = crc32c::crc32c(&number.to_le_bytes());
+    crc32c::crc32c_append(seed, &page[..PAGE_BYTES - SUM_BYTES]).to_le_bytes()
+}
+
+fn is_intact(number: u32, page: &[u8]) -> bool {
+    page[PAGE_BYTES - SUM_BYTES..] == sum(number, page)
+}
+
+/// Writes the checksum into a page.
+pub(crate) fn seal(number: u32, page: &mut [u8]) {
+    let sum = sum(number, page);
+    page[PAGE_BYTES - SUM_BYTES..].copy_from_slice(&sum);
+}
+
+/// The number of the page that stands there, if the bytes are a whole one.
+fn page_at(amount: c_int, offset: i64) -> Option<u32> {
+    let whole = amount == PAGE_BYTES as c_int && offset % PAGE_BYTES as i64 == 0;
+    whole.then(|| (offset / PAGE_BYTES as i64) as u32 + 1)
+}
+
+fn register() -> c_int {
+    // SAFETY: the default layer is there once SQLite is initialised, and stays for ever, as does our copy. The copy's
+    // functions get the copy as their argument, which they use as they would the original.
+    unsafe {
+        let code = ffi::sqlite3_initialize();
+        let default = ffi::sqlite3_vfs_find(ptr::null());
+        if code != ffi::SQLITE_OK || default.is_null() {
+            return ffi::SQLITE_ERROR;
+        }
+        let mut layer = *default;
+        layer.pNext = ptr::null_mut();
+        layer.zName = NAME.as_ptr();
+        layer.xOpen = Some(open_file);
+        ffi::sqlite3_vfs_register(Box::into_raw(Box::new(layer)), 0)
+    }
+}
+
+/// # Safety
+///
+/// As SQLite calls it: a layer, a name, room for a file, and where to put the flags.
+unsafe extern "C" fn open_file(
+    layer: *mut ffi::sqlite3_vfs,
+    name: ffi::sqlite3_filename,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: what SQLite hands over goes on to its default layer, which then has set the methods of the file.
+    unsafe {
+        let default = ffi::sqlite3_vfs_find(ptr::null());
+        let Some(open) = default.as_ref().and_then(|default| default.xOpen) else { return ffi::SQLITE_CANTOPEN };
+        let code = open(layer, name, file, flags, out);
+        if code != ffi::SQLITE_OK || flags & ffi::SQLITE_OPEN_MAIN_DB == 0 {
+            return code;
+        }
+        let own = *(*file).pMethods;
+        let methods = METHODS.get_or_init(|| {
+            let (read, write) = (Some(read_page as _), Some(write_page as _));
+            let checked = ffi::sqlite3_io_methods {
+                xRead: read,
+                xWrite: write,
+                xDeviceCharacteristics: Some(characteristics),
+                ..own
+            };
+            Methods { own, checked }
+        });
+        let mut head = [0; HEADER_BYTES];
+        let read = own.xRead.map(|read| read(file, head.as_mut_ptr().cast(), HEADER_BYTES as c_int, 0));
+        // A new file can't be read so far.
+        if read != Some(ffi::SQLITE_OK) || is_checked(&head) {
+            (*file).pMethods = &raw const methods.checked;
+        }
+        code
+    }
+}
+
+/// # Safety
+///
+/// As SQLite calls it: an open file, and room for so many bytes.
+unsafe extern "C" fn read_page(file: *mut ffi::sqlite3_file, to: *mut c_void, amount: c_int, offset: i64) -> c_int {
+    let Some(read) = METHODS.get().and_then(|methods| methods.own.xRead) else { return ffi::SQLITE_IOERR };
+    // SAFETY: the arguments go on as they came. After SQLITE_OK so many bytes are filled.
+    unsafe {
+        let code = read(file, to, amount, offset);
+        match page_at(amount, offset) {
+            Some(number) if code == ffi::SQLITE_OK => {
+                let page = std::slice::from_raw_parts(to.cast::<u8>(), PAGE_BYTES);
+                if is_intact(number, page) { code } else { ffi::SQLITE_CORRUPT }
+            }
+            _ => code,
+        }
+    }
+}
+
+/// # Safety
+///
+/// As SQLite calls it: an open file, and so many bytes.
+unsafe extern "C" fn write_page(
+    file: *mut ffi::sqlite3_file,
+    from: *const c_void,
+    amount: c_int,
+    offset: i64,
+) -> c_int {
+    let Some(write) = METHODS.get().and_then(|methods| methods.own.xWrite) else { return ffi::SQLITE_IOERR };
+    // SAFETY: so many bytes can be read. They go on as they came, or from a copy on the stack.
+    unsafe {
+        let Some(number) = page_at(amount, offset) else { return write(file, from, amount, offset) };
+        let mut page = [0; PAGE_BYTES];
+        page.copy_from_slice(std::slice::from_raw_parts(from.cast::<u8>(), PAGE_BYTES));
+        seal(number, &mut page);
+        write(file, page.as_ptr().cast(), amount, offset)
+    }
+}
+
+/// Parts of pages are not read, for only whole ones can be checked.
+///
+/// # Safety
+///
+/// As SQLite calls it: an open file.
+unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
+    let own = METHODS.get().and_then(|methods| methods.own.xDeviceCharacteristics);
+    // SAFETY: the argument goes on as it came.
+    own.map_or(0, |own| unsafe { own(file) }) & !ffi::SQLITE_IOCAP_SUBPAGE_READ
+}
