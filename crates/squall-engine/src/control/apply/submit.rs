@@ -33,6 +33,9 @@ impl State {
         let key = (spec.kind != JobKind::Component).then_some(key);
         self.index.keys.extend(key.map(|key| ((owner.uid, key), id)));
         self.want(&spec);
+        if id < self.last_id {
+            self.ids_began = Some(time);
+        }
         self.last_id = JobId(id.0 + size.max(1) - 1);
         self.index.pending += u64::from(size);
         self.index.users.change(owner.uid, |user| {

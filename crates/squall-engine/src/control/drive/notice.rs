@@ -84,7 +84,12 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             }
             c.queue.wake_parked(&c.state);
         }
-        Event::JobSubmitted { id, .. } => submitted(c, *id),
+        Event::JobSubmitted { id, .. } => {
+            if c.queue.ids_began != c.state.ids_began {
+                c.queue.rebuild(&c.state, &mut c.timers, now);
+            }
+            submitted(c, *id);
+        }
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),
         Event::LeaseReturned { id, .. } => {

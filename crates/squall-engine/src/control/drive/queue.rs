@@ -58,6 +58,8 @@ pub(crate) struct Queue {
     pub(crate) licenses: BTreeMap<String, u32>,
     /// What priorities are made of.
     pub(crate) reckoning: Reckoning,
+    /// When ids had begun again as places in the queue were last given.
+    pub(crate) ids_began: Option<Time>,
     /// What waits for others that share a limit with it.
     limited: BTreeMap<Gate, BTreeSet<Place>>,
     /// What waits for another task of its array to end.
@@ -250,11 +252,14 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// The priority of a job or array.
-pub(crate) fn priority(id: JobId, spec: &JobSpec, standing: &Standing) -> u32 {
-    let set = standing.priority.or(spec.priority).filter(|set| *set > 0);
-    let aged = i64::from(PRIORITY_FIRST) - i64::from(id.0) - i64::from(spec.nice);
-    set.unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
+/// The priority of a job or array: that of what was submitted earlier is higher.
+pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
+    // Of those whose ids were given after ids began again it is lower by as many as there are.
+    let ids = state.config.job_ids();
+    let again = state.ids_began.is_some() && !state.is_of_earlier_round(job.id, job.submit);
+    let before = if again { i64::from(ids.end() - ids.start()) + 1 } else { 0 };
+    let aged = i64::from(PRIORITY_FIRST) - before - i64::from(job.id.0) - i64::from(job.spec.nice);
+    job.fixed().unwrap_or(aged.clamp(1, i64::from(u32::MAX)) as u32)
 }
 
 /// The next task of an array to start.
@@ -278,6 +283,7 @@ impl Queue {
     pub(crate) fn rebuild(&mut self, state: &State, timers: &mut Timers, now: Time) {
         let partitions = state.partitions.len();
         self.reckoning = Reckoning::new(state, now);
+        self.ids_began = state.ids_began;
         if reckon::is_multifactor(&state.config) {
             timers.set(Timer::Reckon, now + Span::from_secs(state.config.priority_calc_period_s.0.max(1)));
         }

@@ -155,7 +155,7 @@ impl Reckoning {
     /// The priority that users see.
     pub(crate) fn priority(&self, state: &State, job: &Standee<'_>, partition: usize, now: Time) -> u32 {
         if !is_multifactor(&state.config) {
-            return priority(job.id, job.spec, job.standing);
+            return priority(state, job);
         }
         if let Some(fixed) = job.fixed() {
             return fixed;
@@ -169,13 +169,16 @@ impl Reckoning {
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
         let rank = self.ranks.get(limits::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
         let value = self.value(state, job, partition);
-        rank | if is_multifactor(&state.config) { ((value + GROUND).max(0.0) * PARTS) as u64 } else { value as u64 }
+        // Equals stand by their ids, but for those who were there before ids began again.
+        let earlier = u64::from(state.is_of_earlier_round(job.id, job.submit));
+        let parts = if is_multifactor(&state.config) { (value + GROUND).max(0.0) } else { value } * PARTS;
+        rank | (parts as u64 + earlier)
     }
 
     /// What that place follows from, within a level of service: one more of `nice` is one less of it.
     pub(crate) fn value(&self, state: &State, job: &Standee<'_>, partition: usize) -> f64 {
         if !is_multifactor(&state.config) {
-            return f64::from(priority(job.id, job.spec, job.standing));
+            return f64::from(priority(state, job));
         }
         job.fixed().map_or_else(
             || {

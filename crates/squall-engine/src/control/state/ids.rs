@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use squall_model::id::JobId;
 use squall_model::job::JobSpec;
+use squall_model::time::Time;
 
 use super::State;
 use super::array::Array;
@@ -37,6 +38,11 @@ impl State {
             self.jobs.keys().next_back().max(array).is_some_and(|highest| *highest > self.last_id)
         };
         self.config.job_ids().contains(&id.0) && (id <= self.last_id || began_again())
+    }
+
+    /// Whether a job got its id before ids began again last.
+    pub(crate) fn is_of_earlier_round(&self, id: JobId, submit: Time) -> bool {
+        self.ids_began.is_some_and(|began| submit < began || (submit == began && id > self.last_id))
     }
 
     fn after_last(&self) -> JobId {

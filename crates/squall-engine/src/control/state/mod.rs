@@ -49,6 +49,8 @@ pub struct State {
     pub nodes: Vec<Node>,
     /// The id that was given (or reserved) last. The next ones are looked for behind it.
     pub last_id: JobId,
+    /// When ids began again last, if they ever did: jobs of before were submitted before those that have lower ids.
+    pub ids_began: Option<Time>,
     /// Ids that a controller with a newer state has given, perhaps, by the first of each stretch: of their jobs nothing is
     /// known, and they are not given again.
     pub lost_ids: BTreeMap<JobId, JobId>,

@@ -52,6 +52,8 @@ pub enum Part {
     Leaving(BTreeMap<JobId, Alloc>),
     /// Ids of jobs that are lost, if any are.
     LostIds(BTreeMap<JobId, JobId>),
+    /// When ids began again last, if they ever did.
+    IdsBegan(Time),
 }
 
 /// Accounts and what they used.
@@ -156,6 +158,7 @@ pub struct Restored {
     spent: BTreeMap<(Whose, Tres), Ledger>,
     leaving: BTreeMap<JobId, Alloc>,
     lost_ids: BTreeMap<JobId, JobId>,
+    ids_began: Option<Time>,
     pending: u64,
     active: u64,
     users: Users,
@@ -197,7 +200,7 @@ impl State {
         let leaving = (!self.leaving.is_empty()).then(|| Part::Leaving(self.leaving.clone()));
         let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
         let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
-        let rest = rest.chain(leaving).chain(lost);
+        let rest = rest.chain(leaving).chain(lost).chain(self.ids_began.map(Part::IdsBegan));
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -227,6 +230,7 @@ impl State {
             spent: all.spent,
             leaving: all.leaving,
             lost_ids: all.lost_ids,
+            ids_began: all.ids_began,
             graces,
             epoch: cluster.epoch,
             version: cluster.version,
@@ -346,6 +350,7 @@ impl Part {
             Self::Spent(spent) => Some(Restored { spent, ..Restored::default() }),
             Self::Leaving(leaving) => Some(Restored { leaving, ..Restored::default() }),
             Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
+            Self::IdsBegan(began) => Some(Restored { ids_began: Some(began), ..Restored::default() }),
         }
     }
 }
@@ -408,6 +413,7 @@ impl Restored {
         self.spent.append(&mut next.spent);
         self.leaving.append(&mut next.leaving);
         self.lost_ids.append(&mut next.lost_ids);
+        self.ids_began = self.ids_began.or(next.ids_began);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

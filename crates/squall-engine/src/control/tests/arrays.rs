@@ -7,7 +7,7 @@ use squall_model::id::JobId;
 use squall_model::job::{
     Dependency, DependencyJob, DependencyKind, DependencyTerm, EndState, JobSpec, JobState, PendingReason,
 };
-use squall_model::policy::{Limit, Whose};
+use squall_model::policy::{Limit, PriorityType, Whose};
 use squall_model::wire::client::{Answer, JobSelection, Refusal, Request};
 use squall_model::wire::info::JobsPage;
 use squall_sched::Item;
@@ -234,6 +234,40 @@ fn c3_an_id_that_somebody_depends_on_is_not_given() {
         let id = d.submit(JobSpec { hold: true, ..batch() });
         assert!(id != gone && id != waits, "{id}");
         d.cancel(id);
+    }
+}
+
+/// faults.md C3: what was submitted first starts first, also when its id is the higher one.
+#[test]
+fn c3_what_was_submitted_first_starts_first_when_ids_have_come_back() {
+    for priority_type in [PriorityType::Basic, PriorityType::Multifactor] {
+        let config = Config { first_job_id: 1, max_job_id: 30, max_array_size: 10, priority_type, ..Config::default() };
+        let mut d = Driver::empty(config);
+        d.add_node("n1", 1);
+        let runs = d.submit(batch());
+        let early = d.submit(batch());
+        // Until the last id is given, and then some.
+        let mut later = Vec::new();
+        while later.len() < 3 {
+            d.pass(1);
+            let id = d.submit(held(2));
+            d.cancel(id);
+            if id.0 > 20 || !later.is_empty() {
+                later.push(d.submit(batch()));
+            }
+        }
+        let mut order = vec![early];
+        order.extend(later);
+        assert!(order.iter().any(|id| *id > early) && order.windows(2).any(|two| two[0] > two[1]), "{order:?}");
+        d.restart();
+        d.register("n1", &[d.attempt(runs)]);
+        let mut now = runs;
+        for id in order {
+            assert_eq!(d.state_of(id), Some(JobState::Pending));
+            d.finish(now, 0);
+            assert_eq!(d.state_of(id), Some(JobState::Running), "{priority_type:?}");
+            now = id;
+        }
     }
 }
 
