@@ -1,7 +1,7 @@
 //! Ends: decided, released node by node, complete; and the way back into the queue.
 
 use squall_model::event::Requeue;
-use squall_model::id::{Attempt, JobId, NodeId};
+use squall_model::id::{Attempt, JobId, NodeId, StepNo};
 use squall_model::job::{EndState, Outcome};
 use squall_model::resource::Alloc;
 use squall_model::set::{IndexSet, NodeSet};
@@ -135,8 +135,10 @@ impl State {
         if let Some(requeue) = ending.requeue {
             let failed = ending.outcome.state == EndState::BootFail;
             job.launch_failures = if failed { job.launch_failures + 1 } else { 0 };
-            // Whether it ran on a node that is lost nobody knows.
-            let restarted = began || ending.outcome.state == EndState::NodeFail;
+            // Whether it ran on a node that is lost nobody knows, unless the node said that its script never began.
+            let script = run.steps.get(&StepNo::BATCH);
+            let never_began = script.is_some_and(|step| step.ended.is_some() && step.tally.is_none());
+            let restarted = !never_began && (began || ending.outcome.state == EndState::NodeFail);
             back_to_queue(job, requeue, ending.outcome);
             job.restarts -= u32::from(!restarted);
             self.index.pending += 1;

@@ -7,7 +7,7 @@ use squall_model::config::LOW;
 use squall_model::event::{Event, NodeAdmin};
 use squall_model::hostlist::{self, is_name};
 use squall_model::id::{JobId, NodeId, StepKey, StepNo};
-use squall_model::job::JobAttempt;
+use squall_model::job::{EndState, ExitCode, JobAttempt, Outcome};
 use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::node::{Down, EndReason, Registration};
@@ -96,9 +96,22 @@ fn bury_earlier_life(c: &mut Controller, now: Time, id: NodeId, said: &Registrat
         return;
     }
     for job in work::jobs_on(c, id) {
+        never_began(c, now, job, said, out);
         nodes::give_up(c, now, job, id, "node restarted", out);
     }
     c.strays.remove(&id);
+}
+
+/// The script of a job was on the node when that restarted, and is proven never to have begun: its next attempt is its
+/// first run.
+fn never_began(c: &mut Controller, now: Time, id: JobId, said: &Registration, out: &mut Out) {
+    let Some(job) = c.state.jobs.get(&id) else { return };
+    let attempt = JobAttempt { job: id, attempt: job.attempt };
+    if matches!(job.phase, Phase::Running(_)) && said.unstarted.contains(&attempt) {
+        let reason = Some(format!("node restarted before it began: {}", said.name));
+        let outcome = Outcome { state: EndState::NodeFail, exit: ExitCode::OK, reason };
+        c.commit(now, Event::StepAbandoned { job: id, step: StepNo::BATCH, outcome }, out);
+    }
 }
 
 /// Scripts that the node took, as it acknowledged (a heartbeat sent after them was answered), and of which it knows nothing
