@@ -152,6 +152,8 @@ enum Event {
     Switched(u64, Option<Report>),
     /// What the tasks of a step have used so far.
     Used(StepKey, Usage),
+    /// A step daemon has heard that its step is to end.
+    Ending(StepKey),
     /// A step daemon tells the one on another node.
     Letter(StepKey, NodeId, Sealed<PeerMessage>),
 }
@@ -357,6 +359,7 @@ impl Daemon {
             Event::Placed(key, error) => self.inputs.push_back(NodeInput::Placed { key, error }),
             Event::Switched(number, report) => self.switched(number, report),
             Event::Used(key, usage) => self.inputs.push_back(NodeInput::Used { key, usage }),
+            Event::Ending(key) => self.inputs.push_back(NodeInput::Ending { key }),
             Event::Letter(key, to, message) => self.inputs.push_back(NodeInput::Letter { key, to, message }),
         }
     }

@@ -250,10 +250,21 @@ impl World {
                 let (life, span) = (self.nodes[node].life, self.local_delay(node));
                 self.after(span, Happening::StepSpoke { node, life, key });
             }
+            StepAct::Node(FromStepd::Ending) => {
+                let (life, span) = (self.nodes[node].life, self.local_delay(node));
+                self.after(span, Happening::StepHeeds { node, life, key });
+            }
             StepAct::Exit => {
                 self.nodes[node].steps.remove(&key);
             }
             StepAct::Node(_) | StepAct::Client(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) => {}
+        }
+    }
+
+    /// The node daemon hears that a step was told to end.
+    pub(crate) fn step_heeds(&mut self, node: usize, life: u64, key: StepKey) {
+        if self.nodes[node].lives(life) {
+            self.tell_node(node, NodeInput::Ending { key });
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) enum Purpose {
     Skew,
     /// A client wants to know what a step uses.
     Measure(CallerId),
+    /// A client gets this answer when the nodes have heard what it is about.
+    Answer(CallerId, Box<Answer>),
 }
 
 /// What a client asks.
@@ -219,6 +221,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
                 let used = asked.tally.used.map(|used| *used).unwrap_or_default();
                 out.answers.push((caller, Answer::Measured(used, silent)));
             }
+            Purpose::Answer(caller, answer) => out.answers.push((caller, *answer)),
             Purpose::Skew => gang::answered(c, (&asked.to, &asked.tally)),
             Purpose::Client(question) => answer(c, now, question, (&asked.tally, asked.until.since(now)), out),
         }

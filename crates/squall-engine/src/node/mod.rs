@@ -209,6 +209,11 @@ pub enum NodeInput {
         /// What.
         usage: Usage,
     },
+    /// A step daemon has heard that its step is to end: no task of it begins any more.
+    Ending {
+        /// The step.
+        key: StepKey,
+    },
     /// The switcher has looked back.
     Switched {
         /// How far behind it was at most, microseconds.
@@ -403,6 +408,7 @@ impl NodeMachine {
             Variable::Missing(content, from) => contents.missing(content, *from),
             Variable::Skew => skew,
             Variable::Used(key) => jobs.get(&attempt_of(*key)).map_or(-1, |job| job.measured(key.step)),
+            Variable::Unheeded => jobs.values().map(Job::unheeded).sum(),
             Variable::Named(_) => variables.get(variable).copied().unwrap_or_default(),
         };
         let used = |variable: &Variable| match variable {
@@ -471,6 +477,7 @@ impl Machine for NodeMachine {
             NodeInput::Placed { key, error } => self.contents.became_placed(key, error),
             NodeInput::Letter { key, to, message } => self.post(now, key, (to, message), out),
             NodeInput::Used { key, usage } => self.used(key, usage),
+            NodeInput::Ending { key } => self.heeded(key),
             NodeInput::Switched { behind_us } => self.beat.behind_us = behind_us,
         }
         self.settle(now, out);

@@ -60,6 +60,8 @@ struct Step {
     orphaned: bool,
     /// When it is killed because it did not end in its time.
     overdue: Option<Time>,
+    /// It was told to end, and its daemon has acknowledged that.
+    heeds: bool,
     /// Seconds between TERM and KILL, for the script: also of the steps that its end ends.
     kill_wait_s: u64,
     /// What its tasks use, as its daemon said when it was asked last; None: it has yet to say.
@@ -119,6 +121,13 @@ impl Job {
         self.steps.values().any(|step| step.is_live() && step.overdue.is_some())
     }
 
+    /// Steps that were told to end and have not acknowledged it. The tasks of one whose daemon is dead have begun, or never
+    /// will.
+    pub(super) fn unheeded(&self) -> i64 {
+        let told = |step: &&Step| step.is_live() && step.overdue.is_some() && !step.orphaned && !step.heeds;
+        self.steps.values().filter(told).count() as i64
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.phase == JobPhase::Gone
     }
@@ -156,7 +165,7 @@ impl Job {
 
 impl Step {
     fn new(kill_wait_s: u64) -> Self {
-        Self { phase: StepPhase::Live, orphaned: false, overdue: None, kill_wait_s, used: None }
+        Self { phase: StepPhase::Live, orphaned: false, overdue: None, heeds: false, kill_wait_s, used: None }
     }
 
     fn is_live(&self) -> bool {
@@ -379,8 +388,17 @@ impl NodeMachine {
             return;
         }
         step.overdue = Some(overdue);
+        step.heeds = false;
         self.timers.insert((overdue, Timer::Step(key)));
         out.acts.push(NodeAct::Tell { key, message: ToStepd::End { kill_wait_s, why } });
+    }
+
+    /// No task of a step begins any more.
+    pub(super) fn heeded(&mut self, key: StepKey) {
+        let job = self.jobs.get_mut(&attempt_of(key));
+        if let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)) {
+            step.heeds = true;
+        }
     }
 
     /// The step did not end in its time.

@@ -398,7 +398,10 @@ impl Machine for StepMachine {
             StepInput::Orphan { usage } => self.orphans.absorb(&usage),
             StepInput::Oom { kills, peak_kb, limit_mb, kill } => self.oom(kills, peak_kb, limit_mb, kill, out),
             StepInput::Signal { signal, all } => self.signal(signal, all, out),
-            StepInput::End { kill_wait_s, why } => self.end_for(now, kill_wait_s, why, out),
+            StepInput::End { kill_wait_s, why } => {
+                self.end_for(now, kill_wait_s, why, out);
+                out.push(StepAct::Node(FromStepd::Ending));
+            }
             StepInput::Abort { code, text } => self.abort(now, code, text, out),
             StepInput::ClientLost if self.is_over() => self.part(out),
             StepInput::ClientLost => self.end(now, self.setup.kill_wait_s, EndReason::None, out),

@@ -39,7 +39,12 @@ impl Story {
     }
     fn step(&mut self, input: StepInput) -> Vec<StepAct> {
         let mut out = Vec::new();
+        let ends = matches!(input, StepInput::End { .. });
         self.machine.step(self.now, input, &mut out);
+        if ends {
+            // faults.md A11: who is told so may rely on it.
+            assert_eq!(out.pop(), Some(StepAct::Node(FromStepd::Ending)), "an end is acknowledged when all is done");
+        }
         out
     }
     /// Starts with all tasks running; rank r is process 100 + r.

@@ -162,6 +162,7 @@ impl Daemon {
                 });
             }
             FosterEvent::Said(FromFoster::Used(key, usage)) => self.inputs.push_back(NodeInput::Used { key, usage }),
+            FosterEvent::Said(FromFoster::Ending(key)) => self.inputs.push_back(NodeInput::Ending { key }),
             FosterEvent::Said(FromFoster::Lost(key)) => self.daemon_died(key),
             FosterEvent::Said(FromFoster::Returned(key)) => self.after_foster(key),
             FosterEvent::Said(FromFoster::Serves(_) | FromFoster::Alive) => {}

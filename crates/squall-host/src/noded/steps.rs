@@ -608,6 +608,7 @@ async fn talk(
                 let _ = match said {
                     FromStepd::Letter { to, message } => events.send(Event::Letter(key, to, message)),
                     FromStepd::Usage(usage) => events.send(Event::Used(key, usage)),
+                    FromStepd::Ending => events.send(Event::Ending(key)),
                     _ => continue,
                 };
             }

@@ -124,7 +124,10 @@ impl Emulated {
                 self.steps.insert(launch.key, Task { launch, started: now, ends, signal: 0, ended: false });
             }
             NodeAct::Tell { key, message } => match message {
-                ToStepd::End { .. } => self.kill(now, key, SIGTERM, tell),
+                ToStepd::End { .. } => {
+                    tell(NodeInput::Ending { key });
+                    self.kill(now, key, SIGTERM, tell);
+                }
                 ToStepd::Signal { signal, .. } if signal == i32::from(SIGTERM) || signal == i32::from(SIGKILL) => {
                     self.kill(now, key, signal as u8, tell);
                 }

@@ -116,6 +116,8 @@ pub(crate) enum FromFoster {
     Over(StepKey, FromStepd),
     /// What the script of a step has used so far.
     Used(StepKey, Usage),
+    /// The script of a step was told to end, or never begins.
+    Ending(StepKey),
     /// It does not serve that step: its folder is not as it should be, or somebody else's.
     Lost(StepKey),
     /// That step needs a daemon of its own; nothing of it has begun.
@@ -500,6 +502,7 @@ impl Foster {
             StepAct::Node(word @ (FromStepd::Ended(_) | FromStepd::Failed { .. })) => {
                 self.words.push(FromFoster::Over(key, word));
             }
+            StepAct::Node(FromStepd::Ending) => self.words.push(FromFoster::Ending(key)),
             StepAct::Node(_) | StepAct::Client(_) => {}
             StepAct::Exit => drop(self.wards.remove(&key)),
         }

@@ -318,6 +318,8 @@ pub enum Variable {
     /// 1: what the tasks of the node's share of a step have used so far was measured since this was asked; it comes with
     /// the answer. Below 0: nothing of it runs.
     Used(StepKey),
+    /// How many steps of the node were told to end and have not acknowledged that: tasks of theirs may still begin.
+    Unheeded,
 }
 
 impl Variable {

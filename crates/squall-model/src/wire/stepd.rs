@@ -59,6 +59,8 @@ pub enum FromStepd {
     },
     /// What the tasks have used so far.
     Usage(Usage),
+    /// The answer to `End`: no task begins any more, and those that run were told.
+    Ending,
     /// Nothing could be started.
     Failed {
         /// Why.

@@ -30,9 +30,12 @@ use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{Epoch, JobId, NodeId};
 use squall_model::limits::OWNER_GRACE_S;
+use squall_model::set::NodeSet;
 use squall_model::time::{Span, Time};
+use squall_model::wire::client::Answer;
 
-use super::{Controller, Out, broadcasts, foreign, queries, steps};
+use super::{CallerId, Controller, Out, broadcasts, foreign, queries, steps};
+use crate::control::request::cancel::answer_when_heeded;
 use crate::control::request::change_partition::keep_used;
 use crate::control::state::job::Job;
 use timers::Timer;
@@ -54,6 +57,8 @@ pub(crate) struct Todo {
     pub(crate) leaving: BTreeSet<JobId>,
     /// Jobs and arrays to which something happened: who waits for it is to be told.
     pub(crate) touched: BTreeSet<JobId>,
+    /// Answers to those who ended jobs, when these nodes have heard of it.
+    pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
     /// Suspended jobs whose processes on a node may run.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,
     /// Jobs whose nodes are to be told when they run.
@@ -144,6 +149,7 @@ pub(crate) fn settle(c: &mut Controller, now: Time, out: &mut Out) {
     work::send_ends(c);
     work::send_leaves(c);
     work::send_stops(c);
+    answer_when_heeded(c, now);
     gang::settle(c, now);
     shutdown::proceed(c, now, out);
     c.links.flush(now, out);

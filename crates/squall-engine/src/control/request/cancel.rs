@@ -3,13 +3,16 @@
 use squall_model::event::Event;
 use squall_model::id::{JobId, StepKey, StepNo};
 use squall_model::job::{EndState, ExitCode, JobAttempt, JobKind, Outcome};
-use squall_model::time::Time;
+use squall_model::set::NodeSet;
+use squall_model::time::{Span, Time};
 use squall_model::wire::client::{JobSelection, Refusal};
+use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::node::{Down, EndReason, SignalTarget};
 
 use super::each::to_each;
 use super::select::select_to_change;
 use super::{Ask, Reply};
+use crate::control::queries::{self, Purpose};
 use crate::control::state::job::Phase;
 use crate::control::{Controller, Out, steps};
 
@@ -23,6 +26,11 @@ pub(crate) enum What {
     /// One of its steps ends.
     EndStep(StepNo),
 }
+
+/// How long after its launch a script may still be about to begin: on a node in session it has done so by then.
+const BEGINNING: Span = Span::from_secs(10);
+/// How long an answer waits for nodes to hear of it: longer than they take, unless they are silent.
+const HEEDED_WAIT: Span = Span::from_secs(2);
 
 /// SIGKILL ends a job for good, as `scancel` without a signal does.
 const KILL: i32 = 9;
@@ -58,6 +66,7 @@ pub(crate) fn cancel(
 ) -> Reply {
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     let by = ask.who.owner.uid;
+    let mut beginning = NodeSet::new();
     let affected = to_each(
         c,
         &selected,
@@ -71,13 +80,46 @@ pub(crate) fn cancel(
             What::Signal(..) | What::EndStep(_) => Err(Refusal::NotRunning),
         },
         |c, id, out| match what {
-            What::End => end(c, ask.now, id, by, out),
+            What::End => {
+                let nodes = nodes_where_it_begins(c, ask.now, id);
+                end(c, ask.now, id, by, out).inspect(|()| beginning.union_with(&nodes))
+            }
             What::Signal(number, target) => signal_job(c, id, number, target),
-            What::EndStep(step) => end_step(c, id, step),
+            What::EndStep(step) => {
+                let nodes = nodes_where_it_begins(c, ask.now, id);
+                end_step(c, id, step).inspect(|()| beginning.union_with(&nodes))
+            }
         },
     );
     let affected = if verbose { affected } else { affected.quiet() };
-    Ok(Some(affected.answer()))
+    beginning.intersect_with(c.links.connected());
+    if beginning.is_empty() {
+        return Ok(Some(affected.answer()));
+    }
+    c.todo.heeded.push((ask.caller, affected.answer(), beginning));
+    Ok(None)
+}
+
+/// Answers those who ended what may just have been beginning, when its nodes have heard of it and nothing of it begins any
+/// more, or do not say so in time.
+pub(crate) fn answer_when_heeded(c: &mut Controller, now: Time) {
+    for (caller, answer, nodes) in std::mem::take(&mut c.todo.heeded) {
+        let test = Test { variable: Variable::Unheeded, comparison: Comparison::Equal, value: 0 };
+        queries::send(c, now, nodes, (test, true), HEEDED_WAIT, Purpose::Answer(caller, Box::new(answer)));
+    }
+}
+
+/// Nodes on which tasks of a job may be about to begin: it, or a step of it, was launched only now, or a node begins it by
+/// itself.
+fn nodes_where_it_begins(c: &Controller, now: Time, id: JobId) -> NodeSet {
+    match c.state.jobs.get(&id).map(|job| &job.phase) {
+        Some(Phase::Leased(run)) => run.left.clone(),
+        Some(Phase::Running(run)) => {
+            let last = run.steps.values().map(|step| step.start).chain([run.start]).max();
+            if last.is_some_and(|last| now < last + BEGINNING) { run.left.clone() } else { NodeSet::new() }
+        }
+        _ => NodeSet::new(),
+    }
 }
 
 fn cancelled(by: u32) -> Outcome {

@@ -9,7 +9,7 @@ mod admit;
 pub(crate) mod allocate;
 pub(crate) mod await_job;
 mod broadcast;
-mod cancel;
+pub(crate) mod cancel;
 pub(crate) mod change_partition;
 mod change_policy;
 mod create_step;

@@ -190,9 +190,16 @@ impl Driver {
     }
     /// The node loses all that it knew.
     pub(super) fn reboot(&mut self, name: &str) {
+        self.reboot_knowing(name, &[]);
+    }
+    /// The node restarts, and knows of these that they never began.
+    pub(super) fn reboot_knowing(&mut self, name: &str, unstarted: &[JobAttempt]) {
         let node = self.node(name);
         node.incarnation = Incarnation(node.incarnation.0 + 1);
-        self.register(name, &[]);
+        self.connect(name);
+        self.knock(name);
+        let registration = Registration { unstarted: unstarted.to_vec(), ..self.registration(name, &[], &[]) };
+        self.say(name, |child| child.register(registration));
     }
     pub(super) fn lose(&mut self, name: &str) {
         let link = self.node(name).link;
@@ -269,7 +276,8 @@ impl Driver {
         self.pass(seconds);
         self.silence = false;
     }
-    fn answer(&mut self) {
+    /// Nodes answer what they were asked.
+    pub(super) fn answer(&mut self) {
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
             if let Some(frame) = node.child.answer().filter(|_| !self.silence) {

@@ -14,7 +14,7 @@ use squall_model::wire::fabric::{Composite, Downward, Window};
 use squall_model::wire::node::Registration;
 
 use super::driver::{Driver, batch, these};
-use crate::control::{Input, LinkId, Out};
+use crate::control::{CallerId, Input, LinkId, Out};
 use crate::fabric::child::Child;
 use crate::machine::Machine;
 
@@ -72,6 +72,41 @@ fn a_reboot_is_the_proof_of_death() {
     let end = d.end(0);
     d.report("n1", &[Report::StepEnded { key, end }]);
     assert_eq!(d.state_of(again), Some(JobState::Running));
+}
+
+/// faults.md A11: `scancel` of what was launched only now is answered when the node has heard of it, or is silent for too
+/// long.
+#[test]
+fn a11_scancel_is_answered_when_the_node_has_heard_of_it() {
+    let mut d = Driver::new(1, 3);
+    let cancel = |id| Request::Cancel { jobs: these(id), signal: None, step: None, verbose: true };
+    let (heard, silent, old) = (d.submit(batch()), d.submit(batch()), d.submit(batch()));
+    assert_eq!(d.ask(1, 0, cancel(heard)), []);
+    d.answer();
+    assert_eq!(d.take_answers(CallerId(1)).len(), 1);
+    assert_eq!(d.ask(2, 0, cancel(silent)), []);
+    d.pass_in_silence(1);
+    assert_eq!(d.take_answers(CallerId(2)), []);
+    d.pass_in_silence(2);
+    assert_eq!(d.take_answers(CallerId(2)).len(), 1, "a silent node does not hold it for ever");
+    let waiting = d.submit(JobSpec { hold: true, ..batch() });
+    assert_eq!(d.ask(3, 0, cancel(waiting)).len(), 1, "it began nowhere");
+    d.answer();
+    d.pass(60);
+    assert_eq!(d.ask(4, 0, cancel(old)).len(), 1, "it has begun long ago");
+}
+
+/// trial-reliability.md N6: a job whose script never began has not been restarted when it begins.
+#[test]
+fn n6_a_job_that_never_began_was_not_restarted() {
+    let mut d = Driver::new(1, 2);
+    let (began, never) = (d.submit(batch()), d.submit(batch()));
+    let unstarted = d.attempt(never);
+    d.reboot_knowing("n1", &[unstarted]);
+    for (id, restarts) in [(began, 1), (never, 0)] {
+        assert_eq!((d.state_of(id), d.attempt(id).attempt.0), (Some(JobState::Running), 2));
+        assert_eq!(d.c.state().jobs[&id].restarts, restarts);
+    }
 }
 
 #[test]

@@ -177,7 +177,9 @@ impl World {
     }
 
     pub(super) fn turn(&mut self, caller: CallerId, mut out: Out) -> Turn {
-        let (events, answers) = (std::mem::take(&mut out.events), std::mem::take(&mut out.answers));
+        let (events, mut answers) = (std::mem::take(&mut out.events), std::mem::take(&mut out.answers));
+        // Nodes hear of ends in time.
+        answers.extend(std::mem::take(&mut self.c.todo.heeded).into_iter().map(|(caller, answer, _)| (caller, answer)));
         Turn { caller, events, sends: self.sends(out), answers }
     }
 
