@@ -107,144 +107,40 @@ impl Setup {
 /// Something that will happen. `life` fences what belongs to a daemon that has died since.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    ControllerStart {
-        life: u64,
-    },
-    ControllerServe {
-        life: u64,
-    },
-    Turn {
-        life: u64,
-    },
-    Flushed {
-        life: u64,
-    },
-    ControllerTick {
-        life: u64,
-    },
-    Dialled {
-        node: usize,
-        life: u64,
-        port: usize,
-    },
-    DialFails {
-        node: usize,
-        life: u64,
-    },
-    Accepted {
-        hop: u64,
-    },
-    Up {
-        hop: u64,
-        frame: Box<UpFrame>,
-    },
-    Down {
-        hop: u64,
-        frame: Box<DownFrame>,
-    },
-    Beside {
-        node: usize,
-        life: u64,
-        chunk: Box<Chunk>,
-    },
-    Broken {
-        hop: u64,
-        side: Side,
-    },
-    NodePower {
-        node: usize,
-        boot: u64,
-    },
-    NodeStart {
-        node: usize,
-        life: u64,
-    },
-    NodeTick {
-        node: usize,
-        life: u64,
-    },
-    StepFork {
-        node: usize,
-        life: u64,
-        key: StepKey,
-    },
-    StepReady {
-        node: usize,
-        boot: u64,
-        key: StepKey,
-    },
-    StepTell {
-        node: usize,
-        life: u64,
-        key: StepKey,
-        message: ToStepd,
-    },
-    StepTick {
-        node: usize,
-        boot: u64,
-        key: StepKey,
-    },
-    StepDrained {
-        node: usize,
-        boot: u64,
-        key: StepKey,
-    },
-    StepSpoke {
-        node: usize,
-        life: u64,
-        key: StepKey,
-    },
-    /// A node daemon hears that a step was told to end.
-    StepHeeds {
-        node: usize,
-        life: u64,
-        key: StepKey,
-    },
-    ProcessEnds {
-        node: usize,
-        boot: u64,
-        key: StepKey,
-        rank: u32,
-        turn: u32,
-    },
-    OrphanSeen {
-        node: usize,
-        life: u64,
-        key: StepKey,
-    },
-    Swept {
-        node: usize,
-        life: u64,
-        job: JobAttempt,
-    },
-    OnDisk {
-        node: usize,
-        life: u64,
-        act: ContentAct,
-    },
-    SlotBegins {
-        node: usize,
-        number: u64,
-    },
-    ClientTries {
-        call: usize,
-    },
-    Ask {
-        caller: u64,
-        request: Box<Request>,
-    },
-    Answer {
-        caller: u64,
-        answer: Box<Answer>,
-    },
-    ClientBreaks {
-        caller: u64,
-    },
+    ControllerStart { life: u64 },
+    ControllerServe { life: u64 },
+    Turn { life: u64 },
+    Flushed { life: u64 },
+    ControllerTick { life: u64 },
+    Dialled { node: usize, life: u64, port: usize },
+    DialFails { node: usize, life: u64 },
+    Accepted { hop: u64 },
+    Up { hop: u64, frame: Box<UpFrame> },
+    Down { hop: u64, frame: Box<DownFrame> },
+    Beside { node: usize, life: u64, chunk: Box<Chunk> },
+    Broken { hop: u64, side: Side },
+    NodePower { node: usize, boot: u64 },
+    NodeStart { node: usize, life: u64 },
+    NodeTick { node: usize, life: u64 },
+    StepFork { node: usize, life: u64, key: StepKey },
+    StepReady { node: usize, boot: u64, key: StepKey },
+    StepTell { node: usize, life: u64, key: StepKey, message: ToStepd },
+    StepTick { node: usize, boot: u64, key: StepKey },
+    StepDrained { node: usize, boot: u64, key: StepKey },
+    StepSpoke { node: usize, life: u64, key: StepKey },
+    StepHeeds { node: usize, life: u64, key: StepKey },
+    ProcessEnds { node: usize, boot: u64, key: StepKey, rank: u32, turn: u32 },
+    OrphanSeen { node: usize, life: u64, key: StepKey },
+    Swept { node: usize, life: u64, job: JobAttempt },
+    OnDisk { node: usize, life: u64, act: ContentAct },
+    SlotBegins { node: usize, number: u64 },
+    ClientTries { call: usize },
+    Ask { caller: u64, request: Box<Request> },
+    Answer { caller: u64, answer: Box<Answer> },
+    ClientBreaks { caller: u64 },
     Work,
     FaultStrikes,
-    FaultEnds {
-        which: usize,
-    },
+    FaultEnds { which: usize },
 }
 
 /// All of it.
