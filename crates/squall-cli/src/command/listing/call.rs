@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use squall_host::place::Place;
 use squall_host::sys::users;
+use squall_model::id::JobId;
 use squall_model::plain::plain;
 use squall_model::time::Time;
 use squall_model::wire::broadcast::Broadcast;
@@ -298,7 +299,7 @@ impl Controller for Live {
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
         let request = Request::Accounting(Box::new(query));
-        self.again(|client| {
+        let (all, lost) = self.again(|client| {
             client.wait_up_to(Some(ACCOUNTING_TIME))?;
             client.send(&request)?;
             let mut all = Vec::new();
@@ -306,11 +307,17 @@ impl Controller for Live {
                 let Answer::Accounting { rows, more, lost } = client.receive()? else { return Err(unexpected()) };
                 all.extend(rows);
                 if !more {
-                    warn_of_lost(&lost);
-                    return Ok(all);
+                    return Ok((all, lost));
                 }
             }
-        })
+        })?;
+        if !lost.is_empty() {
+            let (command, lost) = (self.command, ranges(&lost));
+            eprintln!(
+                "{command}: warning: accounting was damaged: rows of jobs {lost} may be missing; see the controller's log"
+            );
+        }
+        Ok(all)
     }
 
     fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {
@@ -318,18 +325,14 @@ impl Controller for Live {
     }
 }
 
-/// Says that rows may be missing.
-fn warn_of_lost(lost: &[(JobId, JobId)]) {
-    if lost.is_empty() {
-        return;
-    }
-    let ranges = lost.iter().map(|(first, last)| match (first == last, last.0) {
+/// Jobs as `12, 14-20`.
+fn ranges(all: &[(JobId, JobId)]) -> String {
+    let ranges = all.iter().map(|(first, last)| match (first == last, last.0) {
         (true, _) => format!("{first}"),
         (false, u32::MAX) => format!("{first} and above"),
         _ => format!("{first}-{last}"),
     });
-    let ranges = ranges.collect::<Vec<_>>().join(", ");
-    eprintln!("warning: accounting was damaged: rows of jobs {ranges} may be missing; see the controller's log");
+    ranges.collect::<Vec<_>>().join(", ")
 }
 
 /// The machine's users, by its name service.

@@ -539,6 +539,12 @@ impl Grove {
         self.run();
     }
 
+    /// The step daemon of a node has heard that the step is to end.
+    pub(super) fn heed(&mut self, node: usize, key: StepKey) {
+        self.queue.push_back((Some(node), Post::Node(NodeInput::Ending { key })));
+        self.run();
+    }
+
     /// Every task of a step ends.
     pub(super) fn finish_all(&mut self, key: StepKey, code: u8) {
         self.finish_on(0..self.nodes.len(), key, code);

@@ -3,12 +3,13 @@
 use squall_model::job::Usage;
 use squall_model::set::NodeSet;
 use squall_model::time::Span;
-use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::client::{Answer, JobRef, JobSelection, Refusal, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_model::wire::stepd::ToStepd;
 
 use super::grove::{Grove, name};
+use crate::control::CallerId;
 use crate::node::NodeAct;
 
 /// Signals that a node's tasks got, in order.
@@ -110,6 +111,22 @@ fn an_answer_is_true_or_false_or_unreachable() {
     assert_eq!(queried(&mut grove), None);
     grove.pass(Span::from_millis(1000));
     assert_eq!(queried(&mut grove), Some((vec!["n4".into(), "n5".into()], vec![name(leaf)])));
+}
+
+/// faults.md A11: until a step daemon has heard of it, tasks may still begin there.
+#[test]
+fn a11_scancel_is_answered_when_all_step_daemons_have_heard_of_it() {
+    let mut grove = Grove::new(6, 3);
+    let step = grove.step_on(6);
+    grove.quiet();
+    let jobs = JobSelection { ids: vec![JobRef::Job(step.job)], ..JobSelection::default() };
+    grove.ask(9, Request::Cancel { jobs, signal: None, step: None, verbose: true });
+    let answered = |grove: &Grove| grove.answers.iter().any(|(caller, _)| *caller == CallerId(9));
+    for node in 0..6 {
+        assert!(!answered(&grove), "{node} has yet to hear of it");
+        grove.heed(node, step);
+    }
+    assert!(answered(&grove));
 }
 
 #[test]
