@@ -45,7 +45,7 @@ const STEPS: &str = "SELECT step, name, state, state_by, code, signal, reason, s
     ORDER BY step < 4294967294, step";
 
 /// Takes rows, whether more follow, and of which jobs rows may be missing.
-type Send<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
+type Taker<'a> = dyn FnMut(Vec<AccountingRow>, bool, Vec<(JobId, JobId)>) + 'a;
 
 /// How far the answer to a question is.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Course {
 
     /// Hands the next rows that fit the question to `send`, page by page. True: no row is left, and the last page has said
     /// that no other follows.
-    pub(super) fn go_on(&mut self, book: &Book, send: &mut Send<'_>) -> rusqlite::Result<bool> {
+    pub(super) fn go_on(&mut self, book: &Book, send: &mut Taker<'_>) -> rusqlite::Result<bool> {
         let mut reader = Reader::new(book, self);
         let mut page = Page { rows: Vec::new(), bytes: 0, send };
         let jobs = reader.jobs()?;
@@ -122,7 +122,7 @@ impl Course {
 struct Page<'a, 'b> {
     rows: Vec<AccountingRow>,
     bytes: usize,
-    send: &'a mut Send<'b>,
+    send: &'a mut Taker<'b>,
 }
 
 impl Page<'_, '_> {

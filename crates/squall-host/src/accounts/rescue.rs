@@ -73,36 +73,36 @@ pub(super) fn rebuild(
     remove(&new);
     let mut book = Book::open(&new)?;
     book.begin(cluster)?;
-    let mut copy = Copy::default();
+    let mut rescue = Rescue::default();
     let old = open_old(path, &book).filter(|old| old.cluster.is_none_or(|other| other == cluster));
     match (old, journal) {
         (Some(old), None) => {
-            copy.all(&old.db, &book)?;
-            copy.follow(&mut book, &old)?;
+            rescue.all(&old.db, &book)?;
+            rescue.follow(&mut book, &old)?;
         }
         (Some(old), Some((journal, _))) if old.position.is_some() => {
-            copy.all(&old.db, &book)?;
-            copy.follow(&mut book, &old)?;
-            copy.from_journal(&draft, journal, &mut book)?;
+            rescue.all(&old.db, &book)?;
+            rescue.follow(&mut book, &old)?;
+            rescue.from_journal(&draft, journal, &mut book)?;
         }
         (old, Some((journal, last))) => {
             // How far its rows had come is not known: what the journal tells counts.
             book.skip_to(last)?;
-            copy.from_journal(&draft, journal, &mut book)?;
+            rescue.from_journal(&draft, journal, &mut book)?;
             if let Some(old) = old {
-                copy.ended_only = true;
-                copy.all(&old.db, &book)?;
+                rescue.ended_only = true;
+                rescue.all(&old.db, &book)?;
             } else {
-                copy.lost.push((0, i64::from(u32::MAX)));
+                rescue.lost.push((0, i64::from(u32::MAX)));
             }
-            copy.forget_told();
+            rescue.forget_told();
         }
         (None, None) => {}
     }
-    let lost = copy.lost(&book)?;
+    let lost = rescue.lost(&book)?;
     book.set_lost(&lost)?;
     book.checkpoint()?;
-    Ok((new, Rescued { rows: copy.rows, from_journal: copy.told, lost }))
+    Ok((new, Rescued { rows: rescue.rows, from_journal: rescue.told, lost }))
 }
 
 /// Removes a database with its log.
@@ -134,13 +134,11 @@ fn open_old(path: &Path, fresh: &Book) -> Option<Old> {
         db.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get::<_, i64>(0)).map(|_| db)
     };
-    let db = match open() {
-        Ok(db) => db,
-        Err(_) => {
-            lend_first_page(path, fresh).ok()?;
-            open().ok()?
-        }
-    };
+    let db = open().or_else(|error| match lend_first_page(path, fresh) {
+        Ok(()) => open(),
+        Err(_) => Err(error),
+    });
+    let db = db.ok()?;
     let meta = "SELECT value FROM meta WHERE key = ?1";
     let cluster = db.query_row(meta, ["cluster"], |r| r.get::<_, Packed<u128>>(0)).ok().map(|c| c.0);
     let position = db.query_row(meta, ["position"], |r| r.get::<_, i64>(0)).ok().map(|p| p as u64);
@@ -174,7 +172,7 @@ fn config(db: &Connection) -> Option<Value> {
 }
 
 #[derive(Default)]
-struct Copy {
+struct Rescue {
     rows: u64,
     told: u64,
     /// Rows of jobs that have not ended are left out.
@@ -188,7 +186,7 @@ struct Copy {
     specs: HashMap<i64, i64>,
 }
 
-impl Copy {
+impl Rescue {
     /// Copies all rows that can be read and are not there yet.
     fn all(&mut self, from: &Connection, to: &Book) -> Done {
         to.db.execute_batch("BEGIN")?;
@@ -376,14 +374,10 @@ fn shared(from: &Connection, to: &Book, name: &'static str) -> rusqlite::Result<
                 continue;
             }
             let here: Option<i64> = to.db.prepare_cached(&find)?.query_row([&digest], |r| r.get(0)).optional()?;
-            let here = match here {
-                Some(here) => here,
-                None => {
-                    to.db.prepare_cached(&insert)?.execute(params![digest, body])?;
-                    to.db.last_insert_rowid()
-                }
-            };
-            known.insert(id, here);
+            if here.is_none() {
+                to.db.prepare_cached(&insert)?.execute(params![digest, body])?;
+            }
+            known.insert(id, here.unwrap_or_else(|| to.db.last_insert_rowid()));
         };
     }
     Ok(known)
