@@ -4,6 +4,7 @@ SQUALL := target/release/squall
 SEEDS ?= 1..500
 KILLS ?= 200
 LAUNCHES ?= 1000
+EVENTS ?= 125
 
 .PHONY: help build demo test check sim path crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
@@ -30,8 +31,8 @@ sim: build ## simulator: 500 seeds of 64 nodes for one simulated hour, and the p
 path: build ## instructions of the controller for a one-core job (wants valgrind): no more than bench/path.max
 	bench/path $(SQUALL)
 
-crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk
-	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
+crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
+	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
 
 bench: build ## the figures of this machine: spawn, throughput, submit, restart
 	$(SQUALL) bench spawn

@@ -7,10 +7,10 @@ use serde_bytes::ByteBuf;
 use squall_engine::control::{CallerId, Input, Who as Asker};
 use squall_model::event::NodeAdmin;
 use squall_model::id::{Attempt, ClientKey, JobId, StepNo};
-use squall_model::job::{ExitCode, JobKind, JobSpec, Outcome, Owner};
+use squall_model::job::{ExitCode, JobKind, JobSpec, Owner};
 use squall_model::policy::PolicyChange;
 use squall_model::set::IndexSet;
-use squall_model::step::{FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
+use squall_model::step::{ClientAddress, FirstStep, RankSet, StepLaunch, StepSpec, TaskProgram};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{Answer, JobRef, JobSelection, JobUpdate, Refusal, Request};
 use squall_model::wire::fabric::{Comparison, Test, Variable};
@@ -54,8 +54,8 @@ pub(crate) struct Placed {
     /// The attempt whose script runs its steps.
     attempt: Attempt,
     steps_done: u32,
-    /// How each of its steps ended, as its user was told.
-    pub(crate) step_ends: Vec<Outcome>,
+    /// The nodes of whose tasks its last srun said that output may be missing. None: no srun of it has ended.
+    pub(crate) missing: Option<Vec<String>>,
     /// Nothing is under way that its user waits for.
     pub(crate) over: bool,
     /// A user's deed on it is under way.
@@ -209,7 +209,7 @@ impl World {
             allocated: false,
             attempt: Attempt(0),
             steps_done: 0,
-            step_ends: Vec::new(),
+            missing: None,
             over: false,
             busy: false,
             abandoned: false,
@@ -281,6 +281,7 @@ impl World {
             self.clients.calls[call].done = true;
             return;
         };
+        self.listen_for(call);
         self.clients.last_caller += 1;
         let caller = self.clients.last_caller;
         self.clients.calls[call].caller = Some(caller);
@@ -391,6 +392,7 @@ impl World {
         for call in 0..self.clients.calls.len() {
             let open = !self.clients.calls[call].done;
             if open && matches!(self.clients.calls[call].wish, Wish::Step { order: other } if other == order) {
+                self.forsake(order);
                 self.content(call);
             }
         }
@@ -401,6 +403,7 @@ impl World {
         self.strike(Fault::ClientKilled, order as u64);
         self.clients.placed[order].abandoned = true;
         self.clients.placed[order].over = true;
+        self.forsake(order);
         self.content_all(order);
     }
 
@@ -510,6 +513,16 @@ impl World {
         Some(Request::CreateStep { job, spec: Box::new(spec), program: Box::new(program), key })
     }
 
+    /// An `srun` that asks for its step listens first.
+    fn listen_for(&mut self, call: usize) {
+        let (Wish::Step { order } | Wish::Own { order }) = self.clients.calls[call].wish else { return };
+        let asked = &self.clients.placed[order].order;
+        if asked.steps > 0 && matches!(self.clients.calls[call].wish, Wish::Step { .. }) || asked.comes_with_step() {
+            let cookie = self.first_step(order).program.cookie;
+            self.listen(order, cookie);
+        }
+    }
+
     /// The step that comes next, which may be asked for with its job.
     fn first_step(&self, order: usize) -> Box<FirstStep> {
         let placed = &self.clients.placed[order];
@@ -519,13 +532,15 @@ impl World {
             time_limit_s: placed.order.step_limit_s,
             ..StepSpec::default()
         };
+        let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
+        let key = ClientKey(self.key(order, 1).0 + step);
         let program = TaskProgram {
+            client: ClientAddress::Tcp("login:1".into()),
+            cookie: key.0.to_le_bytes(),
             commands: vec![(RankSet::All, vec![ByteBuf::from(b"/bin/sim".to_vec())])],
             work_dir: ByteBuf::from(b"/".to_vec()),
             ..TaskProgram::default()
         };
-        let step = 1 + u128::from(placed.steps_done) + (u128::from(placed.attempt.0) << 8);
-        let key = ClientKey(self.key(order, 1).0 + step);
         Box::new(FirstStep { spec, program, key })
     }
 
@@ -672,19 +687,28 @@ impl World {
 
     fn step_answered(&mut self, call: usize, order: usize, answer: Answer) {
         match answer {
-            Answer::StepDone { outcome, .. } => {
-                self.clients.placed[order].steps_done += 1;
-                self.clients.placed[order].step_ends.push(outcome);
-                self.content(call);
-                self.next_step(order);
-            }
+            Answer::StepCreated { layout, .. } => self.step_created(order, &layout),
+            Answer::StepDone { outcome, .. } => self.step_done(order, Some(&outcome)),
             Answer::Refused(_) => {
                 self.content(call);
-                if self.clients.placed[order].order.kind != JobKind::Batch {
-                    self.wish(Wish::Finish { order });
-                }
+                self.step_done(order, None);
             }
             _ => {}
+        }
+    }
+
+    /// An `srun` ends: its step is over, or there is none.
+    pub(crate) fn followed(&mut self, order: usize, refused: bool) {
+        self.forsake(order);
+        let waits = |call: &Call| !call.done && matches!(call.wish, Wish::Step { order: of } if of == order);
+        if let Some(call) = self.clients.calls.iter().rposition(waits) {
+            self.content(call);
+        }
+        if !refused {
+            self.clients.placed[order].steps_done += 1;
+            self.next_step(order);
+        } else if self.clients.placed[order].order.kind != JobKind::Batch {
+            self.wish(Wish::Finish { order });
         }
     }
 }

@@ -16,6 +16,7 @@ mod cosched;
 mod coverage;
 mod disk;
 mod files;
+mod follow;
 mod gang;
 mod history;
 mod judge;

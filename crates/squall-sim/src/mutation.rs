@@ -144,6 +144,14 @@ mutations! {
     ClockFollowed = "clock-followed",
     /// The controller goes by the wall clock, and stands still when that is set back.
     ClockFrozen = "clock-frozen",
+    /// A step daemon forgets output that waits at a cut.
+    OutputForgotten = "output-forgotten",
+    /// An `srun` takes the end of a link for the last word of its step daemon.
+    EndTakenForComplete = "end-taken-for-complete",
+    /// Two seconds after the end of its step an `srun` leaves, whatever is still under way to it.
+    LinkGivenUp = "link-given-up",
+    /// A step daemon does not wait until its `srun` has everything.
+    LeftUnacknowledged = "left-unacknowledged",
 }
 
 impl Mutation {
@@ -176,6 +184,6 @@ mod tests {
     #[test]
     fn there_are_enough_and_names_differ() {
         let names: std::collections::BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
-        assert!(names.len() >= 20 && names.len() == Mutation::ALL.len());
+        assert!(names.len() >= 66 && names.len() == Mutation::ALL.len());
     }
 }

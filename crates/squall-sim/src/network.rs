@@ -57,7 +57,8 @@ struct Port {
     slowness: u64,
 }
 
-/// All of it. A node's port is its number; the controller has the port after those of all nodes.
+/// All of it. A node's port is its number; after those of all nodes come the controller's, and that of the machine where
+/// every `srun` runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     /// How it behaves at present.
@@ -80,11 +81,15 @@ pub(crate) struct Fate {
 impl Network {
     /// A good network for so many nodes.
     pub(crate) fn new(nodes: usize) -> Self {
-        let ports = vec![Port::default(); nodes + 1];
+        let ports = vec![Port::default(); nodes + 2];
         Self { weather: Weather::FINE, ports, cuts: BTreeSet::new(), last_island: 0 }
     }
     /// The controller's port.
     pub(crate) fn controller(&self) -> usize {
+        self.ports.len() - 2
+    }
+    /// The port of the machine where every `srun` runs.
+    pub(crate) fn login(&self) -> usize {
         self.ports.len() - 1
     }
     /// Loses all frames that a node sends, or is sent, until [`Self::heal`].

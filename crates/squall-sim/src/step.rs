@@ -38,6 +38,8 @@ pub(crate) struct StepHost {
     unseen: bool,
     node_daemon_alive: bool,
     tick_at: Option<Time>,
+    /// Somebody ended it, or its `srun` is gone: its output is waited for no longer than some seconds.
+    told_to_end: bool,
 }
 
 /// A process.
@@ -133,6 +135,7 @@ impl World {
             unseen: false,
             node_daemon_alive: true,
             tick_at: None,
+            told_to_end: false,
         };
         if let Some(old) = self.nodes[node].steps.insert(key, host) {
             self.nodes[node].cores.iter_mut().for_each(|core| *core = None);
@@ -145,9 +148,10 @@ impl World {
 
     /// Everything is ready for the tasks.
     pub(crate) fn step_ready(&mut self, node: usize, boot: u64, key: StepKey) {
-        if self.nodes[node].boot == boot {
-            self.tell_step(node, key, StepInput::Start);
-        }
+        let Some(launch) = self.nodes[node].steps.get(&key).filter(|_| self.nodes[node].boot == boot) else { return };
+        let launch = launch.launch.clone();
+        let input = self.call_srun(node, key, &launch);
+        self.tell_step(node, key, input);
     }
 
     /// The node daemon's message reaches the step daemon, or is carried out on orphans.
@@ -189,8 +193,20 @@ impl World {
     }
 
     pub(crate) fn step_drained(&mut self, node: usize, boot: u64, key: StepKey) {
+        if self.nodes[node].boot != boot {
+            return;
+        }
+        if !self.has_room(node, key) {
+            return self.after(Span::from_millis(200), Happening::StepDrained { node, boot, key });
+        }
+        let delivered = self.is_delivered(node, key);
+        self.tell_step(node, key, StepInput::Drained { delivered });
+    }
+
+    /// The `srun` of a step has hung up.
+    pub(crate) fn srun_is_gone(&mut self, node: usize, boot: u64, key: StepKey) {
         if self.nodes[node].boot == boot {
-            self.tell_step(node, key, StepInput::Drained { delivered: true });
+            self.tell_step(node, key, StepInput::ClientLost);
         }
     }
 
@@ -198,6 +214,7 @@ impl World {
         let (boot, clock) = (self.nodes[node].boot, self.node_now(node));
         let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         let Some(machine) = &mut step.machine else { return };
+        step.told_to_end |= matches!(input, StepInput::End { .. } | StepInput::ClientLost);
         let mut out = StepOut::new();
         machine.step(clock, input, &mut out);
         let deadline = machine.deadline();
@@ -255,9 +272,12 @@ impl World {
                 self.after(span, Happening::StepHeeds { node, life, key });
             }
             StepAct::Exit => {
+                let told = self.nodes[node].steps.get(&key).is_some_and(|step| step.told_to_end);
+                self.link_ends(node, key, told);
                 self.nodes[node].steps.remove(&key);
             }
-            StepAct::Node(_) | StepAct::Client(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) => {}
+            StepAct::Client(message) => self.step_says(node, key, &message),
+            StepAct::Node(_) | StepAct::Notice(_) | StepAct::NoticeEnd(_) => {}
         }
     }
 
@@ -313,6 +333,11 @@ impl World {
                 step.tasks.push(task);
             }
             self.after(run, Happening::ProcessEnds { node, boot, key, rank, turn: 0 });
+            if key.step != StepNo::BATCH {
+                for at in [Span(0), Span(self.seed.below(run.0)), Span(self.seed.below(run.0))] {
+                    self.after(at, Happening::TaskWrites { node, boot, key, rank });
+                }
+            }
             self.tell_step(node, key, StepInput::Spawned { rank, pid });
         }
         self.switch(node);
@@ -367,8 +392,18 @@ impl World {
                 self.nodes[node].steps.get(&key).and_then(|s| s.tasks.iter().find(|t| t.rank == rank)?.natural());
             if exit.is_some() {
                 self.judge.process_done(self.now, key);
+                self.task_may_write(node, boot, key, rank);
             }
             self.task_ends(node, key, rank);
+        }
+    }
+
+    /// A task that runs writes something.
+    pub(crate) fn task_may_write(&mut self, node: usize, boot: u64, key: StepKey, rank: u32) {
+        let Some(step) = self.nodes[node].steps.get(&key).filter(|_| self.nodes[node].boot == boot) else { return };
+        let heard = step.is_alive();
+        if step.tasks.iter().any(|task| task.rank == rank && task.alive && task.since.is_some()) {
+            self.task_writes(node, key, rank, heard);
         }
     }
 
@@ -400,7 +435,11 @@ impl World {
     /// kill -9 of a step daemon. Its tasks live on.
     pub(crate) fn kill_step_daemon(&mut self, node: usize, key: StepKey) {
         let (life, alive) = (self.nodes[node].life, self.nodes[node].has_daemon());
-        let Some(step) = self.nodes[node].steps.get_mut(&key).filter(|s| s.is_alive()) else { return };
+        if !self.nodes[node].steps.get(&key).is_some_and(StepHost::is_alive) {
+            return;
+        }
+        self.link_ends(node, key, true);
+        let Some(step) = self.nodes[node].steps.get_mut(&key) else { return };
         step.machine = None;
         step.node_daemon_alive = alive;
         // What it alone had seen of its tasks dies with it.
@@ -478,6 +517,7 @@ impl World {
 
     /// Everything of a step vanishes with the power of its node.
     pub(crate) fn lose_step(&mut self, node: usize, key: StepKey) {
+        self.link_vanishes(node, key);
         let Some(step) = self.nodes[node].steps.remove(&key) else { return };
         if step.has_live_tasks() {
             let unseen = (ExitCode::default(), true);

@@ -1,6 +1,6 @@
 //! The world: one heap of things that will happen, and the machines to which they happen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use squall_engine::node::ContentAct;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
@@ -19,6 +19,7 @@ use crate::agenda::Agenda;
 use crate::client::Clients;
 use crate::controller::ControllerHost;
 use crate::coverage::{Coverage, Fault};
+use crate::follow::{Follower, Piece};
 use crate::judge::{Judge, Violation};
 use crate::mutation::Mutation;
 use crate::nemesis::Nemesis;
@@ -133,6 +134,12 @@ pub(crate) enum Happening {
     OrphanSeen { node: usize, life: u64, key: StepKey },
     Swept { node: usize, life: u64, job: JobAttempt },
     OnDisk { node: usize, life: u64, act: ContentAct },
+    TaskWrites { node: usize, boot: u64, key: StepKey, rank: u32 },
+    PieceArrives { order: usize, node: usize, key: StepKey, piece: Piece },
+    LinkTries { order: usize, node: usize, key: StepKey },
+    HangsUp { node: usize, boot: u64, key: StepKey },
+    HungUp { node: usize, boot: u64, key: StepKey },
+    FollowerLooks { order: usize },
     SlotBegins { node: usize, number: u64 },
     ClientTries { call: usize },
     Ask { caller: u64, request: Box<Request> },
@@ -157,6 +164,8 @@ pub(crate) struct World {
     /// Lives of nodes that were welcomed once, for a planted bug.
     pub(crate) welcomed: BTreeSet<(usize, u64)>,
     pub(crate) clients: Clients,
+    /// Each `srun` that waits for a step, by order.
+    pub(crate) followers: BTreeMap<usize, Follower>,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
@@ -184,6 +193,7 @@ impl World {
             tree: Tree::new(setup.tree_width),
             welcomed: BTreeSet::new(),
             clients: Clients::default(),
+            followers: BTreeMap::new(),
             workload: None,
             nemesis: Nemesis::default(),
             step_dies_after_acts: None,
@@ -269,6 +279,12 @@ impl World {
             Happening::OrphanSeen { node, life, key } => self.orphan_seen(node, life, key),
             Happening::Swept { node, life, job } => self.swept(node, life, job),
             Happening::OnDisk { node, life, act } => self.on_disk(node, life, act),
+            Happening::TaskWrites { node, boot, key, rank } => self.task_may_write(node, boot, key, rank),
+            Happening::PieceArrives { order, node, key, piece } => self.piece_arrives(order, node, key, piece),
+            Happening::LinkTries { order, node, key } => self.link_tries(order, node, key),
+            Happening::HangsUp { node, boot, key } => self.hang_up(node, boot, key),
+            Happening::HungUp { node, boot, key } => self.srun_is_gone(node, boot, key),
+            Happening::FollowerLooks { order } => self.follower_looks(order),
             Happening::SlotBegins { node, number } => self.slot_begins(node, number),
             Happening::ClientTries { call } => self.client_tries(call),
             Happening::Ask { caller, request } => self.ask_arrives(caller, request),

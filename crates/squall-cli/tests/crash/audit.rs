@@ -53,6 +53,29 @@ pub(crate) fn check(cluster: &Cluster, record: &[Submission], what: &str) {
     assert!(left.is_empty(), "step daemons are left: {left:?}");
 }
 
+/// Panics unless nothing was wrong and every one of these jobs has ended in its state, as sacct says.
+pub(crate) fn report(cluster: &Cluster, what: &str, jobs: &[(u32, &str)], mut wrong: Vec<String>) {
+    let said = accounting(cluster);
+    let ids: BTreeSet<u32> = jobs.iter().map(|(id, _)| *id).collect();
+    if ids.len() < jobs.len() {
+        wrong.push(format!("{} ids for {} jobs", ids.len(), jobs.len()));
+    }
+    for (id, state) in jobs {
+        let known = said.get(id).map(|(state, _)| state.as_str());
+        if !known.is_some_and(|known| known.starts_with(state)) {
+            wrong.push(format!("job {id} should be {state}, sacct says {known:?}"));
+        }
+    }
+    eprintln!("{what}: {} acknowledged; {} wrong", ids.len(), wrong.len());
+    assert!(
+        wrong.is_empty(),
+        "{} wrong:\n{}\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(20)].join("\n"),
+        cluster.logs()
+    );
+}
+
 /// State and exit code of every job, as sacct says.
 fn accounting(cluster: &Cluster) -> BTreeMap<u32, (String, String)> {
     let output = cluster.squall(&["sacct", "-n", "-X", "-P", "-S", "1970-01-01", "-o", "JobID,State,ExitCode"]);

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_mins(3);
 pub(crate) enum Victim {
     Controller,
     Node,
+    /// The daemon of node `cN`.
+    NodeAt(usize),
     Step,
     /// The process that copies itself into step daemons and is their parent.
     Nursery,
@@ -125,6 +127,7 @@ impl Cluster {
         let pid = match victim {
             Victim::Controller => self.pid("controller.pid"),
             Victim::Node => self.pid("node-c1.pid"),
+            Victim::NodeAt(node) => self.pid(&format!("node-c{node}.pid")),
             Victim::Step => self.any_step(),
             Victim::Nursery => self.nursery(),
             Victim::Cell(cell) => pid_in(&self.state().join(format!("cells/{cell}/run/controller.pid"))),

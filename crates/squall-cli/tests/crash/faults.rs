@@ -1,15 +1,30 @@
 //! What no kill shows: ends that race with `down`, wall clocks that are set, nodes that are stopped for longer than they may be
-//! silent, a backup that is restored.
+//! silent, backups that are restored. `SQUALL_CRASH_EVENTS` says how many of each.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::cluster::Cluster;
+use crate::audit;
+use crate::cluster::{Cluster, Moments, Victim};
+
+/// How many events of a kind unless SQUALL_CRASH_EVENTS says otherwise.
+const EVENTS: usize = 8;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A job whose script ends so long before `down` can still be under way to the controller when that ends it.
+const RACE: Duration = Duration::from_millis(200);
+
+/// Nodes that fall silent together.
+const SILENT: usize = 12;
+
+/// How many events of a kind.
+pub(crate) fn events() -> usize {
+    std::env::var("SQUALL_CRASH_EVENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(EVENTS)
+}
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -23,9 +38,9 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
     /// Submits a script; the job's id.
-    fn submit(&self, options: &[&str], script: &str) -> String {
+    fn submit(&self, options: &[&str], script: &str) -> u32 {
         let args = [&["sbatch", "--parsable", "--output=/dev/null"], options, &["--wrap", script]].concat();
-        self.done(&args)
+        self.done(&args).parse().unwrap()
     }
     /// Waits until a command says what it should.
     fn until(&self, args: &[&str], holds: impl Fn(&str) -> bool) {
@@ -39,117 +54,243 @@ impl Cluster {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    fn until_state(&self, job: &str, state: &str) {
-        self.until(&["sacct", "-nXP", "-j", job, "-o", "State"], |said| said == state);
+    /// Waits until each of these jobs has left a mark.
+    fn until_marked(&self, jobs: &[u32]) {
+        let end = Instant::now() + PATIENCE;
+        while let Some(job) = jobs.iter().find(|job| self.marks_of(**job).is_empty()) {
+            assert!(Instant::now() < end, "job {job} does not begin\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
-    /// How often a job has left a mark.
-    fn marked(&self, job: &str) -> usize {
-        fs::read_to_string(self.marks().join(job)).unwrap_or_default().lines().count()
+    /// The lines that a job has left.
+    fn marks_of(&self, job: u32) -> Vec<String> {
+        let text = fs::read_to_string(self.marks().join(job.to_string())).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+    /// A script's command that leaves a line: what `echo` makes of these words.
+    fn mark(&self, words: &str) -> String {
+        format!("echo {words} >> {}/$SLURM_JOB_ID", self.marks().display())
     }
     fn signal(&self, daemon: &str, signal: &str) {
         let pid = fs::read_to_string(self.state().join("run").join(daemon)).unwrap();
         let pid = pid.split_whitespace().next().unwrap();
         assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
     }
+    /// Where jobs wait until [`Self::open`].
+    fn gate(&self) -> PathBuf {
+        let gate = self.state().with_extension("gate");
+        if !gate.exists() {
+            assert!(Command::new("mkfifo").args(["-m", "666"]).arg(&gate).status().unwrap().success());
+        }
+        gate
+    }
+    /// A script's command that waits at the gate. One that comes after it was opened goes on at once.
+    fn wait_at(gate: &Path) -> String {
+        let gate = gate.display();
+        format!("[ ! -p {gate} ] || read go < {gate}")
+    }
+    /// All jobs at the gate go on.
+    fn open(gate: &Path) {
+        let opened = fs::File::options().write(true).open(gate).unwrap();
+        fs::remove_file(gate).unwrap();
+        drop(opened);
+    }
+}
+
+/// Time since 1970, nanoseconds, as `date +%s%N` tells it.
+fn now_ns() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
+}
+
+fn last_ns(marks: &[String]) -> u128 {
+    marks.last().and_then(|line| line.parse().ok()).unwrap_or_default()
 }
 
 #[test]
 fn a3_jobs_that_end_while_the_cluster_goes_down_do_not_run_again() {
     let cluster = Cluster::new("down-race");
+    let mut moments = Moments::seeded();
     cluster.up();
-    for round in 0..3 {
-        let jobs: Vec<String> = (0..16)
+    let (mut races, mut all, mut wrong) = (0, Vec::new(), Vec::new());
+    while races < events() {
+        let gate = cluster.gate();
+        let jobs: Vec<u32> = (0..16)
             .map(|n| {
-                // From the second line on it ends by itself: it hears no TERM any more.
-                let mark = cluster.marks();
-                let script =
-                    format!("sleep 0.{:02}; trap '' TERM; echo end >> {}/$SLURM_JOB_ID; exit 0", n * 6, mark.display());
-                cluster.submit(&["-n1"], &script)
+                let (begins, wait) = (cluster.mark("begins"), Cluster::wait_at(&gate));
+                // After the trap it ends by itself: it hears no TERM any more.
+                let end = cluster.mark("$(date +%s%N)");
+                let script = format!("{begins}; {wait}; sleep 0.{:03}; trap '' TERM; {end}; exit 0", n * 15);
+                cluster.submit(&["-n1", "--requeue"], &script)
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(100 * (round + 1)));
+        cluster.until_marked(&jobs);
+        Cluster::open(&gate);
+        std::thread::sleep(moments.next());
+        let from = now_ns() - RACE.as_nanos();
         cluster.done(&["down"]);
+        let until = now_ns();
+        races += jobs.iter().filter(|job| (from..until).contains(&last_ns(&cluster.marks_of(**job)))).count();
         cluster.up();
         cluster.wait_until_idle();
         for job in &jobs {
-            cluster.until_state(job, "COMPLETED");
-            assert_eq!(cluster.marked(job), 1, "job {job} came to its end twice\n{}", cluster.logs());
+            let ends = cluster.marks_of(*job).into_iter().filter(|line| line != "begins").count();
+            if ends != 1 {
+                wrong.push(format!("job {job} came to its end {ends} times"));
+            }
         }
+        all.extend(jobs.into_iter().map(|job| (job, "COMPLETED")));
     }
+    audit::report(&cluster, &format!("{races} ends that race with down"), &all, wrong);
 }
 
 #[test]
 fn a5_a_wall_clock_that_is_set_freezes_nothing_and_ends_nothing() {
-    let clock = std::env::temp_dir().join(format!("squall-crash-clock-{}", std::process::id()));
+    let cluster = Cluster::new("clock");
+    let clock = cluster.state().with_extension("clock");
+    let mut moments = Moments::seeded();
     fs::write(&clock, "0").unwrap();
-    for seconds in [-3600_i64, 3600] {
-        let cluster = Cluster::new(&format!("clock{seconds}"));
-        cluster.up_with(&[("SQUALL_TEST_CLOCK", clock.as_os_str())]);
+    let up = || cluster.up_with(&[("SQUALL_TEST_CLOCK", clock.as_os_str())]);
+    up();
+    let (mut steps, mut all, mut wrong) = (0, Vec::new(), Vec::new());
+    let mut ahead_s = 0_i64;
+    while steps < events() {
+        let (begins, ends) = (cluster.mark("begins"), cluster.mark("ends"));
         let limited = cluster.submit(&["--time=0:03"], "sleep 60");
-        let later = cluster.submit(&["--begin=now+3"], "true");
-        let fine = cluster.submit(&["--time=10"], "sleep 8");
-        cluster.until(&["squeue", "-h", "-j", &fine, "-o", "%T"], |said| said == "RUNNING");
-        fs::write(&clock, (seconds * 1_000_000).to_string()).unwrap();
-        cluster.until_state(&limited, "TIMEOUT");
-        cluster.until_state(&later, "COMPLETED");
-        cluster.until_state(&fine, "COMPLETED");
-        let elapsed = cluster.done(&["sacct", "-nXP", "-j", &fine, "-o", "ElapsedRaw"]);
-        assert!((7..30).contains(&elapsed.parse().unwrap()), "clock set by {seconds} s: elapsed {elapsed}");
-        fs::write(&clock, "0").unwrap();
+        let asked = now_ns();
+        let later = cluster.submit(&["--begin=now+3"], &cluster.mark("$(date +%s%N)"));
+        let fine = cluster.submit(&["--time=10"], &format!("{begins}; sleep 6; {ends}"));
+        cluster.until_marked(&[fine]);
+        for step in 0..20 {
+            // Ahead and back, by an hour and by minutes.
+            let by_s = if step % 4 < 2 { 3600 } else { 120 } + moments.below_us(60).as_micros() as i64;
+            ahead_s += if ahead_s > 0 { -by_s } else { by_s };
+            fs::write(&clock, (ahead_s * 1_000_000).to_string()).unwrap();
+            std::thread::sleep(Duration::from_millis(100) + moments.below_us(200_000));
+            if step == 9 {
+                cluster.kill(Victim::Controller);
+                up();
+            }
+            steps += 1;
+        }
+        cluster.wait_until_idle();
+        let waited_s = last_ns(&cluster.marks_of(later)).saturating_sub(asked) / 1_000_000_000;
+        // The controller's seconds are whole.
+        if !(2..30).contains(&waited_s) {
+            wrong.push(format!("job {later} should begin after 3 s, it did after {waited_s}"));
+        }
+        for (job, low) in [(fine, 5), (limited, 2)] {
+            let elapsed = cluster.done(&["sacct", "-nXP", "-j", &job.to_string(), "-o", "ElapsedRaw"]);
+            if !elapsed.parse().is_ok_and(|elapsed| (low..30).contains(&elapsed)) {
+                wrong.push(format!("job {job}: elapsed {elapsed} s"));
+            }
+        }
+        all.extend([(limited, "TIMEOUT"), (later, "COMPLETED"), (fine, "COMPLETED")]);
     }
+    audit::report(&cluster, &format!("{steps} steps of the clock"), &all, wrong);
     fs::remove_file(&clock).unwrap();
 }
 
 #[test]
 fn a2_a_node_that_is_stopped_for_too_long_keeps_its_jobs() {
-    let two = "node_timeout_s = 10\nnode_lost_s = 10\n[[nodes]]\nname = \"c[1-2]\"\ncpus = 1\nforce = true\n";
-    let cluster = Cluster::configured("silence", 0, two);
+    let count = SILENT.min(events());
+    let nodes = format!("[[nodes]]\nname = \"c[0-{count}]\"\ncpus = 2\nforce = true\n");
+    let cluster = Cluster::configured("silence", 0, &format!("node_timeout_s = 10\nnode_lost_s = 10\n{nodes}"));
     cluster.up();
-    let mark = |job: &str| format!("echo {job} >> {}/$SLURM_JOB_ID; sleep 3", cluster.marks().display());
-    let again = cluster.submit(&["-w", "c1", "--requeue"], &mark("again"));
-    cluster.until(&["squeue", "-h", "-j", &again, "-o", "%T"], |said| said == "RUNNING");
-    cluster.until(&["squeue"], |_| cluster.marked(&again) == 1);
-    cluster.signal("node-c1.pid", "-STOP");
-    cluster.until(&["sinfo", "-hR", "-o", "%E"], |said| said.contains("jobs wait until it answers"));
-    let other = cluster.submit(&["-w", "c2"], "true");
-    cluster.until_state(&other, "COMPLETED");
-    cluster.signal("node-c1.pid", "-CONT");
-    cluster.until_state(&again, "COMPLETED");
-    assert_eq!(cluster.marked(&again), 1, "{}", cluster.logs());
+    let (mut silences, mut all, mut wrong) = (0, Vec::new(), Vec::new());
+    while silences < events() {
+        let gate = cluster.gate();
+        let script = |work: &str| format!("{}; {work}; {}", cluster.mark("begins"), cluster.mark("ends"));
+        let mut jobs = Vec::new();
+        for node in 1..=count {
+            // One ends in the silence, the other lives through it.
+            let node = format!("c{node}");
+            jobs.push(cluster.submit(&["-w", &node, "--requeue"], &script("sleep 2")));
+            jobs.push(cluster.submit(&["-w", &node, "--requeue"], &script(&Cluster::wait_at(&gate))));
+        }
+        cluster.until_marked(&jobs);
+        (1..=count).for_each(|node| cluster.signal(&format!("node-c{node}.pid"), "-STOP"));
+        let waiting = |said: &str| said.lines().filter(|line| line.contains("jobs wait until it answers")).count();
+        cluster.until(&["sinfo", "-hN", "-o", "%N %E"], |said| waiting(said) == count);
+        silences += count;
+        jobs.push(cluster.submit(&["-w", "c0"], &script("true")));
+        cluster.until_marked(&jobs[2 * count..]);
+        (1..=count).for_each(|node| cluster.signal(&format!("node-c{node}.pid"), "-CONT"));
+        Cluster::open(&gate);
+        cluster.wait_until_idle();
+        for job in jobs {
+            let marks = cluster.marks_of(job);
+            if marks != ["begins", "ends"] {
+                wrong.push(format!("job {job} left {marks:?}"));
+            }
+            all.push((job, "COMPLETED"));
+        }
+    }
+    audit::report(&cluster, &format!("{silences} silences beyond node_lost_s"), &all, wrong);
 }
 
 #[test]
 fn a8_a_restored_backup_is_noticed_and_gives_no_id_again() {
     let cluster = Cluster::new("backup");
-    cluster.up();
-    cluster.submit(&[], "true");
-    cluster.wait_until_idle();
-    cluster.done(&["down", "--keep-jobs"]);
-    let (state, copy) = (cluster.state(), cluster.marks().join("backup"));
+    let (state, copy) = (cluster.state(), cluster.state().with_extension("backup"));
+    let place = state.to_string_lossy();
     fs::create_dir_all(&copy).unwrap();
-    let copy_all = |from: &Path, to: &Path| {
-        for name in ["journal", "accounts.db"] {
+    cluster.up();
+    let (mut restored, mut all, mut wrong, mut highest) = (0, Vec::new(), Vec::new(), 0);
+    while restored < events().div_ceil(5) {
+        all.push((cluster.submit(&[], "true"), "COMPLETED"));
+        cluster.wait_until_idle();
+        cluster.kill(Victim::Controller);
+        copy_controller(&state, &copy);
+        for _ in 0..2 {
+            cluster.up();
+            cluster.kill(Victim::Controller);
+        }
+        cluster.up();
+        let gate = cluster.gate();
+        let script = format!("{}; {}; {}", cluster.mark("begins"), Cluster::wait_at(&gate), cluster.mark("ends"));
+        let lost: Vec<u32> = (0..4).map(|_| cluster.submit(&[], &script)).collect();
+        cluster.until_marked(&lost);
+        highest = lost.iter().copied().max().unwrap_or_default().max(highest);
+        cluster.kill(Victim::Controller);
+        copy_controller(&copy, &state);
+        let refused = text(&cluster.squall(&["up", "--state", &place]));
+        if !refused.contains("older than what nodes have seen") || !refused.contains("--accept-loss") {
+            wrong.push(format!("without --accept-loss: {refused}"));
+        }
+        cluster.done(&["up", "--state", &place, "--accept-loss"]);
+        restored += 1;
+        let next = cluster.submit(&["--hold"], "true");
+        if next <= highest {
+            wrong.push(format!("id {next} was given after {highest}"));
+        }
+        cluster.done(&["scancel", &next.to_string()]);
+        all.push((next, "CANCELLED"));
+        let named = |said: &str| lost.iter().all(|job| said.contains(&job.to_string()));
+        cluster.until(&["sinfo", "-hR", "-o", "%E"], |said| said.contains("does not know") && named(said));
+        Cluster::open(&gate);
+        let end = Instant::now() + PATIENCE;
+        while lost.iter().any(|job| cluster.marks_of(*job).len() < 2) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for job in lost {
+            let marks = cluster.marks_of(job);
+            if marks != ["begins", "ends"] {
+                wrong.push(format!("job {job}, which the backup does not know, left {marks:?}"));
+            }
+        }
+        cluster.done(&["scontrol", "update", "nodename=c1", "state=resume"]);
+    }
+    audit::report(&cluster, &format!("{restored} restored backups"), &all, wrong);
+    fs::remove_dir_all(&copy).unwrap();
+}
+
+/// Copies all that a backup holds of the controller's state; what is there is replaced.
+fn copy_controller(from: &Path, to: &Path) {
+    for name in ["journal", "accounts.db", "accounts.db-wal", "accounts.db-shm"] {
+        // What is not there need not be removed.
+        drop(fs::remove_dir_all(to.join(name)).or_else(|_| fs::remove_file(to.join(name))));
+        if from.join(name).exists() {
             assert!(Command::new("cp").arg("-a").arg(from.join(name)).arg(to).status().unwrap().success());
         }
-    };
-    copy_all(&state, &copy);
-    for _ in 0..2 {
-        cluster.up();
-        cluster.kill(crate::cluster::Victim::Controller);
     }
-    cluster.up();
-    let runs = cluster.submit(&[], "sleep 4");
-    cluster.until(&["squeue", "-h", "-j", &runs, "-o", "%T"], |said| said == "RUNNING");
-    cluster.kill(crate::cluster::Victim::Controller);
-    for name in ["journal", "accounts.db", "accounts.db-wal", "accounts.db-shm"] {
-        drop(fs::remove_dir_all(state.join(name)).or_else(|_| fs::remove_file(state.join(name))));
-    }
-    copy_all(&copy, &state);
-    let refused = text(&cluster.squall(&["up", "--state", &state.to_string_lossy()]));
-    assert!(refused.contains("older than what nodes have seen") && refused.contains("--accept-loss"), "{refused}");
-    cluster.done(&["up", "--state", &state.to_string_lossy(), "--accept-loss"]);
-    let next: u32 = cluster.submit(&["--hold"], "true").parse().unwrap();
-    assert!(next > runs.parse().unwrap(), "{next} after {runs}");
-    cluster.until(&["sinfo", "-hR", "-o", "%E"], |said| said.ends_with(&format!("does not know: {runs}")));
-    cluster.done(&["scancel", &next.to_string()]);
 }

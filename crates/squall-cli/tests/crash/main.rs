@@ -2,7 +2,9 @@
 //!
 //! What is counted is the client's own record (what `sbatch` printed) and the files that the jobs themselves
 //! write; Squall's word (`sacct`) is compared with both. `SQUALL_CRASH_KILLS` sets how often each victim is killed,
-//! `SQUALL_CRASH_LAUNCHES` how often a node daemon is at a launch, `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
+//! `SQUALL_CRASH_LAUNCHES` how often a node daemon is at a launch, `SQUALL_CRASH_EVENTS` how many clocks are set, ends race with
+//! `down`, nodes are silent and spools are rolled back, and a fifth as many backups are restored;
+//! `SQUALL_CRASH_BINARY` another binary, `SQUALL_CRASH_SEED` the moments.
 
 #![expect(clippy::unwrap_used, reason = "a test says what failed by failing")]
 

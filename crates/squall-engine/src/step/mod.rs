@@ -25,7 +25,7 @@ use squall_model::step::{ClientAddress, FromStep, Program, StepLaunch};
 use squall_model::wire::node::EndReason;
 use squall_model::wire::stepd::FromStepd;
 
-pub use delivery::{Delivery, may_leave};
+pub use delivery::{Delivery, Heard, may_leave};
 pub use machine::StepMachine;
 
 /// What the machine must know of a launch.

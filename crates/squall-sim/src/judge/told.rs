@@ -62,6 +62,18 @@ impl Judge {
         }
     }
 
+    /// An `srun` is done with a node's share of its step: so much was written there, so much it has; whether it said that
+    /// something may be missing, and whether anything befell the link by which something may be.
+    pub(crate) fn told_output(&mut self, whose: &str, written: u64, read: u64, (named, broken): (bool, bool)) {
+        if read != written && !named {
+            let text = format!("{whose}: {read} of {written} pieces came");
+            self.violate("srun has all output, or says which tasks' output is missing", text);
+        }
+        if named && !broken {
+            self.violate("no output is lost while links heal", format!("{whose}: {read} of {written} pieces came"));
+        }
+    }
+
     /// A client looked for an order that it had submitted.
     pub(crate) fn told_of(&mut self, order: usize, answer: &Answer) {
         let Some(&first) = self.ids.get(&order) else { return };

@@ -199,6 +199,11 @@ pub(crate) enum Statement {
         no: Vec<String>,
         unreachable: Vec<String>,
     },
+    /// What its srun said of its step's output.
+    ExpectOutput {
+        job: String,
+        missing: Vec<String>,
+    },
     ExpectNodes {
         nodes: Vec<String>,
         place: Placement,
@@ -250,10 +255,9 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["expect", name, "nowhere", "of", all] => {
             Ok(Statement::ExpectBrought { name: name.into(), nowhere: Some(number(all)? as usize) })
         }
+        ["expect", name, "output", ref rest @ ..] => output(name, rest),
         ["expect", "query", name, ref rest @ ..] => answer(name, rest),
-        ["expect", "nodes", list, "connected"] => placed(list, Placement::Connected),
-        ["expect", "nodes", list, "away"] => placed(list, Placement::Away),
-        ["expect", "nodes", list, "under", parent] => placed(list, Placement::Under(parent.into())),
+        ["expect", "nodes", list, ref rest @ ..] => placed(list, rest),
         ["cut", list] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out, Way::In] }),
         ["cut", list, "up"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::Out] }),
         ["cut", list, "down"] => Ok(Statement::Cut { nodes: names(list)?, ways: vec![Way::In] }),
@@ -405,8 +409,25 @@ fn answer(name: &str, rest: &[&str]) -> Result<Statement, String> {
     Ok(Statement::ExpectAnswer { query: name.into(), no, unreachable })
 }
 
-fn placed(list: &str, place: Placement) -> Result<Statement, String> {
+/// `expect nodes n1 connected`, `… away`, `… under n2`.
+fn placed(list: &str, rest: &[&str]) -> Result<Statement, String> {
+    let place = match *rest {
+        ["connected"] => Placement::Connected,
+        ["away"] => Placement::Away,
+        ["under", parent] => Placement::Under(parent.into()),
+        _ => return Err("nodes are `connected`, `away` or `under NODE`".into()),
+    };
     Ok(Statement::ExpectNodes { nodes: names(list)?, place })
+}
+
+/// `expect a output complete`, `expect a output missing on n1`.
+fn output(job: &str, rest: &[&str]) -> Result<Statement, String> {
+    let missing = match *rest {
+        ["complete"] => Vec::new(),
+        ["missing", "on", list] => names(list)?,
+        _ => return Err("output is `complete` or `missing on NODES`".into()),
+    };
+    Ok(Statement::ExpectOutput { job: job.into(), missing })
 }
 
 fn submit(kind: JobKind, name: &str, rest: &[&str]) -> Result<Statement, String> {

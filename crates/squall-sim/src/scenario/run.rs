@@ -149,6 +149,10 @@ impl Teller {
             }
             Statement::ExpectBrought { name, nowhere } => world.check_brought(&name, nowhere),
             Statement::ExpectAnswer { query, no, unreachable } => world.check_answer(&query, &no, &unreachable),
+            Statement::ExpectOutput { job, missing } => {
+                let told = &world.clients.placed[world.order_named(&job)?].missing;
+                if *told == Some(missing) { Ok(()) } else { Err(format!("missing output of {job}: {told:?}")) }
+            }
             Statement::ExpectNodes { nodes, place } => {
                 nodes.iter().try_for_each(|name| world.check_place(name, &place))
             }
@@ -204,7 +208,11 @@ impl World {
     }
 
     fn port_named(&self, name: &str) -> Result<usize, String> {
-        if name == "controller" { Ok(self.network.controller()) } else { self.node_named(name) }
+        match name {
+            "controller" => Ok(self.network.controller()),
+            "login" => Ok(self.network.login()),
+            name => self.node_named(name),
+        }
     }
 
     fn order_named(&self, name: &str) -> Result<usize, String> {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use squall_engine::step::may_leave;
+use squall_engine::step::{Delivery, Heard};
 use squall_model::job::{EndState, ExitCode};
 use squall_model::time::Span;
 
@@ -60,22 +60,8 @@ impl Session<'_> {
 
     /// Whether all is over, and how.
     pub(super) fn finished(&mut self, now: Instant) -> Option<(u8, ExitCode)> {
-        let open = self.links.iter().any(Link::is_open);
-        let over = match (&self.done, &self.created) {
-            (Some((since, outcome)), created) => {
-                // A step daemon that was never heard of may have called and said something all the same.
-                let heard = created.as_ref().is_some_and(|created| self.all_ended(&created.layout));
-                let since = Span(now.duration_since(*since).as_micros() as u64);
-                let ended = self.forced || !matches!(outcome.state, EndState::Completed | EndState::Failed);
-                (self.idle || heard || open) && may_leave(self.links.iter().map(Link::delivery), since, ended)
-            }
-            // The tasks' own ends are known, and noted where they ran. In an allocation of its own nothing else has to
-            // follow, and with a controller that is lost nothing will.
-            (None, Some(created)) if self.all_ended(&created.layout) => (self.owner || self.lost) && !open,
-            // Neither the controller nor a step daemon is left to hear of the tasks' ends.
-            (None, Some(created)) => self.lost && !open && self.links.len() >= created.layout.nodes.len(),
-            (None, None) => false,
-        };
+        let links: Vec<Delivery> = self.links.iter().map(Link::delivery).collect();
+        let over = self.heard(now).is_over(&links);
         if !over {
             return None;
         }
@@ -92,6 +78,21 @@ impl Session<'_> {
         let (status, exit) = self.verdict();
         // Whoever goes by the status must not take a part of the output for all of it.
         Some(if missing && status == 0 { (1, ExitCode { code: 1, signal: 0 }) } else { (status, exit) })
+    }
+
+    fn heard(&self, now: Instant) -> Heard {
+        let done = self.done.as_ref().map(|(since, outcome)| {
+            let ended = self.forced || !matches!(outcome.state, EndState::Completed | EndState::Failed);
+            (Span(now.duration_since(*since).as_micros() as u64), ended)
+        });
+        Heard {
+            nodes: self.created.as_ref().map(|created| created.layout.nodes.len()),
+            all_ended: self.created.as_ref().is_some_and(|created| self.all_ended(&created.layout)),
+            done,
+            owner: self.owner,
+            lost: self.lost,
+            idle: self.idle,
+        }
     }
 
     /// Tells which tasks' output may be missing, if any.
