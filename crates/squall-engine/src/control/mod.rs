@@ -30,6 +30,7 @@ use squall_model::config::Config;
 use squall_model::event::Event;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{Blob, Digest, JobAttempt, Owner};
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Refusal, Request};
 use squall_model::wire::fabric::{DownFrame, Newer, UpFrame, Upward};
@@ -189,6 +190,10 @@ pub struct Controller {
     pub(crate) version: String,
     /// What a state that is older than what nodes have heard lacks may be lost.
     pub(crate) accepts_loss: bool,
+    /// The last id that was given before this life.
+    pub(crate) began_after: JobId,
+    /// Nodes that have registered in this life.
+    pub(crate) met: NodeSet,
     /// There is no cluster: every node counts as connected.
     pub(crate) rehearsal: bool,
     /// The journal's disk is full: what needs room is refused.
@@ -236,7 +241,7 @@ pub struct Controller {
 impl Controller {
     /// A controller over a replayed state. Inert until its first input, which is [`Input::Start`].
     pub fn new(state: State) -> Self {
-        Self { state, ..Self::default() }
+        Self { began_after: state.last_id, state, ..Self::default() }
     }
     /// The journaled state.
     pub fn state(&self) -> &State {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use squall_engine::control::state::State;
 use squall_engine::control::{Controller, Input};
 use squall_model::config::Config;
+use squall_model::id::JobId;
 use squall_model::wire::fabric::Newer;
 use tokio::net::UnixListener;
 use tokio::runtime::LocalOptions;
@@ -64,7 +65,8 @@ pub enum ControllerError {
     },
     /// Nodes have heard a newer controller.
     #[error(
-        "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours}. \
+        "this state is older than what nodes have seen: {} has heard epoch {} and job {}, the state ends with epoch {ours} and \
+         job {last}. \
          It is of a backup, or of another copy. Restore the newest one; or, to go on without what came after it, start once \
          with `squall up --accept-loss` (or `squall controller --accept-loss`)",
         newer.name,
@@ -76,6 +78,8 @@ pub enum ControllerError {
         newer: Newer,
         /// The newest epoch that the state knows of.
         ours: u64,
+        /// The last job id that it knows of.
+        last: JobId,
     },
     /// The system.
     #[error("cannot {doing} {}: {error}", path.display())]
@@ -105,15 +109,23 @@ pub fn run(settings: Settings) -> Result<(), ControllerError> {
     let lost = ControllerError::io("run", settings.place.dir().to_owned());
     // As a task like the others: to wake what the runtime itself waits for costs two system calls each time.
     let serving = async { spawn_local(serve(settings)).await.map_err(|e| lost(std::io::Error::other(e)))? };
-    let result = runtime.block_on(serving);
-    if let Err(error) = &result {
+    runtime.block_on(serving)
+}
+
+/// Serves, and tells why it ends before anybody can see that it has ended: `squall up` looks for these words then.
+async fn serve(settings: Settings) -> Result<(), ControllerError> {
+    let mut held = None;
+    let result = Box::pin(serve_holding(settings, &mut held)).await;
+    match &result {
+        Ok(()) => say("controller ends"),
         // Faults in a configuration are shown with their place in it, over several lines.
-        format!("controller ends: {error}").lines().for_each(say);
+        Err(error) => format!("controller ends: {error}").lines().for_each(say),
     }
     result
 }
 
-async fn serve(settings: Settings) -> Result<(), ControllerError> {
+/// `held`: what others know by that it lives.
+async fn serve_holding(settings: Settings, held: &mut Option<(PidFile, StateLock)>) -> Result<(), ControllerError> {
     let place = settings.place.clone();
     make_folders(&place)?;
     let files = crate::sys::limits::raise_open_files();
@@ -121,6 +133,7 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     let Checked { config, oddities, notices: idle } = check_config(&place)?;
     let lock = StateLock::take(place.dir(), &config.cluster)?;
     let pid = PidFile::write(&place.controller_pid()).map_err(ControllerError::io("write", place.controller_pid()))?;
+    *held = Some((pid, lock));
     if !settings.durable {
         say(
             "WITHOUT DURABILITY: nothing is flushed, what is acknowledged is lost when this machine stops; for measuring",
@@ -172,11 +185,6 @@ async fn serve(settings: Settings) -> Result<(), ControllerError> {
     accepting.iter().for_each(tokio::task::JoinHandle::abort);
     // Nobody finds a socket of a controller that is gone; a missing file is as good.
     drop(std::fs::remove_file(place.controller_socket()));
-    drop(pid);
-    drop(lock);
-    if result.is_ok() {
-        say("controller ends");
-    }
     result
 }
 

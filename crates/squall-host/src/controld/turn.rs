@@ -212,7 +212,8 @@ impl Daemon {
             self.settle(&mut turn);
             if let Some(newer) = turn.out.newer.take() {
                 // The epoch that began with this life is none that a node has heard.
-                return Err(ControllerError::Older { newer, ours: self.machine.state().epoch.0 - 1 });
+                let state = self.machine.state();
+                return Err(ControllerError::Older { newer, ours: state.epoch.0 - 1, last: state.last_id });
             }
             match &flushing {
                 None => flushing = self.flush(turn),

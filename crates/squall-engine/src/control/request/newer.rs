@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use squall_model::event::{Event, NodeAdmin};
-use squall_model::id::{Epoch, JobId, NodeId};
+use squall_model::id::{Epoch, JobId, NodeId, Session};
 use squall_model::job::JobAttempt;
 use squall_model::set::NodeSet;
 use squall_model::time::Time;
@@ -13,6 +13,28 @@ use squall_model::wire::node::Registration;
 use crate::control::drive::nodes;
 use crate::control::state::State;
 use crate::control::{Controller, LinkId, Out};
+
+/// How the reason begins for which a node is drained that runs what a restored state does not know.
+const REASON: &str = "Runs jobs that the restored state does not know: ";
+
+/// What a registration says that a state can't have forgotten: an id that was never given here, or an attempt after the
+/// last one. Epochs don't tell: the next life of a controller and one that is restored from a copy begin with the same.
+pub(super) fn contradiction(c: &Controller, said: &Registration) -> Option<Newer> {
+    if c.accepts_loss {
+        return None;
+    }
+    let node = c.state.node_id(&said.name);
+    // What a node says first is of earlier lives.
+    let met = node.is_some_and(|node| c.met.contains(node));
+    let last = if met { c.state.last_id } else { c.began_after };
+    let last_job = said.jobs.iter().map(|job| job.job).max().unwrap_or_default().max(said.last_job);
+    let later = |job: &JobAttempt| c.state.jobs.get(&job.job).is_some_and(|known| job.attempt > known.attempt);
+    let reason = node.and_then(|node| c.state.node(node)?.reason.as_ref());
+    let is_known = reason.is_some_and(|reason| reason.text.starts_with(REASON));
+    let newer = c.state.is_ahead(last_job, last) || said.jobs.iter().any(later) && !is_known;
+    let session = Session { epoch: Epoch(c.state.epoch.0.saturating_sub(1)), number: 0 };
+    newer.then(|| Newer { name: said.name.clone(), session, last_job })
+}
 
 /// Goes on above all that the node has heard of, where that is wanted; otherwise nothing more is decided.
 pub(super) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &mut Out) {
@@ -39,7 +61,7 @@ pub(super) fn contradicted(c: &mut Controller, now: Time, newer: &Newer, out: &m
 /// No id that a node has heard is given again.
 fn lose_ids(c: &mut Controller, now: Time, last: JobId, out: &mut Out) {
     let last = last.min(JobId(*c.state.config.job_ids().end()));
-    if last > c.state.last_id {
+    if c.state.is_ahead(last, c.state.last_id) {
         c.commit(now, Event::IdsLost { last }, out);
     }
 }
@@ -66,7 +88,7 @@ pub(super) fn unknown(
         }
     }
     let ids: Vec<String> = all.iter().map(|job| job.job.to_string()).collect();
-    let reason = Some(format!("Runs jobs that the restored state does not know: {}", ids.join(",")));
+    let reason = Some(format!("{REASON}{}", ids.join(",")));
     let known = c.state.node(node).and_then(|node| node.reason.as_ref()).map(|reason| &reason.text);
     if known != reason.as_ref() {
         let (nodes, admin) = (NodeSet::one(node), NodeAdmin::Drain);

@@ -25,10 +25,15 @@ const CPUS_MAX: u32 = 1 << 16;
 pub(crate) fn register(c: &mut Controller, now: Time, said: &Registration, out: &mut Out) {
     // An earlier life, or one that speaks on a way that is no more, has no part in the newest offer.
     let Some(offer) = c.links.take_offer(&said.name, said.session) else { return };
+    if let Some(newer) = newer::contradiction(c, said) {
+        out.newer = Some(newer);
+        return;
+    }
     let id = match admit(&c.state, said) {
         Ok(id) => id,
         Err(reason) => return c.links.refuse(offer, reason),
     };
+    c.met.insert(id);
     bury_earlier_life(c, now, id, said, out);
     let known = c.state.node(id);
     let same = known.is_some_and(|n| n.incarnation == Some(said.incarnation) && n.reported == said.hardware);

@@ -45,6 +45,14 @@ impl State {
         self.ids_began.is_some_and(|began| submit < began || (submit == began && id > self.last_id))
     }
 
+    /// Whether an id comes after that one, which was given last: ids go round, so one that is far ahead was given long ago.
+    pub(crate) fn is_ahead(&self, id: JobId, last: JobId) -> bool {
+        let ids = self.config.job_ids();
+        let count = ids.end() - ids.start() + 1;
+        let ahead = (i64::from(id.0) - i64::from(last.0)).rem_euclid(i64::from(count));
+        ids.contains(&id.0) && ahead > 0 && ahead < i64::from(count / 8)
+    }
+
     fn after_last(&self) -> JobId {
         let ids = self.config.job_ids();
         let next = self.last_id.0.saturating_add(1).max(*ids.start());

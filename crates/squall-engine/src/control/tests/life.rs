@@ -85,5 +85,28 @@ fn a8_a_state_that_is_older_than_what_nodes_have_heard_is_refused_or_gone_on_fro
     // A later life knows that, too.
     d.restart();
     d.register("n1", &unknown);
-    assert_eq!(d.ended(), []);
+    assert_eq!((d.newer.take(), d.ended()), (None, vec![]));
+}
+
+#[test]
+fn a8_a_backup_without_a_later_life_is_noticed_by_jobs_that_it_does_not_know() {
+    for attempt in [1, 2] {
+        let mut d = Driver::new(1, 2);
+        let (job, next) = (d.submit(batch()), JobId(2));
+        d.script_end(job, 0);
+        // The next life's epoch is above all that nodes have heard, whether it is of a backup or not.
+        d.restart();
+        // A submission that comes first makes its id no better.
+        assert_eq!(d.submit(JobSpec { hold: true, ..batch() }), next);
+        let running = JobAttempt { job: if attempt == 1 { next } else { job }, attempt: Attempt(attempt) };
+        d.register("n1", &[running]);
+        let newer = d.newer.take().expect("the daemon says so and ends");
+        assert_eq!((newer.last_job, d.ended(), d.connected("n1")), (running.job, vec![], false));
+        // Who accepts the loss leaves it alone.
+        d.restart();
+        d.c.accept_loss();
+        d.register("n1", &[running]);
+        assert_eq!((d.newer.take(), d.ended()), (None, vec![]));
+        assert_eq!(d.c.state().nodes[0].admin, NodeAdmin::Drain);
+    }
 }
