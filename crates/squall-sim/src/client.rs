@@ -269,7 +269,7 @@ impl World {
         if self.clients.calls[call].done || self.clients.calls[call].caller.is_some() {
             return;
         }
-        if !self.controller.serves() || self.lacks_ids(call) {
+        if !self.controller.serves() || self.is_shut() || self.lacks_ids(call) {
             let again = self.seed.span(Span::from_millis(100), Span::from_millis(1500));
             return self.after(again, Happening::ClientTries { call });
         }

@@ -151,6 +151,11 @@ impl ControllerHost {
         let machine = self.machine.as_ref();
         machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
+    /// Its disk is another one now.
+    pub(crate) fn change_disk(&mut self, disk: Disk) {
+        (self.disk, self.at_crash) = (disk, None);
+        self.plan.clear();
+    }
     /// The machine's state, while it lives.
     pub(crate) fn state(&self) -> Option<&State> {
         self.machine.as_ref().map(|m| m.state())
@@ -204,6 +209,9 @@ impl World {
         self.say(Who::Controller, "serves", 0, self.controller.seq);
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
+        if self.accepts_loss() {
+            machine.accept_loss();
+        }
         self.controller.machine = Some(Box::new(machine));
         let config = Box::new(self.setup.config.clone());
         self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
@@ -339,6 +347,9 @@ impl World {
     fn append(&mut self, time: Time, out: Out) {
         let Out { blobs, events, sends, drops, casts, answers, exit, newer } = out;
         if let Some(newer) = newer {
+            if self.refuses_backup() {
+                return;
+            }
             self.judge.violate("nodes have heard nothing that the controller does not know", format!("{newer:?}"));
         }
         let mut release = Release { sends, drops, casts, answers, record: None, exit };
@@ -401,6 +412,7 @@ impl World {
         if let Some(record) = release.record.take() {
             self.tell_of(&record);
             self.judge.durable(self.now, &record, &self.clients);
+            self.restored_decides(&record);
         }
         if self.is_crash_due(CrashPoint::BeforeRelease) {
             return self.crash_controller(CrashPoint::BeforeRelease);

@@ -77,11 +77,13 @@ pub enum Fault {
     SubtreeCut,
     /// The wall clock of the controller's machine is set.
     ClockSet,
+    /// The controller's disk is lost, and an older backup restored.
+    BackupRestored,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::CrashBeforeAppend,
         Self::CrashBeforeFlush,
         Self::CrashBeforeRelease,
@@ -119,6 +121,7 @@ impl Fault {
         Self::CutFromParent,
         Self::SubtreeCut,
         Self::ClockSet,
+        Self::BackupRestored,
     ];
     /// Its name in traces and tables.
     pub fn name(self) -> &'static str {
@@ -160,6 +163,7 @@ impl Fault {
             Self::CutFromParent => "cut-from-parent",
             Self::SubtreeCut => "subtree-cut",
             Self::ClockSet => "clock-set",
+            Self::BackupRestored => "backup-restored",
         }
     }
 }

@@ -82,6 +82,11 @@ impl Disk {
             self.unflushed_snapshot = Some(snapshot);
         }
     }
+    /// A copy of what is safe.
+    pub(crate) fn backup(&self) -> Self {
+        let bytes = self.bytes[..self.flushed].to_vec();
+        Self { flushed: bytes.len(), bytes, unflushed_snapshot: None, full: false, ..self.clone() }
+    }
     /// Makes safe what was appended.
     pub(crate) fn flush(&mut self) {
         if self.lie == Lie::FlushSkipped {

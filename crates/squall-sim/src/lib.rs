@@ -29,6 +29,7 @@ mod node_spec;
 mod order;
 mod perturb;
 mod replay;
+mod restore;
 mod run;
 mod scenario;
 mod seed;

@@ -152,6 +152,10 @@ mutations! {
     LinkGivenUp = "link-given-up",
     /// A step daemon does not wait until its `srun` has everything.
     LeftUnacknowledged = "left-unacknowledged",
+    /// A controller that is restored from a backup goes on, though nodes know more and nobody has accepted the loss.
+    LossAccepted = "loss-accepted",
+    /// Nodes do not say which ids they know.
+    KnownIdsUnsaid = "known-ids-unsaid",
 }
 
 impl Mutation {
@@ -169,6 +173,11 @@ impl Mutation {
                 | Self::ForeignForgotten
                 | Self::SingleInItsCell
         )
+    }
+
+    /// Whether it can only show where a backup is restored.
+    pub(crate) fn is_of_backups(self) -> bool {
+        matches!(self, Self::LossAccepted | Self::KnownIdsUnsaid)
     }
 
     /// Whether it can only show where jobs are leased.

@@ -9,7 +9,7 @@ use squall_engine::fabric::NetInput;
 use squall_engine::node::{NodeAct, NodeInput};
 use squall_model::config::NodeLostAction;
 use squall_model::event::Event;
-use squall_model::id::{Attempt, Epoch};
+use squall_model::id::{Attempt, Epoch, JobId};
 use squall_model::job::{ExitCode, JobAttempt, JobSpec};
 use squall_model::set::{CoreSet, NodeSet};
 use squall_model::wire::client::{Answer, JobName, JobRef, Request};
@@ -127,6 +127,10 @@ impl World {
         }
         if self.is_planted(Mutation::ToldTakenForOwn) {
             composite.ended.values_mut().flatten().for_each(|(_, end)| end.note = None);
+        }
+        if self.is_planted(Mutation::KnownIdsUnsaid) {
+            composite.registrations.iter_mut().for_each(|said| said.last_job = JobId(0));
+            composite.newer.iter_mut().for_each(|newer| newer.last_job = JobId(0));
         }
         if self.is_planted(Mutation::ReturnTakenForRestart) {
             composite.registrations.iter_mut().for_each(|said| said.incarnation.0 ^= u128::from(said.session.number));

@@ -16,6 +16,7 @@ use crate::judge::Violation;
 use crate::mutation::Mutation;
 use crate::nemesis::Profile;
 use crate::node::SKEW_MAX;
+use crate::restore;
 use crate::seed::Seed;
 use crate::workload::{FAST, HIGH, LOW, Workload};
 use crate::world::{BEGIN, Happening, Setup, World};
@@ -72,6 +73,9 @@ pub fn run(settings: &Settings) -> Report {
     if settings.cells > 0 || settings.mutation.is_some_and(Mutation::is_of_cells) {
         return cells::run(settings);
     }
+    if settings.mutation.map_or(settings.seed % 16 == 3, Mutation::is_of_backups) {
+        return restore::run(settings);
+    }
     let mut seed = Seed::new(settings.seed ^ 0x005a_11ed);
     let setup = setup_of(settings, &mut seed);
     let mut world = World::new(setup, settings.seed);
@@ -101,7 +105,7 @@ pub(crate) fn report(world: World, seed: u64, violation: Option<Violation>) -> R
     }
 }
 
-fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
+pub(crate) fn setup_of(settings: &Settings, seed: &mut Seed) -> Setup {
     let names = (1..=settings.nodes).map(|n| format!("n{n}")).collect();
     let cores = seed.spread(1, 16) as u32;
     let mut setup = Setup::of(names, cores, u64::from(cores) * seed.between(500, 4000));
@@ -155,7 +159,7 @@ fn levels(seed: &mut Seed, cpus: u64) -> Vec<PolicyChange> {
     vec![PolicyChange::Qos(LOW.into(), Some(low)), PolicyChange::Qos(HIGH.into(), Some(high))]
 }
 
-fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
+pub(crate) fn plan(world: &mut World, settings: &Settings, seed: &mut Seed) {
     let until = BEGIN + settings.span;
     let per_hour = seed.spread(400, 1800) * u64::from(settings.nodes).clamp(24, 64) / 64;
     world.workload = Some(Workload::new(until, per_hour, &world.setup));

@@ -423,6 +423,7 @@ impl World {
             let unseen = step.unseen;
             self.say(Who::Node(node as u32), "ends", key.job.0, u64::from(key.attempt.0));
             self.judge.processes_end(self.now, node, &mut self.nodes[node].cores, &launch, (exit, unseen));
+            self.restored_loses(node, key, exit);
             self.script_ends(&launch);
         }
         if orphan {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use squall_engine::node::ContentAct;
 use squall_model::config::{Config, NodeConfig, TopologyFile};
 use squall_model::hostlist;
-use squall_model::id::{NodeId, StepKey};
+use squall_model::id::{JobId, NodeId, StepKey};
 use squall_model::job::JobAttempt;
 use squall_model::limits::ARRAY_INDEX_MAX;
 use squall_model::resource::Hardware;
@@ -19,12 +19,14 @@ use crate::agenda::Agenda;
 use crate::client::Clients;
 use crate::controller::ControllerHost;
 use crate::coverage::{Coverage, Fault};
+use crate::disk::Disk;
 use crate::follow::{Follower, Piece};
 use crate::judge::{Judge, Violation};
 use crate::mutation::Mutation;
 use crate::nemesis::Nemesis;
 use crate::network::Network;
 use crate::node::NodeHost;
+use crate::restore::Restoration;
 use crate::seed::Seed;
 use crate::trace::{Line, Trace, Who};
 use crate::tree::{Side, Tree};
@@ -166,6 +168,9 @@ pub(crate) struct World {
     pub(crate) clients: Clients,
     /// Each `srun` that waits for a step, by order.
     pub(crate) followers: BTreeMap<usize, Follower>,
+    /// A copy of the controller's disk, and the last id that was given then.
+    pub(crate) backup: Option<(Disk, JobId)>,
+    pub(crate) restoration: Option<Restoration>,
     pub(crate) judge: Judge,
     pub(crate) workload: Option<Workload>,
     pub(crate) nemesis: Nemesis,
@@ -194,6 +199,8 @@ impl World {
             welcomed: BTreeSet::new(),
             clients: Clients::default(),
             followers: BTreeMap::new(),
+            backup: None,
+            restoration: None,
             workload: None,
             nemesis: Nemesis::default(),
             step_dies_after_acts: None,

@@ -102,6 +102,8 @@ pub(crate) struct Width {
 #[derive(Debug)]
 pub(crate) struct Judge {
     pub(crate) violation: Option<Box<Violation>>,
+    /// What it holds is no more: a backup was restored.
+    asleep: bool,
     pub(crate) files: BTreeMap<JobId, JobFile>,
     /// Durable submissions: first id, number of ids, order.
     pub(crate) submitted: BTreeMap<JobId, (u32, usize)>,
@@ -167,6 +169,7 @@ impl Judge {
     pub(crate) fn new(setup: &Setup) -> Self {
         Self {
             violation: None,
+            asleep: false,
             files: BTreeMap::new(),
             submitted: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -208,6 +211,18 @@ impl Judge {
 
     /// Notes the first broken promise.
     pub(crate) fn violate(&mut self, invariant: &'static str, details: String) {
+        if !self.asleep {
+            self.violate_awake(invariant, details);
+        }
+    }
+
+    /// From now on only what holds of a restored controller is judged.
+    pub(crate) fn sleep(&mut self) {
+        self.asleep = true;
+    }
+
+    /// Notes a broken promise that holds of a restored controller, too.
+    pub(crate) fn violate_awake(&mut self, invariant: &'static str, details: String) {
         if self.violation.is_none() {
             self.violation = Some(Box::new(Violation { invariant, details }));
         }
@@ -223,6 +238,11 @@ impl Judge {
                 }
             }
         }
+    }
+
+    /// Steps that have processes, and where.
+    pub(crate) fn live_steps(&self) -> &BTreeSet<(StepKey, usize)> {
+        &self.live
     }
 
     /// How many jobs are in each phase.

@@ -119,6 +119,10 @@ pub(crate) enum Statement {
         victim: Victim,
         at: Option<(CrashPoint, u32)>,
     },
+    /// Somebody copies the controller's disk; or it is lost, and the copy is brought back, with or without `--accept-loss`.
+    Backup {
+        restore: Option<bool>,
+    },
     Restart {
         victim: Victim,
         after: Span,
@@ -241,6 +245,7 @@ fn statement(words: &[&str]) -> Result<Statement, String> {
         ["salloc", name, ref rest @ ..] => submit(JobKind::Allocation, name, rest),
         ["crash", ref rest @ ..] => crash(rest),
         ["restart", ref rest @ ..] => restart(rest),
+        ["backup" | "restore", "controller", ref rest @ ..] => backup(words[0] == "restore", rest),
         ["cut", "subtree", head] => Ok(Statement::CutSubtree { head: head.into() }),
         ["cut", from, "to", to] => Ok(Statement::CutBetween { from: from.into(), to: to.into() }),
         ["query", name, variable, comparison, value, ref rest @ ..] => query(name, variable, (comparison, value), rest),
@@ -516,6 +521,16 @@ fn crash(rest: &[&str]) -> Result<Statement, String> {
         return Ok(Statement::Crash { victim: Victim::Controller, at: Some((point, number(n)? as u32)) });
     }
     Ok(Statement::Crash { victim: victim(rest)?, at: None })
+}
+
+/// `backup controller`, `restore controller`, `restore controller accepting loss`.
+fn backup(restores: bool, rest: &[&str]) -> Result<Statement, String> {
+    match (restores, rest) {
+        (false, []) => Ok(Statement::Backup { restore: None }),
+        (true, []) => Ok(Statement::Backup { restore: Some(false) }),
+        (true, ["accepting", "loss"]) => Ok(Statement::Backup { restore: Some(true) }),
+        _ => Err(format!("`{}` is not known of a backup", rest.join(" "))),
+    }
 }
 
 fn restart(rest: &[&str]) -> Result<Statement, String> {

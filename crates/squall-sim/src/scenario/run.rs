@@ -113,6 +113,7 @@ impl Teller {
             Statement::Submit(order, after) => world.tell_submit(*order, after),
             Statement::Crash { victim, at } => world.tell_crash(victim, at),
             Statement::Restart { victim, after } => world.tell_restart(victim, after),
+            Statement::Backup { restore } => world.tell_backup(restore),
             Statement::ToJob { deed, job, index } => world.tell_deed(deed, &job, index),
             Statement::ToNodes { deed, nodes } => {
                 world.tell_admin(deed, &nodes);
