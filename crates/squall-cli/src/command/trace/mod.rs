@@ -325,6 +325,28 @@ mod tests {
         assert_eq!((value["sum_wait_s"].as_u64(), value["jobs"].as_u64()), (Some(494), Some(4)));
     }
 
+    #[test]
+    fn a_job_without_a_submit_time_is_left_out_or_with_strict_refused() {
+        let folder = std::env::temp_dir().join(format!("squall-trace-strict-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a.swf");
+        let said = |text: &str, option: &str| {
+            std::fs::write(&file, text).unwrap();
+            let mut words = vec![file.as_os_str().to_owned(), "--json".into(), "--policy".into(), "fcfs".into()];
+            words.extend((!option.is_empty()).then(|| OsString::from(option)));
+            let said = answer(&parse(&words).ok().unwrap());
+            said.map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap()["jobs"].as_u64().unwrap())
+        };
+        // The third line is job 2's.
+        let lacks = TRACE.replace("2 1 -1 100", "2 -1 -1 100");
+        assert_eq!(said(&lacks, ""), Ok(3));
+        let refused = said(&lacks, "--strict").unwrap_err();
+        let told = "a.swf: line 3: column 2, submit time: it is missing (-1), and --strict was given";
+        assert!(refused.ends_with(told), "{refused}");
+        assert_eq!(said(TRACE, "--strict"), Ok(4));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
     /// What is answered, of `a.swf` in a folder with this configuration and, after `---`, this topology.
     fn on_nodes(name: &str, config: &str, options: &str) -> Result<serde_json::Value, String> {
         let folder = std::env::temp_dir().join(format!("squall-trace-{name}-{}", std::process::id()));
