@@ -84,12 +84,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             }
             c.queue.wake_parked(&c.state);
         }
-        Event::JobSubmitted { id, .. } => {
-            if c.queue.ids_began != c.state.ids_began {
-                c.queue.rebuild(&c.state, &mut c.timers, now);
-            }
-            submitted(c, *id);
-        }
+        Event::JobSubmitted { id, .. } => submitted(c, now, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),
         Event::LeaseReturned { id, .. } => {
@@ -151,7 +146,10 @@ fn resolved(c: &mut Controller, question: &Question) {
     }
 }
 
-fn submitted(c: &mut Controller, id: JobId) {
+fn submitted(c: &mut Controller, now: Time, id: JobId) {
+    if c.queue.ids_began != c.state.ids_began {
+        c.queue.rebuild(&c.state, &mut c.timers, now);
+    }
     let array = c.state.arrays.get(&id);
     c.diag.jobs_submitted += array.map_or(1, |array| u64::from(array.size()));
     c.queue.dirty.insert(Item { id, array: array.is_some() });

@@ -189,9 +189,7 @@ fn a_query_waits_until_it_holds_or_time_is_up() {
     grove.c.links.put(&last, Down::Write { variable: variable(), value: 1 });
     grove.pass(Span(0));
     grove.ask(8, Request::Ping);
-    assert!(
-        grove.answers.contains(&(crate::control::CallerId(9), Answer::Queried { no: vec![], unreachable: vec![] }))
-    );
+    assert!(grove.answers.contains(&(CallerId(9), Answer::Queried { no: vec![], unreachable: vec![] })));
     grove.answers.clear();
     grove.ask(9, query(is(2), true, None, 2000));
     grove.pass(Span::from_millis(1700));
