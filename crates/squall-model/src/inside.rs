@@ -48,7 +48,8 @@ impl Inside {
         let (sockets, cores) = (node.sockets.max(1), node.cores_per_socket.max(1));
         let fine = sockets >= self.sockets
             && cores >= self.cores
-            && (self.threads == 0 || node.threads_per_core.max(1) == self.threads);
+            && (self.threads == 0 || node.threads_per_core.max(1) == self.threads)
+            && self.tasks_per_socket <= cores.saturating_mul(node.threads_per_core.max(1));
         let most = |each: u32, units: u32| if each == 0 { u32::MAX } else { each.saturating_mul(units) };
         if !fine {
             return 0;
@@ -74,6 +75,8 @@ mod tests {
         assert_eq!((most(&[("sockets-per-node", "2")]), most(&[("sockets-per-node", "3")])), (u32::MAX, 0));
         assert_eq!((most(&[("cores-per-socket", "2")]), most(&[("cores-per-socket", "64")])), (u32::MAX, 0));
         assert_eq!((most(&[("threads-per-core", "2")]), most(&[("threads-per-core", "1")])), (u32::MAX, 0));
+        assert_eq!(most(&[("ntasks-per-socket", "4")]), 8);
+        assert_eq!(most(&[("ntasks-per-socket", "5")]), 0, "no socket takes as many");
         assert_eq!((most(&[("hint", "nomultithread")]), most(&[("hint", "multithread")])), (0, u32::MAX));
         assert_eq!((most(&[("ntasks-per-socket", "1")]), most(&[("ntasks-per-core", "2")])), (2, 8));
     }

@@ -159,12 +159,12 @@ fn together(view: &impl View, request: &Request) -> Option<Together> {
     }
 }
 
-/// Whether a partition has nodes enough that have what a job asks for, up or down, busy or not, and wherever they stand.
+/// Whether a partition has nodes enough that have what a job asks for, up or down, busy or not, and wherever they stand in the network.
 /// True, too, if it has not even so many nodes or CPUs, whatever they have: then that is what it waits for.
 pub fn has_such(view: &impl View, scratch: &mut Scratch, request: &Request, at: usize) -> bool {
     let nodes = view.partition(at).nodes;
     let anywhere = Wish { network: Class::Anywhere, ..Wish::default() };
-    let such = Request { contiguous: false, wish: anywhere, ..request.clone() };
+    let such = Request { wish: anywhere, ..request.clone() };
     let inside = |id: NodeId| {
         let hardware = view.node(id).hardware;
         hardware.cpus == 0 || request.inside.most_tasks(hardware) > 0

@@ -122,10 +122,16 @@ fn count_gpus(asked: &mut Asked) -> Result<(), Stop> {
     }
     let counted = need.ntasks.is_some() || need.ntasks_per_node.is_some() || need.nodes_min.is_some();
     if of_task.is_some() && gpus.is_none() && !counted && !asked.others.contains_key("grid") {
-        return wrong("--gpus-per-task needs a number of tasks: add --ntasks");
+        return wrong(
+            "Failed to validate job spec. --gpus-per-task used without either --gpus or -n/--ntasks is not allowed.",
+        );
     }
     if tasks_per_gpu.is_some() && gpus.is_none() && of_node.is_none() && need.ntasks.is_none() {
         return wrong("--ntasks-per-gpu needs a number of GPUs or of tasks: add --gpus or --ntasks");
+    }
+    let any = gpus.is_some() || of_task.is_some() || of_node.is_some() || tasks_per_gpu.is_some();
+    if !any && positive("mem-per-gpu").is_some() && asked.run.job.is_none() {
+        return wrong("--mem-per-gpu is about the GPUs of a job, and it asks for none: add --gpus");
     }
     if let (Some(all), Some(tasks), Some(each)) = (gpus, need.ntasks, tasks_per_gpu)
         && all.saturating_mul(each) != tasks
@@ -162,6 +168,12 @@ fn count_gpu_tasks(asked: &mut Asked) {
         }
         (None, None, None, Some(each)) if !inside && need.ntasks_per_node.is_none() => {
             need.ntasks = Some(of_nodes.map_or(nodes, |gpus| (gpus / each).max(1)));
+        }
+        // Tasks that share a GPU are no more on a node than its GPUs take.
+        (Some(_), None, Some(tasks), None)
+            if tasks > 0 && !inside && need.ntasks_per_node.is_none() && per_node.is_some() =>
+        {
+            need.ntasks_per_node = per_node.map(|each| each.saturating_mul(tasks));
         }
         (Some(ntasks), None, Some(tasks), None) if tasks > 0 && per_node.is_none() => {
             asked.others.insert("gpus", ntasks.div_ceil(tasks).to_string());

@@ -339,6 +339,26 @@ fn e_more_nodes_are_named_than_there_may_be() {
     assert!(counts::settle(&mut sbatch("-w n1,n1 -N1"), Tool::Sbatch).is_ok());
 }
 
+// faults.md E: combinations of options about GPUs, as Slurm answers them.
+#[test]
+fn e_gpus_and_tasks_that_share_them() {
+    let settled = |line: &str| {
+        let mut asked = sbatch(line);
+        counts::settle(&mut asked, Tool::Sbatch).map(|()| asked.spec.need).map_err(|stop| stop.complaint(Tool::Sbatch))
+    };
+    let each = |line: &str| settled(line).map(|need| need.ntasks_per_node);
+    assert_eq!(each("--ntasks-per-gpu=1 --gpus-per-node=2 -n4"), Ok(Some(2)), "two nodes, not four tasks on two GPUs");
+    assert_eq!(each("--ntasks-per-gpu=1 --gpus-per-node=2"), Ok(None));
+    for (line, said) in [
+        ("--mem-per-gpu=1000", "--mem-per-gpu is about the GPUs of a job"),
+        ("--gpus-per-task=1", "Failed to validate job spec. --gpus-per-task used without either"),
+    ] {
+        let heard = settled(line).expect_err(line);
+        assert!(heard.contains(said) && heard.contains("Invalid generic resource (gres) specification"), "{heard}");
+    }
+    assert!(settled("--mem-per-gpu=1000 --gres=gpu:1").is_ok());
+}
+
 // faults.md E: `--exclusive=user` is no whole node; the last of several counts.
 #[test]
 fn e_exclusive_user_is_no_whole_node() {
