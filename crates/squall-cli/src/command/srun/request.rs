@@ -74,7 +74,13 @@ fn others(asked: &Asked, inside: bool) -> Vec<(String, String)> {
     let counts = [("cpus-per-task", need.cpus_per_task), ("ntasks-per-node", need.ntasks_per_node)];
     let counts = counts.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?.to_string())));
     // What the job was given is no request of the step's own: a step that does not ask shares all of the job's.
-    let of_job = |name: &str| matches!(name, "gpus" | "gpus-per-node") && !(inside && asked.on_line(name));
+    let counts_gpus = ["gres", "gpus", "gpus-per-node"].into_iter().any(|name| asked.on_line(name));
+    let of_job = |name: &str| match name {
+        "gpus" | "gpus-per-node" => !(inside && asked.on_line(name)),
+        // A step that says how many it wants goes by that.
+        "gpus-per-task" => inside && counts_gpus && !asked.on_line(name),
+        _ => false,
+    };
     let own = asked.other_pairs().into_iter().filter(|(name, _)| !of_job(name));
     let gres = need.gres.clone().filter(|_| inside && asked.on_line("gres")).map(|list| ("gres".to_owned(), list));
     own.chain(counts).chain(gres).chain([("srun-debug".to_owned(), debug_level(asked).to_string())]).collect()
