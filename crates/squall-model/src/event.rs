@@ -318,6 +318,15 @@ pub enum Event {
         /// The highest that a node named.
         last: JobId,
     },
+    /// `sacctmgr modify job`: what accounting keeps of a job's last attempt was changed. The job itself is as it was.
+    Recorded {
+        /// The job.
+        job: JobId,
+        /// Names of [`crate::wire::history::RECORDED`], and their new values.
+        values: Vec<(String, String)>,
+        /// The user.
+        by: u32,
+    },
 }
 
 /// How a job goes back into the queue.

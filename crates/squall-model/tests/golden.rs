@@ -174,6 +174,7 @@ fn samples() -> Vec<Event> {
         Event::StepLimited { job: id, step: StepNo(3), time_limit_s: Some(600) },
         Event::PolicyChanged { changes: forgotten(), by: 0 },
         Event::IdsLost { last: id },
+        Event::Recorded { job: id, values: vec![("comment".into(), "golden".into())], by: 7 },
     ]
 }
 

@@ -49,7 +49,13 @@ fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             return Err(Fail(2));
         }
         let (clock, cluster) = (call.clock(call.now), call.cluster("slurm_load_accounting error")?);
-        let row = |data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units: Units::Exact };
+        let row = |data| Row {
+            data,
+            clock: Rc::clone(&clock),
+            cluster: Rc::clone(&cluster),
+            units: Units::Exact,
+            pids: String::new(),
+        };
         let (jobs, steps): (Vec<AccountingRow>, Vec<AccountingRow>) =
             rows.into_iter().partition(|data| data.step.is_none());
         for job in jobs {

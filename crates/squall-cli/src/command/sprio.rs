@@ -155,13 +155,6 @@ fn sprio(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Ok(_) => return call.failed(WHAT, &unexpected()),
         Err(e) => return call.failed(WHAT, &e),
     };
-    if !priorities.multifactor {
-        call.say(
-            "You are not running a supported priority plugin\n(priority/basic).\n\
-             Only 'priority/multifactor' is supported.",
-        );
-        return Err(Fail(1));
-    }
     let format = match given.last("format") {
         Some(format) => format.to_owned(),
         None => default_format(&given, &priorities.weights),
@@ -304,9 +297,13 @@ mod tests {
     use super::sprio;
     use crate::command::listing::fake::{Seen, fake, run_with};
 
-    fn seen(multifactor: bool, args: &[&str]) -> Seen {
-        let mut fake = fake();
+    fn seen(args: &[&str]) -> Seen {
         let weights = Factors { age: Real(1000.0), fairshare: Real(5000.0), ..Factors::default() };
+        seen_with(weights, args)
+    }
+
+    fn seen_with(weights: Factors, args: &[&str]) -> Seen {
+        let mut fake = fake();
         let job = |id: u32, user: &str, age: f64, priority: u32| JobPriority {
             id: JobId(id),
             task: None,
@@ -321,13 +318,13 @@ mod tests {
             factors: Factors { age: Real(age), fairshare: Real(0.5), ..Factors::default() },
         };
         let jobs = vec![job(12, "bob", 0.25, 2750), job(11, "ann", 0.5, 3000)];
-        fake.answers.push(Answer::Priorities(Box::new(Priorities { multifactor, weights, jobs })));
+        fake.answers.push(Answer::Priorities(Box::new(Priorities { weights, jobs })));
         run_with(&mut fake, "sprio", sprio, args, &[])
     }
 
     #[test]
     fn columns_are_those_that_have_weight() {
-        let seen = seen(true, &[]);
+        let seen = seen(&[]);
         assert_eq!(
             seen.out,
             "          JOBID PARTITION   PRIORITY       SITE        AGE  FAIRSHARE\n\
@@ -338,35 +335,38 @@ mod tests {
 
     #[test]
     fn weights_norms_formats_and_order() {
-        let weights = seen(true, &["-w"]);
+        let weights = seen(&["-w"]);
         assert!(
             weights.out.ends_with("        Weights                               1       1000       5000\n"),
             "{}",
             weights.out
         );
-        let chosen = seen(true, &["-h", "-o", "%.4i|%5u|%.3A", "-S", "-Y"]);
+        let chosen = seen(&["-h", "-o", "%.4i|%5u|%.3A", "-S", "-Y"]);
         assert_eq!(chosen.out, "  11|ann  |500\n  12|bob  |250\n");
-        let plain = seen(true, &["-o", "%i|%u|%Y|%r|%F", "-j", "12"]);
+        let plain = seen(&["-o", "%i|%u|%Y|%r|%F", "-j", "12"]);
         assert_eq!(
             plain.out,
             "JOBID|USER|PRIORITY|PARTITION|FAIRSHARE\n11|ann|3000|debug|2500\n12|bob|2750|debug|2500\n"
         );
-        let norms = seen(true, &["-n", "-h"]).out;
+        let norms = seen(&["-n", "-h"]).out;
         assert!(norms.contains("0.5000000  0.5000000"), "{norms}");
-        assert!(seen(true, &["-u", "root"]).out.contains("USER   PRIORITY"));
-        assert!(seen(true, &["-l"]).out.starts_with(
+        assert!(seen(&["-u", "root"]).out.contains("USER   PRIORITY"));
+        assert!(seen(&["-l"]).out.starts_with(
             "          JOBID PARTITION     USER  ACCOUNT   PRIORITY       SITE        AGE      ASSOC  FAIRSHARE    JOBSIZE  \
              PARTITION    QOSNAME        QOS        NICE                 TRES\n"
         ));
-        assert_eq!(seen(true, &["-j", "7", "-p", "other"]).out, "Unable to find jobs matching user/id(s) specified\n");
-        assert_eq!(seen(true, &["-o", "%Z"]).code, 1);
-        assert_eq!(seen(true, &["-h", "-p", "other"]).out, "");
+        assert_eq!(seen(&["-j", "7", "-p", "other"]).out, "Unable to find jobs matching user/id(s) specified\n");
+        assert_eq!(seen(&["-o", "%Z"]).code, 1);
+        assert_eq!(seen(&["-h", "-p", "other"]).out, "");
     }
 
     #[test]
-    fn it_says_why_it_has_nothing_to_say() {
-        let seen = seen(false, &["-l", "-u", "ann"]);
-        assert_eq!((seen.code, seen.out.as_str()), (1, ""));
-        assert!(seen.err.contains("(priority/basic)"));
+    fn d9_long_with_one_order_shows_factors_without_weight() {
+        let seen = |args: &[&str]| seen_with(Factors::default(), args);
+        let long = seen(&["-l", "-h", "-j", "12"]);
+        let line = "             11 debug          ann     phys       3000          0          0          0          0          0";
+        assert_eq!(long.code, 0, "{}", long.err);
+        assert!(long.out.starts_with(line), "{}", long.out);
+        assert_eq!(seen(&["-h"]).out.lines().next(), Some("             11 debug           3000          0"));
     }
 }

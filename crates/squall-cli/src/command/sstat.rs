@@ -11,10 +11,12 @@ use squall_model::wire::info::AccountingRow;
 use crate::client::ClientError;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::listing::select::{Target, id_of, lines, names, parts, target};
+use crate::command::listing::select::{Target, id_of, names, parts, target};
+use crate::command::sacct;
 use crate::command::sacct::fields::FIELDS;
 use crate::command::sacct::row::{Row, Units};
-use crate::format::sheet::{Sheet, Style};
+use crate::command::scontrol::here;
+use crate::format::sheet::{Column, Sheet, Style};
 
 const WHAT: &str = "slurm_load_accounting error";
 
@@ -48,7 +50,7 @@ sstat [<OPTION>] -j <job(.stepid)>
   What tasks use is measured when this command asks. See sacct for steps that have ended.
 ";
 
-/// Every field, in the order of the default table.
+/// Fields of the default table.
 const SHOWN: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRSS,MaxRSSNode,MaxRSSTask,AveRSS,\
 MaxPages,MaxPagesNode,MaxPagesTask,AvePages,MinCPU,MinCPUNode,MinCPUTask,AveCPU,NTasks,AveCPUFreq,ReqCPUFreqMin,\
 ReqCPUFreqMax,ReqCPUFreqGov,ConsumedEnergy,MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,AveDiskRead,MaxDiskWrite,\
@@ -56,8 +58,22 @@ MaxDiskWriteNode,MaxDiskWriteTask,AveDiskWrite,TRESUsageInAve,TRESUsageInMax,TRE
 TRESUsageInMin,TRESUsageInMinNode,TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,\
 TRESUsageOutMaxNode,TRESUsageOutMaxTask,TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-/// Fields that are shown only if asked for.
-const HIDDEN: &str = "ConsumedEnergyRaw,NodeList,ReqCPUFreq";
+/// All fields, in the order in which Slurm lists them.
+const KNOWN: &str = "AveCPU,AveCPUFreq,AveDiskRead,AveDiskWrite,AvePages,AveRSS,AveVMSize,ConsumedEnergy,ConsumedEnergyRaw,JobID,\
+MaxDiskRead,MaxDiskReadNode,MaxDiskReadTask,MaxDiskWrite,MaxDiskWriteNode,MaxDiskWriteTask,MaxPages,\
+MaxPagesNode,MaxPagesTask,MaxRSS,MaxRSSNode,MaxRSSTask,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,MinCPU,\
+MinCPUNode,MinCPUTask,Nodelist,NTasks,Pids,ReqCPUFreq,ReqCPUFreqMin,ReqCPUFreqMax,ReqCPUFreqGov,\
+TRESUsageInAve,TRESUsageInMax,TRESUsageInMaxNode,TRESUsageInMaxTask,TRESUsageInMin,TRESUsageInMinNode,\
+TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,TRESUsageOutMaxNode,TRESUsageOutMaxTask,\
+TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
+
+/// The field that only steps which run have.
+const PIDS: &str = "Pids";
+
+static PROCESSES: &[Column<Row>] = &[Column::new(PIDS, 20, |row| row.pids.clone())];
+
+/// What `-i` shows.
+const OF_PROCESSES: &str = "JobID,NodeList,Pids";
 
 /// Runs sstat.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
@@ -71,7 +87,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return Ok(());
     }
     if given.has("helpformat") {
-        let text = lines(known());
+        let text = sacct::in_columns(known());
         call.print(&text);
         return Ok(());
     }
@@ -95,9 +111,16 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
     let units = if given.has("noconvert") { Units::Plain } else { Units::Exact };
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
+    // Those on this machine: nobody sees others.
+    let processes = if sheet.has(PIDS) { here() } else { Vec::new() };
     let rows: Vec<Row> = rows
         .into_iter()
-        .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units })
+        .map(|data| {
+            let key = (data.id, data.step);
+            let own = processes.iter().filter(|process| (process.key.job, Some(process.key.step)) == key);
+            let pids = own.map(|process| process.pid.to_string()).collect::<Vec<_>>().join(",");
+            Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids }
+        })
         .collect();
     let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
         Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
@@ -122,20 +145,30 @@ fn targets(call: &mut Call<'_>, list: &str) -> Result<Vec<Target>, Fail> {
 }
 
 fn known() -> impl Iterator<Item = &'static str> {
-    SHOWN.split(',').chain(HIDDEN.split(','))
+    KNOWN.split(',')
 }
 
 fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
     let chosen: Vec<&str> =
         given.options.iter().filter(|o| o.name == "format" || o.name == "fields").map(Given::text).collect();
-    let format = if chosen.is_empty() { SHOWN.to_owned() } else { chosen.join(",") };
+    let format = match chosen.is_empty() {
+        true if given.has("pidformat") => OF_PROCESSES.to_owned(),
+        true => SHOWN.to_owned(),
+        false => chosen.join(","),
+    };
+    let mut sheet = Sheet::empty();
     for item in names(&format) {
         let name = item.split('%').next().unwrap_or_default().to_lowercase();
         if !known().any(|field| field.to_lowercase().starts_with(&name)) {
             return call.fail(&format!("Invalid field requested: \"{item}\""));
         }
+        let columns = if PIDS.to_lowercase().starts_with(&name) { PROCESSES } else { FIELDS };
+        match Sheet::parse(item.as_str(), columns) {
+            Ok(columns) => sheet.append(columns),
+            Err(bad) => return call.fail(&format!("Invalid field requested: \"{bad}\"")),
+        }
     }
-    Sheet::parse(&format, FIELDS).or_else(|bad| call.fail(&format!("Invalid field requested: \"{bad}\"")))
+    Ok(sheet)
 }
 
 /// The running steps that a target means: the one that it names, all, or the numbered one with the lowest number.
@@ -200,8 +233,8 @@ mod tests {
 
     #[test]
     fn every_field_is_one_of_sacct() {
-        for name in known() {
-            assert!(FIELDS.iter().any(|field| field.name == name), "{name}");
+        for name in known().filter(|name| *name != "Pids") {
+            assert!(FIELDS.iter().any(|field| field.name.eq_ignore_ascii_case(name)), "{name}");
         }
     }
 
@@ -219,6 +252,9 @@ mod tests {
             .collect();
         let mut seen = |args: &[&str]| run_with(&mut fake, "sstat", sstat, args, &[]);
         assert_eq!(seen(&["-nP", "-o", "jobid,maxrss", "-j", "40"]).out, "40.0|2M\n");
+        // faults.md D9
+        assert_eq!(seen(&["-nP", "-o", "jobid,pids", "-j", "40"]).out, "40.0|\n");
+        assert_eq!(seen(&["-P", "-i", "-j", "40"]).out, "JobID|NodeList|Pids\n40.0|n[1-2]|\n");
         assert_eq!(seen(&["40.batch", "-n", "-p", "--format=JobID"]).out, "40.batch|\n");
         assert_eq!(seen(&["-a", "-nP", "-o", "JobID", "40"]).out, "40.batch\n40.0\n40.1\n");
         for (job, said) in [

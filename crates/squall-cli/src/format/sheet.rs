@@ -48,6 +48,8 @@ pub(crate) enum Style {
 /// Columns that were chosen, each with its width.
 pub(crate) struct Sheet<R: 'static> {
     chosen: Vec<(&'static Column<R>, usize, bool)>,
+    /// Titles and widths of columns after these, which only a row knows how to fill.
+    further: Vec<(String, usize)>,
 }
 
 impl<R> Sheet<R> {
@@ -69,19 +71,61 @@ impl<R> Sheet<R> {
             let cells = usize::try_from(width.unsigned_abs()).unwrap_or(WIDTH_MAX).clamp(1, WIDTH_MAX);
             chosen.push((column, cells, width < 0));
         }
-        Ok(Self { chosen })
+        Ok(Self { chosen, further: Vec::new() })
+    }
+
+    /// No column.
+    pub(crate) const fn empty() -> Self {
+        Self { chosen: Vec::new(), further: Vec::new() }
+    }
+
+    /// Adds the columns of another one.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.chosen.append(&mut other.chosen);
+    }
+
+    /// Whether a column of that name was chosen.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.chosen.iter().any(|(column, ..)| column.name == name)
+    }
+
+    /// With further columns after those that were chosen.
+    pub(crate) fn followed_by(mut self, further: Vec<(String, usize)>) -> Self {
+        self.further = further;
+        self
+    }
+
+    /// Gives the columns of a name at least that width.
+    pub(crate) fn widen(&mut self, name: &str, least: usize) {
+        for (_, width, _) in self.chosen.iter_mut().filter(|(column, ..)| column.name == name) {
+            *width = least.max(*width);
+        }
     }
 
     /// All lines.
     pub(crate) fn lines(&self, header: bool, style: &Style, rows: &[R]) -> String {
+        self.all_lines(header, style, rows, |_| &[])
+    }
+
+    /// All lines, with the texts of the further columns.
+    pub(crate) fn all_lines<'r>(
+        &self,
+        header: bool,
+        style: &Style,
+        rows: &'r [R],
+        further: impl Fn(&'r R) -> &'r [String],
+    ) -> String {
         let mut out = String::new();
         if header {
-            self.line(&mut out, style, |column, width| match style {
-                Style::Table => column.title.chars().take(width).collect(),
-                Style::Parsable { .. } => column.title.to_owned(),
-            });
+            let cut = |title: &str, width: usize| match style {
+                Style::Table => title.chars().take(width).collect(),
+                Style::Parsable { .. } => title.to_owned(),
+            };
+            let titles: Vec<String> = self.further.iter().map(|(title, width)| cut(title, *width)).collect();
+            self.line(&mut out, style, |column, width| cut(column.title, width), &titles);
             if *style == Style::Table {
-                for (_, width, _) in &self.chosen {
+                let further = self.further.iter().map(|(_, width)| width);
+                for width in self.chosen.iter().map(|(_, width, _)| width).chain(further) {
                     out.extend(std::iter::repeat_n('-', *width));
                     out.push(' ');
                 }
@@ -89,25 +133,27 @@ impl<R> Sheet<R> {
             }
         }
         for row in rows {
-            self.line(&mut out, style, |column, _| (column.get)(row));
+            self.line(&mut out, style, |column, _| (column.get)(row), further(row));
         }
         out
     }
 
-    fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>, usize) -> String) {
-        for (at, (column, width, left)) in self.chosen.iter().enumerate() {
-            let text = get(column, *width);
+    fn line(&self, out: &mut String, style: &Style, get: impl Fn(&Column<R>, usize) -> String, further: &[String]) {
+        let chosen = self.chosen.iter().map(|(column, width, left)| (column.name, get(column, *width), *width, *left));
+        let further = self.further.iter().zip(further).map(|((_, width), text)| ("", text.clone(), *width, false));
+        let last = self.chosen.len() + self.further.len();
+        for (at, (name, text, width, left)) in chosen.chain(further).enumerate() {
             // A submission's line is kept as it was written.
             let kept = |text: &str| text.split('\n').map(harmless).collect::<Vec<_>>().join("\n");
-            let text = if column.name == "SubmitLine" { Cow::Owned(kept(&text)) } else { harmless(&text) };
+            let text = if name == "SubmitLine" { Cow::Owned(kept(&text)) } else { harmless(&text) };
             match style {
                 Style::Table => {
-                    cell(out, &text, *width, *left);
+                    cell(out, &text, width, left);
                     out.push(' ');
                 }
                 Style::Parsable { delimiter, ending } => {
                     out.push_str(&text);
-                    if *ending || at + 1 < self.chosen.len() {
+                    if *ending || at + 1 < last {
                         out.push_str(delimiter);
                     }
                 }

@@ -52,6 +52,7 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         | Request::Finish { job, .. }
         | Request::Facts { job }
         | Request::Measure { job, .. }
+        | Request::Record(job, _)
         | Request::Watch { job, .. }
         | Request::Notify { job, .. }
         | Request::UpdateStep { job, .. }
@@ -73,6 +74,7 @@ pub(super) fn route(cells: &Cells, request: Request, bringing: Option<u32>) -> R
         }
         Request::Priorities { jobs } => Ok(jobs_of(cells, How::List, &jobs, |jobs| Request::Priorities { jobs })),
         Request::Accounting(query) => Ok(accounting(cells, &query)),
+        Request::History => all(How::Pages, request),
         Request::Nodes
         | Request::Partitions
         | Request::Config

@@ -20,6 +20,7 @@ use squall_model::time::Time;
 
 use super::draft::Draft;
 use super::encode::{Packed, state_columns};
+use super::history;
 use super::rescue::Lost;
 use crate::journal::free_bytes;
 use crate::logging::say;
@@ -151,6 +152,7 @@ impl Book {
             return Err(rusqlite::Error::InvalidColumnType(0, "user_version".into(), rusqlite::types::Type::Integer));
         }
         db.execute_batch("CREATE TABLE IF NOT EXISTS hets (leader INTEGER PRIMARY KEY, size INTEGER NOT NULL)")?;
+        db.execute_batch(history::SCHEMA)?;
         let mut book = Self {
             db,
             cluster: 0,
@@ -281,8 +283,15 @@ impl Book {
             Event::NodeRegistered { node, name, .. } => {
                 self.nodes.insert(node.0, name.clone());
                 let sql = "INSERT OR REPLACE INTO nodes (id, name) VALUES (?1, ?2)";
-                self.db.prepare_cached(sql)?.execute(params![node.0, name]).map(drop)
+                self.db.prepare_cached(sql)?.execute(params![node.0, name])?;
+                self.happened(time, event)
             }
+            Event::NodeDown { .. }
+            | Event::NodeUp { .. }
+            | Event::NodesSet { .. }
+            | Event::PolicyChanged { .. }
+            | Event::ReservationSet { .. }
+            | Event::ReservationGone { .. } => self.happened(time, event),
             Event::JobSubmitted { id, owner, spec, .. } => self.submitted(time, *id, owner, spec),
             Event::JobStarted { id, attempt, partition, alloc } => self.started(time, *id, *attempt, partition, alloc),
             Event::StepStarted { job, step, spec, alloc, layout, .. } => {
@@ -302,17 +311,14 @@ impl Book {
                 self.back_to_queue(time, *id)
             }
             Event::HetFormed { leader, size } => self.het_formed(*leader, *size),
+            Event::Recorded { job, values, .. } => self.recorded(*job, values),
             Event::JobSuspended { id, suspended } => self.suspended(time, *id, *suspended),
             Event::Ganged { shifts } => shifts.iter().try_for_each(|shift| self.shifted(shift)),
             Event::JobHeld { id, whole: false, .. } => self.touch(*id),
             Event::JobReleased { id, whole } => self.unheld(time, *id, *whole),
             Event::JobHeld { whole: true, .. }
             | Event::ControllerStarted { .. }
-            | Event::NodeDown { .. }
-            | Event::NodeUp { .. }
-            | Event::NodesSet { .. }
             | Event::Forgotten { .. }
-            | Event::PolicyChanged { .. }
             | Event::JobPreempted { .. }
             | Event::JobLeased { .. }
             | Event::LeaseReturned { .. }
@@ -320,9 +326,7 @@ impl Book {
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
             | Event::StepLimited { .. }
-            | Event::IdsLost { .. }
-            | Event::ReservationSet { .. }
-            | Event::ReservationGone { .. } => Ok(()),
+            | Event::IdsLost { .. } => Ok(()),
         }
     }
 
@@ -371,7 +375,7 @@ impl Book {
     }
 
     /// The row of a value that many rows share.
-    fn shared<T: serde::Serialize>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
+    pub(super) fn shared<T: serde::Serialize>(&self, table: &'static str, value: &T) -> rusqlite::Result<i64> {
         let (find, insert) = match table {
             "owners" => {
                 ("SELECT id FROM owners WHERE digest = ?1", "INSERT INTO owners (digest, body) VALUES (?1, ?2)")
@@ -410,7 +414,7 @@ impl Book {
     }
 
     /// Makes sure that a job, or an array task that nothing happened to before, has a row.
-    fn touch(&mut self, id: JobId) -> Done {
+    pub(super) fn touch(&mut self, id: JobId) -> Done {
         if self.recent.jobs.contains_key(&id)
             || self.db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND latest")?.exists([id.0])?
         {

@@ -8,6 +8,7 @@
 mod book;
 mod draft;
 mod encode;
+mod history;
 mod query;
 mod rescue;
 mod retire;
@@ -52,8 +53,8 @@ const READER_POLL: Duration = Duration::from_millis(5);
 enum Order {
     /// There are records.
     Gather,
-    /// What, how far the wall clock is ahead of the journal's times, whom to tell.
-    Query(Box<AccountingQuery>, i64, Outgoing),
+    /// Which jobs (None: what is kept beside these), how far the wall clock is ahead of the journal's times, whom to tell.
+    Query(Option<Box<AccountingQuery>>, i64, Outgoing),
 }
 
 /// Durable records that are not stored yet. They come without waking the thread but for the first.
@@ -134,8 +135,8 @@ impl Accounts {
     }
 
     /// Has a question answered from everything fed before.
-    pub(crate) fn ask(&self, query: AccountingQuery, ahead_us: i64, reply: Outgoing) {
-        self.order(Order::Query(Box::new(query), ahead_us, reply));
+    pub(crate) fn ask(&self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
+        self.order(Order::Query(query, ahead_us, reply));
     }
 
     fn order(&self, order: Order) {
@@ -170,7 +171,25 @@ struct Keeper {
     dirty: bool,
     trouble: bool,
     /// Questions that are being answered, in turn.
-    open: VecDeque<(Course, i64, Outgoing)>,
+    open: VecDeque<(Topic, i64, Outgoing)>,
+}
+
+/// How far the answer to a question is.
+enum Topic {
+    /// Of one about jobs.
+    Jobs(Course),
+    /// Of one about what is kept beside them: rows up to this one were sent.
+    History(i64),
+}
+
+impl Topic {
+    /// Whether the answer may be begun again, from a database that was built anew.
+    fn may_go_on_anew(&mut self) -> bool {
+        match self {
+            Self::Jobs(course) => course.may_go_on_anew(),
+            Self::History(_) => false,
+        }
+    }
 }
 
 impl Keeper {
@@ -298,10 +317,13 @@ impl Keeper {
     }
 
     /// A question: it is answered portion by portion, in turn with others.
-    fn begin(&mut self, query: Box<AccountingQuery>, ahead_us: i64, reply: Outgoing) {
-        match &self.book {
-            Some(book) => self.open.push_back((Course::new(book, query), ahead_us, reply)),
-            None => fail(&reply, &rusqlite::Error::InvalidQuery),
+    fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
+        match (&self.book, query) {
+            (Some(book), Some(query)) => {
+                self.open.push_back((Topic::Jobs(Course::new(book, query)), ahead_us, reply));
+            }
+            (Some(_), None) => self.open.push_back((Topic::History(0), ahead_us, reply)),
+            (None, _) => fail(&reply, &rusqlite::Error::InvalidQuery),
         }
     }
 
@@ -309,23 +331,29 @@ impl Keeper {
     fn go_on(&mut self) {
         self.open.retain(|(_, _, reply)| !reply.is_closed());
         let Some(next) = self.open.iter().position(|(_, _, reply)| reply.has_room()) else { return };
-        let Some((mut course, ahead_us, reply)) = self.open.remove(next) else { return };
-        let mut send = |rows, more, lost| {
-            let mut answer = Answer::Accounting { rows, more, lost };
+        let Some((mut topic, ahead_us, reply)) = self.open.remove(next) else { return };
+        let send = |mut answer: Answer| {
             answer.on_clock_ahead(ahead_us);
             push(&reply, &answer);
         };
-        let done = match &self.book {
-            Some(book) => course.go_on(book, &mut send),
-            None => Err(rusqlite::Error::InvalidQuery),
+        let done = match (&self.book, &mut topic) {
+            (Some(book), Topic::Jobs(course)) => {
+                course.go_on(book, &mut |rows, more, lost| send(Answer::Accounting { rows, more, lost }))
+            }
+            (Some(book), Topic::History(after)) => history::page(book, after).map(|rows| {
+                let done = rows.is_empty();
+                send(Answer::History { rows, more: !done });
+                done
+            }),
+            (None, _) => Err(rusqlite::Error::InvalidQuery),
         };
         match done {
             Ok(true) => {}
-            Ok(false) => self.open.push_back((course, ahead_us, reply)),
-            Err(error) if is_damage(&error) && course.may_go_on_anew() => {
+            Ok(false) => self.open.push_back((topic, ahead_us, reply)),
+            Err(error) if is_damage(&error) && topic.may_go_on_anew() => {
                 self.renew(&error);
                 self.store();
-                self.open.push_front((course, ahead_us, reply));
+                self.open.push_front((topic, ahead_us, reply));
             }
             Err(error) => fail(&reply, &error),
         }

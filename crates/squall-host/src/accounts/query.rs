@@ -21,7 +21,7 @@ use super::retire::GENERATION;
 /// Rows of one page.
 const PAGE_ROWS: usize = 512;
 /// Bytes of one page, as estimated: with one more row, however long, it is still a frame.
-const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
+pub(super) const PAGE_BYTES: usize = FRAME_BYTES_MAX / 4;
 /// What a row takes beside its texts, bytes.
 const ROW_BYTES: usize = 512;
 /// Jobs read from the database at once.
@@ -349,6 +349,11 @@ impl<'a> Reader<'a> {
             if step.step != Some(StepNo::BATCH) {
                 job.row.derived_exit = job.row.derived_exit.max(step.exit);
             }
+        }
+        if let Some(exit) = job.row.spec.others.iter().find(|(name, _)| name == "derived-exit-code") {
+            let (code, signal) = exit.1.split_once(':').unwrap_or((&exit.1, "0"));
+            let number = |text: &str| text.parse().unwrap_or_default();
+            job.row.derived_exit = ExitCode { code: number(code), signal: number(signal) };
         }
         if self.query.step.is_none() {
             page.push(job.row);

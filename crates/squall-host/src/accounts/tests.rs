@@ -11,11 +11,13 @@ use squall_model::resource::{Alloc, Hardware};
 use squall_model::set::{CoreSet, IndexSet, NodeSet};
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobRef, StateFilter};
+use squall_model::wire::history::Happening;
 use squall_model::wire::info::AccountingRow;
 
 mod damage;
 
 use super::book::Book;
+use super::history;
 use super::query::Course;
 use crate::journal::tests::Folder;
 
@@ -428,4 +430,46 @@ fn c3_an_id_that_comes_back_is_another_job() {
         let gone = JobState::Ended(EndState::Cancelled { by: 7 });
         assert!(states(&of(true, 10)).contains(&(10, 0, gone)));
     }
+}
+
+/// faults.md D9: reports need to know when nodes were down, and what was reserved.
+#[test]
+fn d9_nodes_and_accounts_of_the_past_are_kept() {
+    let mut bed = Bed::new();
+    bed.happens(Event::NodeDown { node: NodeId(1), reason: "Not responding".into() });
+    bed.happens(Event::NodeUp { node: NodeId(1) });
+    bed.happens(Event::PolicyChanged { changes: Vec::new(), by: 3 });
+    bed.happens(Event::ReservationGone { name: "r".into() });
+    bed.store(2);
+    let book = Book::open(&bed.dir.path().join("accounts.db")).unwrap();
+    let mut after = 0;
+    let rows = history::page(&book, &mut after).unwrap();
+    let kinds = rows.iter().map(|row| match &row.what {
+        Happening::Registered { node, .. } => format!("+{node}"),
+        Happening::Silent { node, reason } => format!("{node}: {reason}"),
+        Happening::Heard { node } => node.clone(),
+        other => format!("{other:?}"),
+    });
+    let kinds: Vec<String> = kinds.collect();
+    assert_eq!(kinds, ["+n1", "+n2", "n2: Not responding", "n2", "Unreserved { name: \"r\" }"]);
+    assert_eq!(history::page(&book, &mut after).unwrap(), [], "the last page is empty");
+}
+
+/// faults.md E: `sacctmgr modify job`.
+#[test]
+fn e_what_accounting_keeps_of_an_ended_job_can_be_changed() {
+    let mut bed = Bed::new();
+    bed.submits(1, None);
+    bed.starts(1, 1);
+    bed.ends(1, 1, EndState::Failed, false);
+    let values = [("comment", "bad disk"), ("derived-exit-code", "7:9"), ("wckey", "w"), ("admin-comment", "x")];
+    let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    bed.happens(Event::Recorded { job: JobId(1), values: values.clone(), by: 0 });
+    bed.happens(Event::Recorded { job: JobId(9), values, by: 0 });
+    bed.store(1);
+    let rows = bed.ask(&AccountingQuery { allocations_only: true, ..AccountingQuery::default() });
+    assert_eq!(rows.len(), 1, "an unknown job is nobody's");
+    assert_eq!((rows[0].spec.comment.as_deref(), rows[0].spec.wckey.as_deref()), (Some("bad disk"), Some("w")));
+    assert_eq!(rows[0].derived_exit, ExitCode { code: 7, signal: 9 });
+    assert!(rows[0].spec.others.contains(&("admin-comment".to_owned(), "x".to_owned())));
 }

@@ -148,6 +148,8 @@ pub(super) fn request_kind(request: &Request) -> &'static str {
         Request::Priorities { .. } => "REQUEST_PRIORITY_FACTORS",
         Request::Shares => "REQUEST_SHARE_INFO",
         Request::Accounting(_) => "REQUEST_ACCOUNTING",
+        Request::Record { .. } => "REQUEST_ACCOUNTING_CHANGE",
+        Request::History => "REQUEST_ACCOUNTING_HISTORY",
         Request::Script { .. } => "REQUEST_BATCH_SCRIPT",
         Request::Reconfigure { .. } => "REQUEST_RECONFIGURE",
         Request::ShutDown { .. } => "REQUEST_SHUTDOWN",

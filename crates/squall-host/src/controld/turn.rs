@@ -381,7 +381,7 @@ impl Daemon {
         let caller = CallerId(id);
         request.on_clock_ahead(-self.clock.ahead_us());
         match &mut *request {
-            Request::Accounting(_) | Request::Script { .. } => {
+            Request::Accounting(_) | Request::History | Request::Script { .. } => {
                 turn.after.push((id, who, request));
                 return;
             }
@@ -537,9 +537,10 @@ impl Daemon {
         }
         for (id, who, request) in turn.after {
             match *request {
-                Request::Accounting(query) => {
+                request @ (Request::Accounting(_) | Request::History) => {
                     if let Some(peer) = self.peers.get(&id) {
-                        self.accounts.ask(*query, self.clock.ahead_us(), peer.out.clone());
+                        let query = if let Request::Accounting(query) = request { Some(query) } else { None };
+                        self.accounts.ask(query, self.clock.ahead_us(), peer.out.clone());
                     }
                 }
                 Request::Script { job } => {

@@ -209,6 +209,10 @@ pub enum Request {
     },
     /// `sacct`. Answers: `Accounting` pages. Consistent with everything acknowledged before.
     Accounting(Box<AccountingQuery>),
+    /// `sacctmgr modify job`: names of [`super::history::RECORDED`] and their new values. Answer: `Done`.
+    Record(JobId, Vec<(String, String)>),
+    /// `sreport cluster utilization`, `sacctmgr show event`, `transaction` and `reservation`. Answers: `History` pages.
+    History,
     /// `scontrol write batch_script`: the script of a job. Answer: `Script`.
     Script {
         /// The job.
@@ -614,6 +618,13 @@ pub enum Answer {
         more: bool,
         /// On the last page: of jobs in these ranges, both ends included, rows may be missing.
         lost: Vec<(JobId, JobId)>,
+    },
+    /// What accounting keeps beside jobs.
+    History {
+        /// The rows, in the order in which they happened.
+        rows: Vec<super::history::HistoryRow>,
+        /// Another page follows.
+        more: bool,
     },
     /// A batch script.
     Script(ByteBuf),

@@ -9,9 +9,7 @@ use crate::policy::Real;
 /// What the priorities of pending jobs are made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Priorities {
-    /// False: there is one order, that of submission.
-    pub multifactor: bool,
-    /// What each factor is worth.
+    /// What each factor is worth: nothing where there is one order, that of submission.
     pub weights: Factors,
     /// The jobs, each once for each of its partitions.
     pub jobs: Vec<JobPriority>,

@@ -18,6 +18,7 @@ use squall_model::plain::plain;
 use squall_model::time::Time;
 use squall_model::wire::broadcast::Broadcast;
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request};
+use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{AccountingRow, JobsPage};
 
 use crate::broadcast::{self, Sent};
@@ -56,6 +57,8 @@ pub(crate) trait Controller {
     }
     /// All pages of an accounting query.
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError>;
+    /// What accounting keeps beside jobs, in the order in which it happened.
+    fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError>;
     /// A file to nodes.
     fn broadcast(&mut self, _file: &File, _wanted: Broadcast) -> Result<Sent, ClientError> {
         Err(unexpected())
@@ -318,6 +321,23 @@ impl Controller for Live {
             );
         }
         Ok(all)
+    }
+
+    fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError> {
+        self.again(|client| {
+            client.wait_up_to(Some(ACCOUNTING_TIME))?;
+            client.send(&Request::History)?;
+            let mut all = Vec::new();
+            loop {
+                let Answer::History { rows, more } = client.receive()? else { return Err(unexpected()) };
+                all.extend(rows);
+                if !more {
+                    // Cells answer in any order.
+                    all.sort_by_key(|row: &HistoryRow| row.time);
+                    return Ok(all);
+                }
+            }
+        })
     }
 
     fn broadcast(&mut self, file: &File, wanted: Broadcast) -> Result<Sent, ClientError> {

@@ -15,6 +15,7 @@ use squall_model::resource::Memory;
 use squall_model::set::IndexSet;
 use squall_model::time::{Span, Time};
 use squall_model::wire::client::{AccountingQuery, Answer, JobSelection, Refusal, Request, StateFilter};
+use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::{
     AccountingRow, BackfillCounts, Diag, FabricCounts, JobClass, JobInfo, JobsPage, NodeInfo, PartitionInfo, RunInfo,
     StepInfo,
@@ -42,6 +43,7 @@ pub(crate) struct Fake {
     pub(crate) answers: Vec<Answer>,
     pub(crate) down: bool,
     pub(crate) policy: Policy,
+    pub(crate) history: Vec<HistoryRow>,
 }
 
 impl Controller for Fake {
@@ -108,6 +110,10 @@ impl Controller for Fake {
         self.asked.push(Request::Jobs { jobs, ended, steps });
         take(Some(page));
         Ok(())
+    }
+
+    fn history(&mut self) -> Result<Vec<HistoryRow>, ClientError> {
+        Ok(self.history.clone())
     }
 
     fn accounting(&mut self, query: AccountingQuery) -> Result<Vec<AccountingRow>, ClientError> {
@@ -502,6 +508,7 @@ pub(crate) fn fake() -> Fake {
         answers: Vec::new(),
         down: false,
         policy: Policy::default(),
+        history: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod call;
+pub(crate) mod past;
 pub(crate) mod select;
 
 #[cfg(test)]

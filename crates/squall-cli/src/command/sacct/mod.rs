@@ -179,7 +179,7 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
     let rows: Vec<Row> = rows
         .into_iter()
-        .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units })
+        .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids: String::new() })
         .collect();
     let text = match dialect(&given) {
         Some(dialect) => document(dialect, &cluster, &["sacct"], vec![("jobs", json::jobs(&rows).into())]),
@@ -197,12 +197,13 @@ fn list_of_words(given: &Arguments) -> Option<String> {
     if given.has("helpstate") {
         return Some(lines(words::STATES.iter().map(|(long, _, _)| long)));
     }
-    (given.has("helpformat") || given.has("help-fields")).then(|| {
-        lines(FIELDS.chunks(4).map(|four| {
-            let cells: Vec<String> = four.iter().map(|c| format!("{:<20}", c.name)).collect();
-            cells.concat().trim_end().to_owned()
-        }))
-    })
+    (given.has("helpformat") || given.has("help-fields")).then(|| in_columns(FIELDS.iter().map(|field| field.name)))
+}
+
+/// Names of fields, four to a line.
+pub(crate) fn in_columns(names: impl Iterator<Item = &'static str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("{name:<20}")).collect();
+    lines(names.chunks(4).map(|four| four.concat().trim_end().to_owned()))
 }
 
 fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {

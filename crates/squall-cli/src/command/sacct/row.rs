@@ -74,6 +74,8 @@ pub(crate) struct Row {
     pub(crate) cluster: Rc<str>,
     /// How amounts are printed.
     pub(crate) units: Units,
+    /// Processes of a running step, where `sstat` has looked for them.
+    pub(crate) pids: String,
 }
 
 impl Row {

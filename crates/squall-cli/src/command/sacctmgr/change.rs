@@ -7,7 +7,7 @@ use squall_model::wire::client::{Answer, Refusal, Request};
 
 use super::entity::Entity;
 use super::settings::{Setting, admin_level};
-use super::{entity, policy, rows, starts};
+use super::{entity, job, policy, rows, starts};
 use crate::client::{ClientError, unexpected};
 use crate::command::listing::arguments::Arguments;
 use crate::command::listing::call::{Call, Fail};
@@ -67,7 +67,7 @@ impl Draft {
 }
 
 /// Whether the user wants it.
-fn agreed(call: &mut Call<'_>) -> bool {
+pub(super) fn agreed(call: &mut Call<'_>) -> bool {
     call.print("Would you like to commit changes? (You have 30 seconds to decide)\n(N/y): ");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).is_ok() && line.trim_start().starts_with(['y', 'Y'])
@@ -101,18 +101,13 @@ fn kind(call: &mut Call<'_>, verb: &str, word: &str) -> Result<&'static Entity, 
     if let Some(entity) = entity::find(word).filter(|e| ["account", "user", "qos", "cluster"].contains(&e.name)) {
         return Ok(entity);
     }
-    let remedy = if word.len() >= 2 && starts("jobs", word) {
-        "\nWhat accounting has of jobs that have ended stays as it is; of others: scontrol update job"
-    } else {
-        ""
-    };
     refuse(
         call,
-        &format!("No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\"{remedy}"),
+        &format!("No valid entity in {verb} command\nInput line must include \"Account\", \"User\" or \"QOS\""),
     )
 }
 
-fn refuse<T>(call: &mut Call<'_>, text: &str) -> Result<T, Fail> {
+pub(super) fn refuse<T>(call: &mut Call<'_>, text: &str) -> Result<T, Fail> {
     call.say(text);
     Err(Fail(1))
 }
@@ -437,6 +432,9 @@ fn note_value(text: &mut String, key: &str, value: &str) {
 /// sacctmgr modify.
 pub(super) fn modify(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     let (word, conditions, settings) = parts(call, "modify", words)?;
+    if !word.is_empty() && starts("jobs", word) {
+        return job::modify(call, given, &conditions, &settings);
+    }
     let entity = kind(call, "modify", word)?;
     if settings.is_empty() {
         return refuse(call, " You didn't give me anything to set");

@@ -95,7 +95,7 @@ fn below(policy: &Policy, account: &str, depth: usize, text: &mut String) {
 }
 
 /// `:Fairshare=1:GrpJobs=3`.
-fn options(own: &Association) -> String {
+pub(super) fn options(own: &Association) -> String {
     let mut text = match own.shares {
         Some(shares) => format!(":Fairshare={shares}"),
         None => ":Fairshare=parent".to_owned(),

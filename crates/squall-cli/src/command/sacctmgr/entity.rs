@@ -3,10 +3,11 @@
 use squall_model::duration::{format_elapsed, format_limit, format_memory_mb};
 use squall_model::policy::{AdminLevel, Association, Limit, PreemptMode, Qos, Scope, Tres};
 
+use super::past::Past;
 use crate::format::sheet::Column;
 
 /// Resources that are accounted, in the order of their ids.
-pub(super) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
+pub(crate) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
 /// The port that `scontrol show config` names.
 pub(super) const CONTROL_PORT: u32 = 6817;
@@ -51,6 +52,10 @@ pub(super) struct Row {
     pub(super) own: Association,
     /// The level of service.
     pub(super) level: Qos,
+    /// Of a reservation: its number.
+    pub(super) numbered: u32,
+    /// Of events, transactions and reservations.
+    pub(super) past: Past,
 }
 
 impl Row {
@@ -66,7 +71,7 @@ impl Row {
 
     /// The number of what is accounted, or of an association or QOS.
     pub(super) fn number(&self) -> u32 {
-        tres_id(&self.name).unwrap_or(self.own.id.max(self.level.id).max(1))
+        tres_id(&self.name).unwrap_or(self.own.id.max(self.level.id).max(self.numbered).max(1))
     }
 
     fn id(&self) -> String {
@@ -236,13 +241,13 @@ fn none(_: &Row) -> String {
 static COLUMNS: &[C] = &[
     C::new("Account", 10, |r| r.account.clone()),
     C::new("Acct", 10, |r| r.account.clone()),
-    C::new("Action", 20, none),
-    C::new("Actor", 10, none),
+    C::new("Action", 20, |r| r.past.action.clone()),
+    C::new("Actor", 10, |r| r.past.by.clone()),
     C::titled("AdminLevel", "Admin", 9, Row::admin),
     C::titled("Allocated", "% Allocated", 11, none),
     C::new("Classification", 14, none),
     C::new("Cluster", 10, |r| r.cluster.clone()),
-    C::new("ClusterNodes", 20, none),
+    C::titled("ClusterNodes", "Cluster Nodes", 20, |r| r.past.nodes.clone()),
     C::new("ControlHost", 15, |r| r.host.clone()),
     C::new("ControlPort", 12, |_| CONTROL_PORT.to_string()),
     C::titled("Coordinators", "Coord Accounts", 20, |r| r.coordinators.clone()),
@@ -251,12 +256,12 @@ static COLUMNS: &[C] = &[
     C::titled("DefaultQOS", "Def QOS", 9, |r| r.own.default_qos.clone()),
     C::titled("DefaultWCKey", "Def WCKey", 10, none),
     C::titled("Description", "Descr", 20, |r| r.description.clone()),
-    C::new("Duration", 13, none),
+    C::new("Duration", 13, |r| format_elapsed(r.past.seconds)),
     C::new("Fairshare", 9, Row::share),
     C::new("Features", 20, none),
     C::new("Federation", 10, none),
     C::new("FedState", 12, none),
-    C::new("Flags", 20, none),
+    C::new("Flags", 20, |r| r.past.flags.clone()),
     C::new("GrpCPUMins", 11, |r| r.one(Scope::GrpUsed, Tres::Cpu)),
     C::new("GrpCPURunMins", 13, |r| r.one(Scope::GrpDue, Tres::Cpu)),
     C::new("GrpCPUs", 8, |r| r.count(Limit::GrpCpu)),
@@ -270,7 +275,7 @@ static COLUMNS: &[C] = &[
     C::new("GrpTRESRunMins", 13, |r| r.tres(Scope::GrpDue)),
     C::new("GrpWall", 11, |r| r.time(Limit::GrpWall)),
     C::new("ID", 6, Row::id),
-    C::new("Info", 20, none),
+    C::new("Info", 20, |r| r.past.info.clone()),
     C::new("LFT", 6, none),
     C::new("MaxCPUMins", 11, |r| r.one(Scope::JobDue, Tres::Cpu)),
     C::new("MaxCPUs", 8, |r| r.count(Limit::MaxCpu)),
@@ -284,7 +289,7 @@ static COLUMNS: &[C] = &[
     C::new("MaxTRESMins", 13, |r| r.tres(Scope::JobDue)),
     C::titled("MaxWallDurationPerJob", "MaxWall", 11, |r| r.time(Limit::MaxWall)),
     C::new("Name", 10, |r| r.name.clone()),
-    C::new("NodeName", -15, none),
+    C::new("NodeName", -15, |r| r.past.node.clone()),
     C::titled("Organization", "Org", 20, |r| r.organization.clone()),
     C::titled("ParentName", "Par Name", 10, |r| r.parent.clone()),
     C::new("Partition", 10, |r| r.partition.clone()),
@@ -292,22 +297,22 @@ static COLUMNS: &[C] = &[
     C::new("Problem", 40, none),
     C::new("QOS", 20, |r| r.qos.clone()),
     C::titled("QOSLevel", "QOS", 20, |r| r.qos.clone()),
-    C::new("Reason", 30, none),
+    C::new("Reason", 30, |r| r.past.info.clone()),
     C::new("RGT", 6, none),
     C::new("RPC", 5, |_| "9728".to_owned()),
     C::new("Server", 10, none),
     C::new("ServerType", 10, none),
     C::new("Share", 9, Row::share),
-    C::new("State", 6, none),
-    C::new("Time", 19, none),
-    C::new("TimeEnd", 19, none),
-    C::new("TimeStart", 19, none),
-    C::new("TRES", 20, none),
+    C::new("State", 6, |r| r.past.state.clone()),
+    C::new("Time", 19, |r| r.past.start.clone()),
+    C::new("TimeEnd", 19, |r| r.past.end.clone()),
+    C::new("TimeStart", 19, |r| r.past.start.clone()),
+    C::new("TRES", 20, |r| r.past.tres.clone()),
     C::new("Type", 8, none),
-    C::new("UnusedWall", 10, none),
+    C::new("UnusedWall", 10, |r| r.past.unused.clone()),
     C::new("User", 10, |r| r.user.clone()),
     C::new("WCKey", 10, none),
-    C::new("Where", 20, none),
+    C::new("Where", 20, |r| r.past.to.clone()),
 ];
 
 /// The word for a way to make room.

@@ -3,15 +3,20 @@
 mod change;
 mod dump;
 mod entity;
+mod job;
 mod json;
+mod past;
 mod rows;
 mod settings;
+mod stats;
+
+pub(crate) use entity::TRES;
+pub(crate) use rows::with_root;
 
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use squall_model::policy::Policy;
@@ -61,10 +66,11 @@ sacctmgr [<OPTION>] [<COMMAND>]
      list or show <ENTITY> [<SPECS>]  display info of identified entity
      load [file=]<FILE>               add what dump wrote
      modify <ENTITY> where <SPECS> set <SPECS>
+     modify job where jobid=<N>,... set comment=|derivedexitcode=|admincomment=|extra=|wckey=
      version                          display tool version number
 
   <ENTITY> may be \"account\", \"association\", \"cluster\", \"event\", \"federation\", \"problem\", \"qos\",
-       \"reservation\", \"resource\", \"runawayjobs\", \"transaction\", \"tres\", \"user\", \"wckey\".
+       \"reservation\", \"resource\", \"runawayjobs\", \"stats\", \"transaction\", \"tres\", \"user\", \"wckey\".
   <SPECS> of list are names, [where] name=, account=, cluster=, user=, format=FIELD[%WIDTH],..., withassoc.
   <SPECS> of accounts and users are names, account=, cluster=, partition=, parent=, description=, organization=,
        defaultaccount=, adminlevel=, fairshare=, qos=, defaultqos=, priority=, grptres=, grptresmins=,
@@ -149,12 +155,17 @@ struct Wanted {
     clusters: Vec<String>,
     format: Vec<String>,
     associations: bool,
+    all_time: bool,
+    /// Further conditions, by their names.
+    conditions: Vec<(&'static str, String)>,
 }
 
 fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), Fail> {
     if words.first().is_some_and(|word| word.len() >= 2 && starts("configuration", word)) {
-        configuration(call);
-        return Ok(());
+        return stats::configuration(call);
+    }
+    if words.first().is_some_and(|word| word.len() >= 2 && starts("stats", word)) {
+        return stats::stats(call);
     }
     let Some(entity) = words.first().and_then(|word| entity::find(word)) else {
         call.say(
@@ -182,7 +193,7 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
         Err(e) => return call.failed(what, &e),
     };
     let policy = policy(call)?;
-    let rows = rows::rows(call, entity, &wanted, &config, &policy);
+    let rows = rows::rows(call, entity, &wanted, &config, &policy)?;
     if let Some(dialect) = dialect(given) {
         let Some(records) = json::records(entity.name, &rows, wanted.associations, &policy) else {
             return call.fail(&format!("--json and --yaml know no {}: list it without", entity.name));
@@ -197,24 +208,6 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     let text = sheet.lines(!given.has("noheader"), &style(given), &rows);
     call.print(&text);
     Ok(())
-}
-
-/// Where accounting is kept.
-fn configuration(call: &mut Call<'_>) {
-    let mut text = format!("Configuration data as of {}\n", call.clock(call.now).show(call.now));
-    for (key, value) in [
-        ("AccountingStorageHost", "localhost"),
-        ("AccountingStorageType", "accounting_storage/slurmdbd"),
-        ("AccountingStorageUser", "N/A"),
-        ("AuthType", "auth/peercred"),
-        ("MessageTimeout", "10 sec"),
-        ("PrivateData", "none"),
-        ("SLURM_VERSION", &words::slurm_version()),
-        ("TrackWCKey", "No"),
-    ] {
-        let _ = writeln!(text, "{key:<22} = {value}");
-    }
-    call.print(&text);
 }
 
 /// The last of `-p` and `-P` counts.
@@ -232,6 +225,8 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
         let Some((key, value)) = word.split_once('=') else {
             if starts("withassoc", word) && word.len() >= 5 {
                 wanted.associations = true;
+            } else if starts("all_time", word) && word.len() >= 5 {
+                wanted.all_time = true;
             } else if !is_flag(word) {
                 wanted.names.extend(names(word));
             }
@@ -248,7 +243,9 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
             wanted.accounts.extend(names(value));
         } else if is("clusters", 1) {
             wanted.clusters.extend(names(value));
-        } else if !CONDITIONS.iter().any(|name| is(name, 2)) {
+        } else if let Some(known) = CONDITIONS.iter().find(|name| is(name, 2)) {
+            wanted.conditions.push((known, value.to_owned()));
+        } else {
             call.say(&format!(" Unknown condition: {word}"));
             return Err(Fail(1));
         }
@@ -256,8 +253,10 @@ fn wanted(call: &mut Call<'_>, words: &[String]) -> Result<Wanted, Fail> {
     Ok(wanted)
 }
 
-/// Conditions that all that is listed here fulfils.
+/// Further conditions. What none of these limits is refused.
 const CONDITIONS: &[&str] = &[
+    "actions",
+    "actors",
     "adminlevel",
     "defaultaccount",
     "defaultqos",
@@ -268,11 +267,12 @@ const CONDITIONS: &[&str] = &[
     "flags",
     "ids",
     "nodes",
-    "order",
     "organizations",
     "parents",
     "partitions",
-    "qos",
+    "preemptmode",
+    "qoslevel",
+    "reasons",
     "states",
     "start",
     "type",

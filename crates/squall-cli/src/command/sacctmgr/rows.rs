@@ -2,13 +2,17 @@
 
 use squall_model::config::Config;
 use squall_model::gres;
+use squall_model::hostlist;
 use squall_model::policy::{AdminLevel, AssocKey, Association, NORMAL, Policy, Qos, ROOT, Tres};
 
 use squall_model::wire::client::{Answer, Request};
 
 use super::Wanted;
-use super::entity::{Entity, Row, TRES};
-use crate::command::listing::call::Call;
+use super::entity::{Entity, Row, TRES, preempt_mode};
+use super::past;
+use super::settings::admin_level;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::select::names;
 
 /// The rows that are asked for. As long as nobody is set up, everybody runs in the default account.
 pub(super) fn rows(
@@ -17,9 +21,9 @@ pub(super) fn rows(
     wanted: &Wanted,
     config: &Config,
     policy: &Policy,
-) -> Vec<Row> {
+) -> Result<Vec<Row>, Fail> {
     if !here(&wanted.clusters, &config.cluster) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let all = match entity.name {
         "user" if policy.users.is_empty() => nobody_is_set_up(call, wanted, config, true),
@@ -43,9 +47,40 @@ pub(super) fn rows(
             let gpus = has_gpus(config).then_some(Tres::Gpu.name());
             TRES.iter().copied().chain(gpus).map(|name| Row { name: name.to_owned(), ..Row::default() }).collect()
         }
+        "event" | "transaction" | "reservation" => past::rows(call, entity.name, wanted, config)?,
         _ => Vec::new(),
     };
-    all.into_iter().filter(|row| fits(entity, row, wanted)).collect()
+    Ok(all.into_iter().filter(|row| fits(entity, row, wanted) && fulfils(row, wanted)).collect())
+}
+
+/// Whether a row is as the further conditions want it.
+fn fulfils(row: &Row, wanted: &Wanted) -> bool {
+    let any = |value: &str, texts: &[&str]| {
+        let mut names = names(value).into_iter();
+        names.any(|name| texts.iter().any(|text| name.eq_ignore_ascii_case(text)))
+    };
+    wanted.conditions.iter().all(|(key, value)| match *key {
+        "actions" => any(value, &[&row.past.action]),
+        "actors" => any(value, &[&row.past.by]),
+        "adminlevel" => admin_level(value) == Some(row.admin),
+        "defaultaccount" => any(value, &[&row.default_account]),
+        "defaultqos" => any(value, &[&row.own.default_qos]),
+        "descriptions" => any(value, &[&row.description, &row.level.description]),
+        "flags" => any(value, &row.level.flags.iter().map(String::as_str).collect::<Vec<_>>()),
+        "ids" => any(value, &[&row.number().to_string()]),
+        "nodes" => hostlist::expand(value).is_ok_and(|names| names.contains(&row.past.node)),
+        "organizations" => any(value, &[&row.organization]),
+        "parents" => any(value, &[&row.parent]),
+        "partitions" => any(value, &[&row.partition]),
+        "preemptmode" => any(value, &[preempt_mode(row.level.preempt_mode)]),
+        "qoslevel" => any(value, &row.qos.split(',').collect::<Vec<_>>()),
+        "reasons" => any(value, &[&row.past.info]),
+        "states" => any(value, &row.past.state.split(['+', '*']).collect::<Vec<_>>()),
+        "type" => any(value, &[row.name.split('/').next().unwrap_or_default()]),
+        // No user has one here.
+        "defaultwckey" | "wckeys" => value.is_empty(),
+        _ => true,
+    })
 }
 
 /// Whether any node has GPUs.
@@ -64,7 +99,9 @@ fn fits(entity: &Entity, row: &Row, wanted: &Wanted) -> bool {
         "user" => (here(&wanted.names, &row.name) && here(&wanted.users, &row.name)) && account,
         "association" => here(&wanted.users, &row.user) && account,
         "account" => here(&wanted.names, &row.name) && account,
-        "tres" | "cluster" | "qos" => here(&wanted.names, &row.name),
+        "transaction" => account && here(&wanted.users, &row.user),
+        "event" => here(&wanted.users, row.user.split('(').next().unwrap_or_default()),
+        "tres" | "cluster" | "qos" | "reservation" => here(&wanted.names, &row.name),
         _ => true,
     }
 }
@@ -94,7 +131,7 @@ fn nobody_is_set_up(call: &Call<'_>, wanted: &Wanted, config: &Config, as_users:
 }
 
 /// With the user root and its association, which are there from the beginning, as an administrator.
-pub(super) fn with_root(mut policy: Policy) -> Policy {
+pub(crate) fn with_root(mut policy: Policy) -> Policy {
     let root = policy.users.entry(ROOT.to_owned()).or_default();
     root.admin = AdminLevel::Administrator;
     if root.default_account.is_empty() {
@@ -132,7 +169,7 @@ fn associated(config: &Config, policy: &Policy, key: &AssocKey, own: &Associatio
         default_account: user.map(|user| user.default_account.clone()).unwrap_or_default(),
         qos: policy.allowed_qos(&key.account, &own).join(","),
         own,
-        level: Qos::default(),
+        ..Row::default()
     }
 }
 

@@ -254,3 +254,57 @@ fn every_default_format_is_made_of_fields() {
         assert_eq!(run("sacctmgr", sacctmgr, &["-s", "show", entity]).code, 0, "{entity}");
     }
 }
+
+/// faults.md D9: events, transactions and statistics, which were empty or refused.
+#[test]
+fn d9_events_transactions_and_stats() {
+    use squall_model::event::NodeAdmin;
+    use squall_model::policy::{Account, PolicyChange};
+    use squall_model::time::Time;
+    use squall_model::wire::history::{Happening, HistoryRow};
+
+    use crate::command::listing::fake::NOW;
+    let mut fake = fake();
+    let at = |seconds: u64| Time::from_secs(NOW - seconds);
+    let set = |admin| Happening::Set { nodes: "n[1-2]".into(), admin, reason: Some("disk".into()), by: 0 };
+    let account = Account { description: "d".into(), organization: "o".into(), coordinators: Vec::new() };
+    let change = PolicyChange::Account("phys".into(), Some(account));
+    fake.history = vec![
+        HistoryRow { time: at(600), what: set(NodeAdmin::Drain) },
+        HistoryRow { time: at(300), what: Happening::Changed { changes: vec![change], by: 0 } },
+        HistoryRow { time: at(60), what: set(NodeAdmin::Resume) },
+    ];
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+    assert_eq!(
+        seen(&["-nP", "show", "event", "nodes=n2"]).out,
+        "squall|n2|2026-11-21T07:50:00|2026-11-21T07:59:00|DRAIN|disk|root(0)\n"
+    );
+    assert_eq!(seen(&["-nP", "show", "event", "event=node", "states=down"]).out, "");
+    assert_eq!(
+        seen(&["-nP", "show", "transaction"]).out,
+        "2026-11-21T07:55:00|Add Accounts|root|phys|description='d', organization='o'\n"
+    );
+    let stats = seen(&["show", "stats"]);
+    assert!(stats.code == 0 && stats.out.contains("Remote Procedure Call statistics by message type"), "{}", stats.out);
+}
+
+/// faults.md E: which was refused. Exit codes and words are those of Slurm 22.05.8.
+#[test]
+fn e_modify_job() {
+    let mut fake = fake();
+    let mut seen = |args: &[&str]| run_with(&mut fake, "sacctmgr", sacctmgr, args, &[]);
+    let done = seen(&["-i", "modify", "job", "where", "jobid=40", "set", "comment=hi", "DerivedExitCode=3"]);
+    assert_eq!((done.code, done.out.as_str()), (0, " Modified jobs...\n  40 submitted at 2026-11-21T07:50:00\n"));
+    for (words, said) in [
+        (&["modify", "job", "where", "jobid=9999", "set", "comment=x"][..], "Nothing modified"),
+        (&["modify", "job", "where", "jobid=40", "set", "bogus=1"], " Unknown option: bogus=1"),
+        (&["modify", "job", "where", "bogus=40", "set", "comment=1"], " Unknown condition: bogus=40"),
+        (&["modify", "job", "where", "jobid=40"], " You didn't give me anything to set"),
+        (&["modify", "job", "set", "comment=x"], " You didn't say which jobs"),
+        (&["modify", "job", "where", "jobid=40", "set", "DerivedExitCode=x"], " Bad value"),
+    ] {
+        let refused = seen(&[&["-i"], words].concat());
+        assert!(refused.code == 1 && refused.err.contains(said), "{words:?}: {}", refused.err);
+    }
+    assert!(fake.asked.iter().any(|request| matches!(request, squall_model::wire::client::Request::Record { .. })));
+}

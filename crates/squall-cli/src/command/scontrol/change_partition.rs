@@ -18,14 +18,22 @@ const STATES: &str = "Acceptable State values are \"UP\", \"DOWN\", \"DRAIN\" an
 const FIXED: &[(&str, &str)] = &[
     ("AllocNodes", "ALL"),
     ("Alternate", ""),
+    ("CpuBind", ""),
+    ("DefMemPerCPU", "UNLIMITED"),
+    ("DefMemPerNode", "UNLIMITED"),
     ("DisableRootJobs", "NO"),
     ("Hidden", "NO"),
+    ("JobDefaults", "(null)"),
     ("LLN", "NO"),
     ("MaxCPUsPerNode", "UNLIMITED"),
     ("MaxCPUsPerSocket", "UNLIMITED"),
+    ("MaxMemPerCPU", "UNLIMITED"),
+    ("MaxMemPerNode", "UNLIMITED"),
     ("OverTimeLimit", "NONE"),
+    ("PowerDownOnIdle", "NO"),
     ("ReqResv", "NO"),
     ("RootOnly", "NO"),
+    ("TRESBillingWeights", ""),
 ];
 
 /// Whether words are about a partition: `partition …` or `… PartitionName=NAME …`.

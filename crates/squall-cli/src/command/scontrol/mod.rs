@@ -1,5 +1,6 @@
 //! scontrol: shows and changes jobs, nodes and partitions.
 
+mod assoc_mgr;
 mod change_partition;
 mod config;
 mod control;
@@ -19,6 +20,8 @@ mod update_step;
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) use process::here;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -101,7 +104,7 @@ scontrol [<OPTION>] [<COMMAND>]
      write config <optional_filename>
                               write the configuration, with what was made of partitions meanwhile.
 
-  <ENTITY> may be \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
+  <ENTITY> may be \"assoc_mgr\", \"config\", \"daemons\", \"hostlist\", \"hostlistsorted\", \"hostnames\", \"job\", \"node\",
        \"partition\", \"reservation\", \"step\".
   <job_list> may be comma or space separated ids, or jobname=NAME.
   <SPECIFICATIONS> are keyword=value pairs as \"scontrol show\" prints them.

@@ -15,7 +15,8 @@ use crate::command::scontrol::ask_done;
 /// What is left of a job without a time limit, as in Slurm: a year.
 const UNLIMITED_S: u64 = 365 * 86_400;
 
-fn here() -> Vec<OfJob> {
+/// Processes of jobs on this machine.
+pub(crate) fn here() -> Vec<OfJob> {
     Place::find().map(|place| of_jobs(place.dir())).unwrap_or_default()
 }
 

@@ -11,7 +11,7 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::scontrol::{
-    Manner, config, job, license, means, node, partition, record, records, reservation, topology,
+    Manner, assoc_mgr, config, job, license, means, node, partition, record, records, reservation, topology,
 };
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
@@ -32,6 +32,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     if is("aliases", 1) {
         call.print("localhost\n");
         Ok(())
+    } else if is("assoc_mgr", 2) || is("cache", 2) {
+        assoc_mgr::show(call, manner, &given[1..])
     } else if is("config", 1) {
         config::show(call)
     } else if is("daemons", 1) {
@@ -65,9 +67,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
         Ok(())
     } else {
         call.say(&format!("invalid entity:{entity} for keyword:show"));
-        let instead = if is("assoc_mgr", 2) || is("cache", 2) {
-            "sacctmgr show assoc and show qos have the limits, sshare -la what was used, squeue -o '%i %r' who waits for them"
-        } else if is("slurmd", 2) {
+        let instead = if is("slurmd", 2) {
             "scontrol show node NAME has what is known of a node daemon"
         } else {
             return Err(Fail(1));

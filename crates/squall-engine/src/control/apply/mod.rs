@@ -51,6 +51,8 @@ impl State {
             Event::StepNodesEnded { job, attempt, step, nodes, end } => {
                 self.step_nodes_ended((*job, *attempt, *step), nodes, end);
             }
+            // Accounting alone keeps it.
+            Event::Recorded { .. } => {}
             Event::IdsLost { last } => self.ids_lost(*last),
             Event::StepLimited { job, step, time_limit_s } => self.step_limited(*job, *step, *time_limit_s),
             Event::StepAbandoned { job, step, outcome } => self.step_abandoned(time, *job, *step, outcome),

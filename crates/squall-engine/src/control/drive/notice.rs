@@ -111,6 +111,7 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
         | Event::GresGranted { .. }
         | Event::StepLimited { .. }
         | Event::IdsLost { .. }
+        | Event::Recorded { .. }
         | Event::JobHeld { .. }
         | Event::JobReleased { .. } => {}
         Event::JobUpdated { id, .. } => updated(c, now, *id),

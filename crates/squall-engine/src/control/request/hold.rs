@@ -14,29 +14,40 @@ use crate::control::state::job::{Hold, Phase};
 use crate::control::{Controller, Out};
 
 /// Holds jobs. One that runs goes on, and is held if it is requeued. Only an operator releases what an operator holds,
-/// unless with `user`.
+/// unless with `user`: an operator who asks for that makes it a hold that its user may release.
 pub(crate) fn hold(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, user: bool, out: &mut Out) -> Reply {
     let admin = ask.who.operator && !user;
-    over_queued(c, ask, jobs, |_| Ok(()), |id, whole| Event::JobHeld { id, admin, whole }, out)
+    let eases = ask.who.operator && user;
+    let events = |hold, id, whole| {
+        let first = Some(Event::JobReleased { id, whole }).filter(|_| eases && hold == Hold::Admin);
+        (first, Event::JobHeld { id, admin, whole })
+    };
+    over_queued(c, ask, jobs, |_| Ok(()), events, out)
 }
 
 /// Releases held jobs.
 pub(crate) fn release(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, out: &mut Out) -> Reply {
     let operator = ask.who.operator;
     let check = |hold| if hold == Hold::Admin && !operator { Err(Refusal::HeldByAdmin) } else { Ok(()) };
-    over_queued(c, ask, jobs, check, |id, whole| Event::JobReleased { id, whole }, out)
+    over_queued(c, ask, jobs, check, |_, id, whole| (None, Event::JobReleased { id, whole }), out)
 }
 
-/// Makes `event` (of an id, and whether it means the whole array) happen to every job that passes `check` and whose end
+/// Makes `events` (of how it is held, an id, and whether that means the whole array) happen to every job that passes `check` and whose end
 /// is not decided, or that will be requeued.
 fn over_queued(
     c: &mut Controller,
     ask: &Ask<'_>,
     jobs: &JobSelection,
     check: impl Fn(Hold) -> Result<(), Refusal>,
-    event: impl Fn(JobId, bool) -> Event,
+    events: impl Fn(Hold, JobId, bool) -> (Option<Event>, Event),
     out: &mut Out,
 ) -> Reply {
+    let happen = |c: &mut Controller, hold, id, whole, out: &mut Out| {
+        let (first, event) = events(hold, id, whole);
+        for event in first.into_iter().chain([event]) {
+            c.commit(ask.now, event, out);
+        }
+    };
     let selected = select_to_change(&c.state, ask.who, jobs)?;
     // The event of a whole array covers those of its pending tasks that are jobs of their own.
     let passes = |tasks: &&Tasks| c.state.arrays.get(&tasks.array).is_some_and(|a| check(a.queue.hold).is_ok());
@@ -48,16 +59,17 @@ fn over_queued(
         out,
         |c, tasks, out| {
             let array = c.state.arrays.get(&tasks.array).ok_or(Refusal::InvalidJobId)?;
-            check(array.queue.hold)?;
+            let hold = array.queue.hold;
+            check(hold)?;
             if !tasks.all {
                 let ids: Vec<JobId> = tasks.indices.iter().filter_map(|i| array.task_id(tasks.array, i)).collect();
                 for id in ids {
-                    c.commit(ask.now, event(id, false), out);
+                    happen(c, hold, id, false, out);
                 }
                 return Ok(());
             }
             let kept = held_apart(&c.state, tasks.array, &check);
-            c.commit(ask.now, event(tasks.array, true), out);
+            happen(c, hold, tasks.array, true, out);
             for id in kept {
                 c.commit(ask.now, Event::JobHeld { id, admin: true, whole: false }, out);
             }
@@ -70,10 +82,11 @@ fn over_queued(
                 Phase::Completing(_, ending) if ending.requeue.is_some() => {}
                 Phase::Completing(..) | Phase::Ended(_) => return Err(Refusal::AlreadyDone),
             }
-            check(job.queue.hold)?;
+            let hold = job.queue.hold;
+            check(hold)?;
             let with_array = job.is_pending() && job.task.is_some_and(|task| whole.contains(&task.array));
             if !with_array {
-                c.commit(ask.now, event(id, false), out);
+                happen(c, hold, id, false, out);
             }
             Ok(())
         },

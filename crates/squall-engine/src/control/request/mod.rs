@@ -20,6 +20,7 @@ mod newer;
 mod priorities;
 mod query;
 mod query_nodes;
+mod record;
 mod register;
 pub(crate) mod reports;
 pub(crate) mod requeue;
@@ -135,6 +136,8 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
         Request::Shares => Ok(Some(priorities::shares(c, ask))),
         Request::Accounting(_) => not_yet("Accounting"),
+        Request::Record(job, values) => record::record(c, ask, job, values, out),
+        Request::History => not_yet("History"),
         Request::Script { .. } => not_yet("Script"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),

@@ -14,11 +14,10 @@ use crate::control::{Controller, fair, limits};
 /// Pending jobs, each once for each of its partitions.
 pub(crate) fn priorities(c: &Controller, ask: &Ask<'_>, jobs: &JobSelection) -> Reply {
     let config = &c.state.config;
-    let mut all = Priorities { multifactor: reckon::is_multifactor(config), ..Priorities::default() };
-    if !all.multifactor {
-        return Ok(Some(Answer::Priorities(Box::new(all))));
+    let mut all = Priorities::default();
+    if reckon::is_multifactor(config) {
+        all.weights = reckon::weights(config);
     }
-    all.weights = reckon::weights(config);
     let selected = select_to_show(&c.state, jobs, false)?;
     let arrays = selected.tasks.into_iter().map(|tasks| Item { id: tasks.array, array: true });
     let single = selected.jobs.into_iter().map(|id| Item { id, array: false });

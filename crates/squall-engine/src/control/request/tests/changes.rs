@@ -204,6 +204,36 @@ fn d8_what_an_operator_holds_is_held_by_the_operator_whosever_it_is() {
 }
 
 #[test]
+fn d8_uhold_of_an_operators_hold_lets_the_user_release_it() {
+    let mut world = World::new();
+    let (id, array) = (world.submit(ADA, JobSpec::default()), world.array(ADA, 3));
+    let hold = |user| Request::Hold { jobs: these(&[id, array]), user };
+    let holds = |world: &World| (world.hold_of(id), world.c.state.arrays[&array].queue.hold);
+    world.answer(&operator(), hold(false));
+    world.answer(&user(ADA), hold(true));
+    assert_eq!(holds(&world), (Hold::Admin, Hold::Admin), "who is no operator changes nothing of it");
+    world.answer(&operator(), hold(true));
+    assert_eq!(holds(&world), (Hold::User, Hold::User));
+    world.answer(&user(ADA), Request::Release { jobs: these(&[id, array]) });
+    assert_eq!(holds(&world), (Hold::No, Hold::No));
+}
+
+#[test]
+fn e_what_accounting_keeps_of_a_job_is_changed_by_operators_and_in_part_by_its_owner() {
+    let mut world = World::new();
+    let (id, gone) = (world.ended(ADA), JobId(4711));
+    let record = |job, name: &str| Request::Record(job, vec![(name.into(), "x".into())]);
+    for name in ["comment", "admin-comment"] {
+        world.answer(&operator(), record(gone, name));
+    }
+    world.answer(&user(ADA), record(id, "comment"));
+    assert_eq!(world.refusal(&user(ADA), record(id, "admin-comment")), Refusal::AccessDenied);
+    assert_eq!(world.refusal(&user(ADA), record(gone, "comment")), Refusal::AccessDenied, "whose it was is not known");
+    assert_eq!(world.refusal(&user(ADA + 1), record(id, "comment")), Refusal::AccessDenied);
+    assert!(matches!(world.refusal(&operator(), record(id, "name")), Refusal::NotSupported(_)));
+}
+
+#[test]
 fn a_whole_array_is_held_by_one_event() {
     let mut world = World::new();
     let array = world.array(ADA, 99_999);

@@ -1,0 +1,203 @@
+//! What accounts, users and workload keys have used.
+
+use std::collections::BTreeMap;
+
+use squall_model::policy::{Policy, ROOT};
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::info::AccountingRow;
+
+use super::utilization::{nodes, reported};
+use super::{Asked, held, ran_s, rows};
+use crate::command::listing::call::{Call, Fail};
+use crate::format::sheet::Column;
+
+/// What is summed up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Accounts with all below them, and their users.
+    Account,
+    /// Users, each with its accounts.
+    User,
+    /// Users, each with its workload keys.
+    UserOfWckey,
+    /// Workload keys, and their users.
+    Wckey,
+    /// The users with the most.
+    Top,
+}
+
+/// What one user used in one account; an empty user: the whole account.
+struct Used {
+    cluster: String,
+    /// Account or workload key.
+    account: String,
+    /// As it is printed: with a blank for each account above it, if a tree was asked for.
+    shown: String,
+    user: String,
+    tres: &'static str,
+    amount: String,
+    energy: String,
+}
+
+type C = Column<Used>;
+
+static COLUMNS: &[C] = &[
+    C::new("Cluster", 9, |u| u.cluster.clone()),
+    C::new("Account", 15, |u| u.shown.clone()),
+    C::new("Login", 9, |u| u.user.clone()),
+    C::titled("Proper", "Proper Name", 15, |u| u.user.clone()),
+    C::titled("TresName", "TRES Name", 14, |u| u.tres.to_owned()),
+    C::new("Used", 8, |u| u.amount.clone()),
+    C::new("Energy", 8, |u| u.energy.clone()),
+    C::new("WCKey", 15, |u| u.account.clone()),
+];
+
+type Key = (String, String);
+
+/// Prints the report.
+pub(super) fn usage(call: &mut Call<'_>, asked: &mut Asked, by: By) -> Result<(), Fail> {
+    let rows = rows(call, asked)?;
+    let policy = match call.controller.ask(&Request::Policy) {
+        Ok(Answer::Policy(policy)) => *policy,
+        // Behind a front there are as many as cells.
+        _ => Policy::default(),
+    };
+    let most = count(call, asked)?;
+    let wanted = asked.list("accounts");
+    let within = |account: &str| {
+        let above = || policy.above(account).any(|(name, _)| wanted.iter().any(|w| w == name));
+        wanted.is_empty() || wanted.iter().any(|w| w == account) || above()
+    };
+    let span = (asked.from, asked.until(call.now));
+    // The percentage is of all that there was.
+    let there = if asked.unit.percent { nodes(call)?.1 } else { Vec::new() };
+    let totals: Vec<u64> = asked.tres.iter().map(|tres| reported(&there, tres, span)).collect();
+    let mut sums: BTreeMap<Key, Vec<u64>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| by == By::UserOfWckey || by == By::Wckey || within(&row.account)) {
+        let seconds = ran_s(row, span);
+        let amounts: Vec<u64> = asked.tres.iter().map(|tres| held(row, tres) * seconds).collect();
+        for key in keys(by, row, &policy, asked.has("group")) {
+            add(sums.entry(key).or_insert_with(|| vec![0; amounts.len()]), &amounts);
+        }
+    }
+    sums.retain(|_, amounts| amounts.iter().any(|amount| *amount > 0));
+    let mut all: Vec<(Key, Vec<u64>)> = sums.into_iter().collect();
+    match by {
+        By::Account => {
+            all.retain(|((account, _), _)| within(account));
+            all.sort_by_key(|((account, user), _)| (lineage(&policy, account), user.clone()));
+        }
+        By::Top if !asked.by_name => all.sort_by_key(|(_, amounts)| std::cmp::Reverse(amounts[0])),
+        _ => {}
+    }
+    if by == By::Top {
+        all.truncate(most.unwrap_or(usize::MAX));
+    }
+    print(call, asked, (by, most), &policy, &all, &totals)
+}
+
+/// `topcount=`; None: all.
+fn count(call: &mut Call<'_>, asked: &Asked) -> Result<Option<usize>, Fail> {
+    match asked.conditions.iter().rev().find(|(key, _)| *key == "topcount") {
+        None => Ok(Some(10)),
+        Some((_, text)) => match text.parse::<i64>() {
+            Ok(count) => Ok(usize::try_from(count).ok()),
+            Err(_) => call.fail(&format!("Invalid value for TopCount ({text})")),
+        },
+    }
+}
+
+fn add(to: &mut [u64], amounts: &[u64]) {
+    to.iter_mut().zip(amounts).for_each(|(sum, amount)| *sum += amount);
+}
+
+/// Where an attempt counts.
+fn keys(by: By, row: &AccountingRow, policy: &Policy, group: bool) -> Vec<Key> {
+    let (account, user) = (row.account.clone(), row.owner.user.clone());
+    let wckey = row.spec.wckey.clone();
+    match by {
+        By::Account => {
+            let mut all = vec![(account.clone(), user), (account.clone(), String::new())];
+            let above = policy.above(&account).map(|(name, _)| name.to_owned());
+            let above = above.chain([ROOT.to_owned()]).filter(|name| *name != account);
+            let mut above: Vec<String> = above.collect();
+            above.dedup();
+            all.extend(above.into_iter().map(|name| (name, String::new())));
+            all
+        }
+        By::Top if group => vec![(user, String::new())],
+        By::User | By::Top => vec![(user, account)],
+        By::UserOfWckey => wckey.map(|key| vec![(user, key)]).unwrap_or_default(),
+        By::Wckey => wckey.map(|key| vec![(key.clone(), user), (key, String::new())]).unwrap_or_default(),
+    }
+}
+
+/// The accounts above one, from the root on, and itself.
+fn lineage(policy: &Policy, account: &str) -> Vec<String> {
+    let mut names: Vec<String> = policy.above(account).map(|(name, _)| name.to_owned()).collect();
+    if names.is_empty() {
+        names.push(account.to_owned());
+    }
+    if names.last().is_none_or(|name| name != ROOT) {
+        names.push(ROOT.to_owned());
+    }
+    names.reverse();
+    names
+}
+
+fn print(
+    call: &mut Call<'_>,
+    asked: &mut Asked,
+    (by, most): (By, Option<usize>),
+    policy: &Policy,
+    all: &[(Key, Vec<u64>)],
+    totals: &[u64],
+) -> Result<(), Fail> {
+    let first = all.iter().flat_map(|(_, amounts)| amounts).copied().max().unwrap_or(0);
+    let usual = match (by, asked.tres_text.is_some()) {
+        (By::Account, true) => "Cluster,Account,Login,Proper,TresName,Used",
+        (By::Account, false) => "Cluster,Account,Login,Proper,Used,Energy",
+        (By::User | By::Top, true) => "Cluster,Login,Proper,Account,TresName,Used",
+        (By::User | By::Top, false) => "Cluster,Login,Proper,Account,Used,Energy",
+        (By::UserOfWckey, true) => "Cluster,Login,Proper,WCKey,TresName,Used",
+        (By::UserOfWckey, false) => "Cluster,Login,Proper,WCKey,Used",
+        (By::Wckey, true) => "Cluster,WCKey,Login,Proper,TresName,Used",
+        (By::Wckey, false) => "Cluster,WCKey,Login,Proper,Used",
+    };
+    let tree = asked.has("tree") && by == By::Account;
+    let usual = if tree { usual.replace("Account", "Account%-20") } else { usual.to_owned() };
+    let mut sheet = asked.sheet(call, &usual, COLUMNS)?;
+    sheet.widen("Used", asked.unit.width(first));
+    sheet.widen("Energy", asked.unit.width(0));
+    let title = match by {
+        By::Account => "Cluster/Account/User Utilization".to_owned(),
+        By::User => "Cluster/User/Account Utilization".to_owned(),
+        By::UserOfWckey => "Cluster/User/WCKey Utilization".to_owned(),
+        By::Wckey => "Cluster/WCKey/User Utilization".to_owned(),
+        By::Top => most.map_or_else(|| "Top ALL Users".to_owned(), |most| format!("Top {most} Users")),
+    };
+    let depth = |account: &str| lineage(policy, account).len();
+    let least = all.iter().filter(|_| tree).map(|((account, _), _)| depth(account)).min().unwrap_or(0);
+    let mut lines = Vec::new();
+    for ((first, second), amounts) in all {
+        let by_account = by == By::Account || by == By::Wckey;
+        let (account, user) = if by_account { (first, second) } else { (second, first) };
+        let indent = if tree { depth(account) - least + usize::from(!user.is_empty()) } else { 0 };
+        let shown = format!("{}{account}", " ".repeat(indent));
+        for ((tres, amount), total) in asked.tres.iter().zip(amounts).zip(totals) {
+            lines.push(Used {
+                cluster: asked.cluster.to_string(),
+                account: account.clone(),
+                shown: shown.clone(),
+                user: user.clone(),
+                tres,
+                amount: asked.unit.show(*amount, *total),
+                energy: asked.unit.show(0, 0),
+            });
+        }
+    }
+    asked.head(call, &title, true, &[asked.usage_in()]);
+    let text = sheet.lines(asked.header, &asked.style, &lines);
+    call.print(&text);
+    Ok(())
+}

@@ -1,0 +1,260 @@
+//! What the cluster's nodes did: hour by hour allocated, down, idle, or kept for jobs that waited.
+
+use squall_model::hostlist;
+use squall_model::reservation::Flag;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Request};
+use squall_model::wire::history::HistoryRow;
+use squall_model::wire::info::AccountingRow;
+
+use super::{Asked, WHAT, held, ran, rows};
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+use crate::command::listing::past::{self, Outage, Reserved, Seen};
+use crate::command::listing::select::names;
+use crate::format::sheet::Column;
+
+/// Of one resource, as printed.
+struct Line {
+    cluster: String,
+    tres: &'static str,
+    count: u64,
+    allocated: String,
+    down: String,
+    planned_down: String,
+    idle: String,
+    planned: String,
+    over: String,
+    reported: String,
+    energy: String,
+}
+
+type C = Column<Line>;
+
+static COLUMNS: &[C] = &[
+    C::new("Cluster", 9, |l| l.cluster.clone()),
+    C::titled("TresName", "TRES Name", 14, |l| l.tres.to_owned()),
+    C::titled("TresCount", "TRES Count", 10, |l| l.count.to_string()),
+    C::titled("Count", "TRES Count", 10, |l| l.count.to_string()),
+    C::titled("CpuCount", "TRES Count", 10, |l| l.count.to_string()),
+    C::new("Allocated", 8, |l| l.allocated.clone()),
+    C::new("Down", 8, |l| l.down.clone()),
+    C::titled("PLNDDown", "PLND Down", 8, |l| l.planned_down.clone()),
+    C::titled("PlannedDown", "PLND Down", 8, |l| l.planned_down.clone()),
+    C::new("Idle", 8, |l| l.idle.clone()),
+    C::new("Planned", 8, |l| l.planned.clone()),
+    C::titled("Reserved", "Planned", 8, |l| l.planned.clone()),
+    C::titled("Overcommitted", "Over Comm", 8, |l| l.over.clone()),
+    C::new("Reported", 8, |l| l.reported.clone()),
+    C::new("Energy", 8, |l| l.energy.clone()),
+];
+
+/// Resources times seconds, in one hour or in all.
+#[derive(Clone, Copy, Default)]
+struct Hour {
+    there: u64,
+    allocated: u64,
+    down: u64,
+    planned_down: u64,
+    planned: u64,
+    over: u64,
+    idle: u64,
+}
+
+impl Hour {
+    /// Everything that there is was something: what was counted twice counts once, in this order.
+    fn settle(&mut self) {
+        self.down = self.down.min(self.there);
+        self.allocated = self.allocated.min(self.there - self.down);
+        self.planned_down = self.planned_down.min(self.there - self.down - self.allocated);
+        let free = self.there - self.down - self.allocated - self.planned_down;
+        self.over = self.planned.saturating_sub(free);
+        self.planned = self.planned.min(free);
+        self.idle = free - self.planned;
+    }
+
+    /// The highest of each, for the width of columns.
+    fn add_most(&mut self, other: &Self) {
+        self.there = self.there.max(other.there);
+        self.allocated = self.allocated.max(other.allocated);
+        self.down = self.down.max(other.down);
+        self.planned_down = self.planned_down.max(other.planned_down);
+        self.planned = self.planned.max(other.planned);
+        self.over = self.over.max(other.over);
+        self.idle = self.idle.max(other.idle);
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.there += other.there;
+        self.allocated += other.allocated;
+        self.down += other.down;
+        self.planned_down += other.planned_down;
+        self.planned += other.planned;
+        self.over += other.over;
+        self.idle += other.idle;
+    }
+}
+
+/// The hours of a report.
+struct Hours {
+    from: Time,
+    until: Time,
+    hours: Vec<Hour>,
+}
+
+const HOUR_S: u64 = 3600;
+
+impl Hours {
+    fn new(from: Time, until: Time) -> Self {
+        let count = until.secs().saturating_sub(from.secs()).div_ceil(HOUR_S) as usize;
+        Self { from, until, hours: vec![Hour::default(); count] }
+    }
+
+    /// Counts so much of a resource from one time to another.
+    fn spread(&mut self, (start, end): (Time, Time), count: u64, field: fn(&mut Hour) -> &mut u64) {
+        let (mut at, end) = (start.max(self.from).secs(), end.min(self.until).secs());
+        while at < end {
+            let hour = (at - self.from.secs()) / HOUR_S;
+            let next = end.min(self.from.secs() + (hour + 1) * HOUR_S);
+            *field(&mut self.hours[hour as usize]) += (next - at) * count;
+            at = next;
+        }
+    }
+}
+
+/// What a node has of a resource.
+fn of_node(node: &Seen, tres: &str) -> u64 {
+    match tres {
+        "cpu" | "billing" => u64::from(node.cpus),
+        "mem" => node.memory_mb,
+        "node" => 1,
+        "gres/gpu" => u64::from(node.gpus),
+        _ => 0,
+    }
+}
+
+/// What accounting keeps beside jobs, and the nodes that there are.
+pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>), Fail> {
+    let history = match call.controller.history() {
+        Ok(history) => history,
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    let nodes = match call.controller.ask(&Request::Nodes) {
+        Ok(Answer::Nodes(nodes)) => past::nodes(&history, &nodes),
+        Ok(_) => return call.failed(WHAT, &unexpected()),
+        Err(e) => return call.failed(WHAT, &e),
+    };
+    Ok((history, nodes))
+}
+
+/// How much of a resource there was within a span of time.
+pub(super) fn reported(nodes: &[Seen], tres: &str, (from, until): (Time, Time)) -> u64 {
+    let since = |node: &Seen| until.secs().saturating_sub(node.since.max(from).secs());
+    nodes.iter().map(|node| since(node) * of_node(node, tres)).sum()
+}
+
+/// Prints the report.
+pub(super) fn utilization(call: &mut Call<'_>, asked: &mut Asked) -> Result<(), Fail> {
+    if asked.tres_text.as_deref().is_some_and(|text| names(text).iter().any(|name| name.eq_ignore_ascii_case("node"))) {
+        call.say(
+            "sreport: fatal: TRES node usage is no longer reported in the Cluster Utilization report.  \
+             Please use TRES CPU instead.",
+        );
+        return Err(Fail(1));
+    }
+    let rows = rows(call, asked)?;
+    let (history, nodes) = nodes(call)?;
+    let (outages, reserved) = (past::outages(&history), past::reservations(&history));
+    let usual = if asked.tres_text.is_some() {
+        "Cluster,TresName,Allocated,Down,PLNDDown,Idle,Planned,Reported"
+    } else {
+        "Cluster,Allocated,Down,PLNDDown,Idle,Planned,Reported"
+    };
+    let mut sheet = asked.sheet(call, usual, COLUMNS)?;
+    let (mut lines, mut most) = (Vec::new(), Hour::default());
+    for tres in asked.tres.clone().into_iter().filter(|tres| *tres != "node") {
+        let span = (asked.from, asked.until(call.now));
+        let sum = total(tres, span, &nodes, (&outages, &reserved), &rows);
+        let count: u64 = nodes.iter().map(|node| of_node(node, tres)).sum();
+        let unit = asked.unit;
+        let show = |amount| unit.show(amount, sum.there);
+        lines.push(Line {
+            cluster: asked.cluster.to_string(),
+            tres,
+            count,
+            allocated: show(sum.allocated),
+            down: show(sum.down),
+            planned_down: show(sum.planned_down),
+            idle: show(sum.idle),
+            planned: show(sum.planned),
+            over: show(sum.over),
+            reported: unit.show(sum.there, count * asked.to.secs().saturating_sub(asked.from.secs())),
+            energy: show(0),
+        });
+        most.add_most(&sum);
+    }
+    for (name, amount) in [
+        ("Allocated", most.allocated),
+        ("Down", most.down),
+        ("PLNDDown", most.planned_down),
+        ("PlannedDown", most.planned_down),
+        ("Reserved", most.planned),
+        ("Idle", most.idle),
+        ("Planned", most.planned),
+        ("Overcommitted", most.over),
+        ("Reported", most.there),
+    ] {
+        sheet.widen(name, asked.unit.width(amount));
+    }
+    asked.head(call, "Cluster Utilization", false, &[asked.usage_in()]);
+    let text = sheet.lines(asked.header, &asked.style, &lines);
+    call.print(&text);
+    Ok(())
+}
+
+/// The sum over all hours. Each is settled by itself, as Slurm does.
+fn total(
+    tres: &str,
+    (from, until): (Time, Time),
+    nodes: &[Seen],
+    (outages, reserved): (&[Outage], &[Reserved]),
+    rows: &[AccountingRow],
+) -> Hour {
+    let mut hours = Hours::new(from, until);
+    for node in nodes {
+        hours.spread((node.since, until), of_node(node, tres), |hour| &mut hour.there);
+    }
+    let find = |name: &str| nodes.iter().find(|node| node.node == name);
+    for outage in outages {
+        if let Some(node) = find(&outage.node) {
+            let span = (outage.start.max(node.since), outage.end.unwrap_or(until));
+            hours.spread(span, of_node(node, tres), |hour| &mut hour.down);
+        }
+    }
+    for Reserved { reservation, nodes, .. } in reserved {
+        // Slurm's reservations are of CPUs.
+        if tres == "cpu" && reservation.flags.contains(&Flag::Maint) {
+            let names = hostlist::expand(nodes).unwrap_or_default();
+            let count = names.iter().filter_map(|name| find(name)).map(|node| of_node(node, tres)).sum();
+            hours.spread((reservation.start, reservation.end), count, |hour| &mut hour.planned_down);
+        }
+    }
+    for row in rows {
+        let count = held(row, tres);
+        if let Some(span) = ran(row, until) {
+            hours.spread(span, count, |hour| &mut hour.allocated);
+        }
+        // It waited, and could have run.
+        if row.eligible.0 > 0 {
+            let wanted = if tres == "cpu" || tres == "billing" { u64::from(row.req_cpus) } else { count };
+            let until = row.start.or(row.end).unwrap_or(until);
+            hours.spread((row.eligible, until), wanted, |hour| &mut hour.planned);
+        }
+    }
+    let mut sum = Hour::default();
+    for mut hour in hours.hours {
+        hour.settle();
+        sum.add(&hour);
+    }
+    sum
+}

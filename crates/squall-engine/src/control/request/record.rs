@@ -1,0 +1,44 @@
+//! `sacctmgr modify job`: what accounting keeps of a job is changed, whether it has ended or not.
+
+use squall_model::event::Event;
+use squall_model::id::JobId;
+use squall_model::limits::STRING_BYTES_MAX;
+use squall_model::wire::client::{Answer, Refusal};
+use squall_model::wire::history::RECORDED;
+
+use super::rights::{Deed, can};
+use super::{Ask, Reply};
+use crate::control::{Controller, Out};
+
+/// How many of [`RECORDED`] the job's owner may change.
+const OWNERS: usize = 2;
+
+/// Notes the change for accounting. Of a job that is forgotten here nobody knows the owner: only operators change it.
+pub(crate) fn record(
+    c: &mut Controller,
+    ask: &Ask<'_>,
+    job: JobId,
+    values: Vec<(String, String)>,
+    out: &mut Out,
+) -> Reply {
+    let of_owner = c.state.jobs.get(&job).is_some_and(|job| can(ask.who, Deed::Job(&job.owner)));
+    for (name, value) in &values {
+        let Some(at) = RECORDED.iter().position(|known| known == name) else {
+            return Err(Refusal::NotSupported(format!("{name} of a job in accounting")));
+        };
+        if !can(ask.who, Deed::Operate) && !(of_owner && at < OWNERS) {
+            return Err(Refusal::AccessDenied);
+        }
+        if value.len() > STRING_BYTES_MAX {
+            return Err(Refusal::TooLarge(name.clone(), STRING_BYTES_MAX as u64));
+        }
+    }
+    if values.len() > RECORDED.len() {
+        return Err(Refusal::TooLarge("list of changes".into(), RECORDED.len() as u64));
+    }
+    if c.disk_full {
+        return Err(Refusal::DiskFull);
+    }
+    c.commit(ask.now, Event::Recorded { job, values, by: ask.who.owner.uid }, out);
+    Ok(Some(Answer::Done))
+}

@@ -1,0 +1,94 @@
+//! What accounting keeps beside jobs: rare events of the journal, in its order, with names for numbers.
+
+use rusqlite::{OptionalExtension, params};
+use squall_model::event::Event;
+use squall_model::id::JobId;
+use squall_model::job::JobSpec;
+use squall_model::time::Time;
+use squall_model::wire::history::{Happening, HistoryRow};
+
+use super::book::{Book, Done};
+use super::encode::Packed;
+use super::query::PAGE_BYTES;
+
+/// Changes of accounts in one row: a row must fit a frame.
+const CHANGES_MAX: usize = 1024;
+
+/// A row for each event. Databases of earlier versions get the table when they are opened.
+pub(super) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS history
+    (number INTEGER PRIMARY KEY AUTOINCREMENT, time INTEGER NOT NULL, what BLOB NOT NULL)";
+
+impl Book {
+    /// Keeps an event of nodes, reservations or accounts.
+    pub(super) fn happened(&self, time: Time, event: &Event) -> Done {
+        let what = match event {
+            Event::NodeRegistered { name, hardware, .. } => {
+                Happening::Registered { node: name.clone(), cpus: hardware.cpus, memory_mb: hardware.memory_mb }
+            }
+            Event::NodeDown { node, reason } => Happening::Silent { node: self.name(*node), reason: reason.clone() },
+            Event::NodeUp { node } => Happening::Heard { node: self.name(*node) },
+            Event::NodesSet { nodes, admin, reason, by } => {
+                Happening::Set { nodes: self.names(nodes), admin: *admin, reason: reason.clone(), by: *by }
+            }
+            Event::ReservationSet { reservation } => {
+                Happening::Reserved { reservation: reservation.clone(), nodes: self.names(&reservation.nodes) }
+            }
+            Event::ReservationGone { name } => Happening::Unreserved { name: name.clone() },
+            Event::PolicyChanged { changes, by } => {
+                let part = |changes: &[_]| Happening::Changed { changes: changes.to_vec(), by: *by };
+                return changes.chunks(CHANGES_MAX).try_for_each(|changes| self.keep(time, part(changes)));
+            }
+            _ => return Ok(()),
+        };
+        self.keep(time, what)
+    }
+
+    /// Changes what is kept of a job's last attempt. What has no column stands in its specification, by name.
+    pub(super) fn recorded(&mut self, job: JobId, values: &[(String, String)]) -> Done {
+        self.touch(job)?;
+        let sql = "SELECT s.body FROM jobs j JOIN specs s ON s.id = j.spec WHERE j.id = ?1 AND j.latest";
+        let spec = self.db.prepare_cached(sql)?.query_row([job.0], |r| r.get::<_, Packed<JobSpec>>(0)).optional()?;
+        let Some(Packed(mut spec)) = spec else { return Ok(()) };
+        for (name, value) in values {
+            match name.as_str() {
+                "comment" => spec.comment = Some(value.clone()),
+                "wckey" => spec.wckey = Some(value.clone()),
+                _ => {
+                    spec.others.retain(|(known, _)| known != name);
+                    spec.others.push((name.clone(), value.clone()));
+                }
+            }
+        }
+        let row = self.shared("specs", &spec)?;
+        self.db.prepare_cached("UPDATE jobs SET spec = ?2 WHERE id = ?1 AND latest")?.execute(params![job.0, row])?;
+        Ok(())
+    }
+
+    fn keep(&self, time: Time, what: Happening) -> Done {
+        let sql = "INSERT INTO history (time, what) VALUES (?1, ?2)";
+        self.db.prepare_cached(sql)?.execute(params![time.0 as i64, Packed(what)]).map(drop)
+    }
+}
+
+/// The rows of one page after the one with that number, which then is the number of the last. None are left: an empty
+/// page.
+pub(super) fn page(book: &Book, after: &mut i64) -> rusqlite::Result<Vec<HistoryRow>> {
+    let sql = "SELECT number, time, what, length(what) FROM history WHERE number > ?1 ORDER BY number";
+    let mut statement = book.db.prepare_cached(sql)?;
+    let mut found = statement.query([*after])?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = found.next()? {
+        bytes += row.get::<_, u32>(3)? as usize + ROW_BYTES;
+        // One row alone fits a frame.
+        if bytes > PAGE_BYTES && !rows.is_empty() {
+            break;
+        }
+        *after = row.get(0)?;
+        let Packed(what) = row.get(2)?;
+        rows.push(HistoryRow { time: Time(row.get::<_, i64>(1)? as u64), what });
+    }
+    Ok(rows)
+}
+
+/// What a row takes beside its texts, bytes.
+const ROW_BYTES: usize = 32;
