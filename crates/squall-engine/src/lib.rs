@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod binding;
+pub mod commit;
 pub mod control;
 mod dependency;
 pub mod environment;

@@ -1,13 +1,12 @@
-//! The controller's host in the simulator: turns, journal, flush, release, crash at every position, recovery.
+//! The controller's host in the simulator: it runs the commit pipeline over a modelled disk, with crashes at every position.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use squall_engine::control::cast::Cast;
+use squall_engine::commit::{Append, Commit, Pipeline, Release};
 use squall_engine::control::state::State;
 use squall_engine::control::state::snapshot::Part;
-use squall_engine::control::{CallerId, Controller, Input, LinkId, Out};
-use squall_engine::machine::Machine;
+use squall_engine::control::{CallerId, Controller, Input, LinkId};
 use squall_model::event::{Event, Record};
 use squall_model::job::{Blob, Digest};
 use squall_model::time::{Span, Time};
@@ -62,29 +61,17 @@ impl CrashPoint {
     }
 }
 
-/// What leaves when the flush is done.
-#[derive(Debug, Default)]
-struct Release {
-    sends: Vec<(LinkId, DownFrame)>,
-    drops: Vec<LinkId>,
-    casts: Vec<Cast>,
-    answers: Vec<(CallerId, Answer)>,
-    record: Option<Record>,
-    /// The daemon ends afterwards.
-    exit: bool,
-}
-
 /// The host of the controller's machine, and its disk.
 #[derive(Debug)]
 pub(crate) struct ControllerHost {
-    machine: Option<Box<Controller>>,
+    /// None while it is down.
+    pipeline: Option<Pipeline<()>>,
     pub(crate) disk: Disk,
     /// Counts starts and crashes: what was scheduled for another life does not happen.
     pub(crate) life: u64,
     inbox: Vec<Input>,
-    flushing: Option<Release>,
-    /// What the next turn has decided meanwhile, and when.
-    decided: Option<(Time, Out)>,
+    /// Appended, and not yet flushed.
+    unflushed: Vec<Record>,
     turn_due: bool,
     seq: u64,
     blobs: BTreeMap<Digest, Blob>,
@@ -119,12 +106,11 @@ impl ControllerHost {
             _ => Lie::None,
         };
         Self {
-            machine: None,
+            pipeline: None,
             disk: Disk::new(lie),
             life: 0,
             inbox: Vec::new(),
-            flushing: None,
-            decided: None,
+            unflushed: Vec::new(),
             turn_due: false,
             seq: 0,
             blobs: BTreeMap::new(),
@@ -144,11 +130,11 @@ impl ControllerHost {
     }
     /// Whether it takes connections.
     pub(crate) fn serves(&self) -> bool {
-        self.machine.is_some()
+        self.pipeline.is_some()
     }
     /// Whether a node is in session with it, as it knows.
     pub(crate) fn is_connected(&self, name: &str) -> bool {
-        let machine = self.machine.as_ref();
+        let machine = self.pipeline.as_ref().map(Pipeline::machine);
         machine.is_some_and(|m| m.state().node_id(name).is_some_and(|node| m.is_connected(node)))
     }
     /// Its disk is another one now.
@@ -158,7 +144,7 @@ impl ControllerHost {
     }
     /// The machine's state, while it lives.
     pub(crate) fn state(&self) -> Option<&State> {
-        self.machine.as_ref().map(|m| m.state())
+        self.pipeline.as_ref().map(|pipeline| pipeline.machine().state())
     }
 }
 
@@ -172,7 +158,7 @@ impl World {
 
     /// Recovery begins. It takes its time, in which it may be killed again.
     pub(crate) fn controller_starts(&mut self, life: u64) {
-        if life != self.controller.life || self.controller.machine.is_some() {
+        if life != self.controller.life || self.controller.serves() {
             return;
         }
         if self.is_crash_due(CrashPoint::InRecovery) {
@@ -212,7 +198,7 @@ impl World {
         if self.accepts_loss() {
             machine.accept_loss();
         }
-        self.controller.machine = Some(Box::new(machine));
+        self.controller.pipeline = Some(Pipeline::new(machine, self.controller.seq + 1));
         let config = Box::new(self.setup.config.clone());
         self.tell_controller(Input::Start { config, version: "sim".into(), host: "sim".into() });
         if self.setup.multicast.is_some() {
@@ -269,10 +255,10 @@ impl World {
 
     /// Replays a copy of the journal and compares it with the live state.
     pub(crate) fn check_replay(&mut self) {
-        let (Some(live), None, None) = (self.controller.state(), &self.controller.flushing, &self.controller.decided)
-        else {
+        let Some(pipeline) = self.controller.pipeline.as_ref().filter(|p| !p.is_open() && !p.is_flushing()) else {
             return;
         };
+        let live = pipeline.machine().state();
         let mut replayed = State::default();
         self.controller.disk.clone().recover().entries.iter().for_each(|e| replayed.apply_record(&e.record));
         if replayed != *live {
@@ -288,45 +274,42 @@ impl World {
     }
 
     fn plan_turn(&mut self) {
-        if !self.controller.turn_due && self.controller.decided.is_none() {
+        if !self.controller.turn_due && self.controller.pipeline.as_ref().is_none_or(|p| !p.is_open()) {
             self.controller.turn_due = true;
             let life = self.controller.life;
             self.after(Span(20), Happening::Turn { life });
         }
     }
 
-    /// One turn: every input that waits, one record, one flush, after the one before.
+    /// One turn: every input that waits becomes one batch. While a flush runs the batch stays open.
     pub(crate) fn controller_turn(&mut self, life: u64) {
         if life != self.controller.life {
             return;
         }
         self.controller.turn_due = false;
         let now = self.controller_now();
-        let Some(mut machine) = self.controller.machine.take() else { return };
-        let mut out = Out::default();
+        let Some(mut pipeline) = self.controller.pipeline.take() else { return };
+        pipeline.begin(now);
         for input in std::mem::take(&mut self.controller.inbox) {
-            let input = self.perturb_input(input);
-            if let Some(input) = input {
-                machine.take(now, input, &mut out);
+            if let Some(input) = self.perturb_input(input) {
+                pipeline.take(input);
             }
         }
-        machine.settle(now, &mut out);
+        pipeline.settle();
         let ahead_us = now.0.cast_signed() - self.now.0.cast_signed();
-        let deadline = machine.deadline().map(|deadline| deadline.on_clock_ahead(-ahead_us));
-        let lists = machine.lists();
-        self.controller.machine = Some(machine);
-        let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
-        if takes && self.controller.knows_full && self.controller.disk_full {
-            self.judge.violate("a full disk takes no submissions", format!("after record {}", self.controller.seq));
+        let deadline = pipeline.deadline().map(|deadline| deadline.on_clock_ahead(-ahead_us));
+        let lists = pipeline.machine().lists();
+        if let Some(out) = pipeline.open_out() {
+            let takes = out.events.iter().any(|event| matches!(event, Event::JobSubmitted { .. }));
+            if takes && self.controller.knows_full && self.controller.disk_full {
+                self.judge.violate("a full disk takes no submissions", format!("after record {}", self.controller.seq));
+            }
+            self.perturb_out(out);
         }
+        self.controller.pipeline = Some(pipeline);
         self.controller.knows_full = self.controller.disk_full;
         self.plan_tick(deadline);
-        self.perturb_out(&mut out);
-        if self.controller.flushing.is_some() {
-            self.controller.decided = Some((now, out));
-        } else {
-            self.append(now, out);
-        }
+        self.commit();
         if lists && life == self.controller.life {
             self.tell_controller(Input::Page);
         }
@@ -344,48 +327,47 @@ impl World {
         now
     }
 
-    fn append(&mut self, time: Time, out: Out) {
-        let Out { blobs, events, sends, drops, casts, answers, exit, newer } = out;
-        if let Some(newer) = newer {
-            if self.refuses_backup() {
-                return;
+    /// Has the pipeline close its open batch, unless a flush runs.
+    fn commit(&mut self) {
+        match self.controller.pipeline.as_mut().and_then(Pipeline::commit) {
+            None => {}
+            Some(Commit::Append(work)) => self.append(work),
+            Some(Commit::Release(release)) => self.release(release),
+            Some(Commit::Fenced(newer)) => {
+                if self.refuses_backup() {
+                    return;
+                }
+                self.judge.violate("nodes have heard nothing that the controller does not know", format!("{newer:?}"));
             }
-            self.judge.violate("nodes have heard nothing that the controller does not know", format!("{newer:?}"));
         }
-        let mut release = Release { sends, drops, casts, answers, record: None, exit };
-        if events.is_empty() && blobs.is_empty() {
-            return self.release(release);
-        }
+    }
+
+    fn append(&mut self, work: Append) {
         if self.is_crash_due(CrashPoint::BeforeAppend) {
             return self.crash_controller(CrashPoint::BeforeAppend);
         }
-        if self.is_planted(Mutation::AnswerBeforeJournal) {
-            self.release_answers(std::mem::take(&mut release.answers));
-        }
-        self.controller.seq += 1;
-        for blob in &blobs {
+        for blob in &work.blobs {
             self.controller.blobs.insert(blob.digest, blob.clone());
         }
-        let kept = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { blobs };
-        let record = Record { seq: self.controller.seq, time, events };
-        let entry = Entry { record, blobs: kept };
-        if !self.controller.disk.append(&entry) {
-            self.judge.violate("the journal takes every record", format!("record {}", self.controller.seq));
+        let mut blobs = if self.is_planted(Mutation::BlobsForgotten) { Vec::new() } else { work.blobs };
+        for record in work.records.iter() {
+            self.controller.seq = record.seq;
+            let entry = Entry { record: record.clone(), blobs: std::mem::take(&mut blobs) };
+            if !self.controller.disk.append(&entry) {
+                self.judge.violate("the journal takes every record", format!("record {}", record.seq));
+            }
+            self.say(Who::Controller, "appends", 0, record.seq);
+            if record.seq.is_multiple_of(SNAPSHOT_EVERY) {
+                self.take_snapshot();
+            }
+            self.controller.unflushed.push(entry.record);
         }
-        self.say(Who::Controller, "appends", 0, self.controller.seq);
-        if self.controller.seq.is_multiple_of(SNAPSHOT_EVERY) {
-            self.take_snapshot();
-        }
-        release.record = Some(entry.record);
         if self.is_crash_due(CrashPoint::BeforeFlush) {
             return self.crash_controller(CrashPoint::BeforeFlush);
         }
         if self.is_planted(Mutation::ReleaseBeforeFlush) {
-            let early = Release { record: release.record.take(), ..Release::default() };
-            self.release(release);
-            release = early;
+            self.release_flushed();
         }
-        self.controller.flushing = Some(release);
         let (low, high) = self.controller.flush_span;
         let (span, life) = (self.seed.span(low, high), self.controller.life);
         self.after(span, Happening::Flushed { life });
@@ -407,9 +389,8 @@ impl World {
         if life != self.controller.life {
             return;
         }
-        let Some(mut release) = self.controller.flushing.take() else { return };
         self.controller.disk.flush();
-        if let Some(record) = release.record.take() {
+        for record in std::mem::take(&mut self.controller.unflushed) {
             self.tell_of(&record);
             self.judge.durable(self.now, &record, &self.clients);
             self.restored_decides(&record);
@@ -417,12 +398,17 @@ impl World {
         if self.is_crash_due(CrashPoint::BeforeRelease) {
             return self.crash_controller(CrashPoint::BeforeRelease);
         }
-        self.release(release);
-        if let Some((time, out)) = self.controller.decided.take() {
-            self.append(time, out);
-        }
-        if self.controller.machine.is_some() && !self.controller.inbox.is_empty() {
+        self.release_flushed();
+        self.commit();
+        if self.controller.serves() && !self.controller.inbox.is_empty() {
             self.plan_turn();
+        }
+    }
+
+    /// Releases what the pipeline takes for durable.
+    fn release_flushed(&mut self) {
+        if let Some(release) = self.controller.pipeline.as_mut().and_then(Pipeline::flushed) {
+            self.release(release);
         }
     }
 
@@ -450,7 +436,7 @@ impl World {
         }
     }
 
-    fn release(&mut self, mut release: Release) {
+    fn release(&mut self, mut release: Release<()>) {
         let crash =
             !(release.sends.is_empty() && release.answers.is_empty()) && self.is_crash_due(CrashPoint::MidRelease);
         if crash {
@@ -532,13 +518,15 @@ impl World {
     pub(crate) fn crash_controller(&mut self, point: CrashPoint) {
         self.strike(point.fault(), self.controller.seq);
         self.controller.life += 1;
-        let decided = self.controller.decided.take().is_some_and(|(_, out)| !out.events.is_empty());
+        let mut pipeline = self.controller.pipeline.take();
+        let open = pipeline.as_mut().and_then(Pipeline::open_out);
+        let decided = open.is_some_and(|out| !out.events.is_empty());
         let complete = !decided && point != CrashPoint::BeforeAppend && !self.is_planted(Mutation::FlushSkipped);
-        if let Some(machine) = self.controller.machine.take().filter(|_| complete) {
-            self.controller.at_crash = Some((self.controller.seq, Box::new(machine.state().clone())));
+        if let Some(pipeline) = pipeline.filter(|_| complete) {
+            self.controller.at_crash = Some((self.controller.seq, Box::new(pipeline.machine().state().clone())));
         }
         self.controller.inbox.clear();
-        self.controller.flushing = None;
+        self.controller.unflushed.clear();
         self.controller.turn_due = false;
         self.controller.tick_at = None;
         self.controller.knows_full = false;

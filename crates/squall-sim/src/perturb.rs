@@ -165,6 +165,9 @@ impl World {
             let judge = &self.judge;
             out.events.retain(|event| !matches!(event, Event::JobStarted { id, .. } if judge.is_component(*id)));
         }
+        if self.is_planted(Mutation::AnswerBeforeJournal) && !out.events.is_empty() {
+            self.release_answers(std::mem::take(&mut out.answers));
+        }
         if !self.is_planted(Mutation::AckBeforeFlush) || out.events.is_empty() {
             return;
         }

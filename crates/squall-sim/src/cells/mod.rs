@@ -14,8 +14,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use squall_engine::commit::{Append, Commit, Pipeline, Release};
 use squall_engine::control::state::State;
-use squall_engine::control::{CallerId, Controller, Input, LinkId, Out, Who};
+use squall_engine::control::{CallerId, Controller, Input, Who};
 use squall_engine::front::{self, Cells, Courier, Desk};
 use squall_engine::machine::Machine;
 use squall_model::config::{Config, NodeConfig};
@@ -93,6 +94,10 @@ enum Happening {
         cell: u32,
         life: u64,
     },
+    Turn {
+        cell: u32,
+        life: u64,
+    },
     CellStarts {
         cell: u32,
     },
@@ -137,26 +142,18 @@ enum Happening {
 /// A controller, and its disk.
 #[derive(Debug)]
 struct Cell {
-    machine: Option<Box<Controller>>,
+    /// None while it is down.
+    pipeline: Option<Pipeline<()>>,
     config: Config,
     life: u64,
     disk: Vec<Record>,
-    /// A flush is under way.
-    flushing: Option<Flushing>,
+    /// Appended, and not yet flushed.
+    unflushed: Vec<Record>,
     inbox: Vec<Input>,
     /// When it is called next, if nothing comes before.
     due: Option<Time>,
     /// It does nothing, as after SIGSTOP.
     stopped: bool,
-}
-
-/// Appended and not flushed, and what may be said when it is.
-#[derive(Debug)]
-struct Flushing {
-    records: Vec<Record>,
-    answers: Vec<(CallerId, Answer)>,
-    sends: Vec<(LinkId, DownFrame)>,
-    drops: Vec<LinkId>,
 }
 
 /// A client's connection to the front.
@@ -238,11 +235,11 @@ impl World {
                 config.cell = None;
             }
             let cell = Cell {
-                machine: None,
+                pipeline: None,
                 config,
                 life: 0,
                 disk: Vec::new(),
-                flushing: None,
+                unflushed: Vec::new(),
                 inbox: Vec::new(),
                 due: None,
                 stopped: false,
@@ -301,6 +298,7 @@ impl World {
             }
             Happening::DeskTick { session } => self.desk(session, front::Input::Tick),
             Happening::Flushed { cell, life } => self.flushed(cell, life),
+            Happening::Turn { cell, life } => self.goes_on(cell, life),
             Happening::CellStarts { cell } => self.cell_starts(cell),
             Happening::CellGoesOn { cell } => self.cell_goes_on(cell),
             Happening::FrontStarts => self.front_starts(),
@@ -391,7 +389,7 @@ impl World {
     fn link_meets(&mut self, number: u64) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let cell = &self.cells[&link.cell];
-        if cell.machine.is_none() || cell.stopped {
+        if cell.pipeline.is_none() || cell.stopped {
             return self.end_link(Some(number), true);
         }
         link.met = Some(cell.life);
@@ -460,7 +458,7 @@ impl World {
 
     fn cell_starts(&mut self, number: u32) {
         let Some(cell) = self.cells.get_mut(&number) else { return };
-        if cell.machine.is_some() {
+        if cell.pipeline.is_some() {
             return;
         }
         let mut state = State::default();
@@ -470,7 +468,7 @@ impl World {
         cell.life += 1;
         let mut machine = Controller::new(state);
         machine.set_page(PAGE);
-        cell.machine = Some(Box::new(machine));
+        cell.pipeline = Some(Pipeline::new(machine, cell.disk.len() as u64 + 1));
         let config = Box::new(cell.config.clone());
         cell.inbox.push(Input::Start { config, version: "sim".into(), host: "sim".into() });
         self.turn(number);
@@ -482,12 +480,11 @@ impl World {
     fn crash_cell(&mut self, number: u32) {
         self.say(format!("FAULT cell {number} killed"));
         let Some(cell) = self.cells.get_mut(&number) else { return };
-        (cell.machine, cell.stopped, cell.due) = (None, false, None);
+        (cell.pipeline, cell.stopped, cell.due) = (None, false, None);
         cell.inbox.clear();
         // What was appended and not flushed may be there all the same.
-        if let Some(Flushing { records, .. }) = cell.flushing.take()
-            && self.seed.chance(500_000)
-        {
+        let records = std::mem::take(&mut cell.unflushed);
+        if !records.is_empty() && self.seed.chance(500_000) {
             cell.disk.extend(records);
         }
         let own: Vec<u64> = self.links.iter().filter(|(_, link)| link.cell == number).map(|(link, _)| *link).collect();
@@ -516,7 +513,7 @@ impl World {
     }
 
     fn tell_cell(&mut self, number: u32, life: u64, input: Input) {
-        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life && cell.machine.is_some()) else {
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life && cell.pipeline.is_some()) else {
             return;
         };
         cell.inbox.push(input);
@@ -525,41 +522,62 @@ impl World {
 
     /// Takes what waits, unless a flush is under way.
     fn turn(&mut self, number: u32) {
-        let now = self.now;
-        let Some(cell) = self.cells.get_mut(&number) else { return };
-        let Some(machine) = cell.machine.as_mut().filter(|_| !cell.stopped && cell.flushing.is_none()) else { return };
-        if cell.inbox.is_empty() {
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| !cell.stopped && !cell.inbox.is_empty()) else {
             return;
-        }
-        let mut out = Out::default();
+        };
+        let Some(pipeline) = cell.pipeline.as_mut().filter(|pipeline| !pipeline.is_flushing()) else { return };
+        pipeline.begin(self.now);
         for input in std::mem::take(&mut cell.inbox) {
-            machine.step(now, input, &mut out);
+            pipeline.take(input);
         }
-        if machine.lists() {
+        pipeline.settle();
+        if pipeline.machine().lists() {
             cell.inbox.push(Input::Page);
         }
-        let seq = cell.disk.len() as u64 + 1;
-        let record = Record { seq, time: now, events: out.events };
-        let records = if record.events.is_empty() { Vec::new() } else { vec![record] };
-        let wait = if records.is_empty() { Span(1) } else { self.seed.span(Span(200), Span(3000)) };
-        let Out { answers, sends, drops, .. } = out;
-        cell.flushing = Some(Flushing { records, answers, sends, drops });
-        let life = cell.life;
-        self.after(wait, Happening::Flushed { cell: number, life });
+        match pipeline.commit() {
+            Some(Commit::Append(Append { records, .. })) => {
+                cell.unflushed.extend(records.iter().cloned());
+                let (wait, life) = (self.seed.span(Span(200), Span(3000)), cell.life);
+                self.after(wait, Happening::Flushed { cell: number, life });
+            }
+            Some(Commit::Release(release)) => {
+                self.release(number, release);
+                let life = self.cells[&number].life;
+                self.after(Span(1), Happening::Turn { cell: number, life });
+            }
+            Some(Commit::Fenced(_)) | None => {}
+        }
     }
 
     fn flushed(&mut self, number: u32, life: u64) {
         let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.life == life) else { return };
-        let Some(Flushing { records, answers, sends, drops }) = cell.flushing.take() else { return };
-        let news = !records.is_empty();
-        cell.disk.extend(records);
+        let news = !cell.unflushed.is_empty();
+        cell.disk.append(&mut cell.unflushed);
+        let release = cell.pipeline.as_mut().and_then(Pipeline::flushed);
+        if news {
+            self.survey();
+        }
+        if let Some(release) = release {
+            self.release(number, release);
+        }
+        self.turn(number);
+        self.wind(number);
+    }
+
+    /// Takes what has come since the last turn.
+    fn goes_on(&mut self, number: u32, life: u64) {
+        if self.cells.get(&number).is_some_and(|cell| cell.life == life) {
+            self.turn(number);
+            self.wind(number);
+        }
+    }
+
+    fn release(&mut self, number: u32, release: Release<()>) {
+        let Release { answers, sends, drops, .. } = release;
         for (caller, answer) in answers {
             if self.links.contains_key(&caller.0) {
                 self.under_way(caller.0, false, Happening::ToDesk { link: caller.0, answer: Box::new(answer) });
             }
-        }
-        if news {
-            self.survey();
         }
         for (link, frame) in sends {
             self.send_to_node(number, link, frame);
@@ -567,14 +585,12 @@ impl World {
         for link in drops {
             self.node_dropped(number, link);
         }
-        self.turn(number);
-        self.wind(number);
     }
 
     /// A cell is called when it asked for it.
     fn wind(&mut self, number: u32) {
-        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.flushing.is_none()) else { return };
-        let due = cell.machine.as_ref().and_then(|machine| machine.deadline()).map(|due| due.max(self.now));
+        let Some(cell) = self.cells.get_mut(&number).filter(|cell| cell.unflushed.is_empty()) else { return };
+        let due = cell.pipeline.as_ref().and_then(Pipeline::deadline).map(|due| due.max(self.now));
         if due.is_some() && cell.due != due {
             cell.due = due;
             let life = cell.life;

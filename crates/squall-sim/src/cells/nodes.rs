@@ -75,7 +75,7 @@ fn script_of(job: JobAttempt) -> StepKey {
 impl World {
     /// A node calls its cell.
     pub(super) fn node_calls(&mut self, key: NodeKey) {
-        let (life, lives) = self.cells.get(&key.0).map_or((0, false), |cell| (cell.life, cell.machine.is_some()));
+        let (life, lives) = self.cells.get(&key.0).map_or((0, false), |cell| (cell.life, cell.pipeline.is_some()));
         let Some(node) = self.nodes.get_mut(&key).filter(|node| node.life != life || !node.welcomed) else { return };
         if !lives {
             return;

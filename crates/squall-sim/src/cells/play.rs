@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use squall_engine::commit::Pipeline;
 use squall_engine::control::{CallerId, Input, Out, Who};
 use squall_engine::machine::Machine;
 use squall_model::id::{ClientKey, JobId};
@@ -93,7 +94,7 @@ impl World {
         let mut reasons = BTreeMap::new();
         let who = Who { owner: Arc::new(owner()), operator: true };
         for cell in self.cells.values_mut() {
-            let Some(machine) = &mut cell.machine else { continue };
+            let Some(mut machine) = cell.pipeline.take().map(Pipeline::into_machine) else { continue };
             let request = Box::new(Request::Jobs { jobs: JobSelection::default(), ended: false, steps: false });
             let mut out = Out::default();
             machine.step(self.now, Input::Ask { caller: CallerId(u64::MAX), who: who.clone(), request }, &mut out);

@@ -1,0 +1,301 @@
+//! The commit pipeline: what the controller decides is appended to the log, flushed, and only then released.
+//!
+//! A *batch* passes five stations: open, append, flushed (or no room, or fenced), release. One batch is flushed at a time.
+//! Meanwhile the next one may be decided; it is appended when the flush is done. The world that runs the pipeline does the
+//! appending: the host writes a file, the simulator a modelled disk. Neither can release anything early, because the
+//! pipeline hands out a [`Release`] only when it is told that the batch is durable.
+//!
+//! Group commit, as in databases (DeWitt et al., "Implementation techniques for main memory database systems", 1984).
+
+use std::sync::Arc;
+
+use squall_model::event::{Event, Record};
+use squall_model::job::Blob;
+use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Refusal, Request};
+use squall_model::wire::fabric::{DownFrame, Newer};
+
+use crate::control::cast::Cast;
+use crate::control::{CallerId, Controller, Input, LinkId, Out};
+use crate::machine::Machine;
+
+/// Inputs of one batch.
+pub const INPUTS_MAX: usize = 4096;
+/// Bytes of scripts and environments after which a batch takes no more inputs.
+pub const BLOB_BYTES_MAX: usize = 8 << 20;
+/// Events of one record. A batch with more makes several records.
+const EVENTS_MAX: usize = 16 << 10;
+/// Bytes of a submission's events in the log, without script and environment: an upper estimate.
+const SUBMISSION_BYTES: u64 = 16 << 10;
+
+/// What the log has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Bytes that can be appended without more room from the disk.
+    pub room: u64,
+    /// Bytes of it that are kept for what must be written, as the ends of jobs.
+    pub reserve: u64,
+    /// Bytes that the disk has beside them.
+    pub free: u64,
+    /// The disk gives no more room.
+    pub full: bool,
+}
+
+impl Capacity {
+    /// A log that is never full.
+    pub const UNBOUNDED: Self = Self { room: u64::MAX, reserve: 0, free: u64::MAX, full: false };
+}
+
+/// What is to be made durable.
+#[derive(Debug)]
+pub struct Append {
+    /// The events, in numbered records. All bear the time at which they were decided.
+    pub records: Arc<Vec<Record>>,
+    /// Content that the events refer to by digest. It must be durable with them.
+    pub blobs: Vec<Blob>,
+}
+
+/// What a durable batch justifies.
+#[derive(Debug)]
+pub struct Release<L> {
+    /// The records that were made durable; None: the batch had no events.
+    pub records: Option<Arc<Vec<Record>>>,
+    /// Frames for children in the tree.
+    pub sends: Vec<(LinkId, DownFrame)>,
+    /// Connections of children to be closed.
+    pub drops: Vec<LinkId>,
+    /// Pieces of files to be sent by multicast.
+    pub casts: Vec<Cast>,
+    /// Answers for clients.
+    pub answers: Vec<(CallerId, Answer)>,
+    /// What the world has to do itself after all that came before it in the batch.
+    pub later: Vec<L>,
+    /// The daemon may end now.
+    pub exit: bool,
+}
+
+/// What comes next for a batch that has been closed.
+#[derive(Debug)]
+pub enum Commit<L> {
+    /// Append and flush this, then call [`Pipeline::flushed`].
+    Append(Append),
+    /// The batch has no events: release it now.
+    Release(Release<L>),
+    /// Another controller is newer. Nothing of the batch may leave, and the daemon ends.
+    Fenced(Newer),
+}
+
+/// What is being decided.
+#[derive(Debug)]
+struct Batch<L> {
+    /// When: all events of a record have the same time (see [`Controller`]).
+    now: Time,
+    out: Out,
+    /// Indices in `out.events` at which a record ends.
+    cuts: Vec<usize>,
+    inputs: usize,
+    blob_bytes: usize,
+    later: Vec<L>,
+}
+
+/// A controller and its way to the log. `L`: what the world itself has to do after a batch.
+#[derive(Debug)]
+pub struct Pipeline<L> {
+    machine: Box<Controller>,
+    /// The number of the next record.
+    next_seq: u64,
+    capacity: Capacity,
+    /// The batch that takes inputs.
+    open: Option<Batch<L>>,
+    /// The batch that is on its way to the disk.
+    flushing: Option<Release<L>>,
+}
+
+impl<L> Pipeline<L> {
+    /// A pipeline for a controller whose log ends before record `next_seq`.
+    pub fn new(machine: Controller, next_seq: u64) -> Self {
+        let capacity = Capacity::UNBOUNDED;
+        Self { machine: Box::new(machine), next_seq, capacity, open: None, flushing: None }
+    }
+
+    /// The controller.
+    pub fn machine(&self) -> &Controller {
+        &self.machine
+    }
+
+    /// Takes the controller out, as at a crash. What was open or being flushed is lost.
+    pub fn into_machine(self) -> Box<Controller> {
+        self.machine
+    }
+
+    /// When the controller wants a tick, if nothing else happens.
+    pub fn deadline(&self) -> Option<Time> {
+        self.machine.deadline()
+    }
+
+    /// Chooses the list whose next page [`Input::Page`] makes: the first one whose caller is `ready`. False: there is none.
+    pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
+        self.machine.turn_lists(ready)
+    }
+
+    /// Opens a batch that is decided at `now`, or goes on with the open one. Returns the batch's time.
+    pub fn begin(&mut self, now: Time) -> Time {
+        self.open.get_or_insert_with(|| Batch::new(now)).now
+    }
+
+    /// Whether a batch is open.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether a batch is on its way to the disk.
+    pub fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
+    /// Whether the open batch may take more inputs.
+    pub fn has_room(&self) -> bool {
+        self.open.as_ref().is_none_or(|batch| batch.inputs < INPUTS_MAX && batch.blob_bytes < BLOB_BYTES_MAX)
+    }
+
+    /// What is decided so far in the open batch. The world adds answers of its own to it.
+    pub fn open_out(&mut self) -> Option<&mut Out> {
+        self.open.as_mut().map(|batch| &mut batch.out)
+    }
+
+    /// Adds something for the world itself to do after the open batch. Example: a question to accounting, which must see
+    /// what was acknowledged before it.
+    pub fn later(&mut self, deed: L) {
+        if let Some(batch) = &mut self.open {
+            batch.later.push(deed);
+        }
+    }
+
+    /// Notes what the log has room for. The open batch hears of a disk that became full, or has room again.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        let changed = capacity.full != self.capacity.full;
+        self.capacity = capacity;
+        if changed {
+            self.take(Input::Disk { full: capacity.full });
+        }
+    }
+
+    /// Gives an input to the controller; what it decides joins the open batch. A submission for which the log has no room
+    /// is refused instead. Without an open batch nothing happens.
+    pub fn take(&mut self, input: Input) {
+        if let Input::Ask { caller, request, .. } = &input
+            && let Some(bytes) = stored_bytes(request)
+            && !self.has_room_for(bytes)
+        {
+            let refused = (*caller, Answer::Refused(Refusal::DiskFull));
+            return self.open_out().map_or((), |out| out.answers.push(refused));
+        }
+        self.run(|machine, now, out| machine.take(now, input, out));
+        if let Some(batch) = &mut self.open {
+            batch.inputs += 1;
+        }
+    }
+
+    /// Draws the consequences of all that the open batch has taken.
+    pub fn settle(&mut self) {
+        self.run(Controller::settle);
+    }
+
+    /// Closes the open batch, unless another one is being flushed: then it stays open. None: there is nothing to do now.
+    pub fn commit(&mut self) -> Option<Commit<L>> {
+        if self.flushing.is_some() {
+            return None;
+        }
+        let mut batch = self.open.take()?;
+        if let Some(newer) = batch.out.newer.take() {
+            return Some(Commit::Fenced(newer));
+        }
+        let blobs = std::mem::take(&mut batch.out.blobs);
+        let bytes = batch.bytes(self.capacity.reserve);
+        let records = batch.records(self.next_seq);
+        let mut release = batch.release();
+        if records.is_empty() {
+            return Some(Commit::Release(release));
+        }
+        self.next_seq += records.len() as u64;
+        // The next batch must not count on what this one may take.
+        self.capacity.room = self.capacity.room.saturating_sub(bytes);
+        let records = Arc::new(records);
+        release.records = Some(records.clone());
+        self.flushing = Some(release);
+        Some(Commit::Append(Append { records, blobs }))
+    }
+
+    /// The batch that was appended is durable: what it justifies. None: none was.
+    pub fn flushed(&mut self) -> Option<Release<L>> {
+        self.flushing.take()
+    }
+
+    /// Whether a submission with `bytes` of script and environment leaves the reserve untouched.
+    fn has_room_for(&self, bytes: u64) -> bool {
+        let Capacity { room, reserve, free, full } = self.capacity;
+        let taken = self.open.as_ref().map_or(0, |batch| batch.bytes(reserve));
+        let need = taken.saturating_add(bytes).saturating_add(submission_bytes(reserve));
+        need.saturating_add(reserve) <= room || (!full && free / 4 > need)
+    }
+
+    fn run(&mut self, decide: impl FnOnce(&mut Controller, Time, &mut Out)) {
+        let Some(batch) = &mut self.open else { return };
+        let blobs = batch.out.blobs.len();
+        decide(&mut self.machine, batch.now, &mut batch.out);
+        batch.blob_bytes += batch.out.blobs[blobs..].iter().map(|blob| blob.bytes.len()).sum::<usize>();
+        let events = batch.out.events.len();
+        if events - batch.cuts.last().copied().unwrap_or(0) >= EVENTS_MAX {
+            batch.cuts.push(events);
+        }
+    }
+}
+
+impl<L> Batch<L> {
+    fn new(now: Time) -> Self {
+        Self { now, out: Out::default(), cuts: Vec::new(), inputs: 0, blob_bytes: 0, later: Vec::new() }
+    }
+
+    /// What it takes in the log at most: an estimate.
+    fn bytes(&self, reserve: u64) -> u64 {
+        self.blob_bytes as u64 + self.inputs as u64 * submission_bytes(reserve)
+    }
+
+    /// Takes its events out, as records numbered from `first` on.
+    fn records(&mut self, first: u64) -> Vec<Record> {
+        let mut events = std::mem::take(&mut self.out.events);
+        let mut parts: Vec<Vec<Event>> = Vec::new();
+        for cut in std::mem::take(&mut self.cuts).into_iter().rev() {
+            parts.push(events.split_off(cut));
+        }
+        parts.push(events);
+        let parts = parts.into_iter().rev().filter(|part| !part.is_empty());
+        parts.zip(first..).map(|(events, seq)| Record { seq, time: self.now, events }).collect()
+    }
+
+    fn release(self) -> Release<L> {
+        let Out { blobs: _, events: _, sends, drops, casts, answers, newer: _, exit } = self.out;
+        Release { records: None, sends, drops, casts, answers, later: self.later, exit }
+    }
+}
+
+/// Bytes of a submission's events: less where the disk is so small that the estimate would eat the reserve.
+fn submission_bytes(reserve: u64) -> u64 {
+    SUBMISSION_BYTES.min(reserve / 4)
+}
+
+/// Bytes that a request brings for the log; None: it must be written whatever room there is, or writes little.
+fn stored_bytes(request: &Request) -> Option<u64> {
+    let bytes = match request {
+        Request::Submit { script, env, .. } => script.len() + env.len(),
+        Request::SubmitHet { script, env, specs, .. } => {
+            script.len() + env.len() + specs.len() * SUBMISSION_BYTES as usize
+        }
+        Request::Allocate { env, .. } => env.len(),
+        _ => return None,
+    };
+    Some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests;
