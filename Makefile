@@ -1,12 +1,15 @@
 # Squall's chores. `make` alone lists them.
 SHELL := /bin/bash
 SQUALL := target/release/squall
+# Optimised, with all checks: what tests run.
+CHECKED := target/ci/squall
+LINTS := cargo clippy --locked --profile ci --workspace --all-targets -- -D warnings
 SEEDS ?= 1..500
 KILLS ?= 200
 LAUNCHES ?= 1000
 EVENTS ?= 125
 
-.PHONY: help build demo test check sim path crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
+.PHONY: help build demo test check sim path checked crash bench bench-throughput bench-fabric bench-gang bench-mpi bench-sched pictures deny clean
 
 help: ## list the chores
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -17,19 +20,29 @@ build: ## the release binary, target/release/squall
 demo: build ## a 4-node cluster on this machine: batch, srun, array, dependency, sacct
 	scripts/demo $(SQUALL)
 
-test: check build sim path ## everything that must hold: lints, unit, property and end-to-end tests, crashes (scaled), simulator
-	cargo test --locked --workspace
+test: ## everything that must hold: lints, simulator, instructions of a job, unit, property and end-to-end tests, crashes (scaled)
+	@rm -f target/stages
+	@scripts/stage format cargo fmt --all --check
+	@scripts/stage lints $(LINTS)
+	@scripts/stage build cargo test --locked --profile ci --workspace --no-run
+	@scripts/stage simulator $(CHECKED) sim --seeds $(SEEDS) --nodes 64 --hours 1
+	@scripts/stage path bench/path $(CHECKED)
+	@scripts/stage tests cargo test --locked --profile ci --workspace
+	@echo && cat target/stages
 
 check: ## formatting, lints, the house's walls
 	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(LINTS)
 
-sim: build ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs
-	$(SQUALL) sim --seeds $(SEEDS) --nodes 64 --hours 1
-	$(SQUALL) sim --mutations
+sim: checked ## simulator: 500 seeds of 64 nodes for one simulated hour, and the planted bugs
+	$(CHECKED) sim --seeds $(SEEDS) --nodes 64 --hours 1
+	$(CHECKED) sim --mutations
 
-path: build ## instructions of the controller for a one-core job (wants valgrind): no more than bench/path.max
-	bench/path $(SQUALL)
+path: checked ## instructions of the controller for a one-core job (wants valgrind): no more than bench/path.max
+	bench/path $(CHECKED)
+
+checked:
+	cargo build --locked --profile ci
 
 crash: build ## kill -9 of controller, node daemon and step daemon, KILLS times each, under load; of node daemons at LAUNCHES launches; on a full disk; EVENTS each of clock steps, `down` races, silences beyond node_lost_s and spools rolled back, a fifth as many restored backups
 	SQUALL_CRASH_KILLS=$(KILLS) SQUALL_CRASH_LAUNCHES=$(LAUNCHES) SQUALL_CRASH_EVENTS=$(EVENTS) SQUALL_CRASH_BINARY=$(abspath $(SQUALL)) cargo test --locked --release -p squall-cli --test crash -- --nocapture --test-threads 1
