@@ -135,10 +135,9 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
         Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
         Request::Shares => Ok(Some(priorities::shares(c, ask))),
-        Request::Accounting(_) => not_yet("Accounting"),
         Request::Record(job, values) => record::record(c, ask, job, values, out),
-        Request::History => not_yet("History"),
-        Request::Script { .. } => not_yet("Script"),
+        // The host has answered these before the machine hears of them.
+        Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
     }
