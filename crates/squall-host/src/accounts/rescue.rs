@@ -83,12 +83,12 @@ pub(super) fn rebuild(
         (Some(old), Some((journal, _))) if old.position.is_some() => {
             rescue.all(&old.db, &book)?;
             rescue.follow(&mut book, &old)?;
-            rescue.from_journal(&draft, journal, &mut book)?;
+            rescue.read_journal(&draft, journal, &mut book)?;
         }
         (old, Some((journal, last))) => {
             // How far its rows had come is not known: what the journal tells counts.
             book.skip_to(last)?;
-            rescue.from_journal(&draft, journal, &mut book)?;
+            rescue.read_journal(&draft, journal, &mut book)?;
             if let Some(old) = old {
                 rescue.ended_only = true;
                 rescue.all(&old.db, &book)?;
@@ -212,7 +212,7 @@ impl Rescue {
     }
 
     /// Adds what the journal tells up to where the book is.
-    fn from_journal(&mut self, draft: &Path, journal: &Path, book: &mut Book) -> Done {
+    fn read_journal(&mut self, draft: &Path, journal: &Path, book: &mut Book) -> Done {
         remove(draft);
         let mut told = Book::open(draft)?;
         told.assume(book);
