@@ -94,7 +94,7 @@ pub(super) fn comes_when_it_may(answer: &Answer) -> bool {
 pub(super) fn is_followed(answer: &Answer) -> bool {
     match answer {
         Answer::Jobs(page) => page.more,
-        Answer::Accounting { more, .. } | Answer::History { more, .. } => *more,
+        Answer::Accounting { more, .. } | Answer::History(_, more) => *more,
         _ => false,
     }
 }
@@ -111,9 +111,7 @@ pub(super) fn followed(page: Answer) -> (Answer, Answer) {
             Answer::Accounting { rows, more: true, lost: Vec::new() },
             Answer::Accounting { rows: Vec::new(), more: false, lost },
         ),
-        Answer::History { rows, .. } => {
-            (Answer::History { rows, more: true }, Answer::History { rows: Vec::new(), more: false })
-        }
+        Answer::History(rows, _) => (Answer::History(rows, true), Answer::History(Vec::new(), false)),
         other => (other, Answer::Done),
     }
 }

@@ -342,7 +342,7 @@ impl Keeper {
             }
             (Some(book), Topic::History(after)) => history::page(book, after).map(|rows| {
                 let done = rows.is_empty();
-                send(Answer::History { rows, more: !done });
+                send(Answer::History(rows, !done));
                 done
             }),
             (None, _) => Err(rusqlite::Error::InvalidQuery),

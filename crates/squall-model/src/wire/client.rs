@@ -619,13 +619,8 @@ pub enum Answer {
         /// On the last page: of jobs in these ranges, both ends included, rows may be missing.
         lost: Vec<(JobId, JobId)>,
     },
-    /// What accounting keeps beside jobs.
-    History {
-        /// The rows, in the order in which they happened.
-        rows: Vec<super::history::HistoryRow>,
-        /// Another page follows.
-        more: bool,
-    },
+    /// What accounting keeps beside jobs, in the order in which it happened, and whether another page follows.
+    History(Vec<super::history::HistoryRow>, bool),
     /// A batch script.
     Script(ByteBuf),
     /// No.

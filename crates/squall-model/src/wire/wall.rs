@@ -82,7 +82,7 @@ impl Answer {
                 put_all([&mut diag.since, &mut diag.now].into_iter().chain(&mut diag.backfill.last), us);
             }
             Self::Accounting { rows, .. } => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
-            Self::History { rows, .. } => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
+            Self::History(rows, _) => rows.iter_mut().for_each(|row| row.on_clock_ahead(us)),
             Self::Expected(starts) => put_all(starts.iter_mut().map(|start| &mut start.time), us),
             Self::Reservations(all) => {
                 for one in all {

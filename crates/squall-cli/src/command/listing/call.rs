@@ -329,7 +329,7 @@ impl Controller for Live {
             client.send(&Request::History)?;
             let mut all = Vec::new();
             loop {
-                let Answer::History { rows, more } = client.receive()? else { return Err(unexpected()) };
+                let Answer::History(rows, more) = client.receive()? else { return Err(unexpected()) };
                 all.extend(rows);
                 if !more {
                     // Cells answer in any order.

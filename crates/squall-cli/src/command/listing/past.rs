@@ -102,13 +102,16 @@ impl Standing {
     }
 }
 
+/// What an event changes of a node.
+type Change<'a> = &'a dyn Fn(&mut Standing);
+
 /// All outages, by their beginning.
 pub(crate) fn outages(history: &[HistoryRow]) -> Vec<Outage> {
     let mut standing: BTreeMap<String, Standing> = BTreeMap::new();
     let mut open: BTreeMap<String, usize> = BTreeMap::new();
     let mut all: Vec<Outage> = Vec::new();
     for row in history {
-        let (nodes, change): (Vec<String>, &dyn Fn(&mut Standing)) = match &row.what {
+        let (nodes, change): (Vec<String>, Change<'_>) = match &row.what {
             Happening::Silent { node, reason } => {
                 (vec![node.clone()], &|now: &mut Standing| now.silent = Some(reason.clone()))
             }

@@ -177,6 +177,11 @@ fn tallies(page: &JobsPage) -> BTreeMap<(String, String, String), Tally> {
     tallies
 }
 
+/// `ann(1000)`; nothing of an account.
+fn named(call: &Call<'_>, user: &str) -> String {
+    if user.is_empty() { String::new() } else { format!("{user}({})", call.people.uid(user).unwrap_or(u32::MAX - 1)) }
+}
+
 /// A limit, and what counts against it.
 fn counted(limits: &Limits, limit: Limit, used: u64) -> String {
     limits.get(&limit).map_or_else(|| format!("N({used})"), |most| format!("{most}({used})"))
@@ -244,11 +249,7 @@ impl Known {
             .iter()
             .find(|s| (&s.account, &s.user, &s.partition) == (&key.account, &key.user, &key.partition));
         let of = |get: fn(&Share) -> f64| share.map_or(0.0, get);
-        let user = if key.user.is_empty() {
-            String::new()
-        } else {
-            format!("{}({})", key.user, call.people.uid(&key.user).unwrap_or(u32::MAX - 1))
-        };
+        let user = named(call, &key.user);
         let parent = policy.associations.get(&AssocKey::account(&own.parent)).map_or(1, |above| above.id);
         let parent = if own.parent.is_empty() { String::new() } else { format!("{}({parent})", own.parent) };
         let default = policy.users.get(&key.user).is_some_and(|user| user.default_account == key.account);
@@ -346,7 +347,7 @@ impl Known {
         ];
         for (title, at, of_jobs, scope) in each {
             let used = self.each(name, at);
-            text += &format!("{}{title} Limits", self.newline);
+            let _ = write!(text, "{}{title} Limits", self.newline);
             text += &self.used(call, limits, title, used, of_jobs, scope);
         }
         text + "\n"

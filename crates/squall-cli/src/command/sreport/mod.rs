@@ -356,6 +356,9 @@ const FLAGS: &[(&str, usize)] = &[
     ("withdeleted", 5),
 ];
 
+/// Seconds of an hour.
+const HOUR_S: u64 = 3600;
+
 /// `start=`, `end=` and what else limits a report.
 fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<Item = &'a str>) -> Result<(), Fail> {
     let now = Timestamp::from_microsecond(call.now.0 as i64).unwrap_or_default().to_zoned(call.zone.clone());
@@ -380,13 +383,12 @@ fn conditions<'a>(call: &mut Call<'_>, asked: &mut Asked, words: impl Iterator<I
             },
             _ if is("clusters") => call.check_cluster(Some(value), false, WHAT)?,
             (Some(known), _) => {
-                asked.conditions.push((if known == "acct" { "accounts" } else { known }, value.to_owned()))
+                asked.conditions.push((if known == "acct" { "accounts" } else { known }, value.to_owned()));
             }
             (None, _) => unknown(call, asked, word),
         }
     }
     // Whole hours, as Slurm keeps them; an hour that has begun counts. At least one.
-    const HOUR_S: u64 = 3600;
     asked.from = Time::from_secs(asked.from.secs() / HOUR_S * HOUR_S);
     asked.to = Time::from_secs(asked.to.secs().div_ceil(HOUR_S) * HOUR_S).max(asked.from + Span::from_secs(HOUR_S));
     Ok(())

@@ -99,7 +99,7 @@ impl Hour {
 struct Hours {
     from: Time,
     until: Time,
-    hours: Vec<Hour>,
+    each: Vec<Hour>,
 }
 
 const HOUR_S: u64 = 3600;
@@ -107,7 +107,7 @@ const HOUR_S: u64 = 3600;
 impl Hours {
     fn new(from: Time, until: Time) -> Self {
         let count = until.secs().saturating_sub(from.secs()).div_ceil(HOUR_S) as usize;
-        Self { from, until, hours: vec![Hour::default(); count] }
+        Self { from, until, each: vec![Hour::default(); count] }
     }
 
     /// Counts so much of a resource from one time to another.
@@ -116,7 +116,7 @@ impl Hours {
         while at < end {
             let hour = (at - self.from.secs()) / HOUR_S;
             let next = end.min(self.from.secs() + (hour + 1) * HOUR_S);
-            *field(&mut self.hours[hour as usize]) += (next - at) * count;
+            *field(&mut self.each[hour as usize]) += (next - at) * count;
             at = next;
         }
     }
@@ -252,7 +252,7 @@ fn total(
         }
     }
     let mut sum = Hour::default();
-    for mut hour in hours.hours {
+    for mut hour in hours.each {
         hour.settle();
         sum.add(&hour);
     }

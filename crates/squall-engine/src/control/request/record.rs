@@ -26,7 +26,8 @@ pub(crate) fn record(
         let Some(at) = RECORDED.iter().position(|known| known == name) else {
             return Err(Refusal::NotSupported(format!("{name} of a job in accounting")));
         };
-        if !(can(ask.who, Deed::Operate) || of_owner && at < OWNERS) {
+        let may = can(ask.who, Deed::Operate) || (of_owner && at < OWNERS);
+        if !may {
             return Err(Refusal::AccessDenied);
         }
         if value.len() > STRING_BYTES_MAX {
