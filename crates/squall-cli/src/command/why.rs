@@ -73,9 +73,10 @@ fn text(told: &Why, clock: &Clock) -> String {
     let reasons: Vec<&str> = told.reasons.iter().map(words::pending_reason).collect();
     let first = reasons.first().copied().unwrap_or("nothing: it starts soon");
     let never = !told.partitions.is_empty() && told.partitions.iter().all(|one| !one.room && !one.ideal);
-    let _ = match never {
-        true => writeln!(text, "Job {} can never start as it is: {first}.", told.job),
-        false => writeln!(text, "Job {} waits. What counts: {first}.", told.job),
+    let _ = if never {
+        writeln!(text, "Job {} can never start as it is: {first}.", told.job)
+    } else {
+        writeln!(text, "Job {} waits. What counts: {first}.", told.job)
     };
     for reason in &told.reasons {
         let _ = writeln!(text, "  {:<24} {}", words::pending_reason(reason), meaning(reason));
