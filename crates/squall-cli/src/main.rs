@@ -18,6 +18,7 @@ mod format;
 mod options;
 mod picture;
 mod script;
+mod shapes;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -67,6 +67,7 @@ fn invalid_value(option: &str) -> &'static str {
         "cpus-per-task" => "CPU count specification invalid",
         "nodelist" | "exclude" => "Invalid node name specified",
         "constraint" => "Invalid feature specification",
+        "active-features" => "Active features not subset of available features",
         "prefer" => "Invalid preferred feature specification",
         "array" => "Invalid job array specification",
         "dependency" => "Job dependency problem",

@@ -327,6 +327,58 @@ pub enum Event {
         /// The user.
         by: u32,
     },
+    /// An operator changed how some nodes are described. Comments stay; all else stays so until `scontrol reconfigure`, or
+    /// a start with another configuration than the last.
+    NodesChanged {
+        /// Which.
+        nodes: NodeSet,
+        /// How.
+        change: Box<NodeChange>,
+    },
+}
+
+/// What `scontrol update node` changes of how a node is described. None: as it was, or as configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeChange {
+    /// Nodes of less weight are given first.
+    pub weight: Option<u32>,
+    /// Features that it may have.
+    pub features: Option<Vec<String>>,
+    /// Those of them that it has: what `--constraint` asks for.
+    pub active_features: Option<Vec<String>>,
+    /// Generic resources: `gpu:a100:4`.
+    pub gres: Option<String>,
+    /// A comment.
+    pub comment: Option<String>,
+    /// Any text, for programs.
+    pub extra: Option<String>,
+    /// The id of a machine in a cloud.
+    pub instance_id: Option<String>,
+    /// Its type.
+    pub instance_type: Option<String>,
+}
+
+impl NodeChange {
+    /// Makes another change after this one.
+    pub fn follow(&mut self, next: &Self) {
+        fn take<T: Clone>(here: &mut Option<T>, next: &Option<T>) {
+            if next.is_some() {
+                here.clone_from(next);
+            }
+        }
+        take(&mut self.weight, &next.weight);
+        take(&mut self.features, &next.features);
+        take(&mut self.active_features, &next.active_features);
+        take(&mut self.gres, &next.gres);
+        take(&mut self.comment, &next.comment);
+        take(&mut self.extra, &next.extra);
+        take(&mut self.instance_id, &next.instance_id);
+        take(&mut self.instance_type, &next.instance_type);
+    }
+    /// Takes back what a configuration says as well.
+    pub fn reset(&mut self) {
+        (self.weight, self.features, self.active_features, self.gres) = (None, None, None, None);
+    }
 }
 
 /// How a job goes back into the queue.
@@ -348,6 +400,8 @@ pub enum NodeAdmin {
     Drain,
     /// Down: its jobs are lost.
     Down,
+    /// As `Drain`, of a node that is expected to fail.
+    Fail,
 }
 
 /// What `scontrol update job` may change. None: unchanged.

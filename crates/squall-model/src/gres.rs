@@ -193,16 +193,16 @@ pub struct NodeGres {
 }
 
 impl NodeGres {
-    /// What the configuration says of a node; None: it has none.
-    pub fn of(config: &Config, node: &str) -> Option<Self> {
+    /// What the configuration says of a node, or an operator (`gpu:a100:4`); None: it has none.
+    pub fn of(config: &Config, node: &str, changed: Option<&str>) -> Option<Self> {
         let entry = config.nodes.iter().find(|entry| hostlist::contains(&entry.name, node));
-        let counts = entry.and_then(|entry| parse(&entry.gres)).unwrap_or_default();
+        let counts = changed.or_else(|| Some(&*entry?.gres)).and_then(parse).unwrap_or_default();
         let lines = || {
             let applies = |line: &&GresConfig| line.node_name.is_empty() || hostlist::contains(&line.node_name, node);
             config.gres.iter().filter(applies)
         };
         let mut all = Self::default();
-        if counts.is_empty() {
+        if counts.is_empty() && changed.is_none() {
             lines().for_each(|line| all.add(&line.name, line.model(), line.devices(), line.near()));
         }
         for Count { name, model, count } in counts {
@@ -460,9 +460,9 @@ mod tests {
         let (gres, _) = parse_conf(lines).expect("it is one");
         let node = NodeConfig { name: "n[1-3]".into(), gres: "gpu:3".into(), ..NodeConfig::default() };
         let config = Config { nodes: vec![node], gres, ..Config::default() };
-        let mut n1 = NodeGres::of(&config, "n1").expect("it has some");
+        let mut n1 = NodeGres::of(&config, "n1", None).expect("it has some");
         assert_eq!(n1.text(), "gpu:a100:2,gpu:v100:1");
-        assert_eq!(NodeGres::of(&config, "n3").expect("it has some").text(), "gpu:v100:1,gpu:2");
+        assert_eq!(NodeGres::of(&config, "n3", None).expect("it has some").text(), "gpu:v100:1,gpu:2");
         let near: CoreSet = [2].into_iter().collect();
         let taken = n1.take(&[counts("gpu", None, 1)], &near).expect("there is one");
         assert_eq!(taken["gpu"].iter().collect::<Vec<_>>(), [2], "the one beside the core");
@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(n1.take(&[counts("gpu", Some("v100"), 1)], &near), None);
         assert_eq!(n1.tasks(&[counts("gpu", None, 1)], &[counts("gpu", None, 1)]), Some(1));
         let (lines, _) = parse_conf("Name=gpu File=/dev/a Cores=0\nName=gpu File=/dev/b Cores=1").expect("it is one");
-        let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n").expect("it has some");
+        let mut two = NodeGres::of(&Config { gres: lines, ..Config::default() }, "n", None).expect("it has some");
         two.take(&[counts("gpu", None, 2)], &CoreSet::new()).expect("there are two");
         assert_eq!((two.text(), two.used_text()), ("gpu:2".into(), "gpu:2(IDX:0-1)".into()), "of one kind");
         // faults.md E: AutoDetect is known; lines that only say it name no devices.

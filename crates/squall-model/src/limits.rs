@@ -38,6 +38,8 @@ pub const CELLS_MAX: u32 = 1 << 6;
 pub const CELL_IDS: u32 = 1 << 26;
 /// Questions between cells in one message: each may hold a name of [`STRING_BYTES_MAX`].
 pub const QUESTIONS_MAX: usize = 128;
+/// Features of a node that an operator may set.
+pub const NODE_FEATURES_MAX: usize = 1024;
 /// Most nodes of a cluster: ids are below this.
 pub const NODES_MAX: usize = 1 << 20;
 /// Longest name of a node, bytes.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use squall_model::config::Config;
-use squall_model::event::{Event, JobChange, NodeAdmin, Record, Requeue};
+use squall_model::event::{Event, JobChange, NodeAdmin, NodeChange, Record, Requeue};
 use squall_model::foreign::{Named, Question, Reply};
 use squall_model::gang::{Shift, Turn};
 use squall_model::gres::Grant;
@@ -175,7 +175,21 @@ fn samples() -> Vec<Event> {
         Event::PolicyChanged { changes: forgotten(), by: 0 },
         Event::IdsLost { last: id },
         Event::Recorded { job: id, values: vec![("comment".into(), "golden".into())], by: 7 },
+        Event::NodesChanged { nodes: NodeSet::one(node), change: Box::new(node_change()) },
     ]
+}
+
+fn node_change() -> NodeChange {
+    NodeChange {
+        weight: Some(7),
+        features: Some(vec!["a".into(), "b".into()]),
+        active_features: Some(vec!["a".into()]),
+        gres: Some("gpu:2".into()),
+        comment: Some("c".into()),
+        extra: Some("x".into()),
+        instance_id: Some("i".into()),
+        instance_type: Some("t".into()),
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

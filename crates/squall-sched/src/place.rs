@@ -1,4 +1,4 @@
-//! Where one job fits: first fit over nodes in the order of their ids, on few nodes rather than many.
+//! Where one job fits: first fit over nodes in the order of their weights, then ids, on few nodes rather than many.
 
 use std::borrow::Cow;
 
@@ -208,7 +208,11 @@ fn find(
     let among = among(scratch, nodes, condition);
     // Where nothing is kept that begins later, what a node can take at that very time it can take.
     let known = condition == Condition::Then && scratch.walked && !scratch.keeps() && request.gres.is_empty();
-    for id in among.iter().filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
+    // A run of neighbours is looked for by number.
+    let order = if request.contiguous { &[][..] } else { view.by_weight() };
+    let by_number = among.iter().take_while(|_| order.is_empty());
+    let in_order = by_number.chain(order.iter().copied().filter(|id| among.contains(*id)));
+    for id in in_order.filter(|id| nodes.contains(*id) && !request.excluded.contains(*id)) {
         if condition == Condition::Now && scratch.withheld.contains(id) {
             continue;
         }
@@ -245,7 +249,11 @@ fn find(
     {
         return Some(vec![*one]);
     }
-    if request.contiguous { contiguous(request, fits) } else { gather(request, fits) }
+    if request.contiguous {
+        contiguous(request, fits)
+    } else {
+        gather(request, fits, |id| if order.is_empty() { 1 } else { view.weight(id) })
+    }
 }
 
 /// Most tasks of the job that a node can take; 0: none.
@@ -340,7 +348,7 @@ pub(crate) fn free(view: &impl View, scratch: &Scratch, id: NodeId, condition: C
 }
 
 /// Required nodes, then the first that suffice; if these give too few tasks, the roomiest.
-fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)>> {
+fn gather(request: &Request, fits: &[(NodeId, u32)], weight: impl Fn(NodeId) -> u32) -> Option<Vec<(NodeId, u32)>> {
     let (required, others) = if request.required.is_empty() {
         (Vec::new(), fits.to_vec())
     } else {
@@ -370,7 +378,7 @@ fn gather(request: &Request, fits: &[(NodeId, u32)]) -> Option<Vec<(NodeId, u32)
     }
     let mut roomy = others;
     // Of equal ones those that come first: by number, or as the network wants it.
-    roomy.sort_by_key(|(_, tasks)| std::cmp::Reverse(*tasks));
+    roomy.sort_by_key(|(id, tasks)| (weight(*id), std::cmp::Reverse(*tasks)));
     for fit in roomy {
         if enough(request, &chosen) || chosen.len() == request.nodes_max as usize {
             break;

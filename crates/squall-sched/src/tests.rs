@@ -139,7 +139,7 @@ impl Cluster {
     /// Each node has so many GPUs, of which what runs on it holds one each.
     fn with_gpus(mut self, count: u32) -> Self {
         let node = NodeConfig { name: "n".to_owned(), gres: format!("gpu:{count}"), ..NodeConfig::default() };
-        let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n").unwrap();
+        let node = NodeGres::of(&Config { nodes: vec![node], ..Config::default() }, "n", None).unwrap();
         self.gpus = vec![node; self.nodes.len()];
         for run in &mut self.runs {
             let node = run.nodes.first().unwrap();

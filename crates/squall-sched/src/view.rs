@@ -78,6 +78,14 @@ pub trait View: Queues<Need = Request> {
     fn node(&self, id: NodeId) -> NodeView<'_>;
     /// Nodes where jobs may start and at least one core is free. May name others too.
     fn open(&self) -> &NodeSet;
+    /// All nodes in the order in which they are given, those of less weight first; empty: by their numbers.
+    fn by_weight(&self) -> &[NodeId] {
+        &[]
+    }
+    /// A node's weight.
+    fn weight(&self, _id: NodeId) -> u32 {
+        1
+    }
     /// The network, if nodes are not all alike.
     fn topology(&self) -> Option<&Topology> {
         None

@@ -467,7 +467,10 @@ impl World {
                 let change = JobUpdate { array_limit, time_limit_s, nodes, ..JobUpdate::default() };
                 Request::UpdateJob { jobs: selection(id_of(order)?, None), change: Box::new(change) }
             }
-            Wish::Admin { nodes, admin } => Request::UpdateNodes { nodes, admin, reason: Some("sim".into()) },
+            Wish::Admin { nodes, admin } => {
+                let (admin, reason) = (Some(admin), Some("sim".into()));
+                Request::UpdateNodes { nodes, admin, reason, change: None }
+            }
             // One operator at a time: what is durable is what the change is made for.
             Wish::Policy(changes) => Request::ChangePolicy { version: self.judge.policy.version, changes },
             Wish::Reserve(change) => Request::Reserve { change, create: true },

@@ -10,7 +10,7 @@ pub(crate) mod esp;
 pub(crate) mod hostfile;
 pub(crate) mod layout;
 pub(crate) mod links;
-mod listing;
+pub(crate) mod listing;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use serde_json::{Value as Json, json};
 use squall_model::gang::TimeSlice;
 use squall_model::time::Time;
 use squall_model::wire::client::{Answer, Request};
@@ -16,9 +15,9 @@ use squall_model::wire::info::{BackfillCounts, Diag, FabricCounts, GangCounts};
 use crate::client::unexpected;
 use crate::command::listing::arguments::{Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::squeue::dialect;
 use crate::format::clock::Clock;
-use crate::format::json::document;
+use crate::shapes::diag::statistics;
+use crate::shapes::{Kind, dialect, document};
 
 const OPTIONS: &[Known] = &[
     ("all", 'a', Value::None),
@@ -51,13 +50,15 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sdiag", args, sdiag)
 }
 
-fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
         call.print(HELP);
         return Ok(());
     }
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, "slurm_get_statistics")?;
+    let dialect = dialect(call, &given)?;
     let reset = given.has("reset");
     let mut diag = match call.controller.ask(&Request::Diag { reset }) {
         Ok(Answer::Diag(diag)) => *diag,
@@ -71,10 +72,10 @@ fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     sort(&mut diag, given.has("sort-by-id"), given.has("sort-by-time"), given.has("sort-by-time2"));
     let people = call.people;
     let name = |uid: u32| people.user(uid);
-    let text = match dialect(&given) {
+    let text = match dialect {
         Some(dialect) => {
             let cluster = call.cluster("slurm_get_statistics")?;
-            document(dialect, &cluster, &["sdiag"], vec![("statistics", statistics(&diag, &name))])
+            document(call, dialect, &cluster, &["sdiag"], Kind::Diag, vec![("statistics", statistics(&diag, &name))])
         }
         None => text(&diag, &call.clock(diag.now), &name),
     };
@@ -82,7 +83,8 @@ fn sdiag(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     Ok(())
 }
 
-fn average(total: u64, count: u64) -> u64 {
+/// The mean of a sum.
+pub(crate) fn average(total: u64, count: u64) -> u64 {
     total.checked_div(count).unwrap_or(0)
 }
 
@@ -157,7 +159,7 @@ fn date(clock: &Clock, time: Time) -> String {
 }
 
 /// Minutes that the counters cover.
-fn minutes(diag: &Diag) -> u64 {
+pub(crate) fn minutes(diag: &Diag) -> u64 {
     diag.now.since(diag.since).secs() / 60
 }
 
@@ -250,123 +252,9 @@ fn gang(out: &mut String, gang: &GangCounts) {
 }
 
 /// How many messages stood for 1, 2-3, 4-7, … reports; ranges without any are left out.
-fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
+pub(crate) fn windows(fabric: &FabricCounts) -> impl Iterator<Item = (String, u64)> {
     fabric.windows.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
         let least = 1_u64 << power;
         (if power == 0 { "1".into() } else { format!("{least}-{}", 2 * least - 1) }, *count)
-    })
-}
-
-fn statistics(diag: &Diag, name: &dyn Fn(u32) -> String) -> Json {
-    let messages: Vec<Json> = diag
-        .messages
-        .iter()
-        .enumerate()
-        .map(|(at, (kind, count, total))| {
-            json!({
-                "message_type": kind, "type_id": at, "count": count,
-                "average_time": average(*total, *count), "total_time": total,
-            })
-        })
-        .collect();
-    let users: Vec<Json> = diag
-        .users
-        .iter()
-        .map(|(uid, count, total)| {
-            json!({
-                "user": name(*uid), "user_id": uid, "count": count,
-                "average_time": average(*total, *count), "total_time": total,
-            })
-        })
-        .collect();
-    let mut all = json!({
-        "parts_packed": 1,
-        "req_time": diag.now.secs(),
-        "req_time_start": diag.since.secs(),
-        "server_thread_count": diag.clients,
-        "agent_queue_size": 0,
-        "agent_count": diag.nodes,
-        "agent_thread_count": diag.nodes,
-        "dbd_agent_queue_size": 0,
-        "gettimeofday_latency": 0,
-        "schedule_cycle_max": diag.cycle_max_us,
-        "schedule_cycle_last": diag.cycle_last_us,
-        "schedule_cycle_sum": diag.cycle_total_us,
-        "schedule_cycle_total": diag.cycles,
-        "schedule_cycle_mean": average(diag.cycle_total_us, diag.cycles),
-        "schedule_cycle_mean_depth": average(diag.cycle_depth_total, diag.cycles),
-        "schedule_cycle_per_minute": diag.cycles.checked_div(minutes(diag)).unwrap_or(0),
-        "schedule_cycle_depth": diag.cycle_depth_total,
-        "schedule_queue_length": diag.queue_length,
-        "jobs_submitted": diag.jobs_submitted,
-        "jobs_started": diag.jobs_started,
-        "jobs_completed": diag.jobs_completed,
-        "jobs_canceled": diag.jobs_canceled,
-        "jobs_failed": diag.jobs_failed,
-        "jobs_pending": diag.jobs_pending,
-        "jobs_running": diag.jobs_running,
-        "job_states_ts": diag.now.secs(),
-        "journal": journal_statistics(diag),
-        "fabric": fabric_statistics(&diag.fabric),
-        "rpcs_by_message_type": messages,
-        "rpcs_by_user": users,
-        "pending_rpcs": [],
-    });
-    if let (Some(all), Json::Object(backfill)) = (all.as_object_mut(), backfill_statistics(&diag.backfill)) {
-        all.extend(backfill);
-    }
-    all
-}
-
-fn backfill_statistics(backfill: &BackfillCounts) -> Json {
-    json!({
-        "bf_active": false,
-        "bf_backfilled_jobs": backfill.jobs_ever,
-        "bf_last_backfilled_jobs": backfill.jobs,
-        "bf_backfilled_het_jobs": 0,
-        "bf_cycle_counter": backfill.cycles,
-        "bf_cycle_mean": average(backfill.total_us, backfill.cycles),
-        "bf_depth_mean": average(backfill.depth.1, backfill.cycles),
-        "bf_cycle_last": backfill.last_us,
-        "bf_cycle_max": backfill.max_us,
-        "bf_queue_len": backfill.queue.0,
-        "bf_queue_len_mean": average(backfill.queue.1, backfill.cycles),
-        "bf_cycle_sum": backfill.total_us,
-        "bf_when_last_cycle": backfill.last.map_or(0, Time::secs),
-        "bf_last_depth": backfill.depth.0,
-        "bf_last_depth_try": backfill.tried.0,
-        "bf_depth_sum": backfill.depth.1,
-        "bf_depth_try_sum": backfill.tried.1,
-        "bf_depth_mean_try": average(backfill.tried.1, backfill.cycles),
-        "bf_queue_len_sum": backfill.queue.1,
-        "bf_table_size": backfill.times.0,
-        "bf_table_size_mean": average(backfill.times.1, backfill.cycles),
-    })
-}
-
-fn journal_statistics(diag: &Diag) -> Json {
-    json!({
-        "records": diag.journal_records,
-        "events": diag.journal_events,
-        "bytes": diag.journal_bytes,
-        "flushes": diag.journal_flushes,
-        "flush_max": diag.flush_max_us,
-        "flush_mean": average(diag.flush_total_us, diag.journal_flushes),
-    })
-}
-
-fn fabric_statistics(fabric: &FabricCounts) -> Json {
-    let windows: Vec<Json> =
-        windows(fabric).map(|(reports, count)| json!({ "reports": reports, "count": count })).collect();
-    json!({
-        "messages": fabric.messages,
-        "messages_time": fabric.messages_us,
-        "node_epilogs": fabric.node_epilogs,
-        "composites": fabric.composites,
-        "composite_reports": fabric.composite_reports,
-        "repeats": fabric.repeats,
-        "retransmits": fabric.retransmits,
-        "multicast_bytes": fabric.multicast_bytes,
-        "windows": windows,
     })
 }

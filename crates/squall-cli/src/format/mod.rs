@@ -2,7 +2,6 @@
 
 pub(crate) mod clock;
 pub(crate) mod job;
-pub(crate) mod json;
 pub(crate) mod layout;
 pub(crate) mod node;
 pub(crate) mod path;

@@ -29,6 +29,8 @@ pub(crate) struct NodeState {
     pub(crate) silent: bool,
     /// No job may start.
     pub(crate) drain: bool,
+    /// No job may start, for it is expected to fail.
+    pub(crate) fail: bool,
     /// Jobs on it are ending.
     pub(crate) completing: bool,
     /// A reservation is on there.
@@ -56,6 +58,7 @@ impl NodeState {
         Self {
             silent: !(node.up && node.responds),
             drain: node.admin == NodeAdmin::Drain,
+            fail: node.admin == NodeAdmin::Fail,
             completing: node.jobs_completing > 0,
             reserved: !node.reservation.is_empty(),
             maint: node.maint,
@@ -70,7 +73,7 @@ impl NodeState {
 
     /// Whether a job could start on it.
     pub(crate) fn usable(self) -> bool {
-        !self.drain && !matches!(self.base, Base::Down | Base::Unknown)
+        !self.drain && !self.fail && !matches!(self.base, Base::Down | Base::Unknown)
     }
 
     /// `idle`, `drained`, `down*`.
@@ -84,6 +87,9 @@ impl NodeState {
     }
 
     fn words(self) -> (&'static str, &'static str) {
+        if self.fail {
+            return if self.busy() || self.completing { ("failing", "failg") } else { ("fail", "fail") };
+        }
         match (self.drain, self.base) {
             (true, _) if self.busy() || self.completing => ("draining", "drng"),
             (true, _) => ("drained", "drain"),
@@ -117,6 +123,9 @@ impl NodeState {
         if self.drain {
             out.push("DRAIN");
         }
+        if self.fail {
+            out.push("FAIL");
+        }
         if self.maint {
             out.push("MAINTENANCE");
         }
@@ -135,20 +144,23 @@ impl NodeState {
             "all" => true,
             "alloc" | "allocated" => self.base == Base::Allocated,
             "mix" | "mixed" => self.base == Base::Mixed,
-            "idle" => self.base == Base::Idle && !self.drain && !self.completing && !self.reserved,
+            "idle" => self.base == Base::Idle && !self.drain && !self.fail && !self.completing && !self.reserved,
             "maint" => self.maint,
             "resv" | "res" | "reserved" => self.reserved,
             "down" => self.base == Base::Down,
             "unk" | "unknown" => self.base == Base::Unknown,
             "comp" | "completing" => self.completing,
             "drain" => self.drain,
+            "fail" => self.fail && !self.busy(),
+            "failing" | "failg" => self.fail && self.busy(),
             "drained" => self.drain && !self.busy(),
             "drng" | "draining" => self.drain && self.busy(),
             "no_respond" | "not_responding" => self.silent,
-            "err" | "error" | "fail" | "failing" | "failg" | "future" | "futr" | "reboot" | "reboot_issued"
-            | "reboot_requested" | "power_down" | "powered_down" | "power_up" | "powering_down" | "powering_up"
-            | "pow_dn" | "pow_up" | "npc" | "perfctrs" | "planned" | "plnd" | "blocked" | "boot" | "inval"
-            | "invalid_reg" | "cloud" | "drain_" => false,
+            "err" | "error" | "future" | "futr" | "reboot" | "reboot_issued" | "reboot_requested" | "power_down"
+            | "powered_down" | "power_up" | "powering_down" | "powering_up" | "pow_dn" | "pow_up" | "npc"
+            | "perfctrs" | "planned" | "plnd" | "blocked" | "boot" | "inval" | "invalid_reg" | "cloud" | "drain_" => {
+                false
+            }
             _ => return None,
         })
     }
@@ -215,6 +227,11 @@ pub(crate) mod tests {
                 address: name.into(),
                 features: Vec::new(),
             },
+            features: Vec::new(),
+            weight: 1,
+            comment: String::new(),
+            extra: String::new(),
+            instance: (String::new(), String::new()),
             cpus_used: 0,
             memory_used_mb: 0,
             jobs_running: 0,
@@ -248,6 +265,7 @@ pub(crate) mod tests {
         assert_eq!(words(|n| n.up = false), "down* down* DOWN+NOT_RESPONDING");
         assert_eq!(words(|n| n.admin = NodeAdmin::Down), "down down DOWN");
         assert_eq!(words(|n| n.admin = NodeAdmin::Drain), "drained drain IDLE+DRAIN");
+        assert_eq!(words(|n| n.admin = NodeAdmin::Fail), "fail fail IDLE+FAIL");
         let busy = |n: &mut NodeInfo| (n.admin, n.cpus_used) = (NodeAdmin::Drain, 1);
         assert_eq!(words(busy), "draining drng MIXED+DRAIN");
         assert_eq!(words(|n| (n.known, n.up) = (false, false)), "unknown* unk* UNKNOWN+NOT_RESPONDING");

@@ -58,7 +58,7 @@ fn processes(c: &Cluster) {
     let done = c.run(&["scontrol", "pidinfo", "1"]);
     assert_eq!((done.status, done.err.as_str()), (1, "Failed to locate job for requested pid\n"));
     let done = c.run(&["scontrol", "listpids", "4000000.0"]);
-    assert_eq!((done.status, done.err.as_str()), (1, "StepId=4000000.0 does not exist on this node.\n"));
+    assert_eq!((done.status, done.err.as_str()), (1, "StepId=4000000.0 does not exist on node (null).\n"));
     c.ok(&["scontrol", "notify", &job, "hello", "you"]);
     c.until("its script's standard error says so", || c.read("told.out").contains("slurmstepd: error: hello you\n"));
     c.ok(&["scancel", &job]);

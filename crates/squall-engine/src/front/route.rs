@@ -164,9 +164,14 @@ fn change(cells: &Cells, request: Request) -> Result<Route, Refusal> {
         Request::UpdateJob { jobs, change } => {
             jobs_of(cells, How::Change, &jobs, |jobs| Request::UpdateJob { jobs, change: change.clone() })
         }
-        Request::UpdateNodes { nodes, admin, reason } => nodes_of(cells, How::Change, &nodes, "ALL", |nodes| {
-            Request::UpdateNodes { nodes, admin, reason: reason.clone() }
-        })?,
+        Request::UpdateNodes { nodes, admin, reason, change } => {
+            nodes_of(cells, How::Change, &nodes, "ALL", |nodes| Request::UpdateNodes {
+                nodes,
+                admin,
+                reason: reason.clone(),
+                change: change.clone(),
+            })?
+        }
         Request::UpdatePartition { name, state } => {
             let parts = cells.with_partition(&name);
             let parts: Vec<_> =

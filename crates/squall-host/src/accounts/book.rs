@@ -326,7 +326,8 @@ impl Book {
             | Event::PartitionSet { .. }
             | Event::GresGranted { .. }
             | Event::StepLimited { .. }
-            | Event::IdsLost { .. } => Ok(()),
+            | Event::IdsLost { .. }
+            | Event::NodesChanged { .. } => Ok(()),
         }
     }
 

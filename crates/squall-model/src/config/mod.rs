@@ -342,6 +342,9 @@ pub struct NodeConfig {
     /// Feature names for `--constraint`.
     #[serde(alias = "Feature", alias = "Features", deserialize_with = "words::names")]
     pub features: Vec<String>,
+    /// Nodes of less weight are given first; None: 1.
+    #[serde(alias = "Weight")]
+    pub weight: Option<u32>,
     /// Take the values as they are even where the machine has less.
     pub force: bool,
     /// Generic resources of each: `gpu:a100:4`.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::config::{Config, PartitionConfig, PartitionState};
-use crate::event::NodeAdmin;
+use crate::event::{NodeAdmin, NodeChange};
 use crate::foreign::{Question, Reply};
 use crate::id::{ClientKey, JobId, StepNo};
 use crate::job::{ArrayTask, Digest, ExitCode, JobSpec, Outcome, Usage};
@@ -164,10 +164,12 @@ pub enum Request {
     UpdateNodes {
         /// A host list.
         nodes: String,
-        /// What.
-        admin: NodeAdmin,
+        /// What they are for; None: as before.
+        admin: Option<NodeAdmin>,
         /// The reason given.
         reason: Option<String>,
+        /// What else changes.
+        change: Option<Box<NodeChange>>,
     },
     /// `scontrol update partitionname=`. Answer: `Done`.
     UpdatePartition {

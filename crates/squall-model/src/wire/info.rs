@@ -217,6 +217,16 @@ pub struct NodeInfo {
     pub reason: Option<(String, u32, Time)>,
     /// What it has.
     pub hardware: Hardware,
+    /// Features that it may have.
+    pub features: Vec<String>,
+    /// Nodes of less weight are given first.
+    pub weight: u32,
+    /// The operator's comment.
+    pub comment: String,
+    /// Any text, for programs.
+    pub extra: String,
+    /// Id and type of a machine in a cloud.
+    pub instance: (String, String),
     /// CPUs held by jobs.
     pub cpus_used: u32,
     /// Memory held by jobs, MiB.

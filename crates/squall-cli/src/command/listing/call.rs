@@ -73,6 +73,8 @@ pub(crate) trait People {
     fn uid(&self, name: &str) -> Option<u32>;
     /// A user's name, or the number where there is none.
     fn user(&self, uid: u32) -> String;
+    /// The name of a user's own group, or its number where there is none.
+    fn group(&self, uid: u32) -> String;
 }
 
 /// A command that can't go on: what it said stands on standard error already.
@@ -367,6 +369,10 @@ impl People for Machine {
     }
     fn user(&self, uid: u32) -> String {
         users::by_uid(uid).map_or_else(|| uid.to_string(), |user| user.name)
+    }
+    fn group(&self, uid: u32) -> String {
+        let group = users::by_uid(uid).map_or(uid, |user| user.gid);
+        users::group_name(group).unwrap_or_else(|| group.to_string())
     }
 }
 

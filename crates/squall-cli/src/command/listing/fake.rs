@@ -190,6 +190,9 @@ impl People for TestPeople {
             other => other.to_string(),
         }
     }
+    fn group(&self, uid: u32) -> String {
+        self.user(uid)
+    }
 }
 
 /// What a command did.

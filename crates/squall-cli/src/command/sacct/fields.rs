@@ -104,7 +104,7 @@ pub(crate) static FIELDS: &[C] = &[
     C::new("Start", 19, |r| r.clock.show_or(r.data.start, "Unknown")),
     C::new("State", 10, Row::state),
     C::new("StdErr", 20, stderr),
-    C::new("StdIn", 20, |r| file(r, r.data.spec.stdin.as_deref().unwrap_or("/dev/null"))),
+    C::new("StdIn", 20, stdin),
     C::new("StdOut", 20, stdout),
     C::new("Submit", 19, |r| {
         let at = if r.is_step() { r.data.start.unwrap_or(r.data.submit) } else { r.data.submit };
@@ -211,12 +211,19 @@ fn file(row: &Row, pattern: &str) -> String {
     })
 }
 
-fn stdout(row: &Row) -> String {
+/// Where its input is.
+pub(crate) fn stdin(row: &Row) -> String {
+    file(row, row.data.spec.stdin.as_deref().unwrap_or("/dev/null"))
+}
+
+/// Where its output is.
+pub(crate) fn stdout(row: &Row) -> String {
     let default = if row.data.task.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
     file(row, row.data.spec.stdout.as_deref().unwrap_or(default))
 }
 
-fn stderr(row: &Row) -> String {
+/// Where its errors are.
+pub(crate) fn stderr(row: &Row) -> String {
     row.data.spec.stderr.as_deref().map_or_else(|| stdout(row), |pattern| file(row, pattern))
 }
 

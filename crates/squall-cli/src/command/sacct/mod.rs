@@ -1,7 +1,6 @@
 //! sacct: what jobs and steps were, and what they used.
 
 pub(crate) mod fields;
-mod json;
 mod query;
 pub(crate) mod row;
 
@@ -24,10 +23,9 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::sacct::fields::{BRIEF, DEFAULT, FIELDS, LONG};
 use crate::command::sacct::row::{Row, Units};
-use crate::command::squeue::dialect;
-use crate::format::json::document;
 use crate::format::sheet::{Sheet, Style};
 use crate::format::words;
+use crate::shapes::{Kind, accounting, dialect, document};
 
 const WHAT: &str = "slurm_load_accounting error";
 
@@ -140,7 +138,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacct", args, sacct)
 }
 
-fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if let Some(text) = list_of_words(&given) {
         call.print(&text);
@@ -149,6 +148,7 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if let Some(extra) = given.operands.first() {
         return call.fail(&format!("Unknown arguments:\nsacct: error:  {extra}"));
     }
+    let dialect = dialect(call, &given)?;
     let sheet = sheet(call, &given)?;
     let units = units(call, &given)?;
     call.check_cluster(given.last("clusters").or(given.last("cluster")), false, WHAT)?;
@@ -181,8 +181,12 @@ fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         .into_iter()
         .map(|data| Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids: String::new() })
         .collect();
-    let text = match dialect(&given) {
-        Some(dialect) => document(dialect, &cluster, &["sacct"], vec![("jobs", json::jobs(&rows).into())]),
+    let text = match dialect {
+        Some(dialect) => {
+            let people = call.people;
+            let jobs = accounting::jobs(&rows, &|uid| people.user(uid));
+            document(call, dialect, &cluster, &["sacct"], Kind::Accounting, vec![("jobs", jobs.into())])
+        }
         None => sheet.lines(!given.has("noheader"), &style(&given), &rows),
     };
     call.print(&text);

@@ -10,10 +10,10 @@ use crate::format::sheet::Column;
 pub(crate) const TRES: &[&str] = &["cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages"];
 
 /// The port that `scontrol show config` names.
-pub(super) const CONTROL_PORT: u32 = 6817;
+pub(crate) const CONTROL_PORT: u32 = 6817;
 
 /// The number of a resource that is accounted.
-pub(super) fn tres_id(name: &str) -> Option<u32> {
+pub(crate) fn tres_id(name: &str) -> Option<u32> {
     // Generic resources have theirs from 1001 on.
     let of_gpus = (name == Tres::Gpu.name()).then_some(1001);
     of_gpus.or_else(|| TRES.iter().position(|known| *known == name).map(|at| at as u32 + 1))
@@ -21,46 +21,46 @@ pub(super) fn tres_id(name: &str) -> Option<u32> {
 
 /// A record of any entity: most of what they have is alike.
 #[derive(Clone, Default)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// Its own name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The user; empty: an account's record.
-    pub(super) user: String,
+    pub(crate) user: String,
     /// The account.
-    pub(super) account: String,
+    pub(crate) account: String,
     /// The cluster.
-    pub(super) cluster: String,
+    pub(crate) cluster: String,
     /// Of a cluster: where its controller runs.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// The partition; empty: any.
-    pub(super) partition: String,
+    pub(crate) partition: String,
     /// The account above it.
-    pub(super) parent: String,
+    pub(crate) parent: String,
     /// What it is for.
-    pub(super) description: String,
+    pub(crate) description: String,
     /// Whose it is.
-    pub(super) organization: String,
+    pub(crate) organization: String,
     /// What a user may change.
-    pub(super) admin: AdminLevel,
+    pub(crate) admin: AdminLevel,
     /// A user's account unless another is named.
-    pub(super) default_account: String,
+    pub(crate) default_account: String,
     /// Accounts that a user coordinates, or coordinators of an account.
-    pub(super) coordinators: String,
+    pub(crate) coordinators: String,
     /// Levels of service that may be used.
-    pub(super) qos: String,
+    pub(crate) qos: String,
     /// The association, with what it inherits; of levels of service: their limits.
-    pub(super) own: Association,
+    pub(crate) own: Association,
     /// The level of service.
-    pub(super) level: Qos,
+    pub(crate) level: Qos,
     /// Of a reservation: its number.
-    pub(super) numbered: u32,
+    pub(crate) numbered: u32,
     /// Of events, transactions and reservations.
-    pub(super) past: Past,
+    pub(crate) past: Past,
 }
 
 impl Row {
     /// The word for what a user may change.
-    pub(super) fn admin(&self) -> String {
+    pub(crate) fn admin(&self) -> String {
         match self.admin {
             AdminLevel::None => "None",
             AdminLevel::Operator => "Operator",
@@ -70,7 +70,7 @@ impl Row {
     }
 
     /// The number of what is accounted, or of an association or QOS.
-    pub(super) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         tres_id(&self.name).unwrap_or(self.own.id.max(self.level.id).max(self.numbered).max(1))
     }
 
@@ -119,16 +119,16 @@ impl Row {
 }
 
 /// Whether limits of that scope are resources times seconds; users write minutes.
-pub(super) fn is_timed(scope: Scope) -> bool {
+pub(crate) fn is_timed(scope: Scope) -> bool {
     matches!(scope, Scope::GrpUsed | Scope::GrpDue | Scope::JobDue)
 }
 
 type C = Column<Row>;
 
 /// A kind of record.
-pub(super) struct Entity {
+pub(crate) struct Entity {
     /// Its name.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Least letters of it.
     least: usize,
     /// Fields that are shown unless others are asked for.
@@ -136,18 +136,18 @@ pub(super) struct Entity {
     /// Further fields with the associations.
     associated: &'static str,
     /// Its fields.
-    pub(super) columns: &'static [C],
+    pub(crate) columns: &'static [C],
 }
 
 impl Entity {
     /// The format unless another is asked for.
-    pub(super) fn format(&self, associations: bool) -> String {
+    pub(crate) fn format(&self, associations: bool) -> String {
         if associations { format!("{},{}", self.shown, self.associated) } else { self.shown.to_owned() }
     }
 }
 
 /// The entity that a word means, in the singular or plural, from as many letters as are not another's.
-pub(super) fn find(word: &str) -> Option<&'static Entity> {
+pub(crate) fn find(word: &str) -> Option<&'static Entity> {
     let plural = |e: &Entity| {
         let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
         [word, singular].iter().any(|w| w.len() >= e.least && super::starts(e.name, w))
@@ -316,7 +316,7 @@ static COLUMNS: &[C] = &[
 ];
 
 /// The word for a way to make room.
-pub(super) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
+pub(crate) fn preempt_mode(mode: Option<PreemptMode>) -> &'static str {
     match mode {
         None => "cluster",
         Some(PreemptMode::Off) => "off",

@@ -2,9 +2,8 @@
 
 mod change;
 mod dump;
-mod entity;
+pub(crate) mod entity;
 mod job;
-mod json;
 mod past;
 mod rows;
 mod settings;
@@ -26,10 +25,9 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
-use crate::command::squeue::dialect;
-use crate::format::json::document;
 use crate::format::sheet::{Sheet, Style};
 use crate::format::words;
+use crate::shapes::{dialect, document, policy as shapes};
 
 const OPTIONS: &[Known] = &[
     ("associations", 's', Value::None),
@@ -87,7 +85,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sacctmgr", args, sacctmgr)
 }
 
-fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn sacctmgr(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     let Some((word, specs)) = given.operands.split_first().filter(|_| !given.has("")) else {
         call.print(HELP);
@@ -194,11 +193,13 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
     };
     let policy = policy(call)?;
     let rows = rows::rows(call, entity, &wanted, &config, &policy)?;
-    if let Some(dialect) = dialect(given) {
-        let Some(records) = json::records(entity.name, &rows, wanted.associations, &policy) else {
+    if let Some(dialect) = dialect(call, given)? {
+        let Some((kind, key, records)) = shapes::records(entity.name, &rows, wanted.associations, &policy) else {
             return call.fail(&format!("--json and --yaml know no {}: list it without", entity.name));
         };
-        call.print(&document(dialect, &config.cluster, &["sacctmgr", "show", entity.name], vec![records]));
+        let command = ["sacctmgr", "show", entity.name];
+        let text = document(call, dialect, &config.cluster, &command, kind, vec![(key, records)]);
+        call.print(&text);
         return Ok(());
     }
     if entity.name == "runawayjobs" {

@@ -19,7 +19,7 @@ const WHAT: &str = "sacctmgr: error: Problem with the query";
 
 /// What a row has of the past.
 #[derive(Clone, Default)]
-pub(super) struct Past {
+pub(crate) struct Past {
     /// When it began, or happened.
     pub(super) start: String,
     /// When it ended.

@@ -79,10 +79,10 @@ pub(super) fn update(call: &mut Call<'_>, words: &[Change<'_>]) -> Result<(), Fa
 
 /// `delete PartitionName=NAME`.
 pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
-    let words = joined(words);
-    let words = changes(call, &words)?;
+    let given = joined(words);
+    let what = format!("delete_partition {}", given.join(" "));
+    let words = changes(call, &given)?;
     let name = name(&words);
-    let what = format!("delete_partition {name}");
     let was = present(call, name, &what)?;
     ask_done(call, &Request::ChangePartition { name: name.to_owned(), was: Some(Box::new(was)), now: None }, &what)
 }

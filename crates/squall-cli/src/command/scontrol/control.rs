@@ -19,13 +19,13 @@ const SUSPEND: &str = "slurm_suspend error";
 
 /// `hold`, `uhold`.
 pub(super) fn hold(call: &mut Call<'_>, manner: Manner, words: &[String], user: bool) -> Result<(), Fail> {
-    let jobs = selection(call, "hold", words)?;
+    let jobs = selection(call, "hold", words, Some(SUSPEND))?;
     act(call, manner, &Request::Hold { jobs, user }, Some(SUSPEND))
 }
 
 /// `release`.
 pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
-    let jobs = selection(call, "release", words)?;
+    let jobs = selection(call, "release", words, Some(SUSPEND))?;
     act(call, manner, &Request::Release { jobs }, Some(SUSPEND))
 }
 
@@ -33,26 +33,30 @@ pub(super) fn release(call: &mut Call<'_>, manner: Manner, words: &[String]) -> 
 pub(super) fn requeue(call: &mut Call<'_>, manner: Manner, words: &[String], hold: bool) -> Result<(), Fail> {
     // `requeuehold State=SpecialExit ID`: the state is what it is.
     let words: Vec<String> = words.iter().filter(|w| !w.to_lowercase().starts_with("state=")).cloned().collect();
-    let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words)?;
+    let jobs = selection(call, if hold { "requeuehold" } else { "requeue" }, &words, None)?;
     let from = call.variable("SLURM_JOB_ID").and_then(|id| id.parse().ok()).map(JobId);
     act(call, manner, &Request::Requeue { jobs, hold, from }, None)
 }
 
 /// `top`.
 pub(super) fn top(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
-    let jobs = selection(call, "top", words)?;
+    let jobs = selection(call, "top", words, None)?;
     act(call, manner, &Request::Top { jobs }, None)
 }
 
 /// `suspend`, `resume`.
 pub(super) fn suspend(call: &mut Call<'_>, manner: Manner, words: &[String], suspend: bool) -> Result<(), Fail> {
-    let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words)?;
-    act(call, manner, &Request::Suspend { jobs, suspend }, Some(SUSPEND))
+    let jobs = selection(call, if suspend { "suspend" } else { "resume" }, words, None)?;
+    act(call, manner, &Request::Suspend { jobs, suspend }, None)
 }
 
 /// `wait_job JOB`: returns when the job runs; an error if it never will.
 pub(super) fn wait_job(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
-    let jobs = selection(call, "wait_job", words)?;
+    if let Some(word) = words.first().filter(|word| target(word.trim_start_matches("jobid=")).is_none()) {
+        call.say(&format!("Invalid job_id {word}"));
+        return Err(Fail(1));
+    }
+    let jobs = selection(call, "wait_job", words, None)?;
     loop {
         let page = match call.controller.jobs(jobs.clone(), true, false) {
             Ok(page) => page,
@@ -75,16 +79,16 @@ pub(super) fn simple(call: &mut Call<'_>, request: &Request, what: &str) -> Resu
 }
 
 /// Jobs by ids, separated by commas or blanks, or by `jobname=`.
-fn selection(call: &mut Call<'_>, keyword: &str, words: &[String]) -> Result<JobSelection, Fail> {
+fn selection(call: &mut Call<'_>, keyword: &str, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     if words.is_empty() {
         call.say(&format!("too few arguments for keyword:{keyword}"));
         return Err(Fail(1));
     }
-    select(call, words)
+    select(call, words, what)
 }
 
 /// As [`selection`], of a list that is known not to be empty.
-pub(super) fn select(call: &mut Call<'_>, words: &[String]) -> Result<JobSelection, Fail> {
+pub(super) fn select(call: &mut Call<'_>, words: &[String], what: Option<&str>) -> Result<JobSelection, Fail> {
     let mut ids = Vec::new();
     for word in words {
         let lower = word.to_lowercase();
@@ -97,11 +101,24 @@ pub(super) fn select(call: &mut Call<'_>, words: &[String]) -> Result<JobSelecti
             }
         }
         let list = word.split_once('=').map_or(word.as_str(), |(_, list)| list);
-        for target in call.targets(list)? {
-            ids.push(target.job);
+        for part in list.split(',').filter(|part| !part.is_empty()) {
+            match target(part) {
+                Some(target) => ids.push(target.job),
+                None => return not_a_job(call, part, what),
+            }
         }
     }
     if ids.is_empty() { call.fail("No job ID specified") } else { Ok(JobSelection { ids, ..JobSelection::default() }) }
+}
+
+/// As of a job that does not exist.
+fn not_a_job<T>(call: &mut Call<'_>, word: &str, what: Option<&str>) -> Result<T, Fail> {
+    const WORDS: &str = "Invalid job id specified";
+    call.say(&format!("{WORDS} for job {word}"));
+    if let Some(what) = what {
+        call.say(&format!("{what}: {WORDS}"));
+    }
+    Err(Fail(1))
 }
 
 /// Asks, and says of which jobs it could not be done.
@@ -161,15 +178,20 @@ pub(super) fn write(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
         return config::write(call, rest.first().map(String::as_str));
     }
     let [kind, id, rest @ ..] = words else {
+        if let Some(kind) = words.first().filter(|kind| !means(kind, "batch_script", 1)) {
+            call.say(&format!("invalid write argument:{kind}"));
+            return Err(Fail(1));
+        }
         call.say("too few arguments for keyword:write");
         return Err(Fail(1));
     };
     if !"batch_script".starts_with(&kind.to_lowercase()) || kind.is_empty() {
-        call.say(&format!("invalid write argument: {kind}"));
+        call.say(&format!("invalid write argument:{kind}"));
         return Err(Fail(1));
     }
     let Some(job) = target(id).map(|t| id_of(&t.job)) else {
-        return call.fail(&format!("Invalid job id {id}"));
+        call.say("job script retrieval failed: Invalid job id specified");
+        return Err(Fail(1));
     };
     let script = match call.controller.ask(&Request::Script { job }) {
         Ok(Answer::Script(bytes)) => bytes,

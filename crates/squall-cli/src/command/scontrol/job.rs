@@ -13,10 +13,10 @@ use crate::command::listing::select::id_of;
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::squeue::fields::requeue;
-use crate::command::squeue::{expect, job_rows, json};
+use crate::command::squeue::{expect, job_rows};
 use crate::format::job::JobRow;
-use crate::format::json::document;
 use crate::format::words;
+use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_jobs error";
 
@@ -42,8 +42,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     expect(call, &mut rows);
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
-        let jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
-        document(dialect, &cluster, &["scontrol", "show", "job"], vec![("jobs", jobs.into())])
+        let jobs: Vec<serde_json::Value> = rows.iter().map(shapes::job::job).collect();
+        document(call, dialect, &cluster, &["scontrol", "show", "job"], Kind::Jobs, vec![("jobs", jobs.into())])
     } else if rows.is_empty() {
         "No jobs in the system\n".to_owned()
     } else {

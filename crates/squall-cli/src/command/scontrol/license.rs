@@ -6,7 +6,7 @@ use squall_model::wire::info::LicenseInfo;
 use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::{Manner, record};
-use crate::format::json::document;
+use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_licenses error";
 
@@ -21,8 +21,9 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     licenses.retain(|license| ids.is_empty() || ids.contains(&license.name));
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
-        let all: Vec<serde_json::Value> = licenses.iter().map(json).collect();
-        document(dialect, &cluster, &["scontrol", "show", "licenses"], vec![("licenses", all.into())])
+        let all: Vec<serde_json::Value> = licenses.iter().map(shapes::license::license).collect();
+        let command = ["scontrol", "show", "licenses"];
+        document(call, dialect, &cluster, &command, Kind::Licenses, vec![("licenses", all.into())])
     } else if none {
         "No licenses configured in Slurm.\n".to_owned()
     } else if let (true, [name, ..]) = (licenses.is_empty(), ids) {
@@ -35,7 +36,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     Ok(())
 }
 
-fn free(license: &LicenseInfo) -> u32 {
+/// How many are left.
+pub(crate) fn free(license: &LicenseInfo) -> u32 {
     license.total.saturating_sub(license.used)
 }
 
@@ -50,15 +52,4 @@ fn text(license: &LicenseInfo, manner: Manner) -> String {
     let indent = if manner.oneliner { "" } else { " " };
     let lines = [format!("LicenseName={}", license.name), format!("{indent}{counts}")];
     record(manner.oneliner, &lines).replace("\n\n", "\n")
-}
-
-fn json(license: &LicenseInfo) -> serde_json::Value {
-    serde_json::json!({
-        "LicenseName": license.name,
-        "Total": license.total,
-        "Used": license.used,
-        "Free": free(license),
-        "Reserved": license.reserved,
-        "Remote": false,
-    })
 }

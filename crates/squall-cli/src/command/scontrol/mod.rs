@@ -4,18 +4,19 @@ mod assoc_mgr;
 mod change_partition;
 mod config;
 mod control;
+mod daemons;
 mod job;
-mod license;
+pub(crate) mod license;
 mod node;
-mod partition;
+pub(crate) mod partition;
 mod process;
-mod records;
 pub(crate) mod reservation;
 mod resize;
 mod show;
 mod topology;
 mod update;
 mod update_job;
+mod update_node;
 mod update_step;
 
 #[cfg(test)]
@@ -32,10 +33,9 @@ use squall_model::wire::client::{Answer, Request};
 
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
-use crate::command::squeue::dialect;
 use crate::format::harmless;
-use crate::format::json::Dialect;
 use crate::format::words;
+use crate::shapes::{Dialect, dialect};
 
 const OPTIONS: &[Known] = &[
     ("all", 'a', Value::None),
@@ -125,7 +125,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("scontrol", args, scontrol)
 }
 
-fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("") {
         call.print(HELP);
@@ -136,21 +137,21 @@ fn scontrol(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return call
             .fail(&format!("--uid={user}: what is asked is asked by who runs scontrol: sudo -u {user} scontrol ..."));
     }
-    let manner = manner(&given);
+    let manner = manner(call, &given)?;
     if given.operands.is_empty() {
         return converse(call, manner);
     }
     command(call, manner, &given.operands)
 }
 
-fn manner(given: &Arguments) -> Manner {
-    Manner {
+fn manner(call: &mut Call<'_>, given: &Arguments) -> Result<Manner, Fail> {
+    Ok(Manner {
         oneliner: given.has("oneliner"),
         details: given.has("details"),
         quiet: given.has("quiet"),
         verbose: given.has("verbose"),
-        dialect: dialect(given),
-    }
+        dialect: dialect(call, given)?,
+    })
 }
 
 /// Without a command: commands from standard input.
@@ -192,17 +193,9 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     if is("show", 3) {
         show::show(call, manner, rest)
     } else if is("create", 1) {
-        if change_partition::is_meant(rest) {
-            change_partition::create(call, rest)
-        } else {
-            reservation::create(call, rest)
-        }
+        create(call, rest)
     } else if is("delete", 3) {
-        if change_partition::is_meant(rest) {
-            change_partition::delete(call, rest)
-        } else {
-            reservation::delete(call, rest)
-        }
+        delete(call, rest)
     } else if is("update", 1) {
         update::update(call, rest)
     } else if is("requeue", 3) {
@@ -222,7 +215,7 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     } else if is("pidinfo", 3) {
         process::of_process(call, rest)
     } else if is("ping", 3) {
-        show::ping(call, manner)
+        show::ping(call, manner, rest)
     } else if is("reconfigure", 3) {
         control::simple(call, &Request::Reconfigure { config: None }, "slurm_reconfigure error")
     } else if is("shutdown", 8) {
@@ -233,6 +226,10 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         job::completing(call)
     } else if is("wait_job", 4) {
         control::wait_job(call, rest)
+    } else if is("listjobs", 5) {
+        process::jobs(call, false)
+    } else if is("liststeps", 5) {
+        process::jobs(call, true)
     } else if is("listpids", 5) {
         process::list(call, rest)
     } else if is("notify", 1) {
@@ -247,33 +244,44 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
         Ok(())
     } else if ["all", "details", "hide", "oneliner", "quiet", "verbose"].iter().any(|name| is(name, 2)) {
         Ok(())
-    } else if let Some(name) = ABSENT.iter().find(|name| is(name, 3)) {
-        call.fail(&format!("{name}: Requested operation not supported on this system"))
+    } else if let Some(result) = daemons::run(call, word, rest) {
+        result
     } else {
         call.say(&format!("invalid keyword: {word}"));
         Err(Fail(1))
     }
 }
 
-/// What Slurm has and Squall has not.
-const ABSENT: &[&str] = &[
-    "abort",
-    "cancel_reboot",
-    "cluster",
-    "errnumstr",
-    "fsdampeningfactor",
-    "getaddrs",
-    "gethost",
-    "listjobs",
-    "liststeps",
-    "power",
-    "reboot",
-    "schedloglevel",
-    "setdebug",
-    "setdebugflags",
-    "takeover",
-    "token",
-];
+/// `create partition|reservation …`.
+fn create(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let Some(first) = words.first() else {
+        call.say("too few arguments for create keyword");
+        return Err(Fail(1));
+    };
+    if change_partition::is_meant(words) {
+        change_partition::create(call, words)
+    } else if first.contains('=') || reservation::is_entity(first) {
+        reservation::create(call, words)
+    } else {
+        call.fail(&format!("Invalid creation entity: {first}"))
+    }
+}
+
+/// `delete ENTITY=ID`, `delete ENTITY ID`.
+fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
+    let Some(first) = words.first() else {
+        call.say("too few arguments for delete keyword");
+        return Err(Fail(1));
+    };
+    if words.len() < 2 && !first.contains('=') {
+        return call.fail("Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'");
+    }
+    if change_partition::is_meant(words) {
+        change_partition::delete(call, words)
+    } else {
+        reservation::delete(call, words)
+    }
+}
 
 /// Asks for something whose answer is but yes or no.
 fn ask_done(call: &mut Call<'_>, request: &Request, what: &str) -> Result<(), Fail> {

@@ -7,10 +7,10 @@ use squall_model::wire::info::NodeInfo;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
-use crate::command::sinfo::{all_nodes, json};
+use crate::command::sinfo::all_nodes;
 use crate::format::clock::Clock;
-use crate::format::json::document;
 use crate::format::node::{NodeState, has, holds};
+use crate::shapes::{self, Kind, document};
 
 const WHAT: &str = "slurm_load_nodes error";
 
@@ -40,8 +40,8 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     let name = |uid: u32| people.user(uid);
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
-        let nodes: Vec<serde_json::Value> = nodes.iter().map(|n| json::node(n, &cluster, &name)).collect();
-        document(dialect, &cluster, &["scontrol", "show", "nodes"], vec![("nodes", nodes.into())])
+        let nodes: Vec<serde_json::Value> = nodes.iter().map(|n| shapes::node::node(n, &cluster, &name)).collect();
+        document(call, dialect, &cluster, &["scontrol", "show", "nodes"], Kind::Nodes, vec![("nodes", nodes.into())])
     } else if nodes.is_empty() && wanted.is_empty() {
         "No nodes in the system\n".to_owned()
     } else {
@@ -54,8 +54,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
 
 fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<String> {
     let hardware = &node.hardware;
-    let features = hardware.features.join(",");
-    let features = if features.is_empty() { "(null)" } else { features.as_str() };
+    let or_null = |list: &[String]| if list.is_empty() { "(null)".to_owned() } else { list.join(",") };
     let free = if node.up { node.free_mb.to_string() } else { "N/A".to_owned() };
     let time = |at: Time| clock.show_or(Some(at), "None");
     let mut lines = vec![
@@ -67,8 +66,8 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
             hardware.cpus,
             f64::from(node.load_centi) / 100.0
         ),
-        format!("AvailableFeatures={features}"),
-        format!("ActiveFeatures={features}"),
+        format!("AvailableFeatures={}", or_null(&node.features)),
+        format!("ActiveFeatures={}", or_null(&hardware.features)),
         format!("Gres={}", if node.gres.is_empty() { "(null)" } else { &node.gres }),
         format!("NodeAddr={} NodeHostName={} Version={}", hardware.address, node.name, node.version),
         format!("OS={} ", hardware.os),
@@ -77,10 +76,11 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
             hardware.memory_mb, node.memory_used_mb, hardware.sockets
         ),
         format!(
-            "State={} ThreadsPerCore={} TmpDisk={} Weight=1 Owner=N/A MCS_label=N/A",
+            "State={} ThreadsPerCore={} TmpDisk={} Weight={} Owner=N/A MCS_label=N/A",
             NodeState::of(node).list().join("+"),
             hardware.threads_per_core,
-            hardware.tmp_disk_mb
+            hardware.tmp_disk_mb,
+            node.weight
         ),
         format!("Partitions={} ", node.partitions.join(",")),
         format!("BootTime={} SlurmdStartTime={}", time(Time::from_secs(hardware.boot_time_s)), time(node.registered)),
@@ -94,8 +94,15 @@ fn lines(node: &NodeInfo, clock: &Clock, name: &dyn Fn(u32) -> String) -> Vec<St
     if !node.gres.is_empty() {
         lines.insert(5, format!("GresUsed={}", node.gres_used));
     }
+    let texts = [("Comment", &node.comment), ("Extra", &node.extra)].into_iter();
+    lines.extend(texts.filter(|(_, text)| !text.is_empty()).map(|(key, text)| format!("{key}={text}")));
     if let Some((reason, uid, at)) = &node.reason {
         lines.push(format!("Reason={reason} [{}@{}]", name(*uid), clock.show(*at)));
+    }
+    let (id, kind) = &node.instance;
+    if !id.is_empty() || !kind.is_empty() {
+        let null = |text: &str| if text.is_empty() { "(null)".to_owned() } else { text.to_owned() };
+        lines.push(format!("InstanceId={} InstanceType={}", null(id), null(kind)));
     }
     lines
 }

@@ -1,6 +1,5 @@
 //! `scontrol show partition`.
 
-use serde_json::json;
 use squall_model::config::{PartitionConfig, PartitionState};
 use squall_model::duration::{format_limit, format_memory_mb};
 use squall_model::wire::info::PartitionInfo;
@@ -9,8 +8,9 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::show::count;
 use crate::command::scontrol::{Manner, record};
 use crate::command::sinfo::{all_nodes, all_partitions};
-use crate::format::json::{document, number, or_infinite};
 use crate::format::words;
+use crate::shapes::partition::partition as shape;
+use crate::shapes::{Kind, document};
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -37,8 +37,9 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     };
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster(WHAT)?;
-        let list: Vec<serde_json::Value> = partitions.iter().map(|p| value(p, &cluster)).collect();
-        document(dialect, &cluster, &["scontrol", "show", "partitions"], vec![("partitions", list.into())])
+        let list: Vec<serde_json::Value> = partitions.iter().map(|p| shape(p, &cluster)).collect();
+        let command = ["scontrol", "show", "partitions"];
+        document(call, dialect, &cluster, &command, Kind::Partitions, vec![("partitions", list.into())])
     } else {
         partitions.iter().map(|p| record(manner.oneliner, &lines(p, memory(p)))).collect()
     };
@@ -47,7 +48,7 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
 }
 
 /// `UP`, `DOWN`, `DRAIN`, `INACTIVE`.
-fn state(of: PartitionState) -> &'static str {
+pub(crate) fn state(of: PartitionState) -> &'static str {
     match of {
         PartitionState::Up => "UP",
         PartitionState::Down => "DOWN",
@@ -112,24 +113,4 @@ fn allowed(what: &str, allowed: &[String], denied: &[String]) -> String {
         ([], denied) => format!("Deny{what}={}", denied.join(",")),
         (allowed, _) => format!("Allow{what}={}", allowed.join(",")),
     }
-}
-
-fn value(partition: &PartitionInfo, cluster: &str) -> serde_json::Value {
-    let config = &partition.config;
-    json!({
-        "name": config.name,
-        "cluster": cluster,
-        "nodes": {"configured": partition.nodes, "total": partition.num_nodes, "allowed_allocation": ""},
-        "cpus": {"total": partition.num_cpus, "task_binding": 0},
-        "groups": {"allowed": config.allow_groups.join(",")},
-        "defaults": {"time": number(config.default_time_s.map(|s| s.div_ceil(60))), "job": ""},
-        "maximums": {
-            "nodes": or_infinite(config.max_nodes.map(u64::from)),
-            "time": or_infinite(config.max_time_s.map(|s| s.div_ceil(60))),
-        },
-        "minimums": {"nodes": config.min_nodes},
-        "priority": {"job_factor": config.priority_job_factor, "tier": config.priority_tier},
-        "is_default": config.default,
-        "partition": {"state": [state(config.state)]},
-    })
 }

@@ -30,7 +30,7 @@ pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
         None => None,
         Some(word) => {
             let Some(Target { job: JobRef::Job(job), step, .. }) = target(word) else {
-                call.say(&format!("Invalid job id specified: {word}"));
+                call.say(&format!("\"{word}\" does not look like a jobid"));
                 return Err(Fail(1));
             };
             Some((job, step))
@@ -45,11 +45,30 @@ pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
     });
     let text = table(&found);
     call.print(&text);
+    let node = || words.get(1).map_or("(null)", String::as_str);
     match wanted.filter(|_| found.is_empty()) {
         None => Ok(()),
-        Some((job, None)) => none(call, &format!("Job {job} does not exist on this node.")),
-        Some((job, Some(step))) => none(call, &format!("StepId={job}.{step} does not exist on this node.")),
+        Some((job, None)) => none(call, &format!("JobId={job} does not exist on node {}.", node())),
+        Some((job, Some(step))) => none(call, &format!("StepId={job}.{step} does not exist on node {}.", node())),
     }
+}
+
+/// `listjobs`, `liststeps`: of which jobs or steps there are processes on this machine.
+pub(super) fn jobs(call: &mut Call<'_>, steps: bool) -> Result<(), Fail> {
+    let mut ids: Vec<String> = here().iter().map(|process| id(process, steps)).collect();
+    ids.dedup();
+    let text = if ids.is_empty() {
+        "No slurmstepd's found on this node\n".to_owned()
+    } else {
+        let title = if steps { "STEPID" } else { "JOBID" };
+        std::iter::once(title).chain(ids.iter().map(String::as_str)).fold(String::new(), |text, id| text + id + "\n")
+    };
+    call.print(&text);
+    Ok(())
+}
+
+fn id(process: &OfJob, steps: bool) -> String {
+    if steps { format!("{}.{}", process.key.job, process.key.step) } else { process.key.job.to_string() }
 }
 
 fn none(call: &mut Call<'_>, text: &str) -> Result<(), Fail> {

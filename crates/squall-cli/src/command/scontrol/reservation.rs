@@ -11,9 +11,9 @@ use crate::command::listing::call::{Call, Fail};
 use crate::command::scontrol::update::{Change, changes};
 use crate::command::scontrol::{Manner, means, record};
 use crate::format::clock::Clock;
-use crate::format::json::document;
 use crate::options::values::when::{REMEDY, when_here};
 use crate::refusal;
+use crate::shapes::{self, Kind, document};
 
 /// Seconds that stand for `Duration=infinite`: a year, as in Slurm.
 const INFINITE_S: u64 = 365 * 86_400;
@@ -67,10 +67,11 @@ pub(super) fn delete(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
         call.say(&format!("Invalid option: {}\nInput line must include \"ReservationName\"", words.join(" ")));
         return Err(Fail(1));
     }
+    let what = format!("delete_reservation {}", joined.join(" "));
     match call.controller.ask(&Request::Unreserve { name: (*name).to_owned() }) {
         Ok(Answer::Done) => Ok(()),
-        Ok(_) => call.failed(&format!("delete_reservation {name}"), &unexpected()),
-        Err(e) => refused(call, &format!("delete_reservation {name}"), &e),
+        Ok(_) => call.failed(&what, &unexpected()),
+        Err(e) => refused(call, &what, &e),
     }
 }
 
@@ -181,8 +182,9 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Resul
     let clock = call.clock(call.now);
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_load_reservations error")?;
-        let each: Vec<serde_json::Value> = found.iter().map(json).collect();
-        document(dialect, &cluster, &["scontrol", "show", "reservations"], vec![("reservations", each.into())])
+        let each: Vec<serde_json::Value> = found.iter().map(shapes::reservation::reservation).collect();
+        let command = ["scontrol", "show", "reservations"];
+        document(call, dialect, &cluster, &command, Kind::Reservations, vec![("reservations", each.into())])
     } else if let (true, [name, ..]) = (found.is_empty(), ids) {
         call.print(&format!("Reservation {name} not found\n"));
         return Err(Fail(1));
@@ -236,23 +238,6 @@ fn lines(one: &ReservationInfo, clock: &Clock) -> Vec<String> {
         ),
         "MaxStartDelay=(null)".to_owned(),
     ]
-}
-
-fn json(one: &ReservationInfo) -> serde_json::Value {
-    let own = &one.reservation;
-    serde_json::json!({
-        "name": own.name,
-        "start_time": own.start.secs(),
-        "end_time": own.end.secs(),
-        "node_list": one.nodes,
-        "node_count": own.nodes.len(),
-        "core_count": one.cores,
-        "features": own.features.as_deref().unwrap_or_default(),
-        "partition": own.partition.as_deref().unwrap_or_default(),
-        "users": own.users.join(","),
-        "accounts": own.accounts.join(","),
-        "flags": own.flags.iter().map(|flag| flag.name()).collect::<Vec<_>>(),
-    })
 }
 
 /// `sinfo -T`.

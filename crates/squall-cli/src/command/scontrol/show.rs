@@ -1,5 +1,6 @@
 //! `scontrol show`: which entity, and the small ones.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use squall_model::duration::format_limit;
@@ -11,12 +12,13 @@ use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::scontrol::{
-    Manner, assoc_mgr, config, job, license, means, node, partition, record, records, reservation, topology,
+    Manner, assoc_mgr, config, job, license, means, node, partition, record, reservation, topology,
 };
+use crate::command::sinfo::all_nodes;
 use crate::command::squeue::job_rows;
 use crate::format::job::{JobRow, tres};
-use crate::format::json::document;
 use crate::format::words;
+use crate::shapes::{Kind, document, step as shapes};
 
 /// `show ENTITY [ID …]`, `show ENTITY=ID`.
 pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Result<(), Fail> {
@@ -30,14 +32,13 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     let ids: Vec<String> = attached.into_iter().chain(ids.iter().cloned()).collect();
     let is = |name, least| means(entity, name, least);
     if is("aliases", 1) {
-        call.print("localhost\n");
-        Ok(())
+        aliases(call, &ids)
     } else if is("assoc_mgr", 2) || is("cache", 2) {
         assoc_mgr::show(call, manner, &given[1..])
     } else if is("config", 1) {
         config::show(call)
     } else if is("daemons", 1) {
-        call.print("slurmctld slurmd \n");
+        call.print("slurmctld slurmd\n");
         Ok(())
     } else if is("hostnames", 5) {
         hostnames(call, &ids)
@@ -60,13 +61,12 @@ pub(super) fn show(call: &mut Call<'_>, manner: Manner, given: &[String]) -> Res
     } else if is("topology", 1) {
         topology::show(call, &ids)
     } else if is("burstbuffer", 2) || is("bbstat", 2) || is("dwstat", 2) {
-        call.print("No burst buffer information available\n");
+        // As Slurm where there are none.
         Ok(())
     } else if is("federations", 1) {
-        call.print("There are no federations.\n");
         Ok(())
     } else {
-        call.say(&format!("invalid entity:{entity} for keyword:show"));
+        call.say(&format!("invalid entity:{entity} for keyword:show "));
         let instead = if is("slurmd", 2) {
             "scontrol show node NAME has what is known of a node daemon"
         } else {
@@ -91,21 +91,26 @@ pub(super) fn up(host: &str) -> String {
 }
 
 /// `scontrol ping`.
-pub(super) fn ping(call: &mut Call<'_>, manner: Manner) -> Result<(), Fail> {
+pub(super) fn ping(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), Fail> {
+    if !words.is_empty() {
+        call.say("too many arguments for keyword:ping");
+        return Err(Fail(1));
+    }
     let asked = Instant::now();
-    let shown = |host: &str, cluster: &str, answered: Option<u64>| match manner.dialect {
+    let shown = |call: &Call<'_>, host: &str, cluster: &str, answered: Option<u64>| match manner.dialect {
         None if answered.is_some() => up(host),
         None => format!("Slurmctld(primary) at {host} is DOWN\n"),
         Some(dialect) => {
-            let pings = vec![records::ping(host, answered)];
-            document(dialect, cluster, &["scontrol", "ping"], vec![("pings", pings.into())])
+            let pings = vec![shapes::ping(host, answered)];
+            document(call, dialect, cluster, &["scontrol", "ping"], Kind::Ping, vec![("pings", pings.into())])
         }
     };
     match call.controller.ask(&Request::Ping) {
         Ok(Answer::Pong { host, trouble, .. }) => {
             let took = asked.elapsed().as_micros() as u64;
             let cluster = call.cluster("slurm_ping error")?;
-            call.print(&shown(&host, &cluster, Some(took)));
+            let text = shown(call, &host, &cluster, Some(took));
+            call.print(&text);
             if let Some(trouble) = trouble {
                 call.complain(&trouble);
             }
@@ -113,7 +118,8 @@ pub(super) fn ping(call: &mut Call<'_>, manner: Manner) -> Result<(), Fail> {
         }
         Ok(_) => call.failed("slurm_ping error", &unexpected()),
         Err(e) => {
-            call.print(&shown("localhost", "", None));
+            let text = shown(call, "localhost", "", None);
+            call.print(&text);
             if let Some(detail) = e.detail() {
                 let detail = detail.to_owned();
                 call.say(&format!("scontrol: {detail}"));
@@ -128,7 +134,9 @@ fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
     let variable = || call.variable("SLURM_JOB_NODELIST").or_else(|| call.variable("SLURM_NODELIST"));
     let list = if ids.is_empty() { variable() } else { Some(ids.join(",")) };
     let Some(list) = list else {
-        return call.fail("no host list given, and SLURM_JOB_NODELIST is not set");
+        // As Slurm: said, and no failure.
+        call.complain("host list is empty");
+        return Ok(());
     };
     match hostlist::expand(&list) {
         Ok(names) => {
@@ -142,21 +150,52 @@ fn hostnames(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
 /// `show hostlist`: names to a list; a path names a file of them.
 fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fail> {
     let list = match ids {
-        [] => return call.fail("no host names given"),
+        [] => {
+            call.say("invalid encode argument");
+            return Err(Fail(1));
+        }
         [path] if path.starts_with('/') => match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(e) => return call.fail(&format!("{path}: {e}")),
+            Err(e) => {
+                call.say(&format!("Can not open {path}: {e}"));
+                return Err(Fail(1));
+            }
         },
         names => names.join(","),
     };
     match hostlist::expand(&list) {
         Ok(names) => {
-            let text = if sorted { hostlist::compress(names) } else { hostlist::compress_in_order(names) };
+            let text = hostlist::compress_in_order(if sorted { in_their_order(names) } else { names });
             call.print(&format!("{text}\n"));
             Ok(())
         }
         Err(e) => call.fail(&format!("Invalid hostlist: {}: {e}", list.trim())),
     }
+}
+
+/// Names sorted as host lists sort them, each as often as it is there.
+fn in_their_order(names: Vec<String>) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
+    let sorted = hostlist::expand(&hostlist::compress(names.iter().map(String::as_str))).unwrap_or_default();
+    let often = |name: String| std::iter::repeat_n(name.clone(), counts.get(name.as_str()).copied().unwrap_or(1));
+    sorted.into_iter().flat_map(often).collect()
+}
+
+/// `show aliases [HOST]`: the nodes of a machine, by default of this one.
+fn aliases(call: &mut Call<'_>, ids: &[String]) -> Result<(), Fail> {
+    let nodes = match all_nodes(call) {
+        Ok(nodes) => nodes,
+        Err(e) => return call.failed("slurm_load_nodes error", &e),
+    };
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let hosts = if ids.is_empty() { vec![name, "localhost".into(), "127.0.0.1".into()] } else { ids.to_vec() };
+    let here = nodes.iter().filter(|node| hosts.contains(&node.hardware.address) || hosts.contains(&node.name));
+    let names: Vec<&str> = here.map(|node| node.name.as_str()).collect();
+    if !names.is_empty() {
+        call.print(&format!("{}\n", names.join(" ")));
+    }
+    Ok(())
 }
 
 /// `show step [JOB[.STEP]]`.
@@ -183,8 +222,8 @@ fn steps(call: &mut Call<'_>, manner: Manner, ids: &[String]) -> Result<(), Fail
     count(call, manner, found.len());
     let text = if let Some(dialect) = manner.dialect {
         let cluster = call.cluster("slurm_get_job_steps error")?;
-        let all: Vec<_> = found.iter().map(|(row, step)| records::step(row, step, &cluster, call.now)).collect();
-        document(dialect, &cluster, &["scontrol", "show", "steps"], vec![("steps", all.into())])
+        let all: Vec<_> = found.iter().map(|(row, step)| shapes::step(row, step, &cluster, call.now)).collect();
+        document(call, dialect, &cluster, &["scontrol", "show", "steps"], Kind::Steps, vec![("steps", all.into())])
     } else if found.is_empty() {
         "No job steps in the system\n".to_owned()
     } else {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
 use squall_model::config::PartitionState;
-use squall_model::event::NodeAdmin;
+use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::id::{JobId, StepNo};
 use squall_model::job::JobSpec;
 use squall_model::resource::Memory;
@@ -242,16 +242,130 @@ fn jobs_are_put_first_in_the_order_in_which_they_are_named() {
 #[test]
 fn updates_of_nodes_and_partitions() {
     let nodes = |admin, reason: Option<&str>| {
-        [Request::UpdateNodes { nodes: "n[1-2]".into(), admin, reason: reason.map(str::to_owned) }]
+        [Request::UpdateNodes { nodes: "n[1-2]".into(), admin, reason: reason.map(str::to_owned), change: None }]
     };
     let args = ["update", "nodename=n[1-2]", "state=drain", "reason=bad disk"];
-    assert_eq!(asked(&args), nodes(NodeAdmin::Drain, Some("bad disk")));
-    assert_eq!(asked(&["update", "NodeName=n[1-2]", "State=RESUME"]), nodes(NodeAdmin::Resume, None));
-    assert_eq!(asked(&["update", "NodeName=n[1-2]", "Reason=x"]), nodes(NodeAdmin::Resume, Some("x")));
+    assert_eq!(asked(&args), nodes(Some(NodeAdmin::Drain), Some("bad disk")));
+    assert_eq!(asked(&["update", "NodeName=n[1-2]", "State=RESUME"]), nodes(Some(NodeAdmin::Resume), None));
+    assert_eq!(asked(&["update", "NodeName=n[1-2]", "Reason=x"]), nodes(None, Some("x")));
     assert_eq!(
         asked(&["update", "PartitionName=debug", "State=inact"]),
         [Request::UpdatePartition { name: "debug".into(), state: PartitionState::Inactive }]
     );
+}
+
+// faults.md E: `update node` Weight, Comment, Extra, Gres, features, and the states of a node.
+#[test]
+fn e_update_node_changes_how_nodes_are_described() {
+    let change = |word: &str| match asked(&["update", "NodeName=n1", word]).pop() {
+        Some(Request::UpdateNodes { admin: None, reason: None, change: Some(change), .. }) => *change,
+        other => panic!("{other:?}"),
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let list = |list: &[&str]| Some(list.iter().map(|name| (*name).to_owned()).collect());
+    let none = NodeChange::default;
+    assert_eq!(change("Weight=7"), NodeChange { weight: Some(7), ..none() });
+    assert_eq!(change("Comment=bad fan"), NodeChange { comment: text("bad fan"), ..none() });
+    assert_eq!(change("comment="), NodeChange { comment: text(""), ..none() });
+    assert_eq!(change("Extra=x"), NodeChange { extra: text("x"), ..none() });
+    assert_eq!(change("Gres=gpu:2"), NodeChange { gres: text("gpu:2"), ..none() });
+    assert_eq!(change("AvailableFeatures=a,b"), NodeChange { features: list(&["a", "b"]), ..none() });
+    assert_eq!(change("ActiveFeatures=a"), NodeChange { active_features: list(&["a"]), ..none() });
+    let both = NodeChange { features: list(&["a"]), active_features: list(&["a"]), ..none() };
+    assert_eq!(change("Features=a"), both);
+    assert_eq!(change("InstanceId=i"), NodeChange { instance_id: text("i"), ..none() });
+    assert_eq!(change("InstanceType=t"), NodeChange { instance_type: text("t"), ..none() });
+    let refused = |word: &str| {
+        let seen = run("scontrol", scontrol, &["update", "NodeName=n1", word]);
+        (seen.code, seen.err)
+    };
+    let of_weight = "scontrol: error: Invalid value Weight=x for Weight\n";
+    assert_eq!(refused("Weight=x"), (1, of_weight.into()));
+    let state = |word: &str| match asked(&["update", "NodeName=n1", word, "Reason=x"]).pop() {
+        Some(Request::UpdateNodes { admin: Some(admin), change: None, .. }) => admin,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(state("State=FAIL"), NodeAdmin::Fail);
+    assert_eq!(state("State=undrain"), NodeAdmin::Resume);
+    for word in ["State=power_down", "State=cancel_reboot", "State=future", "State=noresp", "State=allocated"] {
+        assert_eq!(refused(word), (1, "slurm_update error: Invalid node state specified\n".into()), "{word}");
+    }
+    let unknown = refused("State=bogus").1;
+    assert!(unknown.starts_with("Invalid input: State=bogus\nRequest aborted\nValid states are: NoResp DRAIN FAIL"));
+    for word in ["State=DOWN", "State=DRAIN", "State=FAIL"] {
+        let reason = "You must specify a reason when DOWNING or DRAINING a node. Request denied\n";
+        assert_eq!(refused(word), (1, reason.into()), "{word}");
+    }
+}
+
+// faults.md E: what scontrol says and its status, beside Debian's Slurm 22.05.8 and 24.11.5.
+#[test]
+fn e_scontrol_says_what_slurm_says() {
+    let cases: &[(&[&str], u8, &str)] = &[
+        (&["show", "hostnames"], 0, "scontrol: error: host list is empty\n"),
+        (&["show", "hostlist"], 1, "invalid encode argument\n"),
+        (&["show", "hostlistsorted", "n3,n1,n1"], 0, "n[1,1,3]\n"),
+        (&["show", "hostlist", "n3,n1"], 0, "n[3,1]\n"),
+        (&["show", "bbstat"], 0, ""),
+        (&["show", "dwstat"], 0, ""),
+        (&["show", "federation"], 0, ""),
+        (&["show", "daemons"], 0, "slurmctld slurmd\n"),
+        (&["show", "aliases", "n2"], 0, "n2\n"),
+        (&["show", "bogus"], 1, "invalid entity:bogus for keyword:show \n"),
+        (&["show"], 1, "too few arguments for keyword:show\n"),
+        (&["bogus"], 1, "invalid keyword: bogus\n"),
+        (&["getaddrs", "n[1-2]"], 0, "n1: n1:6818\nn2: n2:6818\n"),
+        (&["getaddrs", "nosuch"], 0, ""),
+        (&["getaddrs"], 1, "one argument required for keyword:getaddrs\n"),
+        (&["ping", "x"], 1, "too many arguments for keyword:ping\n"),
+        (&["setdebug"], 1, "too few arguments for keyword:setdebug\n"),
+        (&["setdebug", "bogus"], 1, "invalid debug level: bogus\n"),
+        (&["setdebugflags"], 1, "too few arguments for keyword:setdebugflags\n"),
+        (&["schedloglevel"], 1, "too few arguments for keyword:schedloglevel\n"),
+        (&["schedloglevel", "bogus"], 1, "invalid schedlog level: bogus\n"),
+        (
+            &["schedloglevel", "enable"],
+            1,
+            "slurm_set_schedlog_level error: Requested operation is presently disabled\n",
+        ),
+        (&["errnumstr"], 1, "one arguments required for keyword:errnumstr\n"),
+        (&["errnumstr", "abc"], 1, "numeric arguments required for keyword:errnumstr\n"),
+        (&["errnumstr", "2"], 0, "No such file or directory\n"),
+        (&["errnumstr", "999999"], 0, "Unknown error 999999\n"),
+        (&["fsdampeningfactor"], 1, "too few arguments for keyword:fsdampeningfactor\n"),
+        (&["reboot"], 1, "Missing node list. Specify ALL|<NodeList>\n"),
+        (&["reboot", "ASAP", "reason=x"], 1, "Missing node list. Specify ALL|<NodeList>\n"),
+        (
+            &["reboot", "n1"],
+            1,
+            "scontrol: error: RebootProgram isn't defined\nscontrol_reboot_nodes error: Unspecified error\n",
+        ),
+        (&["cancel_reboot"], 1, "missing argument for keyword:cancel_reboot\n"),
+        (&["cancel_reboot", "n1"], 1, "slurm_update error: Invalid node state specified\n"),
+        (&["cancel_reboot", "nosuch"], 1, "slurm_update error: Invalid node name specified\n"),
+        (&["wait_job", "abc"], 1, "Invalid job_id abc\n"),
+        (&["write"], 1, "too few arguments for keyword:write\n"),
+        (&["write", "bogus"], 1, "invalid write argument:bogus\n"),
+        (&["write", "batch_script", "abc"], 1, "job script retrieval failed: Invalid job id specified\n"),
+        (&["requeue", "abc"], 1, "Invalid job id specified for job abc\n"),
+        (&["hold", "abc"], 1, "Invalid job id specified for job abc\nslurm_suspend error: Invalid job id specified\n"),
+        (&["suspend", "abc"], 1, "Invalid job id specified for job abc\n"),
+        (&["update", "jobid=abc", "priority=1"], 1, "Invalid job id specified for job abc\n"),
+        (&["update"], 1, "too few arguments for update keyword\n"),
+        (&["create"], 1, "too few arguments for create keyword\n"),
+        (&["create", "bogus"], 1, "scontrol: error: Invalid creation entity: bogus\n"),
+        (&["delete"], 1, "too few arguments for delete keyword\n"),
+        (
+            &["delete", "bogus"],
+            1,
+            "scontrol: error: Proper format is 'delete <ENTITY>=<ID>' or 'delete <ENTITY> <ID>'\n",
+        ),
+        (&["listpids", "abc"], 1, "\"abc\" does not look like a jobid\n"),
+    ];
+    for (args, code, text) in cases {
+        let seen = run("scontrol", scontrol, args);
+        assert_eq!((seen.code, seen.out + &seen.err), (*code, (*text).to_owned()), "{args:?}");
+    }
 }
 
 #[test]
@@ -279,7 +393,7 @@ fn partitions_are_made_changed_and_deleted() {
     assert_eq!((name.as_str(), was.is_some(), now), ("debug", true, None));
     let busy = || refused(Refusal::PartitionBusy("debug".into()));
     let said = |args: &[&str]| run("scontrol", scontrol, args).err;
-    assert_eq!(said(&["delete", "partition=x"]), "delete_partition x: Invalid partition name specified\n");
+    assert_eq!(said(&["delete", "partition=x"]), "delete_partition partition=x: Invalid partition name specified\n");
     assert!(said(&["create", "partition=x"]).contains("Nodes must be specified"));
     assert!(said(&["update", "partition=debug", "Hidden=YES"]).contains("not supported: Hidden=YES"));
     assert!(said(&["update", "partition=debug", "MaxNodes=few"]).contains("Invalid input: MaxNodes=few"));

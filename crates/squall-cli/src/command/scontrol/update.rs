@@ -1,14 +1,9 @@
-//! `scontrol update`: of what, and of nodes.
+//! `scontrol update`: of what.
 
 use std::iter::Peekable;
 
-use squall_model::event::NodeAdmin;
-use squall_model::hostlist;
-use squall_model::wire::client::Request;
-
 use crate::command::listing::call::{Call, Fail};
-use crate::command::scontrol::{ask_done, change_partition, means, reservation, update_job, update_step};
-use crate::command::sinfo::all_nodes;
+use crate::command::scontrol::{change_partition, means, reservation, update_job, update_node, update_step};
 
 /// A word of an update: `Key=Value`, `Key+=Value`.
 pub(super) struct Change<'a> {
@@ -27,7 +22,9 @@ pub(super) fn changes<'a>(call: &mut Call<'_>, words: &'a [String]) -> Result<Ve
     while let Some(word) = words.next() {
         // `Key Value` will do as well.
         let value_of_its_own = |words: &mut Peekable<_>| words.next_if(|next: &&str| !next.contains('='));
-        let pair = word.split_once('=').or_else(|| Some((word, value_of_its_own(&mut words)?)));
+        // `Nice` alone is Slurm's 100.
+        let alone = || word.eq_ignore_ascii_case("nice").then_some((word, "100"));
+        let pair = word.split_once('=').or_else(|| Some((word, value_of_its_own(&mut words)?))).or_else(alone);
         let Some((key, value)) = pair else { return invalid(call, word) };
         let sign = key.chars().last().filter(|c| matches!(c, '+' | '-'));
         changes.push(Change { key: key.trim_end_matches(['+', '-']), sign, value });
@@ -46,11 +43,15 @@ pub(super) fn update(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> 
         let joined: Vec<String> = std::iter::once(format!("{entity}={id}")).chain(rest.iter().cloned()).collect();
         return update(call, &joined);
     }
+    if words.is_empty() {
+        call.say("too few arguments for update keyword");
+        return Err(Fail(1));
+    }
     let changes = changes(call, words)?;
     for change in &changes {
         let is = |name, least| means(change.key, name, least);
         if is("NodeName", 3) {
-            return nodes(call, &changes);
+            return update_node::update(call, &changes);
         } else if is("PartitionName", 3) {
             return change_partition::update(call, &changes);
         } else if reservation::is_entity(change.key) {
@@ -82,48 +83,4 @@ pub(super) fn bad_state<T>(call: &mut Call<'_>, change: &Change<'_>, valid: &str
 pub(super) fn unsupported<T>(call: &mut Call<'_>, change: &Change<'_>) -> Result<T, Fail> {
     call.say(&format!("Update of this parameter is not supported: {}={}\nRequest aborted", change.key, change.value));
     Err(Fail(1))
-}
-
-fn nodes(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), Fail> {
-    let (mut nodes, mut admin, mut reason) = (String::new(), None, None);
-    for change in changes {
-        let is = |name, least| means(change.key, name, least);
-        if is("NodeName", 3) {
-            change.value.clone_into(&mut nodes);
-        } else if is("State", 1) {
-            let state = change.value.to_lowercase();
-            admin = Some(match state.as_str() {
-                "resume" | "undrain" | "idle" => NodeAdmin::Resume,
-                "drain" | "draining" | "drained" => NodeAdmin::Drain,
-                "down" => NodeAdmin::Down,
-                _ => return bad_state(call, change, "Valid states are: DOWN DRAIN IDLE RESUME UNDRAIN"),
-            });
-        } else if is("Reason", 1) {
-            reason = Some(change.value.trim_matches(['"', '\'']).to_owned());
-        } else {
-            return unsupported(call, change);
-        }
-    }
-    let names = match hostlist::expand(&nodes) {
-        Ok(names) => names,
-        Err(e) => return call.fail(&format!("Invalid node name {nodes}: {e}")),
-    };
-    if matches!(admin, Some(NodeAdmin::Drain | NodeAdmin::Down)) && reason.is_none() {
-        let verb = if admin == Some(NodeAdmin::Drain) { "DRAINING" } else { "DOWNING" };
-        call.say(&format!("You must specify a reason when {verb} a node. Request denied"));
-        return Err(Fail(1));
-    }
-    let admin = match (admin, reason.is_some()) {
-        (Some(admin), _) => admin,
-        (None, false) => {
-            call.say("No changes specified");
-            return Err(Fail(1));
-        }
-        // Only the reason: what the node is for stays.
-        (None, true) => match all_nodes(call) {
-            Ok(all) => all.iter().find(|n| names.contains(&n.name)).map_or(NodeAdmin::Resume, |n| n.admin),
-            Err(e) => return call.failed("slurm_update error", &e),
-        },
-    };
-    ask_done(call, &Request::UpdateNodes { nodes, admin, reason }, "slurm_update error")
 }

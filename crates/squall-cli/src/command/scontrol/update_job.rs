@@ -82,7 +82,7 @@ pub(super) fn update(call: &mut Call<'_>, changes: &[Change<'_>]) -> Result<(), 
     let mut selection = match (&ids, name) {
         (Some(ids), name) => {
             update.name = name;
-            select(call, std::slice::from_ref(ids))?
+            select(call, std::slice::from_ref(ids), None)?
         }
         (None, Some(name)) => job::named(call, &name)?,
         (None, None) => return call.fail("No job ID specified"),

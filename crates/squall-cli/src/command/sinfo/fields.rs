@@ -129,11 +129,6 @@ fn job_size(p: &PartitionInfo) -> String {
     }
 }
 
-fn features(g: &Group) -> String {
-    let list = g.node(|n| n.hardware.features.join(","), "");
-    if list.is_empty() { "(null)".to_owned() } else { list }
-}
-
 fn null(text: String) -> String {
     if text.is_empty() { "(null)".to_owned() } else { text }
 }
@@ -158,7 +153,7 @@ pub(crate) static FIELDS: &[F] = &[
     F::new(&["AllocNodes"], 'S', "ALLOCNODES", |g| g.part(|_| "all".to_owned())),
     F::new(&["Available"], 'a', "AVAIL", |g| g.part(|p| words::partition_state(p.config.state).to_owned())),
     F::new(&["Cluster"], 'V', "CLUSTER", |g| g.cluster.to_string()),
-    F::new(&["Comment"], '\0', "COMMENT", |_| "(null)".to_owned()),
+    F::new(&["Comment"], '\0', "COMMENT", |g| null(g.node(|n| n.comment.clone(), ""))),
     F::new(&["Cores"], 'Y', "CORES", |g| g.least(|n| u64::from(n.hardware.cores_per_socket))),
     F::new(&["CPUs"], 'c', "CPUS", |g| g.least(|n| u64::from(n.hardware.cpus))),
     F::new(&["CPUsLoad"], 'O', "CPU_LOAD", load),
@@ -167,9 +162,9 @@ pub(crate) static FIELDS: &[F] = &[
         g.part(|p| p.config.default_time_s.map_or_else(|| "n/a".to_owned(), |s| limit(Some(s))))
     }),
     F::new(&["Disk"], 'd', "TMP_DISK", |g| g.least(|n| n.hardware.tmp_disk_mb)),
-    F::new(&["Extra"], '\0', "EXTRA", |_| "(null)".to_owned()),
-    F::new(&["Features"], 'f', "AVAIL_FEATURES", features),
-    F::new(&["features_act"], 'b', "ACTIVE_FEATURES", features),
+    F::new(&["Extra"], '\0', "EXTRA", |g| null(g.node(|n| n.extra.clone(), ""))),
+    F::new(&["Features"], 'f', "AVAIL_FEATURES", |g| null(g.node(|n| n.features.join(","), ""))),
+    F::new(&["features_act"], 'b', "ACTIVE_FEATURES", |g| null(g.node(|n| n.hardware.features.join(","), ""))),
     F::new(&["FreeMem"], 'e', "FREE_MEM", |g| g.measured(|n| n.free_mb, |mb| mb.to_string())),
     F::new(&["Gres"], 'G', "GRES", |g| null(g.node(|n| n.gres.clone(), ""))),
     F::new(&["GresUsed"], '\0', "GRES_USED", |g| null(g.node(|n| n.gres_used.clone(), ""))),
@@ -220,7 +215,7 @@ pub(crate) static FIELDS: &[F] = &[
         None => "Unknown".to_owned(),
     }),
     F::new(&["Version"], 'v', "VERSION", |g| g.node(|n| n.version.clone(), "N/A")),
-    F::new(&["Weight"], 'w', "WEIGHT", |_| "1".to_owned()),
+    F::new(&["Weight"], 'w', "WEIGHT", |g| g.least(|n| u64::from(n.weight))),
 ];
 
 /// What a field belongs to: whether nodes must agree in it to be printed together.

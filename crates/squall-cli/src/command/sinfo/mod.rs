@@ -2,7 +2,6 @@
 
 pub(crate) mod fields;
 mod group;
-pub(crate) mod json;
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +22,9 @@ use crate::command::listing::select::names;
 use crate::command::scontrol::reservation;
 use crate::command::sinfo::fields::FIELDS;
 use crate::command::sinfo::group::{Grouping, group, sort};
-use crate::command::squeue::dialect;
-use crate::format::json::document;
 use crate::format::layout::Layout;
 use crate::format::node::NodeState;
+use crate::shapes::{Dialect, Kind, dialect, document, group as shapes};
 
 const WHAT: &str = "slurm_load_partitions error";
 
@@ -93,7 +91,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sinfo", args, sinfo)
 }
 
-fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
@@ -110,7 +109,7 @@ fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return call.fail("Conflicting options, -a and -p, specified. Please choose one or the other.");
     }
     let header = !given.has("noheader");
-    let dialect = dialect(&given);
+    let dialect = dialect(call, &given)?;
     call.check_cluster(given.last("clusters").or(given.last("cluster")), header && dialect.is_none(), WHAT)?;
     if given.has("reservation") {
         return reservation::list(call, header);
@@ -121,7 +120,7 @@ fn sinfo(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Some(_) => return call.fail(&format!("--iterate={}", given.last("iterate").unwrap_or_default())),
     };
     loop {
-        let result = show(call, &given, header, every.is_some());
+        let result = show(call, &given, dialect, header, every.is_some());
         let Some(seconds) = every else { return result };
         call.print("\n");
         std::thread::sleep(Duration::from_secs(seconds));
@@ -144,7 +143,13 @@ pub(crate) fn all_partitions(call: &mut Call<'_>) -> Result<Vec<PartitionInfo>, 
     }
 }
 
-fn show(call: &mut Call<'_>, given: &Arguments, header: bool, dated: bool) -> Result<(), Fail> {
+fn show(
+    call: &mut Call<'_>,
+    given: &Arguments,
+    dialect: Option<Dialect>,
+    header: bool,
+    dated: bool,
+) -> Result<(), Fail> {
     let partitions = match all_partitions(call) {
         Ok(partitions) => partitions,
         Err(e) => return call.failed(WHAT, &e),
@@ -175,12 +180,9 @@ fn show(call: &mut Call<'_>, given: &Arguments, header: bool, dated: bool) -> Re
     if let Err(bad) = sort(&mut groups, &order, &partitions) {
         return call.fail(&format!("Invalid sort specification: {bad}"));
     }
-    if let Some(dialect) = dialect(given) {
-        let cluster = &grouping.cluster;
-        let each: Vec<serde_json::Value> =
-            nodes.iter().map(|n| json::node(n, cluster, &|uid| people.user(uid))).collect();
-        let groups: Vec<serde_json::Value> = groups.iter().map(json::group).collect();
-        let text = document(dialect, cluster, &["sinfo"], vec![("sinfo", groups.into()), ("nodes", each.into())]);
+    if let Some(dialect) = dialect {
+        let each: Vec<serde_json::Value> = groups.iter().map(shapes::group).collect();
+        let text = document(call, dialect, &grouping.cluster, &["sinfo"], Kind::Groups, vec![("sinfo", each.into())]);
         call.print(&text);
         return Ok(());
     }
@@ -216,6 +218,7 @@ impl Filter {
             let probe = NodeState {
                 silent: false,
                 drain: false,
+                fail: false,
                 completing: false,
                 reserved: false,
                 maint: false,

@@ -1,7 +1,6 @@
 //! squeue: what waits and runs.
 
 pub(crate) mod fields;
-pub(crate) mod json;
 mod sort;
 mod steps;
 
@@ -28,9 +27,9 @@ use crate::command::squeue::steps::StepRow;
 use crate::format::Field;
 use crate::format::clock::Clock;
 use crate::format::job::{JobRow, rows};
-use crate::format::json::{Dialect, document};
 use crate::format::layout::Layout;
 use crate::format::words;
+use crate::shapes::{Dialect, Kind, dialect, document, job};
 
 const WHAT: &str = "slurm_load_jobs error";
 /// A user id that no user has.
@@ -146,7 +145,8 @@ struct Plan {
     state_only: bool,
 }
 
-fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(mut given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("verbose") {
         call.print(&given.in_force(OPTIONS));
@@ -165,7 +165,7 @@ fn squeue(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         return call.fail(&format!("Unrecognized option: {extra}\nTry \"squeue --help\" for more information"));
     }
     let plan = plan(call, &given)?;
-    let dialect = dialect(&given);
+    let dialect = dialect(call, &given)?;
     call.check_cluster(given.last("clusters").or(given.last("cluster")), plan.header && dialect.is_none(), WHAT)?;
     let every = match given.last("iterate").map(str::parse::<u64>) {
         None => None,
@@ -187,11 +187,6 @@ fn take_operand(given: &mut Arguments) {
             option.value = Some(given.operands.remove(0));
         }
     }
-}
-
-/// `--json` or `--yaml`.
-pub(crate) fn dialect(given: &Arguments) -> Option<Dialect> {
-    if given.has("json") { Some(Dialect::Json) } else { given.has("yaml").then_some(Dialect::Yaml) }
 }
 
 fn help_format(letters: bool) -> String {
@@ -316,12 +311,12 @@ fn list(
     }
     if let Some(dialect) = dialect {
         let cluster = call.cluster(WHAT)?;
-        let mut jobs: Vec<serde_json::Value> = rows.iter().map(json::job).collect();
+        let mut jobs: Vec<serde_json::Value> = rows.iter().map(job::job).collect();
         if plan.state_only {
             let objects = jobs.iter_mut().filter_map(|job| job.as_object_mut());
             objects.for_each(|job| job.retain(|key, _| KEYS_OF_STATE.contains(&key.as_str())));
         }
-        let text = document(dialect, &cluster, &["squeue"], vec![("jobs", jobs.into())]);
+        let text = document(call, dialect, &cluster, &["squeue"], Kind::Jobs, vec![("jobs", jobs.into())]);
         call.print(&text);
         return Ok(());
     }

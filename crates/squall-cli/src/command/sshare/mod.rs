@@ -1,7 +1,5 @@
 //! sshare: shares and usage of accounts and of their users.
 
-mod json;
-
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -12,9 +10,8 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{lines, names};
-use crate::command::squeue::dialect;
-use crate::format::json::document;
 use crate::format::sheet::{Column, Sheet, Style};
+use crate::shapes::{Kind, dialect, document, shares};
 
 const WHAT: &str = "sshare: error: Couldn't get shares from controller";
 
@@ -124,7 +121,8 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     live("sshare", args, sshare)
 }
 
-fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
+/// The command, in its surroundings.
+pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let Some(given) = call.arguments(OPTIONS, args, HELP)? else { return Ok(()) };
     if given.has("helpformat") {
         call.print(&lines(COLUMNS.iter().map(|c| c.name)));
@@ -142,9 +140,10 @@ fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
         Err(e) => return call.failed(WHAT, &e),
     };
     let chosen = chosen(call, &given, &all)?;
-    if let Some(dialect) = dialect(&given) {
-        let shares = json::shares(&all, &chosen, &cluster);
-        call.print(&document(dialect, &cluster, &["sshare"], vec![("shares", shares)]));
+    if let Some(dialect) = dialect(call, &given)? {
+        let list = shares::shares(&all, &chosen, &cluster);
+        let text = document(call, dialect, &cluster, &["sshare"], Kind::Shares, vec![("shares", list)]);
+        call.print(&text);
         return Ok(());
     }
     let flat = given.has("Users");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::config::{Config, NodeConfig, PartitionConfig, PartitionState};
-use squall_model::event::NodeAdmin;
+use squall_model::event::{NodeAdmin, NodeChange};
 use squall_model::gres::NodeGres;
 use squall_model::hostlist;
 use squall_model::id::{Epoch, Incarnation, JobId, NodeId};
@@ -44,6 +44,8 @@ impl State {
         }
         left.subtract(&self.named_by(config));
         self.partitions = config.partitions.iter().map(|p| self.partition_from(p, &left)).collect();
+        self.node_changes.values_mut().for_each(NodeChange::reset);
+        self.node_changes.retain(|_, change| *change != NodeChange::default());
         let entries = entries_by_name(config);
         for node in &mut self.nodes {
             node.hardware = effective(&node.reported, entries.get(&node.name).copied());
@@ -51,6 +53,7 @@ impl State {
         self.read_topology();
         self.recount(time);
         self.count_gres();
+        self.order_nodes();
     }
 
     pub(super) fn node_registered(
@@ -63,19 +66,19 @@ impl State {
     ) {
         if id.index() == self.nodes.len() && !self.index.names.contains_key(name) {
             self.add_node(name);
-            if let Some(gres) = NodeGres::of(&self.config, name) {
+            if let Some(gres) = NodeGres::of(&self.config, name, None) {
                 self.index.gres.insert(id, gres);
             }
             for partition in self.partitions.iter_mut().filter(|p| is_all(&p.config)) {
                 partition.nodes.insert(id);
             }
+            self.order_nodes();
         }
-        let config = Arc::clone(&self.config);
         let Some(node) = self.nodes.get_mut(id.index()).filter(|n| n.name == name) else { return };
         node.incarnation = Some(incarnation);
-        node.hardware = effective(hardware, entry_of(&config, name));
         node.reported = hardware.clone();
         node.registered = time;
+        self.describe(id);
         self.node_up(id);
     }
 
@@ -105,6 +108,58 @@ impl State {
                 (_, None) => node.reason.take(),
             };
         }
+    }
+
+    pub(super) fn nodes_changed(&mut self, nodes: &NodeSet, change: &NodeChange) {
+        for id in nodes.iter() {
+            self.node_changes.entry(id).or_default().follow(change);
+            self.describe(id);
+        }
+        if change.gres.is_some() {
+            self.count_gres();
+        }
+        if change.weight.is_some() {
+            self.order_nodes();
+        }
+    }
+
+    /// What a node has by what it said, the configuration and operators.
+    fn describe(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.get_mut(id.index()) else { return };
+        node.hardware = effective(&node.reported, entry_of(&self.config, &node.name));
+        if let Some(features) = self.node_changes.get(&id).and_then(|change| change.active_features.as_ref()) {
+            node.hardware.features.clone_from(features);
+        }
+    }
+
+    /// What an operator made of a node's generic resources.
+    pub(in crate::control) fn gres_change(&self, id: NodeId) -> Option<&str> {
+        self.node_changes.get(&id)?.gres.as_deref()
+    }
+
+    /// The features that a node may have.
+    pub(in crate::control) fn features_of(&self, id: NodeId) -> &[String] {
+        let changed = self.node_changes.get(&id).and_then(|change| change.features.as_deref());
+        changed.or_else(|| Some(&*self.node(id)?.hardware.features)).unwrap_or_default()
+    }
+
+    /// A node's weight.
+    pub(in crate::control) fn weight_of(&self, id: NodeId) -> u32 {
+        let changed = self.node_changes.get(&id).and_then(|change| change.weight);
+        changed.or_else(|| entry_of(&self.config, &self.node(id)?.name)?.weight).unwrap_or(1)
+    }
+
+    /// Puts nodes in the order of their weights, if these differ.
+    pub(in crate::control) fn order_nodes(&mut self) {
+        self.index.by_weight.clear();
+        let changed = self.node_changes.values().any(|change| change.weight.is_some());
+        if !changed && self.config.nodes.iter().all(|entry| entry.weight.is_none()) {
+            return;
+        }
+        let ids = (0..self.nodes.len() as u32).map(NodeId);
+        let mut all: Vec<(u32, NodeId)> = ids.map(|id| (self.weight_of(id), id)).collect();
+        all.sort_unstable();
+        self.index.by_weight = all.into_iter().map(|(_, id)| id).collect();
     }
 
     pub(super) fn partition_set(&mut self, name: &str, state: PartitionState) {

@@ -39,7 +39,7 @@ impl State {
     /// What nodes have and what of it is held, anew.
     pub(in crate::control) fn count_gres(&mut self) {
         let names = (0..).map(NodeId).zip(self.nodes.iter().map(|node| &node.name));
-        let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name)?)));
+        let all = names.filter_map(|(id, name)| Some((id, NodeGres::of(&self.config, name, self.gres_change(id))?)));
         self.index.gres = all.collect::<BTreeMap<_, _>>();
         for (id, granted) in &self.grants {
             let Some(Phase::Running(run) | Phase::Completing(run, _)) = self.jobs.get(id).map(|job| &job.phase) else {

@@ -84,6 +84,10 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             }
             c.queue.wake_parked(&c.state);
         }
+        Event::NodesChanged { nodes, .. } => {
+            nodes.iter().for_each(|node| refresh(c, node));
+            c.queue.wake_parked(&c.state);
+        }
         Event::JobSubmitted { id, .. } => submitted(c, now, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),

@@ -107,6 +107,12 @@ impl View for Sight<'_> {
     fn open(&self) -> &NodeSet {
         &self.queue.open
     }
+    fn by_weight(&self) -> &[NodeId] {
+        &self.state.index.by_weight
+    }
+    fn weight(&self, id: NodeId) -> u32 {
+        self.state.weight_of(id)
+    }
     fn topology(&self) -> Option<&Topology> {
         Some(&*self.state.index.topology).filter(|topology| !topology.is_flat())
     }

@@ -1,6 +1,7 @@
 //! Nodes and partitions as `sinfo` and `scontrol` show them.
 
 use squall_model::config::Config;
+use squall_model::event::NodeChange;
 use squall_model::gres::NodeGres;
 use squall_model::hostlist::{self, compress};
 use squall_model::id::{JobId, NodeId};
@@ -34,6 +35,8 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
     let here = state.reservations.values().filter(|one| one.active(now) && one.nodes.contains(id));
     let on = here.max_by_key(|one| one.is(Flag::Maint));
     let partitions = state.partitions.iter().filter(|partition| partition.nodes.contains(id));
+    let change = state.node_changes.get(&id);
+    let text = |of: fn(&NodeChange) -> Option<&String>| change.and_then(of).cloned().unwrap_or_default();
     Some(NodeInfo {
         name: node.name.clone(),
         up: node.up,
@@ -42,6 +45,11 @@ fn node(c: &Controller, id: NodeId, now: Time) -> Option<NodeInfo> {
         admin: node.admin,
         reason: node.reason.as_ref().map(|why| (why.text.clone(), why.by.unwrap_or(BY_CONTROLLER), why.time)),
         hardware: node.hardware.clone(),
+        features: state.features_of(id).to_vec(),
+        weight: state.weight_of(id),
+        comment: text(|change| change.comment.as_ref()),
+        extra: text(|change| change.extra.as_ref()),
+        instance: (text(|change| change.instance_id.as_ref()), text(|change| change.instance_type.as_ref())),
         cpus_used: node.cores.len() as u32,
         memory_used_mb: node.memory_mb,
         jobs_running: node.jobs.len() as u32 - jobs_completing - leased,

@@ -105,7 +105,9 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::UpdateJob { jobs, change } => update_job::update_job(c, ask, &jobs, &change, out),
         Request::Top { jobs } => top::top(c, ask, &jobs, out),
         Request::UpdateStep { job, step, time_limit_s } => update_step::update(c, ask, (job, step), time_limit_s, out),
-        Request::UpdateNodes { nodes, admin, reason } => update_nodes::update_nodes(c, ask, &nodes, admin, reason, out),
+        Request::UpdateNodes { nodes, admin, reason, change } => {
+            update_nodes::update_nodes(c, ask, &nodes, (admin, reason), change, out)
+        }
         Request::UpdatePartition { name, state } => update_nodes::update_partition(c, ask, name, state, out),
         Request::ChangePartition { name, was, now } => {
             change_partition::change_partition(c, ask, name, was.as_deref(), now, out)

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
+use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
 use squall_model::gres::{Grant, NodeGres};
 use squall_model::id::{ClientKey, Epoch, JobId, NodeId, StepNo};
@@ -76,6 +77,8 @@ pub struct State {
     pub forgotten_before: Time,
     /// What running jobs gave back of what they held, on nodes that have not released it yet.
     pub leaving: BTreeMap<JobId, Alloc>,
+    /// What operators changed of how nodes are described.
+    pub node_changes: BTreeMap<NodeId, NodeChange>,
     /// Reservations that have not ended, by name.
     pub reservations: BTreeMap<String, Reservation>,
     /// Generic resources that jobs hold, or held at last.
@@ -129,6 +132,8 @@ pub struct Index {
     pub topology: Arc<Topology>,
     /// Generic resources of nodes that have some, with what jobs hold of them.
     pub gres: BTreeMap<NodeId, NodeGres>,
+    /// All nodes, those of less weight first; empty: all weigh the same.
+    pub by_weight: Vec<NodeId>,
     /// Licenses that running and completing jobs hold, by name.
     pub licenses: BTreeMap<String, u32>,
     /// What counts against limits.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use squall_model::config::Config;
+use squall_model::event::NodeChange;
 use squall_model::foreign::{Question, Reply};
 use squall_model::id::{Attempt, ClientKey, Epoch, JobId, NodeId};
 use squall_model::job::{ArraySpec, ArrayTask, JobSpec, Outcome, Owner};
@@ -54,6 +55,8 @@ pub enum Part {
     LostIds(BTreeMap<JobId, JobId>),
     /// When ids began again last, if they ever did.
     IdsBegan(Time),
+    /// What operators changed of how nodes are described, if anything.
+    NodeChanges(BTreeMap<NodeId, NodeChange>),
 }
 
 /// Accounts and what they used.
@@ -159,6 +162,7 @@ pub struct Restored {
     leaving: BTreeMap<JobId, Alloc>,
     lost_ids: BTreeMap<JobId, JobId>,
     ids_began: Option<Time>,
+    node_changes: BTreeMap<NodeId, NodeChange>,
     pending: u64,
     active: u64,
     users: Users,
@@ -200,7 +204,8 @@ impl State {
         let leaving = (!self.leaving.is_empty()).then(|| Part::Leaving(self.leaving.clone()));
         let rest = grants.into_iter().chain(reserved).chain(gang).chain(hets).chain(lines).chain(foreign).chain(spent);
         let lost = (!self.lost_ids.is_empty()).then(|| Part::LostIds(self.lost_ids.clone()));
-        let rest = rest.chain(leaving).chain(lost).chain(self.ids_began.map(Part::IdsBegan));
+        let changes = (!self.node_changes.is_empty()).then(|| Part::NodeChanges(self.node_changes.clone()));
+        let rest = rest.chain(leaving).chain(lost).chain(self.ids_began.map(Part::IdsBegan)).chain(changes);
         std::iter::once(Part::Cluster(Box::new(cluster))).chain(standing).chain(rows).chain(rest)
     }
 
@@ -231,6 +236,7 @@ impl State {
             leaving: all.leaving,
             lost_ids: all.lost_ids,
             ids_began: all.ids_began,
+            node_changes: all.node_changes,
             graces,
             epoch: cluster.epoch,
             version: cluster.version,
@@ -251,6 +257,7 @@ impl State {
         };
         state.read_topology();
         state.count_gres();
+        state.order_nodes();
         for spec in all.wanting {
             state.want(&spec);
         }
@@ -351,6 +358,7 @@ impl Part {
             Self::Leaving(leaving) => Some(Restored { leaving, ..Restored::default() }),
             Self::LostIds(lost_ids) => Some(Restored { lost_ids, ..Restored::default() }),
             Self::IdsBegan(began) => Some(Restored { ids_began: Some(began), ..Restored::default() }),
+            Self::NodeChanges(node_changes) => Some(Restored { node_changes, ..Restored::default() }),
         }
     }
 }
@@ -414,6 +422,7 @@ impl Restored {
         self.leaving.append(&mut next.leaving);
         self.lost_ids.append(&mut next.lost_ids);
         self.ids_began = self.ids_began.or(next.ids_began);
+        self.node_changes.append(&mut next.node_changes);
         self.keys.append(&mut next.keys);
         self.ended.append(&mut next.ended);
         self.ended_arrays.append(&mut next.ended_arrays);

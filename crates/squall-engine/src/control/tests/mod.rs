@@ -7,6 +7,7 @@ mod budgets;
 mod clock;
 mod cover;
 mod dependencies;
+mod described;
 mod driver;
 mod foreign;
 mod fuzz;

@@ -13,7 +13,7 @@ use squall_model::time::Time;
 use squall_model::wire::client::{Answer, JobSelection, JobUpdate, Refusal, Request, StateFilter};
 use squall_model::wire::node::{Down, SignalTarget};
 
-use super::{ADA, BOB, Turn, World, affected, attempt, cancel, nodes, operator, tasks, these, user};
+use super::{ADA, BOB, Turn, World, affected, attempt, cancel, nodes, operator, tasks, these, update_nodes, user};
 use crate::control::state::job::Hold;
 
 fn only_answer(mut turn: Turn) -> Answer {
@@ -440,8 +440,7 @@ fn an_array_is_updated_as_a_whole() {
 #[test]
 fn nodes_and_partitions() {
     let mut world = World::new();
-    let ask =
-        |list: &str| Request::UpdateNodes { nodes: list.into(), admin: NodeAdmin::Drain, reason: Some("x".into()) };
+    let ask = |list: &str| update_nodes(list, NodeAdmin::Drain);
     let turn = world.ask(&operator(), ask("n[2-3]"));
     assert!(matches!(&turn.events[..], [Event::NodesSet { nodes: set, .. }] if *set == nodes(&[1, 2])));
     assert_eq!(world.refusal(&operator(), ask("n[4-5]")), Refusal::InvalidNode("n5".into()));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use squall_model::config::Config;
-use squall_model::event::Event;
+use squall_model::event::{Event, NodeAdmin};
 use squall_model::id::{Attempt, ClientKey, Incarnation, JobId, NodeId, StepKey};
 use squall_model::job::{ArraySpec, ExitCode, JobAttempt, JobSpec, Outcome, Owner};
 use squall_model::report::StepEnd;
@@ -41,6 +41,11 @@ pub(super) struct World {
 pub(super) fn user(uid: u32) -> Who {
     let owner = Owner { uid, gid: 100, groups: vec![100], user: format!("u{uid}"), group: "users".into() };
     Who { owner: Arc::new(owner), operator: false }
+}
+
+/// `scontrol update node`, for that reason.
+pub(super) fn update_nodes(nodes: &str, admin: NodeAdmin) -> Request {
+    Request::UpdateNodes { nodes: nodes.into(), admin: Some(admin), reason: Some("test".into()), change: None }
 }
 
 pub(super) fn operator() -> Who {

@@ -61,7 +61,7 @@ fn step(job: JobId) -> Request {
 }
 
 fn nodes_down() -> Request {
-    Request::UpdateNodes { nodes: "n1".into(), admin: NodeAdmin::Drain, reason: Some("test".into()) }
+    super::update_nodes("n1", NodeAdmin::Drain)
 }
 
 fn partition() -> Request {

@@ -1,32 +1,31 @@
-//! `sacctmgr --json`: accounts, users, associations, levels of service, the cluster and what is accounted, in the shape
-//! of Slurm's data parser.
+//! Accounts, users, associations, levels of service, the cluster and what is accounted: `sacctmgr show ... --json`.
 
 use serde_json::{Value, json};
 use squall_model::policy::{Limit, Policy, PreemptMode, Qos, ROOT, Scope, Tres};
 
-use super::entity::{CONTROL_PORT, Row, is_timed, tres_id};
-use crate::format::json::number;
+use crate::command::sacctmgr::entity::{CONTROL_PORT, Row, is_timed, tres_id};
+use crate::shapes::{Kind, number, or_infinite};
 
-/// The key under which an entity's records stand, and these; None: Slurm has no JSON of it.
-pub(super) fn records(
+/// What kind of answer an entity's records are, the key under which they stand, and these; None: Slurm has no JSON of it.
+pub(crate) fn records(
     entity: &str,
     rows: &[Row],
     associations: bool,
     policy: &Policy,
-) -> Option<(&'static str, Value)> {
+) -> Option<(Kind, &'static str, Value)> {
     let each = |record: &dyn Fn(&Row) -> Value| Value::Array(rows.iter().map(record).collect());
     // With their associations, users and accounts have a row for each of these.
     let grouped = |record: &dyn Fn(&[Row]) -> Value| {
         Value::Array(rows.chunk_by(|one, next| one.name == next.name).map(record).collect())
     };
     Some(match entity {
-        "account" => ("accounts", grouped(&|rows| account(rows, associations))),
-        "association" => ("associations", each(&|row| association(row, policy))),
-        "cluster" => ("clusters", each(&cluster)),
-        "qos" => ("qos", each(&qos)),
-        "tres" => ("TRES", each(&|row| resource(&row.name, 0))),
-        "user" => ("users", grouped(&|rows| user(rows, associations))),
-        "wckey" => ("wckeys", json!([])),
+        "account" => (Kind::Accounts, "accounts", grouped(&|rows| account(rows, associations))),
+        "association" => (Kind::Associations, "associations", each(&|row| association(row, policy))),
+        "cluster" => (Kind::Clusters, "clusters", each(&cluster)),
+        "qos" => (Kind::Qos, "qos", each(&qos)),
+        "tres" => (Kind::Tres, "TRES", each(&|row| resource(&row.name, 0))),
+        "user" => (Kind::Users, "users", grouped(&|rows| user(rows, associations))),
+        "wckey" => (Kind::Wckeys, "wckeys", json!([])),
         _ => return None,
     })
 }
@@ -45,11 +44,11 @@ fn tres(row: &Row, scope: Scope) -> Value {
 }
 
 fn count(row: &Row, limit: Limit) -> Value {
-    number(row.own.limits.get(&limit).copied())
+    or_infinite(row.own.limits.get(&limit).copied())
 }
 
 fn minutes(row: &Row, limit: Limit) -> Value {
-    number(row.own.limits.get(&limit).map(|seconds| seconds / 60))
+    or_infinite(row.own.limits.get(&limit).map(|seconds| seconds / 60))
 }
 
 fn real(value: f64) -> Value {
@@ -77,12 +76,12 @@ fn association(row: &Row, policy: &Policy) -> Value {
             "jobs": {
                 "per": {
                     "count": count(row, Limit::GrpJobs),
-                    "accruing": number(None),
+                    "accruing": or_infinite(None),
                     "submitted": count(row, Limit::GrpSubmit),
                     "wall_clock": minutes(row, Limit::MaxWall),
                 },
                 "active": count(row, Limit::MaxJobs),
-                "accruing": number(None),
+                "accruing": or_infinite(None),
                 "total": count(row, Limit::MaxSubmit),
             },
             "tres": {
@@ -96,10 +95,10 @@ fn association(row: &Row, policy: &Policy) -> Value {
         "id": row.number(),
         "is_default": !row.user.is_empty() && row.account == row.default_account,
         "lineage": format!("/{}/", lineage.join("/")).replace("//", "/"),
-        "min": {"priority_threshold": number(None)},
+        "min": {"priority_threshold": or_infinite(None)},
         "parent_account": row.parent,
         "partition": row.partition,
-        "priority": number(row.own.priority.map(u64::from)),
+        "priority": or_infinite(row.own.priority.map(u64::from)),
         "qos": list(&row.qos),
         // Slurm's number for `parent`.
         "shares_raw": row.own.shares.unwrap_or(u32::from(u16::MAX)),
@@ -193,11 +192,10 @@ fn qos(row: &Row) -> Value {
         "limits": {
             "grace_time": grace_s,
             "max": {
-                "active_jobs": {"accruing": number(None), "count": count(row, Limit::GrpJobs)},
+                "active_jobs": {"accruing": or_infinite(None), "count": count(row, Limit::GrpJobs)},
                 "tres": {
                     "total": tres(row, Scope::Grp),
                     "minutes": {
-                        "total": tres(row, Scope::GrpUsed),
                         "per": {
                             "qos": tres(row, Scope::GrpDue), "job": tres(row, Scope::JobDue), "account": [], "user": [],
                         },
@@ -215,15 +213,13 @@ fn qos(row: &Row) -> Value {
                     },
                     "per": {"account": count(row, Limit::AccountSubmit), "user": count(row, Limit::UserSubmit)},
                 },
-                "accruing": {"per": {"account": number(None), "user": number(None)}},
+                "accruing": {"per": {"account": or_infinite(None), "user": or_infinite(None)}},
             },
-            "factor": {"set": false, "infinite": false, "number": 0.0},
-            "min": {"priority_threshold": number(None), "tres": {"per": {"job": tres(row, Scope::Least)}}},
+            "min": {"priority_threshold": or_infinite(None), "tres": {"per": {"job": tres(row, Scope::Least)}}},
         },
         "name": row.name,
-        "preempt": {"list": preempt, "mode": [mode], "exempt_time": number(*exempt_s)},
+        "preempt": {"list": preempt, "mode": [mode], "exempt_time": or_infinite(*exempt_s)},
         "priority": number(Some(u64::from(*priority))),
         "usage_factor": real(*usage_factor as f64 / 1e6),
-        "usage_threshold": {"set": false, "infinite": false, "number": 0.0},
     })
 }

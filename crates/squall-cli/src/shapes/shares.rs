@@ -1,12 +1,12 @@
-//! `sshare --json`: shares in the shape of Slurm's data parser.
+//! Fair shares: `sshare --json`.
 
 use serde_json::{Value, json};
 use squall_model::wire::standing::Share;
 
-use crate::format::json::number;
+use crate::shapes::number;
 
 /// The lines that are wanted; `all` are those below which they stand.
-pub(super) fn shares(all: &[Share], wanted: &[Share], cluster: &str) -> Value {
+pub(crate) fn shares(all: &[Share], wanted: &[Share], cluster: &str) -> Value {
     let list: Vec<Value> = wanted.iter().map(|share| line(share, parent(all, share), cluster)).collect();
     let total: u64 = all.iter().filter(|share| share.depth == 1).filter_map(|share| share.shares).map(u64::from).sum();
     json!({"shares": list, "total_shares": total})
