@@ -1,4 +1,4 @@
-//! `--json` and `--yaml`: the shapes that Slurm's data_parser/v0.0.41 gives. Whatever serves them (commands today) asks here.
+//! `--json` and `--yaml`: the shapes that Slurm's data_parser/v0.0.41 gives, for commands and whatever serves them.
 
 pub(crate) mod accounting;
 pub(crate) mod diag;
