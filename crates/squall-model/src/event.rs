@@ -361,19 +361,19 @@ pub struct NodeChange {
 impl NodeChange {
     /// Makes another change after this one.
     pub fn follow(&mut self, next: &Self) {
-        fn take<T: Clone>(here: &mut Option<T>, next: &Option<T>) {
-            if next.is_some() {
-                here.clone_from(next);
+        fn take<T: Clone>(here: &mut Option<T>, next: Option<&T>) {
+            if let Some(next) = next {
+                *here = Some(next.clone());
             }
         }
-        take(&mut self.weight, &next.weight);
-        take(&mut self.features, &next.features);
-        take(&mut self.active_features, &next.active_features);
-        take(&mut self.gres, &next.gres);
-        take(&mut self.comment, &next.comment);
-        take(&mut self.extra, &next.extra);
-        take(&mut self.instance_id, &next.instance_id);
-        take(&mut self.instance_type, &next.instance_type);
+        take(&mut self.weight, next.weight.as_ref());
+        take(&mut self.features, next.features.as_ref());
+        take(&mut self.active_features, next.active_features.as_ref());
+        take(&mut self.gres, next.gres.as_ref());
+        take(&mut self.comment, next.comment.as_ref());
+        take(&mut self.extra, next.extra.as_ref());
+        take(&mut self.instance_id, next.instance_id.as_ref());
+        take(&mut self.instance_type, next.instance_type.as_ref());
     }
     /// Takes back what a configuration says as well.
     pub fn reset(&mut self) {

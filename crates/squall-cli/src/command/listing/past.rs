@@ -96,6 +96,7 @@ impl Standing {
             (Some(_), _) => "DOWN*",
             (None, NodeAdmin::Down) => "DOWN",
             (None, NodeAdmin::Drain) => "DRAIN",
+            (None, NodeAdmin::Fail) => "FAIL",
             (None, NodeAdmin::Resume) => return None,
         };
         Some((state, reason, by))

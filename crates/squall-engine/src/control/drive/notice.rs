@@ -5,6 +5,7 @@ use squall_model::foreign::Question;
 use squall_model::id::{JobId, NodeId};
 use squall_model::job::{EndState, JobState};
 use squall_model::resource::Alloc;
+use squall_model::set::NodeSet;
 use squall_model::time::Time;
 use squall_model::wire::node::{Down, SignalTarget};
 use squall_sched::Item;
@@ -64,6 +65,17 @@ fn withdraw(c: &mut Controller, id: JobId, whole: bool) {
     }
 }
 
+/// Nodes are there for other work, or are described otherwise; with `down` their jobs are lost.
+fn nodes_changed(c: &mut Controller, nodes: &NodeSet, down: bool) {
+    for node in nodes.iter() {
+        refresh(c, node);
+        if down {
+            c.todo.condemned.insert(node);
+        }
+    }
+    c.queue.wake_parked(&c.state);
+}
+
 /// State has changed: timers, wake-ups and what is to be sent follow.
 pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
     match event {
@@ -75,19 +87,8 @@ pub(crate) fn after(c: &mut Controller, now: Time, event: &Event) {
             refresh(c, *node);
             c.queue.wake_parked(&c.state);
         }
-        Event::NodesSet { nodes, admin, .. } => {
-            for node in nodes.iter() {
-                refresh(c, node);
-                if *admin == NodeAdmin::Down {
-                    c.todo.condemned.insert(node);
-                }
-            }
-            c.queue.wake_parked(&c.state);
-        }
-        Event::NodesChanged { nodes, .. } => {
-            nodes.iter().for_each(|node| refresh(c, node));
-            c.queue.wake_parked(&c.state);
-        }
+        Event::NodesSet { nodes, admin, .. } => nodes_changed(c, nodes, *admin == NodeAdmin::Down),
+        Event::NodesChanged { nodes, .. } => nodes_changed(c, nodes, false),
         Event::JobSubmitted { id, .. } => submitted(c, now, *id),
         Event::JobStarted { id, alloc, .. } => started(c, now, *id, alloc),
         Event::JobLeased { id, .. } => leased(c, *id),

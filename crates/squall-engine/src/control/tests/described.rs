@@ -31,8 +31,8 @@ fn info(d: &mut Driver, name: &str) -> NodeInfo {
     nodes.into_iter().find(|node| node.name == name).unwrap()
 }
 
-fn list(names: &[&str]) -> Option<Vec<String>> {
-    Some(names.iter().map(|name| (*name).to_owned()).collect())
+fn list(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn node_of(d: &mut Driver, job: JobId) -> String {
@@ -56,10 +56,14 @@ fn e_nodes_of_less_weight_are_given_first() {
     let launched = d.launched();
     let nodes: Vec<&str> = launched.iter().map(|(_, node)| node.as_str()).collect();
     assert_eq!(nodes, ["n3", "n2", "n1"]);
-    jobs.into_iter().for_each(|job| d.finish(job, 0));
+    for job in jobs {
+        d.finish(job, 0);
+    }
     // Of nodes that could take as many tasks the lighter ones are taken; a controller that restarts knows the weights.
     d.restart();
-    ["n1", "n2", "n3"].into_iter().for_each(|name| d.register(name, &[]));
+    for name in ["n1", "n2", "n3"] {
+        d.register(name, &[]);
+    }
     let wide = d.submit(with(Need { ntasks: Some(4), nodes_min: Some(2), nodes_max: Some(2), ..Need::default() }));
     let run = d.c.state().jobs[&wide].run().unwrap().alloc.nodes();
     let names: Vec<&str> = run.iter().map(|id| d.c.state().nodes[id.index()].name.as_str()).collect();
@@ -81,8 +85,8 @@ fn e_weights_may_be_configured() {
 fn e_constraints_ask_for_active_features() {
     let mut d = Driver::new(2, 2);
     let features = |available: &[&str], active: &[&str]| NodeChange {
-        features: list(available),
-        active_features: list(active),
+        features: Some(list(available)),
+        active_features: Some(list(active)),
         ..NodeChange::default()
     };
     done(&mut d, "n2", features(&["fast", "big"], &["fast"]));
@@ -92,9 +96,10 @@ fn e_constraints_ask_for_active_features() {
     let job = d.submit(constrained("fast"));
     assert_eq!(node_of(&mut d, job), "n2");
     // Those that a node has are among those that it may have.
-    let answer = change(&mut d, 0, "n[1-2]", NodeChange { active_features: list(&["slow"]), ..NodeChange::default() });
+    let answer =
+        change(&mut d, 0, "n[1-2]", NodeChange { active_features: Some(list(&["slow"])), ..NodeChange::default() });
     assert_eq!(option(&answer), "active-features");
-    let answer = change(&mut d, 0, "n2", NodeChange { features: list(&["slow"]), ..NodeChange::default() });
+    let answer = change(&mut d, 0, "n2", NodeChange { features: Some(list(&["slow"])), ..NodeChange::default() });
     assert_eq!(option(&answer), "active-features");
     // A node that registers anew keeps them.
     d.restart();
