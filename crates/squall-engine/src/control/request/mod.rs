@@ -127,12 +127,7 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::QueryNodes { nodes, test, wait, write, time_ms } => {
             query_nodes::query_nodes(c, ask, &nodes, (test, wait), write, time_ms)
         }
-        Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
-        Request::Chunk { at, bytes } => {
-            broadcasts::chunk(c, ask.now, ask.caller, (at, bytes), out);
-            Ok(None)
-        }
-        Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
+        Request::Broadcast(_) | Request::Chunk { .. } | Request::Recall { .. } => send_file(c, ask, request, out),
         Request::Policy => Ok(Some(change_policy::policy(c))),
         Request::ChangePolicy { version, changes } => change_policy::change_policy(c, ask, version, changes, out),
         Request::Priorities { jobs } => priorities::priorities(c, ask, &jobs),
@@ -142,6 +137,19 @@ fn dispatch(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) 
         Request::Accounting(_) | Request::History | Request::Script { .. } => not_yet("Accounting"),
         Request::Reconfigure { config } => update_nodes::reconfigure(c, ask, config, out),
         Request::Unresolved | Request::Resolve { .. } | Request::Resolved { .. } => between_cells(c, ask, request, out),
+    }
+}
+
+/// Files on their way to nodes.
+fn send_file(c: &mut Controller, ask: &Ask<'_>, request: Request, out: &mut Out) -> Reply {
+    match request {
+        Request::Broadcast(wanted) => broadcast::broadcast(c, ask, *wanted),
+        Request::Chunk { at, bytes } => {
+            broadcasts::chunk(c, ask.now, ask.caller, (at, bytes), out);
+            Ok(None)
+        }
+        Request::Recall { known_as } => Ok(Some(Answer::Recalled(broadcasts::recall(c, ask.who.owner.uid, known_as)))),
+        _ => not_yet("file"),
     }
 }
 
