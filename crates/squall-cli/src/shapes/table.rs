@@ -158,7 +158,9 @@ pub(crate) mod tests {
                 found.extend(more.map(|key| format!("{path}.{key} is no field of it")));
             }
             (Shape::List(each), Value::Array(list)) => {
-                list.iter().for_each(|value| differ(each, value, &format!("{path}[]"), found));
+                for value in list {
+                    differ(each, value, &format!("{path}[]"), found);
+                }
             }
             (Shape::Object(_), Value::Null) if path.ends_with(".job_resources") => {}
             (Shape::Leaf(empty), value) => leaf_differs(empty, value, path, found),

@@ -227,9 +227,11 @@ fn command(call: &mut Call<'_>, manner: Manner, words: &[String]) -> Result<(), 
     } else if is("wait_job", 4) {
         control::wait_job(call, rest)
     } else if is("listjobs", 5) {
-        process::jobs(call, false)
+        process::jobs(call, false);
+        Ok(())
     } else if is("liststeps", 5) {
-        process::jobs(call, true)
+        process::jobs(call, true);
+        Ok(())
     } else if is("listpids", 5) {
         process::list(call, rest)
     } else if is("notify", 1) {

@@ -54,7 +54,7 @@ pub(super) fn list(call: &mut Call<'_>, words: &[String]) -> Result<(), Fail> {
 }
 
 /// `listjobs`, `liststeps`: of which jobs or steps there are processes on this machine.
-pub(super) fn jobs(call: &mut Call<'_>, steps: bool) -> Result<(), Fail> {
+pub(super) fn jobs(call: &mut Call<'_>, steps: bool) {
     let mut ids: Vec<String> = here().iter().map(|process| id(process, steps)).collect();
     ids.dedup();
     let text = if ids.is_empty() {
@@ -64,7 +64,6 @@ pub(super) fn jobs(call: &mut Call<'_>, steps: bool) -> Result<(), Fail> {
         std::iter::once(title).chain(ids.iter().map(String::as_str)).fold(String::new(), |text, id| text + id + "\n")
     };
     call.print(&text);
-    Ok(())
 }
 
 fn id(process: &OfJob, steps: bool) -> String {

@@ -165,7 +165,7 @@ fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fa
     };
     match hostlist::expand(&list) {
         Ok(names) => {
-            let text = hostlist::compress_in_order(if sorted { in_their_order(names) } else { names });
+            let text = hostlist::compress_in_order(if sorted { in_their_order(&names) } else { names });
             call.print(&format!("{text}\n"));
             Ok(())
         }
@@ -174,9 +174,11 @@ fn host_list(call: &mut Call<'_>, ids: &[String], sorted: bool) -> Result<(), Fa
 }
 
 /// Names sorted as host lists sort them, each as often as it is there.
-fn in_their_order(names: Vec<String>) -> Vec<String> {
+fn in_their_order(names: &[String]) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
     let sorted = hostlist::expand(&hostlist::compress(names.iter().map(String::as_str))).unwrap_or_default();
     let often = |name: String| std::iter::repeat_n(name.clone(), counts.get(name.as_str()).copied().unwrap_or(1));
     sorted.into_iter().flat_map(often).collect()
