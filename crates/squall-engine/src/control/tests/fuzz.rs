@@ -338,7 +338,11 @@ impl World {
             let talks = |(_, node): &(&String, &Node)| node.connected && !node.reports.is_empty();
             let Some(name) = self.nodes.iter().find(talks).map(|(name, _)| name.clone()) else {
                 if self.d.sent.is_empty() {
-                    break;
+                    // What nodes were asked is answered when they have heard all.
+                    self.d.answer();
+                    if self.d.sent.is_empty() && self.d.answers.is_empty() {
+                        break;
+                    }
                 }
                 continue;
             };
@@ -487,6 +491,9 @@ impl World {
         self.settle();
         let all = Request::Cancel { jobs: JobSelection::default(), signal: None, step: None, verbose: true };
         self.ask(0, all, true);
+        self.settle();
+        // The longest that `scancel` waits for nodes that do not answer.
+        self.d.pass(3);
         self.settle();
         let state = self.d.c.state();
         for (id, job) in state.jobs.iter() {
