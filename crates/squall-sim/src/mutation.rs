@@ -136,8 +136,6 @@ mutations! {
     EndTakenForTold = "end-taken-for-told",
     /// Nodes that are silent for a minute lose their jobs although the configuration has them wait.
     SilenceTakenForDeath = "silence-taken-for-death",
-    /// A script that ended because it was told to counts as one that ended by itself.
-    ToldTakenForOwn = "told-taken-for-own",
     /// A node that comes back counts as one that has restarted.
     ReturnTakenForRestart = "return-taken-for-restart",
     /// The controller goes by the wall clock.

@@ -125,9 +125,6 @@ impl World {
         if self.is_planted(Mutation::EndTakenForTold) {
             composite.ended.values_mut().flatten().for_each(|(_, end)| end.note_told());
         }
-        if self.is_planted(Mutation::ToldTakenForOwn) {
-            composite.ended.values_mut().flatten().for_each(|(_, end)| end.note = None);
-        }
         if self.is_planted(Mutation::KnownIdsUnsaid) {
             composite.registrations.iter_mut().for_each(|said| said.last_job = JobId(0));
             composite.newer.iter_mut().for_each(|newer| newer.last_job = JobId(0));
