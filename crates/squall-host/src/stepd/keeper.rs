@@ -47,6 +47,11 @@ impl Keeper {
         let mine = |pid: &u32| stat_field(*pid, 4) == Some(u64::from(me)) && !self.daemons.contains_key(pid);
         // Children that have not been reaped: their ids are nobody else's.
         let strays: Vec<u32> = descendants(me).into_iter().filter(mine).collect();
+        // A daemon that has died and is not reaped yet has left its tasks here, too, and its steps go on.
+        let ended = |pid: &u32| Stat::of(*pid).is_none_or(|stat| stat.state == b'Z');
+        if self.daemons.keys().any(ended) {
+            return;
+        }
         signal_all(&strays, libc::SIGKILL);
         // What these leave comes here, too.
         if strays.is_empty() {
