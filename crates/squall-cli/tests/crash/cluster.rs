@@ -155,14 +155,19 @@ impl Cluster {
         drop(fs::remove_file(self.state().join("filler")));
     }
 
+    /// Waits for the end of all jobs, as long as there are fewer of them from time to time.
     pub(crate) fn wait_until_idle(&self) {
-        let end = Instant::now() + PATIENCE;
+        let (mut end, mut fewest) = (Instant::now() + PATIENCE, usize::MAX);
         loop {
             let output = self.squall(&["squeue", "-h", "-o", "%i %T %r"]);
-            if output.status.success() && output.stdout.is_empty() {
+            let queue = String::from_utf8_lossy(&output.stdout).into_owned();
+            let jobs = queue.lines().count();
+            if output.status.success() && jobs == 0 {
                 return;
             }
-            let queue = String::from_utf8_lossy(&output.stdout).into_owned();
+            if output.status.success() && jobs < fewest {
+                (end, fewest) = (Instant::now() + PATIENCE, jobs);
+            }
             assert!(Instant::now() < end, "jobs are still in the queue:\n{queue}\n{}", self.logs());
             std::thread::sleep(Duration::from_millis(200));
         }
