@@ -53,6 +53,8 @@ struct Wire {
     delivery: Delivery,
     /// Since when `srun`, which probes it, has had no answer.
     dark: Option<Time>,
+    /// The step daemon's kernel has given it up: a probe that arrives is answered by a reset.
+    reset: bool,
     /// What becomes of it is nobody's promise: a kill, a power loss, a cut that lasts too long, an order to end the step.
     broken: bool,
 }
@@ -206,7 +208,7 @@ impl World {
             match (answers, wire.dark) {
                 _ if wire.delivery != Delivery::Open => {}
                 // Another boot knows nothing of it.
-                (true, _) if host.boot != wire.boot => wire.delivery = Delivery::Lost,
+                (true, _) if host.boot != wire.boot || wire.reset => wire.delivery = Delivery::Lost,
                 (true, _) => wire.dark = None,
                 (false, None) => wire.dark = Some(now),
                 (false, Some(since)) if now.since(since) > PROBED => {
@@ -283,6 +285,7 @@ impl World {
                 last,
                 delivery: Delivery::Open,
                 dark: None,
+                reset: false,
                 broken: false,
             },
         );
@@ -360,7 +363,7 @@ impl World {
             return;
         }
         if wire.stalled.is_some_and(|since| now.since(since) > UNACKNOWLEDGED) {
-            wire.broken = true;
+            (wire.broken, wire.reset) = (true, true);
             wire.queue.clear();
             let boot = wire.boot;
             return self.after(Span(0), Happening::HungUp { node, boot, key });

@@ -9,6 +9,7 @@ use crate::client::Wish;
 use crate::controller::CrashPoint;
 use crate::coverage::Fault;
 use crate::network::{Way, Weather};
+use crate::step::StepHost;
 use crate::world::{Happening, World};
 
 /// By how much wall clocks are set, microseconds.
@@ -188,7 +189,12 @@ impl World {
             return;
         }
         if self.seed.chance(200_000) {
-            self.nodes[node].copy = Some(self.nodes[node].spool.clone());
+            let host = &mut self.nodes[node];
+            let mut copy = host.spool.clone();
+            for (key, folder) in &mut copy.steps {
+                folder.begun |= host.steps.get(key).is_some_and(StepHost::has_begun);
+            }
+            host.copy = Some(copy);
         }
         self.strike(if interior { Fault::InteriorKilled } else { Fault::NodeDaemonKilled }, node as u64);
         self.kill_node_daemon(node);

@@ -10,6 +10,7 @@ use squall_engine::node::{
 };
 use squall_model::id::{Incarnation, Session, StepKey};
 use squall_model::job::{Blob, JobAttempt};
+use squall_model::report::StepEnd;
 use squall_model::resource::Hardware;
 use squall_model::step::{JobFacts, StepLaunch};
 use squall_model::time::{Span, Time};
@@ -111,6 +112,8 @@ pub(crate) struct Folder {
     pub(crate) script: Option<Vec<u8>>,
     /// A step daemon was started, so none is started again.
     pub(crate) forked: bool,
+    /// In a copy: its tasks had noted themselves in it.
+    pub(crate) begun: bool,
     pub(crate) result: Option<FromStepd>,
 }
 
@@ -274,6 +277,11 @@ impl World {
             }
             (_, Some(step)) if step.is_alive() => FoundStep::Alive,
             (_, Some(step)) if step.has_begun() => FoundStep::Orphaned,
+            // A copy that was brought back tells that it has begun, and lacks how it ended.
+            _ if folder.begun => {
+                self.judge.lose_sight(key, node);
+                FoundStep::Ended(StepEnd { lost: true, started: self.now, ended: self.now, ..StepEnd::default() })
+            }
             _ => FoundStep::Unstarted,
         };
         let unstarted = self.is_planted(Mutation::StartedTakenForUnstarted);
@@ -319,6 +327,7 @@ impl World {
         self.close_all(node, told);
         let keys: Vec<StepKey> = self.nodes[node].steps.keys().copied().collect();
         for key in keys {
+            self.link_vanishes(node, key);
             self.lose_step(node, key);
         }
         self.judge.hidden.retain(|(_, host)| *host != node);
@@ -535,6 +544,8 @@ impl World {
         if self.nodes[node].spool.steps.contains_key(&key) {
             self.kill_step(node, key);
         } else {
+            // The kernel closes the links of what was killed.
+            self.link_ends(node, key, true);
             self.lose_step(node, key);
         }
     }

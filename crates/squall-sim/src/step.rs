@@ -105,7 +105,7 @@ impl World {
             return self.tell_node(node, failed);
         }
         host.witness(key);
-        host.spool.steps.entry(key).or_insert(Folder { launch, script, forked: false, result: None });
+        host.spool.steps.entry(key).or_insert(Folder { launch, script, forked: false, begun: false, result: None });
         let span = self.seed.span(Span(200), Span::from_millis(3));
         let span = Span(span.0 * self.network.slowness(node));
         self.after(span, Happening::StepFork { node, life, key });
@@ -516,9 +516,8 @@ impl World {
         self.orphan_seen(node, life, key);
     }
 
-    /// Everything of a step vanishes with the power of its node.
+    /// Everything of a step ends at once, by a power loss or a sweep.
     pub(crate) fn lose_step(&mut self, node: usize, key: StepKey) {
-        self.link_vanishes(node, key);
         let Some(step) = self.nodes[node].steps.remove(&key) else { return };
         if step.has_live_tasks() {
             let unseen = (ExitCode::default(), true);
