@@ -29,7 +29,7 @@ pub(crate) struct Restoration {
     accepts: bool,
     /// The controller has ended with the word that nodes have seen more.
     refused: bool,
-    /// Steps that ran when it was restored: nobody may end them.
+    /// Steps that ran when it was restored: nothing may end them.
     spared: BTreeSet<(StepKey, usize)>,
     /// The highest id that a node knows.
     known: JobId,
@@ -92,8 +92,9 @@ impl World {
     /// The backup is brought back, and the controller started. False: no node that is there knows more.
     pub(crate) fn restore(&mut self, accepts: bool) -> bool {
         let Some((disk, last)) = self.backup.clone() else { return false };
-        // What the backup knows has limits and users, who may end it.
-        let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH;
+        // A job that the backup knows has a limit and a user, either of which may end it. A job whose end was decided
+        // before is killed by its node.
+        let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let live = self.judge.live_steps();
         let known = live.iter().map(|(key, _)| key.job).max().unwrap_or_default();
         let spared: BTreeSet<_> = live.iter().filter(|(key, _)| unknown(key)).copied().collect();

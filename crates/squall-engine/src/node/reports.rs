@@ -83,6 +83,15 @@ impl Outbox {
         self.urgent = false;
         let mut composite = Composite::default();
         let here = NodeSet::one(node);
+        // That a job is gone may overtake what was said before: the controller restarts, a node above dies. So the ends
+        // of its steps which are not acknowledged go with it.
+        for &JobAttempt { job, attempt } in &self.unsaid_jobs {
+            let (first, last) =
+                (StepKey { job, attempt, step: StepNo(0) }, StepKey { job, attempt, step: StepNo(u32::MAX) });
+            self.unsaid_steps.extend(self.steps.range(first..=last).map(|(key, _)| *key));
+        }
+        self.unsaid_steps.sort_unstable();
+        self.unsaid_steps.dedup();
         for key in std::mem::take(&mut self.unsaid_steps) {
             match self.steps.get(&key) {
                 Some(Report::StepEnded { end, .. }) => composite.add_ended(key, &here, end),
@@ -125,5 +134,25 @@ mod tests {
         outbox.rewind();
         let again: Vec<_> = outbox.take(NodeId(7)).gone.into_keys().collect();
         assert_eq!(again, [job(2), job(3)]);
+    }
+
+    #[test]
+    fn that_a_job_is_gone_is_said_with_the_ends_of_its_steps() {
+        let job = |n| JobAttempt { job: JobId(n), attempt: Attempt(1) };
+        let ended = |n| Report::LaunchFailed {
+            key: StepKey { job: JobId(n), attempt: Attempt(1), step: StepNo::BATCH },
+            error: "no such file".into(),
+            node_fault: false,
+        };
+        let mut outbox = Outbox::default();
+        [1, 2].map(|n| outbox.push(ended(n)));
+        assert_eq!(outbox.take(NodeId(7)).failed.len(), 2);
+        // The controller may have lost what was said, and the node learns that later.
+        outbox.push(Report::JobGone { job: job(1) });
+        let said = outbox.take(NodeId(7));
+        assert_eq!((said.failed.len(), said.gone.len(), said.reports), (1, 1, 2));
+        outbox.push(Report::JobGone { job: job(2) });
+        outbox.step_known(StepKey { job: JobId(2), attempt: Attempt(1), step: StepNo::BATCH });
+        assert_eq!(outbox.take(NodeId(7)).reports, 1);
     }
 }

@@ -410,7 +410,6 @@ impl NodeMachine {
         }
     }
 
-    /// Its daemon died. If it was being ended, nobody counts its seconds any more but this machine.
     /// Has what a step uses measured.
     pub(super) fn measure(&mut self, key: StepKey, out: &mut NodeOut) {
         let job = self.jobs.get_mut(&attempt_of(key));
@@ -428,6 +427,7 @@ impl NodeMachine {
         }
     }
 
+    /// The step's daemon died. If the step was being ended, only this machine still counts its seconds.
     pub(super) fn orphaned(&mut self, now: Time, key: StepKey) {
         let job = self.jobs.get_mut(&attempt_of(key));
         let Some(step) = job.and_then(|job| job.steps.get_mut(&key.step)).filter(|step| step.is_live()) else { return };

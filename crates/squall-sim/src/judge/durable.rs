@@ -147,9 +147,13 @@ impl Judge {
             }
             Event::NodesReleased { id, attempt, nodes } => self.released_event(now, *id, attempt.0, nodes, clients),
             Event::TasksEnded { array, tasks, .. } => self.tasks_ended_event(*array, tasks),
-            Event::JobHeld { id, whole, .. }
-            | Event::JobReleased { id, whole }
-            | Event::JobUpdated { id, whole, .. } => {
+            Event::JobHeld { id, whole, .. } => {
+                // What is held is recalled, and the next one in its line may pass it.
+                for id in self.touch(*id, *whole) {
+                    self.leave_line(id);
+                }
+            }
+            Event::JobReleased { id, whole } | Event::JobUpdated { id, whole, .. } => {
                 self.touch(*id, *whole);
             }
             Event::JobSuspended { id, .. } => {
@@ -430,7 +434,8 @@ impl Judge {
         *self.skipped.entry(array).or_default() += tasks.len() as u32;
     }
 
-    fn touch(&mut self, id: JobId, whole: bool) {
+    /// Notes that the place of a job in the queue may differ from now on. Returns all jobs that this is true of.
+    fn touch(&mut self, id: JobId, whole: bool) -> Vec<JobId> {
         let ids: Vec<JobId> = match self.submission_of(id).filter(|_| whole) {
             Some((first, _)) => self
                 .files
@@ -440,14 +445,15 @@ impl Judge {
                 .collect(),
             None => vec![id],
         };
-        for id in ids {
+        for id in &ids {
             self.waiting.values_mut().for_each(|w| {
-                w.remove(&id);
+                w.remove(id);
             });
-            if let Some(file) = self.files.get_mut(&id) {
+            if let Some(file) = self.files.get_mut(id) {
                 file.touched = true;
             }
         }
+        ids
     }
 }
 

@@ -245,6 +245,11 @@ impl Judge {
         &self.live
     }
 
+    /// Whether a job's end has been decided: what is left of it is killed after KillWait.
+    pub(crate) fn is_ending(&self, id: JobId) -> bool {
+        self.files.get(&id).is_some_and(|file| file.phase == Phase::Ending)
+    }
+
     /// How many jobs are in each phase.
     pub(crate) fn census(&self) -> [u64; Phase::ALL.len()] {
         self.census
