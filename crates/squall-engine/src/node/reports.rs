@@ -116,7 +116,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::Outbox;
-    use squall_model::id::{Attempt, JobId, NodeId};
+    use squall_model::id::{Attempt, JobId, NodeId, StepKey, StepNo};
     use squall_model::job::JobAttempt;
     use squall_model::report::Report;
 
