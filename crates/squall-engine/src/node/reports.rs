@@ -145,7 +145,7 @@ mod tests {
             node_fault: false,
         };
         let mut outbox = Outbox::default();
-        [1, 2].map(|n| outbox.push(ended(n)));
+        (1..3).for_each(|n| outbox.push(ended(n)));
         assert_eq!(outbox.take(NodeId(7)).failed.len(), 2);
         // The controller may have lost what was said, and the node learns that later.
         outbox.push(Report::JobGone { job: job(1) });
