@@ -112,7 +112,7 @@ pub struct Pipeline<L> {
 }
 
 impl<L> Pipeline<L> {
-    /// A pipeline for a controller whose log ends before record `next_seq`.
+    /// Makes a pipeline for a controller. `next_seq` is the number of the next record in its log.
     pub fn new(machine: Controller, next_seq: u64) -> Self {
         let capacity = Capacity::UNBOUNDED;
         Self { machine: Box::new(machine), next_seq, capacity, open: None, flushing: None }
@@ -133,7 +133,8 @@ impl<L> Pipeline<L> {
         self.machine.deadline()
     }
 
-    /// Chooses the list whose next page [`Input::Page`] makes: the first one whose caller is `ready`. False: there is none.
+    /// Chooses the list that [`Input::Page`] continues: the first one with a `ready` caller. Returns false if there is
+    /// none.
     pub fn turn_lists(&mut self, ready: impl Fn(CallerId) -> bool) -> bool {
         self.machine.turn_lists(ready)
     }

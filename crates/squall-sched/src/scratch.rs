@@ -195,7 +195,7 @@ impl Scratch {
         self.license_turns.truncate(mark.license_turns);
     }
 
-    /// Nodes around which others have links of their own at some time while the job that is looked at would run.
+    /// Returns the nodes of jobs that have their links to themselves at some time in the window of the examined job.
     pub(crate) fn closed_in_window(&self) -> impl Iterator<Item = &NodeSet> {
         let (start, end) = self.window;
         let met = self
@@ -205,14 +205,15 @@ impl Scratch {
         met.map(|closed| &closed.nodes)
     }
 
-    /// Notes who has nodes, and for how long.
+    /// Records that a job holds nodes for a time, if users may have to be kept apart.
     pub(crate) fn claim(&mut self, job: &Candidate<'_>, nodes: NodeSet, (from, until): (Time, Time)) {
         if let Some(user) = job.user {
             self.claims.push(Claim { user, alone: job.need.own_nodes, nodes, from, until });
         }
     }
-    /// Nodes that a job can't have in the window because of other users' jobs: these want the nodes to themselves, or it
-    /// does.
+
+    /// Returns the nodes that a job cannot have in the window because of jobs of other users: one of the two jobs
+    /// excludes other users.
     pub(crate) fn nodes_of_others(&self, job: &Candidate<'_>) -> NodeSet {
         let (start, end) = self.window;
         let mut nodes = NodeSet::new();

@@ -33,11 +33,11 @@ pub(crate) struct Clients {
     last_caller: u64,
     /// Connections that break, of a million.
     pub(crate) loss_ppm: u32,
-    /// What queries of a story were answered last: where it is not so, and who did not answer.
+    /// Last answers to the queries of a story: nodes on which the condition is false, and nodes that did not answer.
     pub(crate) told: BTreeMap<String, (Vec<String>, Vec<String>)>,
-    /// Until when a connection carries pieces of files that were asked for.
+    /// When each connection will have sent the file pieces that were requested.
     pub(crate) sending: BTreeMap<u64, Time>,
-    /// What clients that brought files were told at last: whether all nodes have it; and how many lacked it then.
+    /// Last answers to clients that sent files: whether all nodes have the file, and how many nodes lacked it then.
     pub(crate) brought: BTreeMap<String, (bool, usize)>,
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct Placed {
     /// The attempt whose script runs its steps.
     attempt: Attempt,
     steps_done: u32,
-    /// The nodes of whose tasks its last srun said that output may be missing. None: no srun of it has ended.
+    /// The nodes for which its last srun reported that output may be missing. None: no srun of it has ended.
     pub(crate) missing: Option<Vec<String>>,
-    /// Nothing is under way that its user waits for.
+    /// Its user waits for nothing.
     pub(crate) over: bool,
-    /// A user's deed on it is under way.
+    /// A request of its user is in progress.
     busy: bool,
     /// Its srun or salloc was killed and never comes back.
     pub(crate) abandoned: bool,

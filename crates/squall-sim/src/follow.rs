@@ -1,4 +1,4 @@
-//! `srun` and the output of its step: links that step daemons open to it, what waits at a cut, what it says at the end.
+//! `srun` and the output of its step: links from step daemons, frames held up by a network cut, the final report.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,27 +12,27 @@ use crate::judge::process::order_of;
 use crate::mutation::Mutation;
 use crate::world::{Happening, World};
 
-/// How often what waits at a cut is tried again, and `srun` looks whether all is over.
+/// Retry interval for frames held up by a network cut, and interval at which `srun` checks whether all is over.
 const AGAIN: Span = Span::from_millis(500);
 
-/// A side that hears nothing for so long after the step's end takes the link for broken: probes every 10 s, the last of
-/// which has gone unanswered.
+/// Keepalive timeout: after the step's end a side gives up a link on which nothing arrives for so long. It sends a
+/// probe every 10 s.
 const PROBED: Span = Span::from_secs(130);
 
-/// A kernel gives up data that nobody acknowledges for so long.
+/// Timeout after which a kernel gives up unacknowledged data.
 const UNACKNOWLEDGED: Span = Span::from_secs(900);
 
-/// Frames that a link takes while nothing passes.
+/// Number of frames that a link queues during a network cut.
 const BACKLOG: usize = 3;
 
-/// What a step daemon says to its `srun`, as far as it matters here.
+/// A frame from a step daemon to its `srun`, reduced to its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// A piece of a task's output.
     Output(u32),
     /// A task has ended.
     Ended(u32),
-    /// The last word.
+    /// The final message.
     Done,
     /// The link's end.
     Closed,
@@ -43,7 +43,7 @@ pub(crate) enum Piece {
 struct Wire {
     key: StepKey,
     boot: u64,
-    /// What has not passed yet, and since when.
+    /// Frames that have not passed yet, and since when.
     queue: VecDeque<Piece>,
     stalled: Option<Time>,
     tries: bool,
@@ -51,11 +51,12 @@ struct Wire {
     last: Time,
     /// As `srun` sees it.
     delivery: Delivery,
-    /// Since when `srun`, which probes it, has had no answer.
+    /// Since when probes of `srun` get no answer.
     dark: Option<Time>,
     /// The step daemon's kernel has given it up: a probe that arrives is answered by a reset.
     reset: bool,
-    /// What becomes of it is nobody's promise: a kill, a power loss, a cut that lasts too long, an order to end the step.
+    /// Complete output is not promised any more. Causes: a kill, a power loss, too long a cut, an order to end the
+    /// step.
     broken: bool,
 }
 
@@ -66,19 +67,19 @@ pub(crate) struct Follower {
     /// Ranks of its step by node.
     ranks: BTreeMap<usize, Vec<u32>>,
     wires: BTreeMap<usize, Wire>,
-    /// Pieces that tasks have written, and that have come, by rank.
+    /// Number of pieces that tasks have written, and that have arrived, by rank.
     written: BTreeMap<u32, u64>,
     read: BTreeMap<u32, u64>,
     ended: BTreeSet<u32>,
-    /// When it heard that the step has ended, and whether somebody ended it.
+    /// When it learned of the step's end, and whether the step was cancelled.
     done: Option<(Time, bool)>,
-    /// The controller refuses to say more of it.
+    /// The controller refuses further queries about it.
     pub(crate) refused: bool,
     looks: bool,
 }
 
 impl Follower {
-    /// The step exists.
+    /// Records the layout of the step.
     fn created(&mut self, layout: &Layout, names: &[String]) {
         for (at, name) in layout.nodes.names().iter().enumerate() {
             if let Some(host) = names.iter().position(|known| known == name) {
@@ -99,7 +100,8 @@ impl Follower {
     }
 }
 
-/// Whose step a launch is of, and what its step daemon must show; None: nobody follows it.
+/// Returns the order that a launch belongs to, and the cookie that its step daemon must present. None: no `srun` waits
+/// for the step.
 fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
     let Program::Tasks(program) = &launch.program else { return None };
     Some((order_of(launch)?, program.cookie))
@@ -107,7 +109,7 @@ fn cookie_of(launch: &StepLaunch) -> Option<(usize, [u8; 16])> {
 
 /// The side of the `srun`.
 impl World {
-    /// An `srun` asks for its step: from now on it listens.
+    /// Starts to listen: an `srun` requests its step.
     pub(crate) fn listen(&mut self, order: usize, cookie: [u8; 16]) {
         if self.followers.get(&order).is_none_or(|known| known.cookie != cookie) {
             self.forsake(order);
@@ -115,7 +117,7 @@ impl World {
         }
     }
 
-    /// It hears that its step exists.
+    /// Handles the controller's report that the step exists.
     pub(crate) fn step_created(&mut self, order: usize, layout: &Layout) {
         if let Some(follower) = self.followers.get_mut(&order) {
             follower.created(layout, &self.setup.names);
@@ -123,7 +125,7 @@ impl World {
         }
     }
 
-    /// It hears that its step has ended, or that the controller knows nothing of it.
+    /// Handles the controller's report that the step has ended. None: the controller does not know the step.
     pub(crate) fn step_done(&mut self, order: usize, outcome: Option<&Outcome>) {
         let now = self.now;
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| !follower.ranks.is_empty()) else {
@@ -142,7 +144,7 @@ impl World {
         }
     }
 
-    /// It looks whether all is over.
+    /// Ends the `srun` if all is over.
     pub(crate) fn follower_looks(&mut self, order: usize) {
         self.probe(order);
         let now = self.now;
@@ -178,7 +180,7 @@ impl World {
         self.followed(order, refused);
     }
 
-    /// What it says of the output against what the tasks wrote.
+    /// Compares the report of `srun` about missing output with the output that the tasks wrote.
     fn judge_output(&mut self, order: usize, follower: &Follower, blind: bool) {
         let mut missing = Vec::new();
         for (node, ranks) in &follower.ranks {
@@ -198,7 +200,7 @@ impl World {
         self.clients.placed[order].missing = Some(missing);
     }
 
-    /// Links that lead to nobody any more are found out by probes, which begin at the step's end.
+    /// Probes the links, from the step's end on, and gives up those without a peer.
     fn probe(&mut self, order: usize) {
         let (now, login) = (self.now, self.network.login());
         let Some(follower) = self.followers.get_mut(&order).filter(|follower| follower.done.is_some()) else { return };
@@ -207,7 +209,7 @@ impl World {
             let answers = self.network.open(node, login) && self.network.open(login, node) && host.powered;
             match (answers, wire.dark) {
                 _ if wire.delivery != Delivery::Open => {}
-                // Another boot knows nothing of it.
+                // The node was rebooted, or its kernel gave the link up: it answers with a reset.
                 (true, _) if host.boot != wire.boot || wire.reset => wire.delivery = Delivery::Lost,
                 (true, _) => wire.dark = None,
                 (false, None) => wire.dark = Some(now),
@@ -219,7 +221,7 @@ impl World {
         }
     }
 
-    /// Something comes from a step daemon.
+    /// Receives a piece from a step daemon.
     pub(crate) fn piece_arrives(&mut self, order: usize, node: usize, key: StepKey, piece: Piece) {
         let taken = self.is_planted(Mutation::EndTakenForComplete);
         let Some(follower) = self.followers.get_mut(&order) else { return };
@@ -239,7 +241,7 @@ impl World {
         self.looks_soon(order);
     }
 
-    /// It is gone: its links end.
+    /// Removes an `srun` that is gone, and ends its links.
     pub(crate) fn forsake(&mut self, order: usize) {
         let Some(follower) = self.followers.remove(&order) else { return };
         for (node, wire) in follower.wires {
@@ -247,7 +249,7 @@ impl World {
         }
     }
 
-    /// The end of a link on its way to the step daemon, at a cut until that is over.
+    /// Sends the end of a link to the step daemon, and retries during a network cut.
     pub(crate) fn hang_up(&mut self, node: usize, boot: u64, key: StepKey) {
         let login = self.network.login();
         if self.nodes[node].boot != boot || !self.nodes[node].steps.contains_key(&key) {
@@ -264,7 +266,8 @@ impl World {
 
 /// The side of the step daemon.
 impl World {
-    /// It calls its `srun`. What it is told then: that it may start, or that nobody answers.
+    /// Connects to the `srun` of the step. Returns the input for the step daemon: the start, or a failure if `srun`
+    /// does not answer.
     pub(crate) fn call_srun(&mut self, node: usize, key: StepKey, launch: &StepLaunch) -> StepInput {
         let Some((order, cookie)) = cookie_of(launch) else { return StepInput::Start };
         let login = self.network.login();
@@ -298,7 +301,7 @@ impl World {
         (wire.key == key).then_some((order, wire))
     }
 
-    /// A task writes something.
+    /// A task writes a piece of output.
     pub(crate) fn task_writes(&mut self, node: usize, key: StepKey, rank: u32, heard: bool) {
         let Some((order, _)) = self.wire(node, key) else { return };
         if let Some(follower) = self.followers.get_mut(&order) {
@@ -309,7 +312,7 @@ impl World {
         }
     }
 
-    /// The step daemon's machine has something for `srun`.
+    /// Passes a message of the step daemon's machine on to `srun`.
     pub(crate) fn step_says(&mut self, node: usize, key: StepKey, message: &FromStep) {
         match message {
             FromStep::Exited { rank, .. } | FromStep::Failed { rank, .. } => {
@@ -327,7 +330,7 @@ impl World {
         }
     }
 
-    /// What waits passes, up to what gets lost: that is sent again later.
+    /// Sends the queued frames up to the first one that gets lost. A retry follows later.
     fn pass(&mut self, order: usize, node: usize) {
         let (now, login) = (self.now, self.network.login());
         let forgets = self.is_planted(Mutation::OutputForgotten);
@@ -353,7 +356,7 @@ impl World {
         }
     }
 
-    /// What waits is sent again, if it is not given up.
+    /// Retries the queued frames, or gives them up after [`UNACKNOWLEDGED`].
     pub(crate) fn link_tries(&mut self, order: usize, node: usize, key: StepKey) {
         let now = self.now;
         let wire = self.followers.get_mut(&order).and_then(|follower| follower.wires.get_mut(&node));
@@ -371,17 +374,17 @@ impl World {
         self.pass(order, node);
     }
 
-    /// Whether the link takes more.
+    /// Returns whether the link takes more frames.
     pub(crate) fn has_room(&mut self, node: usize, key: StepKey) -> bool {
         self.wire(node, key).is_none_or(|(_, wire)| wire.queue.len() <= BACKLOG)
     }
 
-    /// Whether `srun` is told of everything even if the step daemon ends now.
+    /// Returns whether `srun` gets everything even if the step daemon ends now.
     pub(crate) fn is_delivered(&mut self, node: usize, key: StepKey) -> bool {
         self.wire(node, key).is_none() || self.is_planted(Mutation::LeftUnacknowledged)
     }
 
-    /// A step daemon ends, or is killed: what has not passed never does. `by_force`: no promise is broken by that.
+    /// A step daemon ends or is killed: its queued frames are lost. `by_force`: this loss breaks no promise.
     pub(crate) fn link_ends(&mut self, node: usize, key: StepKey, by_force: bool) {
         let Some((order, wire)) = self.wire(node, key) else { return };
         wire.broken |= by_force;
@@ -390,7 +393,7 @@ impl World {
         self.pass(order, node);
     }
 
-    /// The node loses its power: nobody is told.
+    /// The node loses power: the link ends without a message.
     pub(crate) fn link_vanishes(&mut self, node: usize, key: StepKey) {
         if let Some((_, wire)) = self.wire(node, key) {
             wire.broken = true;

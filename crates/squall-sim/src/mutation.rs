@@ -144,13 +144,13 @@ mutations! {
     ClockFrozen = "clock-frozen",
     /// A step daemon forgets output that waits at a cut.
     OutputForgotten = "output-forgotten",
-    /// An `srun` takes the end of a link for the last word of its step daemon.
+    /// An `srun` takes the end of a link for the final message of its step daemon.
     EndTakenForComplete = "end-taken-for-complete",
-    /// Two seconds after the end of its step an `srun` leaves, whatever is still under way to it.
+    /// An `srun` ends two seconds after the end of its step, although output is still on its way.
     LinkGivenUp = "link-given-up",
-    /// A step daemon does not wait until its `srun` has everything.
+    /// A step daemon ends before its `srun` has acknowledged everything.
     LeftUnacknowledged = "left-unacknowledged",
-    /// A controller that is restored from a backup goes on, though nodes know more and nobody has accepted the loss.
+    /// A controller that was restored from a backup goes on without `--accept-loss`, although nodes know more.
     LossAccepted = "loss-accepted",
     /// Nodes do not say which ids they know.
     KnownIdsUnsaid = "known-ids-unsaid",

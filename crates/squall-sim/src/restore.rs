@@ -1,7 +1,7 @@
-//! The controller's disk is lost, and an older backup of it is restored: nodes know more than that (faults.md A8).
+//! The controller's disk is lost, and an older backup is restored: nodes know more than the backup (faults.md A8).
 //!
-//! What came after the backup is lost, so most of what the judge holds does not hold any more: from the restoration on it
-//! is asleep, and only what is promised of a restored controller is judged.
+//! All changes after the backup are lost, so most invariants of the judge no longer hold. From the restoration on the
+//! judge checks only the promises for a restored controller.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,21 +19,21 @@ use crate::run::{Report, Settings, panicked, plan, report, setup_of};
 use crate::seed::Seed;
 use crate::world::{BEGIN, World};
 
-/// So long after it was started, every node has come to a restored controller.
+/// Time after its start in which every node registers with a restored controller.
 const COME: Span = Span::from_secs(120);
 
-/// What is known of a restoration.
+/// State of a restoration.
 #[derive(Debug, Default)]
 pub(crate) struct Restoration {
     /// `--accept-loss`.
     accepts: bool,
-    /// The controller has ended with the word that nodes have seen more.
+    /// The controller has ended with the error that nodes know more.
     refused: bool,
-    /// Steps that ran when it was restored: nothing may end them.
+    /// Steps that ran at the restoration: nothing may end them.
     spared: BTreeSet<(StepKey, usize)>,
     /// The highest id that a node knows.
     known: JobId,
-    /// It was restored with `--accept-loss` and has had time to hear of all nodes: users are let in.
+    /// The controller was restored with `--accept-loss`, and all nodes had time to register: users may submit.
     pub(crate) is_open: bool,
 }
 
@@ -54,7 +54,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     let third = Span(settings.span.0 / 3);
     world.run_until(BEGIN + third)?;
     world.back_up();
-    // None, one or some lives later.
+    // The backup is restored up to three incarnations of the controller later.
     world.controller.restart = Some(Span::from_secs(1));
     for _ in 0..seed.below(4) {
         world.run_until(world.now + Span(third.0 / 5))?;
@@ -67,7 +67,7 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     if world.controller.serves() {
         world.crash_controller(CrashPoint::Idle);
     }
-    // Nodes know nothing that the backup lacks: it is as good as the disk.
+    // If the nodes know nothing that the backup lacks, the backup equals the disk.
     if !world.restore(false) {
         return Ok(());
     }
@@ -78,22 +78,22 @@ fn play(world: &mut World, settings: &Settings, seed: &mut Seed) -> Result<(), B
     world.run_until(world.now + COME)?;
     world.let_in();
     world.run_until(BEGIN + settings.span + COME)?;
-    // Whatever was running has come to its end.
+    // All running jobs have ended by then.
     world.run_until(world.now + Span::from_secs(3600))?;
     world.judge.check_over()
 }
 
 impl World {
-    /// Somebody copies the controller's disk.
+    /// Copies the controller's disk.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.controller.disk.backup(), self.controller.state().map_or(JobId(0), |s| s.last_id)));
     }
 
-    /// The backup is brought back, and the controller started. False: no node that is there knows more.
+    /// Restores the backup and starts the controller. Returns false if no running node knows more than the backup.
     pub(crate) fn restore(&mut self, accepts: bool) -> bool {
         let Some((disk, last)) = self.backup.clone() else { return false };
-        // A job that the backup knows has a limit and a user, either of which may end it. A job whose end was decided
-        // before is killed by its node.
+        // The time limit or the user may end a job that the backup knows. Its node kills a job that was already being
+        // ended.
         let unknown = |key: &StepKey| key.job > last && key.step == StepNo::BATCH && !self.judge.is_ending(key.job);
         let live = self.judge.live_steps();
         let known = live.iter().map(|(key, _)| key.job).max().unwrap_or_default();
@@ -113,25 +113,25 @@ impl World {
         true
     }
 
-    /// Users come again.
+    /// Lets users submit again.
     fn let_in(&mut self) {
         if let Some(restoration) = &mut self.restoration {
             restoration.is_open = true;
         }
     }
 
-    /// Whether users are kept away: until a restored controller has heard of all nodes.
+    /// Returns whether users are blocked: until all nodes had time to register with a restored controller.
     pub(crate) fn is_shut(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| !restoration.is_open)
     }
 
-    /// Whether what came after a backup may be lost.
+    /// Returns whether changes after the backup may be lost.
     pub(crate) fn accepts_loss(&self) -> bool {
         self.restoration.as_ref().is_some_and(|restoration| restoration.accepts)
     }
 
-    /// As stories do it: the backup is restored, and every node comes; those who do not accept the loss are refused, and
-    /// to the others users come again.
+    /// Backs up or restores, for stories. After a restoration every node registers. Without `accepts` the controller
+    /// must refuse to go on; with it users may submit again.
     pub(crate) fn tell_backup(&mut self, restore: Option<bool>) -> Result<(), String> {
         let Some(accepts) = restore else {
             self.back_up();
@@ -153,7 +153,7 @@ impl World {
         self.judge.check_over().map_err(|v| v.to_string())
     }
 
-    /// A node contradicts the controller, which ends. False: nobody has restored anything.
+    /// Ends the controller because a node contradicts it. Returns false if no backup was restored.
     pub(crate) fn refuses_backup(&mut self) -> bool {
         let Some(restoration) = &mut self.restoration else { return false };
         restoration.refused = true;
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// What a restored controller has decided.
+    /// Checks a record of a restored controller.
     pub(crate) fn restored_decides(&mut self, record: &Record) {
         let Some(restoration) = &self.restoration else { return };
         let ids = record.events.iter().filter_map(|event| match event {
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// The tasks of a step have ended.
+    /// Checks the end of the tasks of a step after a restoration.
     pub(crate) fn restored_loses(&mut self, node: usize, key: StepKey, exit: ExitCode) {
         let Some(restoration) = &self.restoration else { return };
         if exit.signal != 0 && restoration.spared.contains(&(key, node)) {

@@ -34,11 +34,11 @@ pub(crate) struct StepHost {
     started: Time,
     /// The node daemon knows that it is orphaned.
     orphan_told: bool,
-    /// Step daemon, node daemon and the nursery between them were dead when a task ended: nobody saw how.
+    /// Step daemon, node daemon and zygote were dead when a task ended: its exit code is unknown.
     unseen: bool,
     node_daemon_alive: bool,
     tick_at: Option<Time>,
-    /// Somebody ended it, or its `srun` is gone: its output is waited for no longer than some seconds.
+    /// The step was told to end, or its `srun` is gone: the wait for its output is limited to some seconds.
     told_to_end: bool,
 }
 

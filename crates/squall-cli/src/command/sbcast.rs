@@ -52,7 +52,7 @@ Usage: sbcast [OPTIONS] SOURCE DEST
 /// Slurm's block size where none is asked for.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// How a command ends whose job, step or file is not to be had.
+/// Exit code for a job, step or file that does not exist or cannot be used.
 const NOT_THERE: u8 = 255;
 
 /// Runs sbcast.
@@ -193,7 +193,7 @@ fn tell(call: &mut Call<'_>, lines: &[String]) {
     }
 }
 
-/// `--send-libs`: no libraries are sent, so nobody may believe that they are.
+/// Refuses `--send-libs`: Squall sends no libraries.
 fn libraries(call: &mut Call<'_>, given: &Arguments) -> Result<(), Fail> {
     let (option, value) = match given.options.iter().rev().find(|option| option.name == "send-libs") {
         Some(option) => ("--send-libs", option.value.clone().unwrap_or_else(|| "yes".to_owned())),
@@ -261,8 +261,8 @@ fn open(call: &mut Call<'_>, asked: &Asked) -> Result<(File, Metadata), Fail> {
     Ok((file, meta))
 }
 
-/// The jobs of whose nodes a name speaks: `JOB[+OFFSET][.STEP]`. Without an offset a heterogeneous job is all of its
-/// components.
+/// Returns the jobs or the step that `JOB[+OFFSET][.STEP]` names. Without an offset, a heterogeneous job stands for all
+/// of its components.
 fn receivers(call: &mut Call<'_>, job: &str, verbose: usize) -> Result<BroadcastTo, Fail> {
     const UNKNOWN: &str = "Invalid job id specified";
     let Some(Target { job: named, step, .. }) = target(job) else { return lookup_error(call, job, UNKNOWN) };

@@ -111,7 +111,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
     let units = if given.has("noconvert") { Units::Plain } else { Units::Exact };
     let (clock, cluster) = (call.clock(call.now), call.cluster(WHAT)?);
-    // Those on this machine: nobody sees others.
+    // Process ids are known for this machine only.
     let processes = if sheet.has(PIDS) { here() } else { Vec::new() };
     let rows: Vec<Row> = rows
         .into_iter()

@@ -15,7 +15,8 @@ const EVENTS: usize = 8;
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A job whose script ends so long before `down` can still be under way to the controller when that ends it.
+/// Reporting delay. If a script ended less than this before `down`, its end may not have reached the controller, and
+/// the controller may cancel the job.
 const RACE: Duration = Duration::from_millis(200);
 
 /// Nodes that fall silent together.

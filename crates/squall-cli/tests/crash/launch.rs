@@ -19,10 +19,10 @@ const LAUNCHES: u32 = 24;
 /// How often a job is cancelled at its launch unless SQUALL_CRASH_CANCELS says otherwise.
 const CANCELS: u32 = 30;
 
-/// Kills come so long after sbatch, microseconds.
+/// Longest delay between sbatch and the kill, microseconds.
 const AFTER_US: u32 = 4000;
 
-/// Nodes whose spools are rolled back together.
+/// Number of nodes that get an older copy of their spool at the same time.
 const NODES: usize = 6;
 
 /// How long a job may take to get where a test wants it.

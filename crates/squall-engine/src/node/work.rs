@@ -121,8 +121,8 @@ impl Job {
         self.steps.values().any(|step| step.is_live() && step.overdue.is_some())
     }
 
-    /// Steps that were told to end and have not acknowledged it. The tasks of one whose daemon is dead have begun, or never
-    /// will.
+    /// Counts the steps that were told to end and have not acknowledged that. A step with a dead daemon does not count:
+    /// its tasks have begun, or never will.
     pub(super) fn unheeded(&self) -> i64 {
         let told = |step: &&Step| step.is_live() && step.overdue.is_some() && !step.orphaned && !step.heeds;
         self.steps.values().filter(told).count() as i64

@@ -42,7 +42,7 @@ impl Story {
         let ends = matches!(input, StepInput::End { .. });
         self.machine.step(self.now, input, &mut out);
         if ends {
-            // faults.md A11: who is told so may rely on it.
+            // faults.md A11: after the acknowledgement no task of the step begins.
             assert_eq!(out.pop(), Some(StepAct::Node(FromStepd::Ending)), "an end is acknowledged when all is done");
         }
         out

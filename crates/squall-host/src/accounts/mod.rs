@@ -53,7 +53,8 @@ const READER_POLL: Duration = Duration::from_millis(5);
 enum Order {
     /// There are records.
     Gather,
-    /// Which jobs (None: what is kept beside these), how far the wall clock is ahead of the journal's times, whom to tell.
+    /// A query: the selected jobs (None: the history of nodes, reservations and accounts), how far the wall clock is
+    /// ahead of the journal's times in microseconds, and the connection that gets the answer.
     Query(Option<Box<AccountingQuery>>, i64, Outgoing),
 }
 
@@ -170,23 +171,23 @@ struct Keeper {
     /// Something is stored that may not be durable.
     dirty: bool,
     trouble: bool,
-    /// Questions that are being answered, in turn.
+    /// Queries in progress, answered in turn.
     open: VecDeque<(Topic, i64, Outgoing)>,
 }
 
-/// How far the answer to a question is.
+/// Progress of the answer to a query.
 enum Topic {
-    /// Of one about jobs.
+    /// A query for jobs.
     Jobs(Course),
-    /// Of one about what is kept beside them: rows up to this one were sent.
+    /// A query for the history of nodes, reservations and accounts: rows up to this number were sent.
     History(i64),
 }
 
 impl Topic {
-    /// Whether the answer may be begun again, from a database that was built anew.
-    fn may_go_on_anew(&mut self) -> bool {
+    /// Returns whether the answer may continue from a database that was rebuilt. See [`Course::may_continue`].
+    fn may_continue(&mut self) -> bool {
         match self {
-            Self::Jobs(course) => course.may_go_on_anew(),
+            Self::Jobs(course) => course.may_continue(),
             Self::History(_) => false,
         }
     }
@@ -273,7 +274,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on with a new database in the place of a damaged one. What that has not seen, it reads from the journal.
+    /// Replaces a damaged database by a new one. Records that the damaged one had not stored are read from the journal.
     fn renew(&mut self, error: &rusqlite::Error) {
         if let Some(book) = self.book.take() {
             self.behind_up_to = self.behind_up_to.max(book.position());
@@ -316,7 +317,7 @@ impl Keeper {
         }
     }
 
-    /// A question: it is answered portion by portion, in turn with others.
+    /// Begins the answer to a query. It is sent page by page, in turn with other answers.
     fn begin(&mut self, query: Option<Box<AccountingQuery>>, ahead_us: i64, reply: Outgoing) {
         match (&self.book, query) {
             (Some(book), Some(query)) => {
@@ -350,7 +351,7 @@ impl Keeper {
         match done {
             Ok(true) => {}
             Ok(false) => self.open.push_back((topic, ahead_us, reply)),
-            Err(error) if is_damage(&error) && topic.may_go_on_anew() => {
+            Err(error) if is_damage(&error) && topic.may_continue() => {
                 self.renew(&error);
                 self.store();
                 self.open.push_front((topic, ahead_us, reply));

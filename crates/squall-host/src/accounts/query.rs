@@ -57,7 +57,7 @@ pub(super) struct Course {
     after: (i64, i64),
     /// Arrays up to this id are done with.
     arrays_after: i64,
-    /// The database was damaged while this was answered, and was built again.
+    /// The database was damaged during this answer, and was rebuilt.
     anew: bool,
 }
 
@@ -68,8 +68,9 @@ impl Course {
         Self { query, nodes, after: (-1, 0), arrays_after: i64::MIN, anew: false }
     }
 
-    /// Whether it may go on where it is in a database that was built again: once, for where a disk fails it would not end.
-    pub(super) fn may_go_on_anew(&mut self) -> bool {
+    /// Returns whether the answer may continue from a database that was rebuilt. It may once: on a failing disk
+    /// repeated attempts would never end.
+    pub(super) fn may_continue(&mut self) -> bool {
         !std::mem::replace(&mut self.anew, true)
     }
 

@@ -31,29 +31,29 @@ impl Keeper {
         self.daemons.insert(pid, folder);
     }
 
-    /// Whether processes may have been left by step daemons that died.
+    /// Returns whether step daemons that died may have left processes.
     pub(super) fn watches(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Kills what dead step daemons have left when all of their steps are over. A task can rid itself of parent and
-    /// environment and kill its own daemon; where there is no v2 cgroup nobody else finds it. To be called until
-    /// [`Self::watches`] is false.
+    /// Kills the processes of dead step daemons when all of their steps have ended. A task can detach from its parent,
+    /// clear its environment and kill its own daemon; without a v2 cgroup nothing else finds such a task. Call this
+    /// until [`Self::watches`] is false.
     pub(super) fn kill_left(&mut self) {
         if self.left.iter().any(|folder| folder.exists()) {
             return;
         }
         let me = std::process::id();
         let mine = |pid: &u32| stat_field(*pid, 4) == Some(u64::from(me)) && !self.daemons.contains_key(pid);
-        // Children that have not been reaped: their ids are nobody else's.
+        // Children that have not been reaped: the kernel has not reused their ids.
         let strays: Vec<u32> = descendants(me).into_iter().filter(mine).collect();
-        // A daemon that has died and is not reaped yet has left its tasks here, too, and its steps go on.
+        // A daemon that died and is not reaped yet has left its tasks here, too. Its steps have not ended.
         let ended = |pid: &u32| Stat::of(*pid).is_none_or(|stat| stat.state == b'Z');
         if self.daemons.keys().any(ended) {
             return;
         }
         signal_all(&strays, libc::SIGKILL);
-        // What these leave comes here, too.
+        // Their own children become children of this process: the next call kills them.
         if strays.is_empty() {
             self.left.clear();
         }

@@ -1,8 +1,8 @@
-//! SQLite files whose pages bear a checksum: computed when a page is written, compared when it is read.
+//! SQLite files with a checksum in each page: computed when the page is written, verified when it is read.
 //!
-//! SQLite leaves some bytes at the end of each page to such a layer (its own `cksumvfs` uses them alike). The layer is
-//! SQLite's default one with three functions of its main files replaced. A page that is not what was written is answered
-//! as `SQLITE_CORRUPT`. Files that were made without checksums are read as they are.
+//! SQLite can reserve some bytes at the end of each page for such a VFS layer; its own `cksumvfs` uses them in the same
+//! way. This layer is SQLite's default one with three functions of its main files replaced. Reading a page with a wrong
+//! checksum returns `SQLITE_CORRUPT`. Files without checksums are read unverified.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::Read;

@@ -119,7 +119,7 @@ pub(crate) enum Statement {
         victim: Victim,
         at: Option<(CrashPoint, u32)>,
     },
-    /// Somebody copies the controller's disk; or it is lost, and the copy is brought back, with or without `--accept-loss`.
+    /// Copies the controller's disk, or replaces the disk by that copy, with or without `--accept-loss`.
     Backup {
         restore: Option<bool>,
     },

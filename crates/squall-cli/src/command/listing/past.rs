@@ -33,11 +33,11 @@ pub(crate) struct Outage {
     pub(crate) start: Time,
     /// When it ended; None: it has not.
     pub(crate) end: Option<Time>,
-    /// Slurm's word for the node's state.
+    /// Slurm's name for the node's state.
     pub(crate) state: &'static str,
-    /// Why.
+    /// The reason that the operator or Squall gave.
     pub(crate) reason: String,
-    /// The operator; None: nobody.
+    /// User id of the operator who set the state; None: Squall set it.
     pub(crate) by: Option<u32>,
 }
 

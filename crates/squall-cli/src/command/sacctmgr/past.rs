@@ -32,13 +32,13 @@ pub(crate) struct Past {
     pub(super) nodes: String,
     /// The node's state.
     pub(super) state: String,
-    /// Why, or what exactly was changed.
+    /// The reason, or the values that were changed.
     pub(super) info: String,
-    /// Who.
+    /// The user who made the change.
     pub(super) by: String,
-    /// What was done.
+    /// The kind of change.
     pub(super) action: String,
-    /// To what.
+    /// The object of the change.
     pub(super) to: String,
     /// Resources.
     pub(super) tres: String,

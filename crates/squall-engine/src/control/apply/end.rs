@@ -135,7 +135,8 @@ impl State {
         if let Some(requeue) = ending.requeue {
             let failed = ending.outcome.state == EndState::BootFail;
             job.launch_failures = if failed { job.launch_failures + 1 } else { 0 };
-            // Whether it ran on a node that is lost nobody knows, unless the node said that its script never began.
+            // A job on a lost node counts as restarted, because it may have run there. It does not if the node reported
+            // that the script never began.
             let script = run.steps.get(&StepNo::BATCH);
             let never_began = script.is_some_and(|step| step.ended.is_some() && step.tally.is_none());
             let restarted = !never_began && (began || ending.outcome.state == EndState::NodeFail);

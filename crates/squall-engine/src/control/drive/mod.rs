@@ -53,11 +53,11 @@ pub(crate) struct Todo {
     pub(crate) starting: Vec<JobId>,
     /// Jobs whose end was decided while they ran: their nodes are to be told.
     pub(crate) ending: BTreeSet<JobId>,
-    /// Jobs that gave back nodes: these are to be told.
+    /// Jobs that gave back nodes. The controller tells these nodes.
     pub(crate) leaving: BTreeSet<JobId>,
-    /// Jobs and arrays to which something happened: who waits for it is to be told.
+    /// Jobs and arrays that changed. The controller tells the clients that wait for them.
     pub(crate) touched: BTreeSet<JobId>,
-    /// Answers to those who ended jobs, when these nodes have heard of it.
+    /// Answers to requests that ended jobs. Each is sent when the given nodes have acknowledged the end.
     pub(crate) heeded: Vec<(CallerId, Answer, NodeSet)>,
     /// Suspended jobs whose processes on a node may run.
     pub(crate) stopping: BTreeSet<(JobId, NodeId)>,

@@ -58,13 +58,13 @@ pub(crate) struct Queue {
     pub(crate) licenses: BTreeMap<String, u32>,
     /// What priorities are made of.
     pub(crate) reckoning: Reckoning,
-    /// When ids had begun again as places in the queue were last given.
+    /// When job ids last began again, as known at the last calculation of queue positions.
     pub(crate) ids_began: Option<Time>,
-    /// What waits for others that share a limit with it.
+    /// Queue positions of pending jobs that a limit blocks, by limit.
     limited: BTreeMap<Gate, BTreeSet<Place>>,
-    /// What waits for another task of its array to end.
+    /// Array tasks that wait until another task of their array ends.
     throttled: BTreeSet<(JobId, Item)>,
-    /// Who depends on a job or array.
+    /// Jobs and arrays that depend on a job or array.
     watchers: BTreeMap<JobId, BTreeSet<Item>>,
     /// Jobs by user and name.
     pub(crate) names: Names,
@@ -76,9 +76,9 @@ pub(crate) struct Queue {
     pub(crate) now: Time,
     /// Nodes of running jobs that have links of their own.
     pub(crate) closed: Vec<Closed>,
-    /// Some job is `--exclusive=user`, or was since the queue was put together.
+    /// Some job is `--exclusive=user`, or was since the queue was last rebuilt.
     pub(super) keeps_apart: bool,
-    /// Who has which nodes, if so.
+    /// The users of occupied nodes. Empty unless `keeps_apart`.
     pub(crate) claims: Vec<Claim>,
     /// Nodes with free cores where jobs may start now.
     pub(crate) open: NodeSet,
@@ -95,7 +95,7 @@ pub(crate) struct Queue {
 pub(crate) struct Pending<'a> {
     /// What it is.
     pub(crate) item: Item,
-    /// Whose it is.
+    /// Its owner.
     pub(crate) owner: &'a Arc<Owner>,
     /// What was asked.
     pub(crate) spec: &'a Arc<JobSpec>,
@@ -252,9 +252,10 @@ impl<'a> Pending<'a> {
     }
 }
 
-/// The priority of a job or array: that of what was submitted earlier is higher.
+/// Returns the priority of a job or array. Earlier submissions have a higher one.
 pub(crate) fn priority(state: &State, job: &Standee<'_>) -> u32 {
-    // Of those whose ids were given after ids began again it is lower by as many as there are.
+    // Ids began again after the last one was given. Jobs of the new round come after all of the old round: the size of
+    // the range of ids is subtracted from their priority.
     let ids = state.config.job_ids();
     let again = state.ids_began.is_some() && !state.is_of_earlier_round(job.id, job.submit);
     let before = if again { i64::from(ids.end() - ids.start()) + 1 } else { 0 };
@@ -392,7 +393,7 @@ impl Queue {
     pub(crate) fn enter(&mut self, state: &State, timers: &mut Timers, now: Time, item: Item) -> Entered {
         let Some(pending) = pending(state, item) else { return Entered::Settled };
         if !self.keeps_apart && pending.spec.keeps_others_off() {
-            // From now on it matters whose a job is.
+            // The first `--exclusive=user` job: the queue is rebuilt with the users of jobs.
             let dirty = std::mem::take(&mut self.dirty);
             self.rebuild(state, timers, now);
             self.dirty.extend(dirty);

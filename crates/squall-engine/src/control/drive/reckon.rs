@@ -169,7 +169,7 @@ impl Reckoning {
     pub(crate) fn key(&self, state: &State, job: &Standee<'_>, partition: usize) -> u64 {
         let rank = self.ranks.get(limits::qos_name(state, job.spec)).map_or(0, |rank| rank << RANK_BITS);
         let value = self.value(state, job, partition);
-        // Equals stand by their ids, but for those who were there before ids began again.
+        // Jobs of equal priority are ordered by id. Jobs of before ids began again come first.
         let earlier = u64::from(state.is_of_earlier_round(job.id, job.submit));
         let parts = if is_multifactor(&state.config) { (value + GROUND).max(0.0) } else { value } * PARTS;
         rank | (parts as u64 + earlier)

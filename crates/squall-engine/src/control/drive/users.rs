@@ -1,7 +1,7 @@
-//! `--exclusive=user`: jobs that run beside no other user's on a node.
+//! `--exclusive=user`: a job shares its nodes only with jobs of the same user.
 //!
-//! As long as nobody asks for that, it does not matter whose a job is, and nothing here costs anything. From the first
-//! such job on the queue tells users apart, until it is put together again without one.
+//! Without such a job the queue ignores users, and this costs nothing. The first such job makes the queue distinguish
+//! users. A rebuild of the queue without such a job ends that.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use squall_sched::Claim;
 use super::queue::Queue;
 use crate::control::state::State;
 
-/// Whether a job that has not ended keeps other users off its nodes.
+/// Returns whether a job that has not ended keeps other users off its nodes.
 pub(super) fn keeps_apart(state: &State) -> bool {
     let jobs = state.jobs.iter().filter(|(_, job)| !job.is_ended()).map(|(_, job)| &job.spec);
     let arrays = state.arrays.values().filter(|array| !array.tally.untouched.is_empty()).map(|array| &array.spec);
@@ -22,12 +22,12 @@ pub(super) fn keeps_apart(state: &State) -> bool {
 }
 
 impl Queue {
-    /// Whose a job is, where that matters.
+    /// Returns the user of a job, if the queue distinguishes users.
     pub(super) fn user(&self, owner: &Owner) -> Option<u32> {
         self.keeps_apart.then_some(owner.uid)
     }
 
-    /// Notes who has which nodes.
+    /// Records the users of occupied nodes in `claims`.
     pub(super) fn look_at_users(&mut self, state: &State) {
         self.claims.clear();
         if !self.keeps_apart {

@@ -100,8 +100,8 @@ pub(crate) fn cancel(
     Ok(None)
 }
 
-/// Answers those who ended what may just have been beginning, when its nodes have heard of it and nothing of it begins any
-/// more, or do not say so in time.
+/// Sends the answers to requests that ended jobs or steps during their launch. Each answer waits until the nodes have
+/// acknowledged the end, so that no task begins after it. A timeout ends the wait.
 pub(crate) fn answer_when_heeded(c: &mut Controller, now: Time) {
     for (caller, answer, nodes) in std::mem::take(&mut c.todo.heeded) {
         let test = Test { variable: Variable::Unheeded, comparison: Comparison::Equal, value: 0 };
@@ -109,8 +109,8 @@ pub(crate) fn answer_when_heeded(c: &mut Controller, now: Time) {
     }
 }
 
-/// Nodes on which tasks of a job may be about to begin: it, or a step of it, was launched only now, or a node begins it by
-/// itself.
+/// Returns the nodes on which tasks of a job may be about to begin. Examples: the job or a step of it was just
+/// launched, or the job is leased to a node, which starts it by itself.
 fn nodes_where_it_begins(c: &Controller, now: Time, id: JobId) -> NodeSet {
     match c.state.jobs.get(&id).map(|job| &job.phase) {
         Some(Phase::Leased(run)) => run.left.clone(),

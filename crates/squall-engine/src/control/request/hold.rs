@@ -13,8 +13,8 @@ use crate::control::state::State;
 use crate::control::state::job::{Hold, Phase};
 use crate::control::{Controller, Out};
 
-/// Holds jobs. One that runs goes on, and is held if it is requeued. Only an operator releases what an operator holds,
-/// unless with `user`: an operator who asks for that makes it a hold that its user may release.
+/// Holds jobs. A running job continues, and is held if it is requeued. Only an operator releases the hold of an
+/// operator. With `user`, an operator sets a hold that the job's user may release.
 pub(crate) fn hold(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, user: bool, out: &mut Out) -> Reply {
     let admin = ask.who.operator && !user;
     let eases = ask.who.operator && user;
@@ -32,8 +32,8 @@ pub(crate) fn release(c: &mut Controller, ask: &Ask<'_>, jobs: &JobSelection, ou
     over_queued(c, ask, jobs, check, |_, id, whole| (None, Event::JobReleased { id, whole }), out)
 }
 
-/// Makes `events` (of how it is held, an id, and whether that means the whole array) happen to every job that passes `check` and whose end
-/// is not decided, or that will be requeued.
+/// Applies `events` to every selected job that is pending, running or about to be requeued and passes `check`. The
+/// arguments of `events` are the present hold, the id, and whether the id stands for the whole array.
 fn over_queued(
     c: &mut Controller,
     ask: &Ask<'_>,
@@ -94,8 +94,8 @@ fn over_queued(
     Ok(Some(affected.answer()))
 }
 
-/// Pending tasks of an array that are jobs of their own and do not pass the check: an event of the whole array
-/// must not change them.
+/// Returns the pending tasks of an array that are jobs of their own and do not pass the check. An event of the whole
+/// array must not change them.
 fn held_apart(state: &State, array: JobId, check: &impl Fn(Hold) -> Result<(), Refusal>) -> Vec<JobId> {
     let pending = state.touched(array).filter(|(_, job)| job.is_pending());
     pending.filter(|(_, job)| check(job.queue.hold).is_err()).map(|(id, _)| id).collect()

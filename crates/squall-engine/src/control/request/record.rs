@@ -1,4 +1,4 @@
-//! `sacctmgr modify job`: what accounting keeps of a job is changed, whether it has ended or not.
+//! `sacctmgr modify job`: changes the accounting record of a job, which may have ended.
 
 use squall_model::event::Event;
 use squall_model::id::JobId;
@@ -10,10 +10,10 @@ use super::rights::{Deed, can};
 use super::{Ask, Reply};
 use crate::control::{Controller, Out};
 
-/// How many of [`RECORDED`] the job's owner may change.
+/// Number of fields that the job's owner may change: the first ones of [`RECORDED`].
 const OWNERS: usize = 2;
 
-/// Notes the change for accounting. Of a job that is forgotten here nobody knows the owner: only operators change it.
+/// Logs the change for accounting. The controller does not know the owner of a removed job: only operators change that.
 pub(crate) fn record(
     c: &mut Controller,
     ask: &Ask<'_>,

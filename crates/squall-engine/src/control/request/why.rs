@@ -83,12 +83,13 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     }
     told.reservations.sort();
     told.reservations.dedup();
-    // Nobody can say when a hold, a dependency or another task lets it go.
+    // A start cannot be predicted while a hold, a dependency or another task of the array blocks the job.
     if of_the_job(c, &pending, now).is_empty() && pending.het.is_none_or(|het| het.leader == pending.item.id) {
         outlook(&sight, &mut scratch, &pending, &mut told);
     }
     c.scratch = scratch;
-    // The one that counts first, each once. What nothing that ends would let start waits for nobody.
+    // The binding reason comes first, and each reason once. A job that never fits waits neither for resources nor for
+    // jobs ahead of it.
     let never: Option<Vec<PendingReason>> = never.into_iter().collect();
     let never = never.and_then(|reasons| reasons.into_iter().next());
     let mut all = std::mem::take(&mut told.reasons);
@@ -105,7 +106,7 @@ pub(crate) fn why(c: &mut Controller, ask: &Ask<'_>, id: JobId) -> Reply {
     Ok(Some(Answer::Why(Box::new(told))))
 }
 
-/// Who is ahead of it in a partition, if it stands in that queue.
+/// Adds the jobs ahead of it in the queue of a partition, if it is in that queue.
 fn ahead(sight: &Sight<'_>, pending: &Pending<'_>, at: usize, told: &mut Why) {
     let priority = sight.queue.reckoning.key(sight.state, &Standee::of(pending), at);
     let (mut count, mut named, mut stands) = (0, Vec::new(), false);

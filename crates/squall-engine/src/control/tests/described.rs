@@ -101,7 +101,7 @@ fn e_constraints_ask_for_active_features() {
     assert_eq!(option(&answer), "active-features");
     let answer = change(&mut d, 0, "n2", NodeChange { features: Some(list(&["slow"])), ..NodeChange::default() });
     assert_eq!(option(&answer), "active-features");
-    // A node that registers anew keeps them.
+    // A node keeps them when it registers again.
     d.restart();
     d.register("n2", &[]);
     assert_eq!(info(&mut d, "n2").hardware.features, ["fast"]);

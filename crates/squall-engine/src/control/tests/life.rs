@@ -102,7 +102,7 @@ fn a8_a_backup_without_a_later_life_is_noticed_by_jobs_that_it_does_not_know() {
         d.register("n1", &[running]);
         let newer = d.newer.take().expect("the daemon says so and ends");
         assert_eq!((newer.last_job, d.ended(), d.connected("n1")), (running.job, vec![], false));
-        // Who accepts the loss leaves it alone.
+        // With `--accept-loss` the controller goes on and lets the job run.
         d.restart();
         d.c.accept_loss();
         d.register("n1", &[running]);

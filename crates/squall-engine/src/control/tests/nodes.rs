@@ -96,7 +96,7 @@ fn a11_scancel_is_answered_when_the_node_has_heard_of_it() {
     assert_eq!(d.ask(4, 0, cancel(old)).len(), 1, "it has begun long ago");
 }
 
-/// trial-reliability.md N6: a job whose script never began has not been restarted when it begins.
+/// trial-reliability.md N6: the restart counter of a job does not count attempts in which the script never began.
 #[test]
 fn n6_a_job_that_never_began_was_not_restarted() {
     let mut d = Driver::new(1, 2);

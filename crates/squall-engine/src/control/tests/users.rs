@@ -1,4 +1,4 @@
-//! `--exclusive=user`: jobs that run beside no other user's on a node (faults.md E).
+//! `--exclusive=user`: a job shares its nodes only with jobs of the same user (faults.md E).
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn own_nodes(spec: JobSpec) -> JobSpec {
     JobSpec { others: vec![("exclusive".into(), "user".into())], ..spec }
 }
 
-/// CPUs and first node of a job that runs.
+/// Returns CPUs and first node of a running job.
 fn has(d: &Driver, id: JobId) -> Option<(u32, u32)> {
     let run = d.c.state().jobs.get(&id)?.run()?;
     Some((run.alloc.cpus(), run.alloc.nodes().first()?.0))
@@ -39,7 +39,7 @@ fn e_exclusive_user_has_as_many_cpus_as_it_asks_for_and_no_other_users_beside_it
     assert_eq!(has(&d, alone), Some((1, 0)));
     let (own, other) = (submit(&mut d, ADA, tasks(1)), submit(&mut d, BOB, tasks(1)));
     assert_eq!((has(&d, own), has(&d, other)), (Some((1, 0)), Some((1, 1))));
-    // Two users have a node each: who wants one without the other has the own one.
+    // Each of two users has jobs on one node: an exclusive job goes to the node of its own user.
     let more = submit(&mut d, BOB, own_nodes(tasks(2)));
     assert_eq!(has(&d, more), Some((2, 1)));
     let wide = submit(&mut d, BOB, tasks(2));

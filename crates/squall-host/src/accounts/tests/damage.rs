@@ -141,7 +141,7 @@ fn a9_a_page_that_is_damaged_while_the_controller_runs_is_not_read() {
             Err(error) => break error,
         }
     };
-    assert!(is_damage(&error) && course.may_go_on_anew() && !course.may_go_on_anew(), "{error}");
+    assert!(is_damage(&error) && course.may_continue() && !course.may_continue(), "{error}");
 }
 
 #[test]
