@@ -40,10 +40,7 @@ fn seff(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     }
     for target in call.targets(&given.operands.join(","))? {
         let query = AccountingQuery { ids: vec![target.job.clone()], ..AccountingQuery::default() };
-        let rows = match call.controller.accounting(query) {
-            Ok(rows) => rows,
-            Err(e) => return call.failed("slurm_load_accounting error", &e),
-        };
+        let rows = call.accounting("slurm_load_accounting error", query)?;
         if rows.is_empty() {
             call.say("Job not found.");
             return Err(Fail(2));

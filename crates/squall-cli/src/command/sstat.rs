@@ -16,7 +16,7 @@ use crate::command::sacct;
 use crate::command::sacct::fields::FIELDS;
 use crate::command::sacct::row::{Row, Units};
 use crate::command::scontrol::here;
-use crate::format::sheet::{Column, Sheet, Style};
+use crate::format::sheet::{Column, Sheet};
 
 const WHAT: &str = "slurm_load_accounting error";
 
@@ -122,11 +122,7 @@ fn sstat(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             Row { data, clock: Rc::clone(&clock), cluster: Rc::clone(&cluster), units, pids }
         })
         .collect();
-    let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
-        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
-        None => Style::Table,
-    };
-    let text = sheet.lines(!given.has("noheader"), &style, &rows);
+    let text = sheet.lines(!given.has("noheader"), &given.style(), &rows);
     call.print(&text);
     Ok(())
 }
@@ -174,10 +170,7 @@ fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
 /// The running steps that a target means: the one that it names, all, or the numbered one with the lowest number.
 fn running(call: &mut Call<'_>, target: &Target, all: bool) -> Result<Vec<AccountingRow>, Fail> {
     let query = AccountingQuery { ids: vec![target.job.clone()], step: target.step, ..AccountingQuery::default() };
-    let mut rows = match call.controller.accounting(query) {
-        Ok(rows) => rows,
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let mut rows = call.accounting(WHAT, query)?;
     rows.retain(|row| row.end.is_none() && row.step.is_some() && (target.step.is_none() || row.step == target.step));
     // The script first, then steps by number.
     rows.sort_by_key(|row| (row.step != Some(StepNo::BATCH), row.step));

@@ -90,10 +90,7 @@ fn what_if(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     };
     let since = Time(call.now.0.saturating_sub(Span::from_secs(days * 86_400).0));
     let query = AccountingQuery { start: Some(since), allocations_only: true, ..AccountingQuery::default() };
-    let rows = match call.controller.accounting(query) {
-        Ok(rows) => rows,
-        Err(e) => return call.failed("squall what-if", &e),
-    };
+    let rows = call.accounting("squall what-if", query)?;
     let history = history(&rows, call.now);
     if history.jobs.is_empty() {
         return call.fail(&format!("no job has started in the last {days} days: there is nothing to run once more"));

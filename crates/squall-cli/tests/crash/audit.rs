@@ -42,13 +42,7 @@ pub(crate) fn check(cluster: &Cluster, record: &[Submission], what: &str) {
         refused.first().map_or(String::new(), |s| format!("; first refusal: {}", s.error.trim()))
     );
     assert!(ids.len() > 20, "too few submissions to mean anything: {}", ids.len());
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(20)].join("\n"),
-        cluster.logs()
-    );
+    nothing_is_wrong(cluster, &wrong);
     let left: Vec<_> = cluster.processes().into_iter().filter(|(_, line)| line.contains(" step ")).collect();
     assert!(left.is_empty(), "step daemons are left: {left:?}");
 }
@@ -67,13 +61,13 @@ pub(crate) fn report(cluster: &Cluster, what: &str, jobs: &[(u32, &str)], mut wr
         }
     }
     eprintln!("{what}: {} acknowledged; {} wrong", ids.len(), wrong.len());
-    assert!(
-        wrong.is_empty(),
-        "{} wrong:\n{}\n{}",
-        wrong.len(),
-        wrong[..wrong.len().min(20)].join("\n"),
-        cluster.logs()
-    );
+    nothing_is_wrong(cluster, &wrong);
+}
+
+/// Panics with the first 20 of these faults and the logs, if there is any.
+fn nothing_is_wrong(cluster: &Cluster, wrong: &[String]) {
+    let first = wrong[..wrong.len().min(20)].join("\n");
+    assert!(wrong.is_empty(), "{} wrong:\n{first}\n{}", wrong.len(), cluster.logs());
 }
 
 /// State and exit code of every job, as sacct says.

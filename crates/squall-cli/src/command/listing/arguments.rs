@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use crate::format::sheet::Style;
 use crate::options::getopt::{Getopt, Shape};
 use crate::options::{Arg, Stop};
 
@@ -90,6 +91,15 @@ impl Arguments {
     /// The last value of an option.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|o| o.name == name).map(Given::text)
+    }
+
+    /// Returns the style that the last of `--parsable` and `--parsable2` chooses, with the `--delimiter` of sacct.
+    pub(crate) fn style(&self) -> Style {
+        let delimiter = self.last("delimiter").unwrap_or("|").to_owned();
+        match self.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
+            Some(option) => Style::Parsable { delimiter, ending: option.name == "parsable" },
+            None => Style::Table,
+        }
     }
 }
 

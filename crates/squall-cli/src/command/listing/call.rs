@@ -192,6 +192,11 @@ impl Call<'_> {
         }
     }
 
+    /// Asks for all rows of an accounting query. `what` begins the error message.
+    pub(crate) fn accounting(&mut self, what: &str, query: AccountingQuery) -> Result<Vec<AccountingRow>, Fail> {
+        self.controller.accounting(query).or_else(|e| self.failed(what, &e))
+    }
+
     /// `-M`: only this cluster is known. Prints Slurm's `CLUSTER:` line where there is a header.
     pub(crate) fn check_cluster(&mut self, asked: Option<&str>, header: bool, what: &str) -> Result<(), Fail> {
         let Some(asked) = asked else { return Ok(()) };

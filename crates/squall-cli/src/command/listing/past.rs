@@ -6,8 +6,21 @@ use squall_model::event::NodeAdmin;
 use squall_model::hostlist;
 use squall_model::reservation::Reservation;
 use squall_model::time::Time;
+use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::history::{Happening, HistoryRow};
 use squall_model::wire::info::NodeInfo;
+
+use crate::client::unexpected;
+use crate::command::listing::call::{Call, Fail};
+
+/// Asks for the nodes of the cluster and adds what the history tells of them.
+pub(crate) fn seen(call: &mut Call<'_>, what: &str, history: &[HistoryRow]) -> Result<Vec<Seen>, Fail> {
+    match call.controller.ask(&Request::Nodes) {
+        Ok(Answer::Nodes(nodes)) => Ok(self::nodes(history, &nodes)),
+        Ok(_) => call.failed(what, &unexpected()),
+        Err(e) => call.failed(what, &e),
+    }
+}
 
 /// A node from when it was first seen.
 #[derive(Clone, Debug)]
@@ -53,7 +66,7 @@ pub(crate) struct Reserved {
 }
 
 /// Nodes that are there now, with the time since when.
-pub(crate) fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<Seen> {
+fn nodes(history: &[HistoryRow], now: &[NodeInfo]) -> Vec<Seen> {
     let mut since: BTreeMap<&str, Time> = BTreeMap::new();
     for row in history {
         if let Happening::Registered { node, .. } = &row.what {

@@ -23,7 +23,7 @@ use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{id_of, lines};
 use crate::command::sacct::fields::{BRIEF, DEFAULT, FIELDS, LONG};
 use crate::command::sacct::row::{Row, Units};
-use crate::format::sheet::{Sheet, Style};
+use crate::format::sheet::Sheet;
 use crate::format::words;
 use crate::shapes::{Kind, accounting, dialect, document};
 
@@ -157,18 +157,12 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     if given.has("batch-script") {
         return batch_scripts(call, &query);
     }
-    let mut rows = match call.controller.accounting(query.clone()) {
-        Ok(rows) => rows,
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let mut rows = call.accounting(WHAT, query.clone())?;
     let leaders: BTreeSet<JobId> = rows.iter().filter_map(|row| row.het).map(|het| het.leader).collect();
     if given.has("whole-hetjob") && given.last("whole-hetjob") != Some("no") && !leaders.is_empty() {
         // A component by a number of its own means the others, too.
         query.ids.extend(leaders.into_iter().map(JobRef::Job));
-        rows = match call.controller.accounting(query.clone()) {
-            Ok(rows) => rows,
-            Err(e) => return call.failed(WHAT, &e),
-        };
+        rows = call.accounting(WHAT, query.clone())?;
     }
     query::filter(call, &given, &mut rows)?;
     if given.has("truncate") {
@@ -187,7 +181,7 @@ pub(crate) fn sacct(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
             let jobs = accounting::jobs(&rows, &|uid| people.user(uid));
             document(call, dialect, &cluster, &["sacct"], Kind::Accounting, vec![("jobs", jobs.into())])
         }
-        None => sheet.lines(!given.has("noheader"), &style(&given), &rows),
+        None => sheet.lines(!given.has("noheader"), &given.style(), &rows),
     };
     call.print(&text);
     Ok(())
@@ -224,15 +218,6 @@ fn sheet(call: &mut Call<'_>, given: &Arguments) -> Result<Sheet<Row>, Fail> {
         });
     }
     Sheet::parse(&chosen.join(","), FIELDS).or_else(|bad| call.fail(&format!("Invalid field requested: \"{bad}\"")))
-}
-
-/// The last of `-p` and `-P` counts.
-fn style(given: &Arguments) -> Style {
-    let delimiter = given.last("delimiter").unwrap_or("|").to_owned();
-    match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
-        Some(option) => Style::Parsable { delimiter, ending: option.name == "parsable" },
-        None => Style::Table,
-    }
 }
 
 fn units(call: &mut Call<'_>, given: &Arguments) -> Result<Units, Fail> {

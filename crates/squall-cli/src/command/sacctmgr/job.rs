@@ -67,10 +67,7 @@ pub(super) fn modify(
     }
     let ids = call.targets(&wanted.join(","))?.into_iter().map(|target| target.job).collect();
     let query = AccountingQuery { ids, allocations_only: true, ..AccountingQuery::default() };
-    let rows = match call.controller.accounting(query) {
-        Ok(rows) => rows,
-        Err(e) => return call.failed("sacctmgr: error: Problem with the query", &e),
-    };
+    let rows = call.accounting("sacctmgr: error: Problem with the query", query)?;
     // Tasks of arrays that have not started are not jobs yet.
     let rows: Vec<_> = rows.into_iter().filter(|row| row.pending_tasks.is_none()).collect();
     if rows.is_empty() {

@@ -25,7 +25,7 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
-use crate::format::sheet::{Sheet, Style};
+use crate::format::sheet::Sheet;
 use crate::format::words;
 use crate::shapes::{dialect, document, policy as shapes};
 
@@ -206,17 +206,9 @@ fn show(call: &mut Call<'_>, given: &Arguments, words: &[String]) -> Result<(), 
         call.print(&format!("Runaway Jobs: No runaway jobs found on cluster {}\n", config.cluster));
         return Ok(());
     }
-    let text = sheet.lines(!given.has("noheader"), &style(given), &rows);
+    let text = sheet.lines(!given.has("noheader"), &given.style(), &rows);
     call.print(&text);
     Ok(())
-}
-
-/// The last of `-p` and `-P` counts.
-fn style(given: &Arguments) -> Style {
-    match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
-        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
-        None => Style::Table,
-    }
 }
 
 /// `[where] [name=]a,b account=x format=user,account withassoc`.

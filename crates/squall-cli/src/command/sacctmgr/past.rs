@@ -5,12 +5,11 @@ use squall_model::config::Config;
 use squall_model::hostlist;
 use squall_model::policy::{AssocKey, Policy, PolicyChange};
 use squall_model::time::Time;
-use squall_model::wire::client::{AccountingQuery, Answer, Request};
+use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::history::{Happening, HistoryRow};
 
 use super::entity::Row;
 use super::{Wanted, dump};
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past;
 use crate::format::when::looking_back;
@@ -86,11 +85,7 @@ fn events(
     history: &[HistoryRow],
     (from, to): (Time, Time),
 ) -> Result<Vec<Row>, Fail> {
-    let nodes = match call.controller.ask(&Request::Nodes) {
-        Ok(Answer::Nodes(nodes)) => past::nodes(history, &nodes),
-        Ok(_) => return call.failed(WHAT, &unexpected()),
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let nodes = past::seen(call, WHAT, history)?;
     let clock = call.clock(call.now);
     let of = wanted.conditions.iter().rev().find(|(key, _)| *key == "event").map(|(_, value)| value.to_lowercase());
     let wants = |kind: &str| of.as_deref().is_none_or(|of| kind.starts_with(of));
@@ -131,16 +126,9 @@ fn reservations(
     history: &[HistoryRow],
     (from, to): (Time, Time),
 ) -> Result<Vec<Row>, Fail> {
-    let nodes = match call.controller.ask(&Request::Nodes) {
-        Ok(Answer::Nodes(nodes)) => past::nodes(history, &nodes),
-        Ok(_) => return call.failed(WHAT, &unexpected()),
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let nodes = past::seen(call, WHAT, history)?;
     let query = AccountingQuery { allocations_only: true, duplicates: true, ..AccountingQuery::default() };
-    let jobs = match call.controller.accounting(query) {
-        Ok(jobs) => jobs,
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let jobs = call.accounting(WHAT, query)?;
     let clock = call.clock(call.now);
     let mut all = Vec::new();
     for past::Reserved { reservation, nodes: names, id } in past::reservations(history) {

@@ -19,7 +19,7 @@ use squall_model::time::{Span, Time};
 use squall_model::wire::client::AccountingQuery;
 use squall_model::wire::info::AccountingRow;
 
-use crate::command::listing::arguments::{Arguments, Given, Known, Value};
+use crate::command::listing::arguments::{Arguments, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::names;
 use crate::command::sacctmgr::TRES;
@@ -309,17 +309,13 @@ fn asked(call: &mut Call<'_>, given: &Arguments, unit: Option<&str>) -> Result<A
         call.say("sreport: fatal: No valid TRES given");
         return Err(Fail(1));
     }
-    let style = match given.options.iter().rev().find(|o: &&Given| o.name.starts_with("parsable")) {
-        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
-        None => Style::Table,
-    };
     let (from, to) = yesterday(call);
     Ok(Asked {
         unit: *unit,
         tres,
         tres_text,
         header: !given.has("noheader"),
-        style,
+        style: given.style(),
         by_name,
         cluster: call.cluster(WHAT)?,
         from,
@@ -418,10 +414,7 @@ fn rows(call: &mut Call<'_>, asked: &Asked) -> Result<Vec<AccountingRow>, Fail> 
         nodes: asked.conditions.iter().find(|(key, _)| *key == "nodes").map(|(_, list)| list.clone()),
         ..AccountingQuery::default()
     };
-    let mut rows = match call.controller.accounting(query) {
-        Ok(rows) => rows,
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let mut rows = call.accounting(WHAT, query)?;
     rows.retain(|row| {
         asked.admits("users", &row.owner.user)
             && asked.admits("partitions", &row.partition)

@@ -3,12 +3,10 @@
 use squall_model::hostlist;
 use squall_model::reservation::Flag;
 use squall_model::time::Time;
-use squall_model::wire::client::{Answer, Request};
 use squall_model::wire::history::HistoryRow;
 use squall_model::wire::info::AccountingRow;
 
 use super::{Asked, WHAT, held, ran, rows};
-use crate::client::unexpected;
 use crate::command::listing::call::{Call, Fail};
 use crate::command::listing::past::{self, Outage, Reserved, Seen};
 use crate::command::listing::select::names;
@@ -139,11 +137,7 @@ pub(super) fn nodes(call: &mut Call<'_>) -> Result<(Vec<HistoryRow>, Vec<Seen>),
         Ok(history) => history,
         Err(e) => return call.failed(WHAT, &e),
     };
-    let nodes = match call.controller.ask(&Request::Nodes) {
-        Ok(Answer::Nodes(nodes)) => past::nodes(&history, &nodes),
-        Ok(_) => return call.failed(WHAT, &unexpected()),
-        Err(e) => return call.failed(WHAT, &e),
-    };
+    let nodes = past::seen(call, WHAT, &history)?;
     Ok((history, nodes))
 }
 

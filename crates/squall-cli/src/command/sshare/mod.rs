@@ -10,7 +10,7 @@ use crate::client::unexpected;
 use crate::command::listing::arguments::{Arguments, Given, Known, Value};
 use crate::command::listing::call::{Call, Fail, live};
 use crate::command::listing::select::{lines, names};
-use crate::format::sheet::{Column, Sheet, Style};
+use crate::format::sheet::{Column, Sheet};
 use crate::shapes::{Kind, dialect, document, shares};
 
 const WHAT: &str = "sshare: error: Couldn't get shares from controller";
@@ -149,11 +149,7 @@ pub(crate) fn sshare(call: &mut Call<'_>, args: &[String]) -> Result<(), Fail> {
     let flat = given.has("Users");
     let line = |share| Line { share, cluster: cluster.to_string(), flat };
     let rows: Vec<Line> = chosen.into_iter().map(line).collect();
-    let style = match given.options.iter().rev().find(|o| o.name.starts_with("parsable")) {
-        Some(option) => Style::Parsable { delimiter: "|".to_owned(), ending: option.name == "parsable" },
-        None => Style::Table,
-    };
-    let text = sheet.lines(!given.has("noheader"), &style, &rows);
+    let text = sheet.lines(!given.has("noheader"), &given.style(), &rows);
     call.print(&text);
     Ok(())
 }
