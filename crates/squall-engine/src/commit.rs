@@ -28,6 +28,9 @@ const EVENTS_MAX: usize = 16 << 10;
 /// Bytes of a submission's events in the log, without script and environment: an upper estimate.
 const SUBMISSION_BYTES: u64 = 16 << 10;
 
+/// A bug of the world: it calls without [`Pipeline::begin`], and the input would be lost.
+const UNOPENED: &str = "no batch is open: call Pipeline::begin first";
+
 /// What the log has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -164,16 +167,29 @@ impl<L> Pipeline<L> {
         self.open.as_mut().map(|batch| &mut batch.out)
     }
 
-    /// Adds something for the world itself to do after the open batch. Example: a question to accounting, which must see
+    /// Adds something for the world itself to do after the open batch. Example: a query to accounting, which must see
     /// what was acknowledged before it.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds: without an open batch. Other builds ignore the call.
     pub fn later(&mut self, deed: L) {
+        debug_assert!(self.is_open(), "{UNOPENED}");
         if let Some(batch) = &mut self.open {
             batch.later.push(deed);
         }
     }
 
-    /// Notes what the log has room for. The open batch hears of a disk that became full, or has room again.
+    /// Sets what the log has room for. The open batch tells the controller of a disk that became full or has room again.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds: without an open batch. Other builds ignore the call, so that the next one tells the controller.
     pub fn set_capacity(&mut self, capacity: Capacity) {
+        debug_assert!(self.is_open(), "{UNOPENED}");
+        if !self.is_open() {
+            return;
+        }
         let changed = capacity.full != self.capacity.full;
         self.capacity = capacity;
         if changed {
@@ -182,8 +198,13 @@ impl<L> Pipeline<L> {
     }
 
     /// Gives an input to the controller; what it decides joins the open batch. A submission for which the log has no room
-    /// is refused instead. Without an open batch nothing happens.
+    /// is refused instead.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds: without an open batch. Other builds ignore the call.
     pub fn take(&mut self, input: Input) {
+        debug_assert!(self.is_open(), "{UNOPENED}");
         if let Input::Ask { caller, request, .. } = &input
             && let Some(bytes) = stored_bytes(request)
             && !self.has_room_for(bytes)
@@ -197,7 +218,7 @@ impl<L> Pipeline<L> {
         }
     }
 
-    /// Draws the consequences of all that the open batch has taken.
+    /// Draws the consequences of all that the open batch has taken. Does nothing without one.
     pub fn settle(&mut self) {
         self.run(Controller::settle);
     }

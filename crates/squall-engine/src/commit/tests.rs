@@ -65,6 +65,11 @@ impl World {
         self.pipeline.take(Input::Ask { caller, who: Who { owner, operator: false }, request: Box::new(request) });
     }
 
+    fn set_capacity(&mut self, capacity: Capacity) {
+        self.pipeline.begin(self.now);
+        self.pipeline.set_capacity(capacity);
+    }
+
     /// Settles the open batch and hands it on.
     fn close(&mut self) {
         self.pipeline.settle();
@@ -163,19 +168,44 @@ fn all_of_a_batch_bears_the_time_at_which_it_was_opened() {
 fn a_submission_that_would_eat_the_reserve_is_refused() {
     let mut world = World::new();
     let capacity = Capacity { room: 1 << 20, reserve: 256 << 10, free: 0, full: false };
-    world.pipeline.set_capacity(capacity);
+    world.set_capacity(capacity);
     world.submit(10);
     world.submit(1 << 20);
     world.close();
     world.flush();
     assert_eq!((world.answered.len(), world.refused()), (2, 1));
     // Without room in the log, but with much on the disk, it is taken.
-    world.pipeline.set_capacity(Capacity { free: 1 << 30, ..capacity });
+    world.set_capacity(Capacity { free: 1 << 30, ..capacity });
     world.submit(1 << 20);
     world.close();
     world.flush();
     assert_eq!((world.answered.len(), world.refused()), (3, 1));
     world.check();
+}
+
+#[test]
+fn a_disk_that_becomes_full_or_has_room_again_is_told_through_the_open_batch() {
+    let mut world = World::new();
+    for full in [true, false] {
+        world.set_capacity(Capacity { full, ..Capacity::UNBOUNDED });
+        assert_eq!(world.pipeline.machine().disk_full, full);
+        world.close();
+        world.flush();
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "no batch is open")]
+fn a_capacity_without_an_open_batch_is_a_bug() {
+    World::new().pipeline.set_capacity(Capacity { full: true, ..Capacity::UNBOUNDED });
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "no batch is open")]
+fn an_input_without_an_open_batch_is_a_bug() {
+    World::new().pipeline.take(Input::Tick);
 }
 
 #[derive(Clone, Debug)]
@@ -208,8 +238,7 @@ proptest! {
                 Op::Flush => world.flush(),
                 Op::Room { kib } => {
                     let room = u64::from(kib) << 10;
-                    world.pipeline.begin(world.now);
-                    world.pipeline.set_capacity(Capacity { room, reserve: 64 << 10, free: 0, full: room == 0 });
+                    world.set_capacity(Capacity { room, reserve: 64 << 10, free: 0, full: room == 0 });
                 }
             }
             world.check();
